@@ -1,0 +1,5 @@
+"""python -m queuectl"""
+
+from queuectl.cli import main
+
+main()

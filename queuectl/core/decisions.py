@@ -1,0 +1,128 @@
+"""What the core wants (imperative), with the reason as data. The ledger keeps each as a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from queuectl.core.model import Attempt, ConfigKey, ObjectRef, Outcome, Workload, WorkloadId
+from queuectl.core.reasons import Code, Reason
+
+
+class Verdict(StrEnum):
+    """How a decision reads in the ledger, REST and CLI."""
+
+    CONFIGURED = "Configured"
+    QUEUED = "Queued"
+    PENDING = "Pending"
+    ADMITTED = "Admitted"
+    EVICTED = "Evicted"
+    RELEASED = "Released"
+    RETIRED = "Retired"
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """A policy object's spec comes into force (None: it is gone)."""
+
+    key: ConfigKey
+    spec: str | None
+    verdict: Verdict = Verdict.CONFIGURED
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """A workload is seen for the first time, or its queue, priority or shape changed while it waited."""
+
+    workload: Workload
+    cluster_queue: str | None
+    priority: int
+    arrival: int
+    verdict: Verdict = Verdict.QUEUED
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave it waiting, and say why."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    reason: Reason
+    recorded: bool
+    """Its code or the limit that binds is new; else memory alone takes note."""
+    verdict: Verdict = Verdict.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Charge it and let it go. `attempt.debt`: it was found running and is charged all the same."""
+
+    attempt: Attempt
+    ref: ObjectRef
+    detail: str | None = None
+    """For debt: how it came to run."""
+    verdict: Verdict = Verdict.ADMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Stop it. Its charge stays until nothing of it is alive."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int
+    reason: Reason
+    preemptor: WorkloadId | None = None
+    verdict: Verdict = Verdict.EVICTED
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Nothing of it is alive, or it never started: the quota comes back and it waits again."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int
+    detail: str
+    verdict: Verdict = Verdict.RELEASED
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """It is over. An open attempt is closed with it."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int | None
+    outcome: Outcome
+    verdict: Verdict = Verdict.RETIRED
+
+
+Decision = Configure | Enqueue | Keep | Admit | Evict | Release | Retire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Decisions of one or more cycles, valid only against `version` of the engine's state."""
+
+    version: int
+    cycle: int
+    """Number of the first admission cycle in it, counted from the engine's start."""
+    now: datetime
+    decisions: tuple[Decision, ...] = ()
+    probes: tuple[tuple[WorkloadId, ObjectRef, int], ...] = ()
+    """Attempts whose pods must be counted by a consistent read before their quota comes back."""
+    more: bool = False
+    """The budget ran out: decide again after committing this."""
+    work: int = 0
+    """Units of work spent: workloads looked at."""
+
+    @property
+    def recorded(self) -> tuple[Decision, ...]:
+        """Those that become rows, in the order of their sequence numbers."""
+        return tuple(d for d in self.decisions if not isinstance(d, Keep) or d.recorded)
+
+    @property
+    def victims(self) -> tuple[Evict, ...]:
+        return tuple(d for d in self.decisions if isinstance(d, Evict) and d.reason.code is Code.PREEMPTED)

@@ -1,0 +1,106 @@
+"""What was seen. Each event carries the whole latest object, never a delta.
+
+So missed, merged and repeated events are harmless, and a relist is just more events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from queuectl.core.model import ConfigKey, Context, EffectKey, Observation, Policy, Workload, WorkloadId
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyObserved:
+    """A policy object of ours, with its spec as canonical JSON (sorted keys) for the ledger."""
+
+    key: ConfigKey
+    value: Policy
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInvalid:
+    """A policy object that got past the API server but can't be read. The last good one stays in force."""
+
+    key: ConfigKey
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyGone:
+    key: ConfigKey
+
+
+@dataclass(frozen=True, slots=True)
+class ContextObserved:
+    value: Context
+
+
+@dataclass(frozen=True, slots=True)
+class ContextGone:
+    kind: type[Context]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadObserved:
+    workload: Workload
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadGone:
+    """Its object is deleted, or no longer carries our label. Its pods may still be alive."""
+
+    workload: WorkloadId
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A complete list of `source` (a kind's name) has been handed in.
+
+    For a job kind `workloads` are all that exist; None means that the kind is not installed, which says
+    nothing about what runs.
+    """
+
+    source: str
+    workloads: frozenset[WorkloadId] | None = None
+
+
+class Result(StrEnum):
+    DONE = "Done"  # acknowledged: a 200, or a consistent read that shows it
+    REFUSED = "Refused"  # the object has changed since; it was read again and handed in
+    GONE = "Gone"  # there is no such object any more
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSettled:
+    key: EffectKey
+    result: Result
+    generation: int | None = None
+    """Of the object after our write: older observations say nothing about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodsCounted:
+    """Answer to a probe: by a consistent read, is any pod of this attempt still alive?"""
+
+    workload: WorkloadId
+    attempt: int
+    alive: bool
+
+
+Event = (
+    PolicyObserved
+    | PolicyInvalid
+    | PolicyGone
+    | ContextObserved
+    | ContextGone
+    | WorkloadObserved
+    | WorkloadGone
+    | Listed
+    | EffectSettled
+    | PodsCounted
+)

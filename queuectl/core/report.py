@@ -1,0 +1,48 @@
+"""What readers see of the engine: immutable, made on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from queuectl.core.model import LocalQueueName, ObjectRef
+from queuectl.core.reasons import Reason
+from queuectl.core.resources import FlavorResource
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Whether a queue can admit. `reason` is one word, as in a Kubernetes condition."""
+
+    active: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    ref: ObjectRef
+    position: int
+    """From 1, in its ClusterQueue."""
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalQueueReport:
+    name: LocalQueueName
+    cluster_queue: str
+    condition: Condition
+    pending: int
+    admitted: int
+    first: tuple[Waiting, ...]
+    """The first that wait, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterQueueReport:
+    name: str
+    condition: Condition
+    pending: int
+    admitted: int
+    nominal: tuple[tuple[FlavorResource, int], ...]
+    used: tuple[tuple[FlavorResource, int], ...]
+    """Held by open attempts, those being evicted included."""

@@ -1,0 +1,96 @@
+"""Amounts of resources as exact integers in base units.
+
+Base units: milli-cpu for `cpu`, bytes for `memory` and `ephemeral-storage`, devices or pods for the rest.
+One amount fits a Postgres bigint; sums are Python ints and have no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+CPU: Final = "cpu"
+PODS: Final = "pods"
+MAX_AMOUNT: Final = 2**63 - 1
+"""Largest single amount in base units; a larger one is refused."""
+
+MAX_QUANTITY_LENGTH: Final = 64
+"""Longest quantity text looked at. The API server's own canonical form is far shorter."""
+
+_MAX_EXPONENT: Final = 40
+_QUANTITY: Final = re.compile(
+    r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)|[eE]([+-]?[0-9]+))?"
+)
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+class FlavorResource(NamedTuple):
+    """One thing quota is counted in, such as (`a100`, `nvidia.com/gpu`)."""
+
+    flavor: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.flavor}/{self.resource}"
+
+
+Amounts = tuple[tuple[str, int], ...]
+"""Amount per resource in base units, sorted by resource, without zeros."""
+
+Usage = dict[FlavorResource, int]
+"""Amount per (flavor, resource) in base units."""
+
+
+class BadQuantity(ValueError):
+    """The text is no Kubernetes quantity."""
+
+
+class QuantityOutOfRange(BadQuantity):
+    """The quantity is larger than MAX_AMOUNT base units, or too long to look at."""
+
+
+def parse_quantity(text: str | int | float, resource: str) -> int:
+    """Amount of `resource` in base units; fractions of a unit are rounded up, as Kubernetes does.
+
+    Costs microseconds whatever the text: length and exponent are bounded before any arithmetic.
+    Raises BadQuantity or QuantityOutOfRange, both naming the text (shortened).
+    """
+    source = str(text)
+    if len(source) > MAX_QUANTITY_LENGTH:
+        raise QuantityOutOfRange(f"quantity {source[:20]}… of {len(source)} characters: at most {MAX_QUANTITY_LENGTH}")
+    match = _QUANTITY.fullmatch(source)
+    if match is None or not (match[2] or match[3]):
+        raise BadQuantity(f"{source!r} is not a quantity")
+    sign, whole, fraction, suffix, exponent = match.groups(default="")
+    digits = int(whole + fraction or "0")
+    if digits == 0:
+        return 0
+    power = int(exponent) if exponent else _DECIMAL.get(suffix, 0)
+    power += (3 if resource == CPU else 0) - len(fraction)
+    if power > _MAX_EXPONENT:
+        raise QuantityOutOfRange(f"quantity {source} is larger than {MAX_AMOUNT} base units")
+    # Below this power any number of MAX_QUANTITY_LENGTH digits is less than one unit.
+    power = max(power, -(MAX_QUANTITY_LENGTH + _MAX_EXPONENT))
+    shifted = digits << _BINARY.get(suffix, 0)
+    amount = shifted * 10**power if power >= 0 else -(-shifted // 10**-power)
+    if amount > MAX_AMOUNT:
+        raise QuantityOutOfRange(f"quantity {source} is larger than {MAX_AMOUNT} base units")
+    return -amount if sign == "-" else amount
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """`amount` base units as people write it: `1500m` cpu, `64Gi` memory, `8` GPUs."""
+    if resource == CPU:
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for suffix, shift in reversed(_BINARY.items()):
+            if amount and amount % (1 << shift) == 0:
+                return f"{amount >> shift}{suffix}"
+    return str(amount)
+
+
+def amounts(values: Mapping[str, int] | Iterable[tuple[str, int]]) -> Amounts:
+    """A mapping as Amounts: sorted, zeros left out."""
+    return tuple(sorted((name, value) for name, value in dict(values).items() if value))

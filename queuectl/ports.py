@@ -1,0 +1,153 @@
+"""What a driver needs from the world, and how the world may refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from queuectl.core.decisions import Plan
+from queuectl.core.events import EffectSettled, WorkloadGone, WorkloadObserved
+from queuectl.core.model import ConfigKey, Effect, EffectKey, ObjectRef, Snapshot, StoredWorkload, WorkloadId
+from queuectl.core.reasons import Reason
+from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+
+
+class LostLeadership(Exception):
+    """A newer epoch is in the ledger: this process must stop deciding."""
+
+
+class LedgerUnavailable(Exception):
+    """The ledger can't be reached, or says try again. Whether the last commit landed is not known:
+    committing the same batch again tells."""
+
+
+class LedgerRefused(Exception):
+    """The ledger's own constraints refuse a plan: memory and ledger disagree. Nothing was stored."""
+
+
+class SchemaMismatch(Exception):
+    """The database is empty, or of a version this program does not know."""
+
+
+class ClusterUnavailable(Exception):
+    """The API server can't be reached, or says try again later. Safe to repeat."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds the server asks to wait."""
+
+
+class Ledger(Protocol):
+    """Where decisions become real. One instance speaks for one cluster."""
+
+    async def take_epoch(self, holder: str) -> int:
+        """Raise the epoch: from now on only writes that carry it count. Returns it."""
+
+    async def load(self) -> Snapshot:
+        """The open state, read in one transaction."""
+
+    async def now(self) -> datetime:
+        """The database's clock, UTC; never before the last committed time."""
+
+    async def commit(
+        self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str
+    ) -> int:
+        """Store the recorded decisions, their holds and effects, and the acknowledgements, in one transaction.
+
+        Returns the sequence number of the first recorded decision (the next free one if there is none).
+        Repeating the same `batch` stores nothing twice and returns the same number.
+        Raises LostLeadership, LedgerRefused or LedgerUnavailable.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A Kubernetes Event on a workload's object."""
+
+    ref: ObjectRef
+    reason: str
+    """Pending, Admitted or Evicted."""
+    message: str
+    warning: bool = False
+
+
+class Cluster(Protocol):
+    """Kubernetes, as far as decisions touch it. Every call may raise ClusterUnavailable; all may be repeated."""
+
+    async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        """Let it go: one patch that names UID, generation and queue. When refused, also the object read again."""
+
+    async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        """Suspend it: one patch. Done also when it is finished or suspended already."""
+
+    async def anything_alive(self, ref: ObjectRef) -> bool:
+        """By consistent reads: is the object there and unfinished, or any of its pods alive?"""
+
+    async def announce(self, notice: Notice) -> None:
+        """Best effort: raises nothing but ClusterUnavailable."""
+
+    async def publish_local_queue(self, report: LocalQueueReport) -> None:
+        """Write the status of a LocalQueue. A queue that is gone is no error."""
+
+    async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
+        """Write the status of a ClusterQueue. A queue that is gone is no error."""
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """One decision as the ledger keeps it."""
+
+    sequence: int
+    cycle: int
+    now: datetime
+    epoch: int
+    verdict: str
+    workload: WorkloadId | None
+    ref: ObjectRef | None
+    attempt: int | None
+    reason: Reason | None
+    payload: dict[str, object]
+    """What else the verdict says: flavors of an admission, spec of a policy object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One committed state, or what of it is newer than a sequence."""
+
+    sequence: int
+    committed_at: datetime
+    """Time of the newest decision."""
+    read_at: datetime
+    """The database's clock when this was read."""
+    epoch: int
+    workloads: tuple[StoredWorkload, ...]
+    configs: tuple[tuple[ConfigKey, str | None], ...]
+    """Spec as canonical JSON; None: gone."""
+
+
+class Readings(Protocol):
+    """The ledger, read only. Raises LedgerUnavailable or SchemaMismatch."""
+
+    async def since(self, sequence: int) -> Reading:
+        """Everything changed after `sequence`, in one transaction; 0 reads the whole open state.
+
+        Workloads that ended after `sequence` are in it, with phase Finished or Deleted.
+        """
+
+    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
+        """The newest workload of that name, also one that is over."""
+
+    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
+        """Workloads that are over, newest first, with the sequence at which they ended; keyset by `before`."""
+
+    async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
+        """Decisions on one workload with a sequence above `after`, oldest first."""
+
+    async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
+        """All decisions with a sequence above `after`, oldest first."""

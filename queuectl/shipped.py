@@ -1,0 +1,14 @@
+"""Where the files that come with the package are: in a wheel inside it, in a checkout beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def shipped(name: str) -> Path:
+    """Folder `migrations` or `manifests`. Raises FileNotFoundError where the installation is broken."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "_shipped" / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f"queuectl's own folder {name!r} is missing from {package}: install it again")
