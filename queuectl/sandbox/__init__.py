@@ -1,0 +1,1 @@
+"""Embedded defaults: what `queuectl sandbox` brings where no cluster and no database are."""

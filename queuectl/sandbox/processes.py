@@ -1,0 +1,112 @@
+"""Child processes that never outlive us: even a SIGKILL of this process takes them along."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_TETHER = Path(__file__).with_name("tether.py")
+_TAIL_BYTES = 64 * 1024
+
+
+class ChildDied(Exception):
+    """A child ended that should have gone on. The message has its last log lines."""
+
+
+class Child:
+    """One running program, with everything it prints in its log file."""
+
+    def __init__(self, name: str, log: Path, process: asyncio.subprocess.Process, log_start: int) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+        self._log_start = log_start
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        return await self._process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens if it is gone."""
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def stop(self, deadline: float = 5.0, *, with_signal: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end, and kill it after `deadline` seconds. Returns its exit code."""
+        self.send(with_signal)
+        try:
+            async with asyncio.timeout(deadline):
+                return await self.wait()
+        except TimeoutError:
+            self.send(signal.SIGKILL)
+            return await self.wait()
+
+    def tail(self, lines: int = 15) -> str:
+        """The last lines that it printed itself, not those of an earlier run in the same file."""
+        try:
+            with self.log.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(self._log_start, end - _TAIL_BYTES))
+                text = file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def death(self) -> ChildDied:
+        """What to raise when it has ended by itself."""
+        code = self.returncode
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        tail = self.tail()
+        return ChildDied(f"{self.name} ended ({how}), log {self.log}" + (f":\n{tail}" if tail else ""))
+
+
+async def spawn(
+    argv: Sequence[str | Path],
+    *,
+    name: str,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    uid: int | None = None,
+    gid: int | None = None,
+    death_signal: signal.Signals = signal.SIGKILL,
+) -> Child:
+    """Start a program in a session of its own, so that Ctrl-C in the terminal reaches only us.
+
+    `env` replaces the whole environment (None: ours). `uid` and `gid` only as root, and both. `death_signal`
+    is what the kernel sends it when this process dies. Call it from the event loop of the main thread: the
+    kernel means the death of the thread that forked. A program that can't be executed ends with 127 and says
+    so in its log.
+    """
+    if (uid is None) != (gid is None):
+        raise ValueError(f"{name}: uid and gid go together, got uid={uid} gid={gid}")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    tether = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(int(death_signal))]
+    tether += [str(-1 if uid is None else uid), str(-1 if gid is None else gid)]
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *tether,
+            shutil.which(argv[0], path=None if env is None else env.get("PATH")) or str(argv[0]),
+            *(str(argument) for argument in argv[1:]),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        return Child(name, log, process, output.tell())

@@ -1,0 +1,22 @@
+"""Waiting for what happens elsewhere: poll a condition, with a deadline and a name for what was missed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+
+
+async def eventually(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    """Return once the condition (plain or async) is truthy; fail with `what` after the deadline."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                value = condition()
+                if inspect.isawaitable(value):
+                    value = await value
+                if value:
+                    return
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"waited {seconds} s in vain for {what}") from None

@@ -1,0 +1,95 @@
+"""Children end with us, whatever ends us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from queuectl.sandbox.processes import ChildDied, spawn
+from tests.sandbox.polling import eventually
+
+SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+
+
+async def until_printed(log: Path, text: str) -> None:
+    await eventually(lambda: log.exists() and text in log.read_text(), f"{text!r} in {log.name}")
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+async def test_a_child_is_stopped_by_sigterm_and_says_which_signal_ended_it(tmp_path: Path) -> None:
+    child = await spawn(SLEEPER, name="sleeper", log=tmp_path / "sleeper.log")
+    await until_printed(child.log, "up")
+    assert await child.stop(10) == -signal.SIGTERM
+
+
+async def test_a_child_that_ignores_sigterm_is_killed_at_the_deadline(tmp_path: Path) -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPER[2]
+    child = await spawn([sys.executable, "-c", stubborn], name="stubborn", log=tmp_path / "log")
+    await until_printed(child.log, "up")
+    async with asyncio.timeout(10):
+        assert await child.stop(0.05) == -signal.SIGKILL
+
+
+async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "grandchild.log"
+    parent_code = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from queuectl.sandbox.processes import spawn\n"
+        "async def main():\n"
+        f"    child = await spawn({SLEEPER!r}, name='grandchild', log=Path({str(log)!r}))\n"
+        "    print(child.pid, flush=True)\n"
+        "    await child.wait()\n"
+        "asyncio.run(main())\n"
+    )
+    parent = await spawn([sys.executable, "-c", parent_code], name="parent", log=tmp_path / "parent.log")
+    await until_printed(log, "up")
+    await until_printed(parent.log, "\n")
+    grandchild = int(parent.log.read_text())
+    assert alive(grandchild)
+    parent.send(signal.SIGKILL)
+    await parent.wait()
+    await eventually(lambda: not alive(grandchild), "the grandchild's end")
+
+
+async def test_a_program_that_does_not_exist_is_named_in_the_death_message(tmp_path: Path) -> None:
+    child = await spawn([tmp_path / "nothing here"], name="nothing", log=tmp_path / "log" / "nothing.log")
+    async with asyncio.timeout(10):
+        assert await child.wait() == 127
+    with pytest.raises(ChildDied, match=r"nothing ended \(exit code 127\).*\n.*nothing here: No such file"):
+        raise child.death()
+
+
+async def test_the_tail_has_only_lines_of_this_run(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for word in ("first", "second"):
+        child = await spawn([sys.executable, "-c", f"print({word!r})"], name=word, log=log)
+        async with asyncio.timeout(10):
+            await child.wait()
+    assert child.tail() == "second"
+    assert log.read_text() == "first\nsecond\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+async def test_a_child_can_run_as_another_user(tmp_path: Path) -> None:
+    child = await spawn(["id", "-u"], name="other", log=tmp_path / "log", uid=65534, gid=65534)
+    async with asyncio.timeout(10):
+        assert await child.wait() == 0
+    assert child.tail() == "65534"
+
+
+async def test_uid_without_gid_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="uid and gid go together"):
+        await spawn(SLEEPER, name="half", log=tmp_path / "log", uid=1)
