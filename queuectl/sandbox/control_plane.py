@@ -1,0 +1,315 @@
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and kube-controller-manager as children.
+
+The binaries are found the way envtest finds them: `KUBEBUILDER_ASSETS` names their folder. There is no
+kubelet and no scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from queuectl.sandbox.processes import Child, spawn
+
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
+CONTROLLER_USER: Final = "system:serviceaccount:queuectl-system:queuectl"
+TENANT_USER: Final = "tenant"
+ADMIN_USER: Final = "admin"
+
+_NEEDED: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+_CONTROLLER_MANAGER: Final = "controller-manager"
+_IDENTITIES: Final = {
+    "admin": (ADMIN_USER, ("system:masters",)),
+    "tenant": (TENANT_USER, ()),
+    "controller": (CONTROLLER_USER, ("system:serviceaccounts", "system:serviceaccounts:queuectl-system")),
+    _CONTROLLER_MANAGER: ("system:kube-controller-manager", ()),
+}
+_CONTROLLERS: Final = (
+    "job-controller",
+    "cronjob-controller",
+    "ttl-after-finished-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "clusterrole-aggregation-controller",
+)
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "None", "users": ["system:apiserver"]}, {"level": "Metadata"}],
+}
+_POLL_SECONDS: Final = 0.05
+
+
+class ControlPlaneError(RuntimeError):
+    """It can't be started, or one of its processes has died. Names the process and its last log lines."""
+
+
+def find_assets(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder with the binaries, or None when KUBEBUILDER_ASSETS is not set.
+
+    Raises ControlPlaneError when it is set and a binary is missing there.
+    """
+    value = environment.get(ASSETS_VARIABLE, "")
+    if not value:
+        return None
+    folder = Path(value)
+    missing = [name for name in _NEEDED if not os.access(folder / name, os.X_OK)]
+    if missing:
+        raise ControlPlaneError(f"{ASSETS_VARIABLE}={folder} has no {', '.join(missing)}")
+    return folder
+
+
+def write_kubeconfig(path: Path, url: str, ca_file: Path, tokens: Mapping[str, str], current: str) -> None:
+    """A kubeconfig with one context per token, named like it; readable by its owner alone."""
+    authority = base64.b64encode(ca_file.read_bytes()).decode()
+    cluster = {"server": url, "certificate-authority-data": authority}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": current,
+        "clusters": [{"name": "queuectl", "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}} for name, token in tokens.items()],
+        "contexts": [{"name": name, "context": {"cluster": "queuectl", "user": name}} for name in tokens],
+    }
+    _write_private(path, yaml.safe_dump(content, sort_keys=False).encode())
+
+
+class ControlPlane:
+    """`async with ControlPlane(folder, assets) as plane:` serves until the block ends.
+
+    Enter it on the main thread's event loop: Linux ends the processes with the thread that started them, so
+    that a killed parent leaves nothing behind. What it stores lives under `folder`; a second start on it finds
+    everything, with the same tokens and CA. `emulated` is an older release to answer as, such as `1.33`.
+    `fsync=False` is for tests: faster, and what etcd holds may be lost with the machine. `port` 0 takes a
+    free one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        assets: Path,
+        *,
+        emulated: str | None = None,
+        controllers: bool = True,
+        audit: bool = False,
+        fsync: bool = True,
+        port: int = 0,
+        start_seconds: float = 120.0,
+    ) -> None:
+        self.folder = folder
+        self.kubectl = assets / "kubectl"
+        self.audit_log = folder / "audit.log" if audit else None
+        self.ca_file = folder / "certificates" / "apiserver.crt"
+        self.tokens: dict[str, str] = {}
+        """By identity: admin (in system:masters), tenant, controller (queuectl's service account)."""
+        self.url = ""
+        self._assets = assets
+        self._emulated = emulated
+        self._controllers = controllers
+        self._fsync = fsync
+        self._port = port
+        self._start_seconds = start_seconds
+        self._children: list[Child] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                await self._start()
+        except TimeoutError:
+            tails = "\n".join(f"{child.name}, log {child.log}:\n{child.tail()}" for child in self._children)
+            await self._kill()
+            raise ControlPlaneError(f"not ready within {self._start_seconds:g} s\n{tails}") from None
+        except BaseException:
+            await self._kill()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._kill()
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """Contexts admin (current), tenant and controller."""
+        write_kubeconfig(path, self.url, self.ca_file, self.tokens, current="admin")
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Trusts this control plane alone."""
+        return ssl.create_default_context(cafile=str(self.ca_file))
+
+    def check(self) -> None:
+        """Raises ControlPlaneError if one of the processes has died."""
+        for child in self._children:
+            if child.returncode is not None:
+                raise ControlPlaneError(str(child.death()))
+
+    async def _start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        tokens = self._identities()
+        client_port, peer_port, port = _free_ports(3)
+        self.url = f"https://127.0.0.1:{self._port or port}"
+        store = f"http://127.0.0.1:{client_port}"
+        await self._spawn("etcd", self._etcd_arguments(store, f"http://127.0.0.1:{peer_port}"))
+        await self._answers(f"{store}/readyz", None, None)
+        await self._spawn("kube-apiserver", self._server_arguments(store))
+        await self._answers(f"{self.url}/readyz", self.ca_file, tokens["admin"])
+        if self._controllers:
+            config = self.folder / "controller-manager.kubeconfig"
+            token = {_CONTROLLER_MANAGER: tokens[_CONTROLLER_MANAGER]}
+            write_kubeconfig(config, self.url, self.ca_file, token, current=_CONTROLLER_MANAGER)
+            await self._spawn("kube-controller-manager", self._manager_arguments(config))
+
+    def _identities(self) -> dict[str, str]:
+        """Tokens by identity, the same at every start on this folder."""
+        known = self.folder / "tokens.json"
+        tokens = json.loads(known.read_text()) if known.exists() else {}
+        tokens = {name: tokens.get(name) or secrets.token_urlsafe(24) for name in _IDENTITIES}
+        _write_private(known, json.dumps(tokens).encode())
+        rows = [
+            f'{tokens[name]},{user},{user},"{",".join(groups)}"\n'
+            for name, (user, groups) in _IDENTITIES.items()
+        ]
+        _write_private(self.folder / "tokens.csv", "".join(rows).encode())
+        key = self.folder / "service-accounts.pem"
+        if not key.exists():
+            _write_private(key, _private_key())
+        self.tokens = {name: token for name, token in tokens.items() if name != _CONTROLLER_MANAGER}
+        return tokens
+
+    def _etcd_arguments(self, client: str, peer: str) -> list[str]:
+        return [
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--quota-backend-bytes=8589934592",
+            "--log-level=warn",
+            *([] if self._fsync else ["--unsafe-no-fsync"]),
+        ]
+
+    def _server_arguments(self, store: str) -> list[str]:
+        key = self.folder / "service-accounts.pem"
+        return [
+            f"--etcd-servers={store}",
+            f"--secure-port={self.url.rpartition(':')[2]}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--cert-dir={self.ca_file.parent}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            # There is nobody who would make a service account's default objects in time for the first pod.
+            "--disable-admission-plugins=ServiceAccount",
+            *self._emulation(),
+            *self._audit_arguments(),
+        ]
+
+    def _manager_arguments(self, config: Path) -> list[str]:
+        return [
+            f"--kubeconfig={config}",
+            f"--controllers={','.join(_CONTROLLERS)}",
+            # Each controller under its own service account, as in a cluster: gate and audit log see it.
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={self.folder / 'service-accounts.pem'}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            # Its default of 20 is what bounds Jobs a second, not the API server.
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+            "--concurrent-job-syncs=20",
+            *self._emulation(),
+        ]
+
+    def _emulation(self) -> list[str]:
+        return [f"--emulated-version={self._emulated}"] if self._emulated else []
+
+    def _audit_arguments(self) -> list[str]:
+        if self.audit_log is None:
+            return []
+        policy = self.folder / "audit-policy.yaml"
+        policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
+        return [
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-maxsize=4096",
+        ]
+
+    async def _spawn(self, name: str, arguments: Sequence[str]) -> None:
+        log = self.folder / f"{name}.log"
+        child = await spawn([self._assets / name, *arguments], name=name, log=log, cwd=self.folder)
+        self._children.append(child)
+
+    async def _answers(self, url: str, ca_file: Path | None, token: str | None) -> None:
+        """Wait until `url` says 200; the caller's timeout bounds it."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=False) as session:
+            while True:
+                self.check()
+                try:
+                    trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
+                    async with session.get(url, ssl=trust) as answer:
+                        if answer.status == 200:
+                            return
+                # FileNotFoundError: the server writes its certificate as it starts.
+                except (aiohttp.ClientError, TimeoutError, FileNotFoundError):
+                    pass
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _kill(self) -> None:
+        # A graceful shutdown of the API server takes a minute; etcd's data is safe on disk either way.
+        while self._children:
+            child = self._children.pop()
+            child.send(signal.SIGKILL)
+            await child.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Distinct ports that nobody listens on now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [listener.getsockname()[1] for listener in held]
+    finally:
+        for listener in held:
+            listener.close()
+
+
+def _private_key() -> bytes:
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Replace a file at once, readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.new")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    partial.replace(path)
