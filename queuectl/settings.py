@@ -1,0 +1,247 @@
+"""The component's one configuration file, checked before anything starts. Read by app and cli only."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+from pydantic.alias_generators import to_camel
+
+DATABASE_URL_VARIABLE: Final = "QUEUECTL_DATABASE_URL"
+MAX_FILE_BYTES: Final = 1 << 20
+MAX_NESTING: Final = 32
+_SCHEMES: Final = ("postgresql://", "postgres://", "postgresql+asyncpg://")
+
+
+class ConfigurationError(Exception):
+    """The configuration can't be used. `problems` has one line per problem, each naming its place."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Address(NamedTuple):
+    """Where to listen. Port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(value: object) -> Address:
+    """`HOST:PORT` as written in the file, IPv6 hosts in brackets. Raises ValueError."""
+    if isinstance(value, Address):
+        return value
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+        raise ValueError(f"must be HOST:PORT such as 127.0.0.1:8080 with a port of 0 to 65535, not {value!r}")
+    return Address(host, int(port))
+
+
+Listen = Annotated[Address, BeforeValidator(parse_address)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+
+class DatabaseSettings(_Section):
+    url: SecretStr | None = None
+    """`postgresql://USER@HOST/DATABASE`; the variable QUEUECTL_DATABASE_URL comes before it."""
+
+    @field_validator("url")
+    @classmethod
+    def _scheme(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(_SCHEMES):
+            raise ValueError("must start with postgresql://")
+        return value
+
+
+class ControllerSettings(_Section):
+    listen: Listen = Address("127.0.0.1", 8081)
+    """Metrics and probes: /metrics, /healthz, /readyz."""
+    budget: int = Field(default=10_000, ge=1, le=1_000_000)
+    """Workloads looked at before a plan is committed."""
+    effects: int = Field(default=32, ge=1, le=1_000)
+    """Kubernetes writes under way at one time."""
+    status_seconds: float = Field(default=5.0, ge=1.0, le=3600.0)
+    """Least time between two writes of one queue's status."""
+    verify_seconds: float = Field(default=60.0, ge=1.0, le=86_400.0)
+    """Time between two comparisons of the ledger with its own history."""
+
+
+class ApiSettings(_Section):
+    listen: Listen = Address("127.0.0.1", 8080)
+    refresh_seconds: float = Field(default=0.5, ge=0.05, le=60.0)
+    """Time between two looks at the ledger."""
+
+    @field_validator("listen")
+    @classmethod
+    def _loopback(cls, value: Address) -> Address:
+        if not value.loopback:
+            raise ValueError(
+                f"{value} is not loopback: callers are not asked who they are yet, so REST listens on "
+                "127.0.0.1 or ::1 only; reach it by kubectl port-forward"
+            )
+        return value
+
+
+class Settings(_Section):
+    database: DatabaseSettings = DatabaseSettings()
+    controller: ControllerSettings = ControllerSettings()
+    api: ApiSettings = ApiSettings()
+
+    @property
+    def database_url(self) -> str:
+        """Raises ConfigurationError where none is set."""
+        if self.database.url is None:
+            raise ConfigurationError(
+                f"database.url is not set: give --database-url, {DATABASE_URL_VARIABLE} or --config"
+            )
+        return self.database.url.get_secret_value()
+
+    @property
+    def cursor_key(self) -> bytes:
+        """Secret that signs REST cursors: the same in every replica on one database, known to nobody else."""
+        return blake2b(self.database_url.encode(), person=b"queuectl-cursor", digest_size=32).digest()
+
+    def public(self) -> dict[str, Any]:
+        """What is in force as plain JSON values, without the database's URL: it may hold a password."""
+        document = self.model_dump(by_alias=True, exclude={"database"})
+        for section in ("controller", "api"):
+            document[section]["listen"] = str(getattr(self, section).listen)
+        return document
+
+
+def default_data(environ: Mapping[str, str] | None = None) -> Path:
+    """Folder of the sandbox where none is named.
+
+    Root's is not under its home: Postgres refuses to run as root, and another user can't get in there.
+    """
+    environ = os.environ if environ is None else environ
+    if os.geteuid() == 0:
+        return Path("/var/lib/queuectl/sandbox")
+    data = environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "queuectl" / "sandbox"
+
+
+def load(
+    path: Path | None = None,
+    *,
+    database_url: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings of the file at `path`, under the environment's and then the caller's database URL.
+
+    Raises ConfigurationError with every problem of the file at once.
+    """
+    environ = os.environ if environ is None else environ
+    document = _document(path) if path else {}
+    url = database_url or environ.get(DATABASE_URL_VARIABLE)
+    if url and isinstance(document.setdefault("database", {}), dict):
+        document["database"]["url"] = url
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        where = f"{path}: " if path else ""
+        raise ConfigurationError(*(where + _problem(dict(item)) for item in error.errors())) from None
+
+
+def _problem(error: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in error["loc"]) or "file"
+    if error["type"] == "extra_forbidden":
+        return f"{place}: there is no such setting"
+    return f"{place}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror or error}") from None
+    if len(text) > MAX_FILE_BYTES:
+        raise ConfigurationError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        _check_shape(text)
+        document = yaml.load(text, Loader=_UniqueKeys)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: {_yaml_problem(error)}") from None
+    except ValueError as error:  # a number with too many digits, a date that does not exist
+        raise ConfigurationError(f"{path}: {error}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path}: must be a mapping, not a {type(document).__name__}")
+    return document
+
+
+def _check_shape(text: bytes) -> None:
+    """Refuse what could grow or recurse beyond its own size before anything is built from it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            _refuse("aliases are not used here: write the value out", event)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_NESTING:
+            _refuse(f"nested deeper than {MAX_NESTING}", event)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A key given twice is a mistake, not a choice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen if isinstance(key, yaml.ScalarNode) else True:
+                _refuse(f"key {key.value!r} is given twice or is no text", key)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _refuse(problem: str, at: Any) -> NoReturn:
+    """`at`: an event or node of YAML, which know their place."""
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else str(error)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return where + " ".join(str(problem).split())
