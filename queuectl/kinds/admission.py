@@ -1,0 +1,237 @@
+"""The reserved-admission annotation: what an admission did to an object, kept on the object itself.
+
+From it the open holds can be made again if the database is lost, and the user's own scheduling fields be told
+from those that an admission added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    PodSetAssignment,
+    ResourceFlavor,
+    Toleration,
+    WorkloadId,
+)
+from queuectl.core.resources import MAX_AMOUNT, amounts
+from queuectl.kinds.fields import (
+    BadField,
+    Json,
+    checked,
+    integer,
+    mapping,
+    objects,
+    pairs,
+    text,
+    timestamp,
+)
+
+ADMISSION_ANNOTATION: Final = "queuectl.dev/reserved-admission"
+SUBMITTER_ANNOTATION: Final = "queuectl.dev/reserved-submitter"
+BYPASS_ANNOTATION: Final = "queuectl.dev/reserved-bypass"
+
+MAX_ANNOTATION: Final = 200_000
+"""Longest annotation looked at, in characters; the API server takes 262,144 bytes of all together."""
+
+MAX_POD_SETS: Final = 512
+MAX_ENTRIES: Final = 512
+"""Of one node selector or list of tolerations."""
+
+_MAX_SEQUENCE: Final = 2**63 - 1
+
+Selector = tuple[tuple[str, str], ...]
+Tolerations = tuple[Toleration, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """Where the pods of a podset may go."""
+
+    node_selector: Selector = ()
+    tolerations: Tolerations = ()
+
+    def steered(self, added: Scheduling) -> Scheduling:
+        """This with `added` on top. A label of a flavor wins: its quota is what is charged."""
+        selector = dict(self.node_selector) | dict(added.node_selector)
+        extra = tuple(item for item in added.tolerations if item not in self.tolerations)
+        return Scheduling(tuple(sorted(selector.items())), self.tolerations + extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the annotation says: the attempt, and per podset what was there before and what came in."""
+
+    attempt: Attempt
+    queue: str
+    before: Mapping[str, Scheduling]
+    added: Mapping[str, Scheduling]
+
+    def own(self, pod_set: str, current: Scheduling) -> Scheduling:
+        """The user's own fields of a podset: those before, unless somebody has edited it since."""
+        before, added = self.before.get(pod_set), self.added.get(pod_set)
+        if before is None or added is None or current != before.steered(added):
+            return current
+        return before
+
+
+def additions(pod_set: PodSetAssignment, flavors: Sequence[ResourceFlavor]) -> Scheduling:
+    """What the flavors a podset is charged to add to its own scheduling fields; what is there already is not.
+
+    Of flavors that disagree on a label the last by resource name wins: no node has both.
+    """
+    by_name = {flavor.name: flavor for flavor in flavors}
+    charged = dict.fromkeys(name for _, name in pod_set.flavors if name in by_name)
+    labels: dict[str, str] = {}
+    tolerations: dict[Toleration, None] = {}
+    for name in charged:
+        labels.update(by_name[name].node_labels)
+        tolerations.update(dict.fromkeys(by_name[name].tolerations))
+    own = dict(pod_set.node_selector)
+    return Scheduling(
+        tuple(sorted((key, value) for key, value in labels.items() if own.get(key) != value)),
+        tuple(item for item in tolerations if item not in pod_set.tolerations),
+    )
+
+
+def render(attempt: Attempt, queue: str, flavors: Sequence[ResourceFlavor]) -> str:
+    """The annotation's text, compact and in a fixed order."""
+    return orjson.dumps(
+        {
+            "workload": attempt.workload,
+            "attempt": attempt.number,
+            "sequence": attempt.sequence,
+            "queue": queue,
+            "clusterQueue": attempt.assignment.cluster_queue,
+            "admittedAt": rfc3339(attempt.admitted_at),
+            "podSets": [
+                {
+                    "name": pod_set.name,
+                    "count": pod_set.count,
+                    "requests": dict(pod_set.requests),
+                    "flavors": dict(pod_set.flavors),
+                    "before": _scheduling_json(Scheduling(pod_set.node_selector, pod_set.tolerations)),
+                    "added": _scheduling_json(additions(pod_set, flavors)),
+                }
+                for pod_set in attempt.assignment.pod_sets
+            ],
+        }
+    ).decode()
+
+
+def parse(annotation: object, workload: WorkloadId) -> Admission | None:
+    """What the annotation on the object of `workload` says; None where it is malformed or another's."""
+    if not isinstance(annotation, str) or len(annotation) > MAX_ANNOTATION:
+        return None
+    try:
+        read = orjson.loads(annotation)
+        if not isinstance(read, Mapping) or read.get("workload") != workload:
+            return None
+        return _admission(read, workload)
+    except (orjson.JSONDecodeError, UnicodeEncodeError, BadField, RecursionError):
+        return None
+
+
+def _admission(read: Json, workload: WorkloadId) -> Admission:
+    pod_sets, before, added = [], {}, {}
+    for entry in objects(read, "podSets", "", MAX_POD_SETS):
+        own = _scheduling(entry, "before")
+        name = checked(entry.get("name"), "podSets.name")
+        flavors = pairs(entry, "flavors", "podSets", MAX_ENTRIES)
+        requests = _requests(entry)
+        if {resource for resource, _ in flavors} != set(requests) or name in before:
+            raise BadField("podSets", "each podset once, with a flavor for each of its resources")
+        before[name], added[name] = own, _scheduling(entry, "added")
+        pod_sets.append(
+            PodSetAssignment(
+                name=name,
+                count=integer(entry, "count", "podSets", default=-1),
+                requests=amounts(requests),
+                flavors=flavors,
+                node_selector=own.node_selector,
+                tolerations=own.tolerations,
+            )
+        )
+    attempt = Attempt(
+        workload=workload,
+        number=integer(read, "attempt", "", default=0, low=1),
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(
+            cluster_queue=checked(read.get("clusterQueue"), "clusterQueue"), pod_sets=tuple(pod_sets)
+        ),
+        admitted_at=timestamp(read.get("admittedAt"), "admittedAt"),
+        sequence=integer(read, "sequence", "", default=0, high=_MAX_SEQUENCE),
+    )
+    return Admission(attempt, checked(read.get("queue"), "queue"), before, added)
+
+
+def _requests(entry: Json) -> dict[str, int]:
+    found = mapping(entry, "requests", "podSets")
+    if len(found) > MAX_ENTRIES:
+        raise BadField("podSets.requests", f"{len(found)} resources, at most {MAX_ENTRIES} are read")
+    return {
+        checked(name, "podSets.requests"): integer(
+            found, name, "podSets.requests", default=0, low=1, high=MAX_AMOUNT
+        )
+        for name in found
+    }
+
+
+def _scheduling(entry: Json, key: str) -> Scheduling:
+    found = mapping(entry, key, "podSets")
+    return scheduling(found, f"podSets.{key}")
+
+
+def scheduling(found: Json, path: str) -> Scheduling:
+    """Node selector and tolerations as a pod spec has them. Raises BadField."""
+    return Scheduling(
+        pairs(found, "nodeSelector", path, MAX_ENTRIES),
+        tuple(
+            Toleration(
+                key=text(item, "key", f"{path}.tolerations"),
+                operator=text(item, "operator", f"{path}.tolerations"),
+                value=text(item, "value", f"{path}.tolerations"),
+                effect=text(item, "effect", f"{path}.tolerations"),
+                seconds=_seconds(item, f"{path}.tolerations"),
+            )
+            for item in objects(found, "tolerations", path, MAX_ENTRIES)
+        ),
+    )
+
+
+def _seconds(item: Json, path: str) -> int | None:
+    if item.get("tolerationSeconds") is None:
+        return None
+    return integer(item, "tolerationSeconds", path, default=0, low=-(2**63), high=2**63 - 1)
+
+
+def _scheduling_json(found: Scheduling) -> dict[str, Any]:
+    return {
+        "nodeSelector": dict(found.node_selector),
+        "tolerations": [toleration_json(item) for item in found.tolerations],
+    }
+
+
+def toleration_json(item: Toleration) -> dict[str, Any]:
+    """As a pod spec has it."""
+    fields = {
+        "key": item.key,
+        "operator": item.operator,
+        "value": item.value,
+        "effect": item.effect,
+        "tolerationSeconds": item.seconds,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def rfc3339(time: datetime) -> str:
+    """UTC with microseconds and a Z, as Kubernetes' MicroTime."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,116 @@
+"""What else of a cluster has a say, as raw JSON, to values of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from queuectl.core.events import ContextGone
+from queuectl.core.model import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass
+from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
+from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, timestamp
+from queuectl.kinds.jobs import conditions
+
+GATE: Final = "queuectl-jobs"
+"""Name of the validating policy that keeps labelled work suspended."""
+
+MAX_LABELS: Final = 1024
+MAX_RESOURCES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ContextKind:
+    """One kind of object that is read for what it says about work or nodes."""
+
+    name: str
+    group: str
+    version: str
+    plural: str
+    type: type[Context]
+    read: Callable[[Json], Context]
+    """Raises BadField."""
+    only: str | None = None
+    """Name of the one object that matters."""
+
+    def observe(self, obj: Json) -> Context | None:
+        """The object's value; None where it can't be read or does not matter."""
+        try:
+            value = self.read(obj)
+        except BadField:
+            return None
+        return value if self.only in (None, value.name) else None
+
+    def gone(self, name: str) -> ContextGone:
+        return ContextGone(self.type, name)
+
+
+def _namespace(obj: Json) -> Namespace:
+    return Namespace(_name(obj), _labels(obj))
+
+
+def _priority_class(obj: Json) -> PriorityClass:
+    value = integer(obj, "value", "", default=0, low=-(2**31), high=2**31 - 1)
+    return PriorityClass(_name(obj), value, obj.get("globalDefault") is True)
+
+
+def _runtime_class(obj: Json) -> RuntimeClass:
+    overhead = mapping(obj, "overhead", "")
+    return RuntimeClass(_name(obj), _amounts(mapping(overhead, "podFixed", "overhead")))
+
+
+def _node(obj: Json) -> Node:
+    cordoned = mapping(obj, "spec", "").get("unschedulable") is True
+    allocatable = _amounts(mapping(mapping(obj, "status", ""), "allocatable", "status"))
+    return Node(
+        _name(obj), _labels(obj), allocatable, ready=not cordoned and conditions(obj).get("Ready") == "True"
+    )
+
+
+def _gate(obj: Json) -> Gate:
+    metadata = mapping(obj, "metadata", "")
+    return Gate(_name(obj), timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp"))
+
+
+def _name(obj: Json) -> str:
+    return checked(mapping(obj, "metadata", "").get("name"), "metadata.name")
+
+
+def _labels(obj: Json) -> tuple[tuple[str, str], ...]:
+    found = mapping(mapping(obj, "metadata", ""), "labels", "metadata")
+    kept = [(key, value) for key, value in found.items() if isinstance(value, str)][:MAX_LABELS]
+    return tuple(sorted((clean(key, 512), clean(value, 512)) for key, value in kept))
+
+
+def _amounts(found: Json) -> Amounts:
+    """What can be read of a list of resources: a broken amount hides no other."""
+    read: dict[str, int] = {}
+    for name, value in list(found.items())[:MAX_RESOURCES]:
+        try:
+            if isinstance(value, str | int | float):
+                read[clean(name, 512)] = max(0, parse_quantity(value, name))
+        except (BadQuantity, ValueError):
+            continue
+    return amounts(read)
+
+
+_ROWS: Final = (
+    ContextKind("Namespace", "", "v1", "namespaces", Namespace, _namespace),
+    ContextKind(
+        "PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", PriorityClass, _priority_class
+    ),
+    ContextKind("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", RuntimeClass, _runtime_class),
+    ContextKind("Node", "", "v1", "nodes", Node, _node),
+    ContextKind(
+        "ValidatingAdmissionPolicy",
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicies",
+        Gate,
+        _gate,
+        only=GATE,
+    ),
+)
+
+CONTEXT_KINDS: Final[Mapping[str, ContextKind]] = {row.name: row for row in _ROWS}
+"""By kind, which is also the name of the source in `Listed`."""

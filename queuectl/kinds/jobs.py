@@ -1,0 +1,232 @@
+"""The table of job kinds: all that sets one kind apart from another is in its row.
+
+Adding a kind is a row, plus the functions that find its podsets and read its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from queuectl.core.model import Outcome
+from queuectl.kinds.fields import BadField, Json, integer, mapping, objects, text
+
+QUEUE_LABEL: Final = "queuectl.dev/queue-name"
+PRIORITY_LABEL: Final = "queuectl.dev/priority-class"
+
+Path = tuple[str | int, ...]
+"""Keys and indexes from the root of an object."""
+
+MAX_CONDITIONS: Final = 64
+
+
+class Pods(NamedTuple):
+    """One podset as its object spells it."""
+
+    name: str
+    pods: int
+    path: str
+    """Of its pod template, for messages."""
+    spec: Json
+    """The pod spec."""
+    priority_class: str | None = None
+    """Named by the object for all its pods; else the pod spec's own counts."""
+
+
+class Status(NamedTuple):
+    """What an object's own status says."""
+
+    finished: Outcome | None
+    quiet: bool | None
+    """True: it promises that nothing of it is alive. False: it says that something is. None: no promise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKind:
+    """One kind of object that queues."""
+
+    name: str
+    """Its Kubernetes kind, which must be unique in the table."""
+    group: str
+    version: str
+    plural: str
+    names: tuple[str, ...]
+    """What people call it on the command line, beside its name and plural; lower case."""
+    suspend: tuple[str, ...]
+    """Path of the field that keeps it from running."""
+    find: Callable[[Json], list[Pods]]
+    """Its podsets in their fixed order. Raises BadField."""
+    template: Callable[[str, int], Path]
+    """Path of the pod template of the podset of this name at this place in the order."""
+    status: Callable[[Json], Status]
+    """Raises nothing."""
+    pod_label: str
+    """Label of its pods whose value is the object's UID or name."""
+    pod_label_is_uid: bool
+    managed_by: tuple[tuple[str, ...], tuple[str, ...]]
+    """Path of the field naming another controller, and the values that leave it to the usual one."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"
+
+    @property
+    def resource(self) -> str:
+        """As RBAC and kubectl have it, such as `pytorchjobs.kubeflow.org`."""
+        return f"{self.plural}.{self.group}"
+
+    def pod_selector(self, name: str, uid: str) -> str:
+        """Label selector of its pods. Where the label is the name, the owner's UID is to be checked too."""
+        return f"{self.pod_label}={uid if self.pod_label_is_uid else name}"
+
+    def suspended(self, obj: Json) -> bool:
+        value: Any = obj
+        for key in self.suspend:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value is True
+
+
+def conditions(obj: Json) -> dict[str, str]:
+    """Status by type of the object's conditions; what can't be read is left out."""
+    found: dict[str, str] = {}
+    try:
+        listed = objects(mapping(obj, "status", ""), "conditions", "status", MAX_CONDITIONS)
+    except BadField:
+        return found
+    for condition in listed:
+        kind, status = condition.get("type"), condition.get("status")
+        if isinstance(kind, str) and isinstance(status, str):
+            found[kind] = status
+    return found
+
+
+def catching_up(obj: Json) -> bool:
+    """Its controller has not yet taken note of the suspension: it may still be making pods."""
+    return conditions(obj).get("Suspended") == "False"
+
+
+# --- batch/v1 Job -----------------------------------------------------------------------------------
+
+
+def _job_pod_sets(obj: Json) -> list[Pods]:
+    spec = mapping(obj, "spec", "")
+    count = integer(spec, "parallelism", "spec", default=1)
+    count = min(count, integer(spec, "completions", "spec", default=count))
+    return [Pods("main", count, "spec.template", _pod_spec(spec, "spec"))]
+
+
+def _job_status(obj: Json) -> Status:
+    found = conditions(obj)
+    # From 1.31 on these two are set only when all pods have ended.
+    if found.get("Complete") == "True":
+        return Status(Outcome.SUCCEEDED, True)
+    if found.get("Failed") == "True":
+        return Status(Outcome.FAILED, True)
+    return Status(None, False if _counts_pods(obj, ("active", "terminating")) else None)
+
+
+def _counts_pods(obj: Json, names: tuple[str, ...]) -> bool:
+    status = obj.get("status")
+    if not isinstance(status, Mapping):
+        return False
+    return any(isinstance(count := status.get(name), int) and count > 0 for name in names)
+
+
+# --- kubeflow.org/v1 ----------------------------------------------------------------------------------
+
+
+def _replica_pod_sets(specs: str, order: tuple[str, ...]) -> Callable[[Json], list[Pods]]:
+    """Podsets of a Kubeflow v1 job: one per replica type, in a fixed order whatever the object's."""
+
+    def find(obj: Json) -> list[Pods]:
+        spec = mapping(obj, "spec", "")
+        replicas = mapping(spec, specs, "spec")
+        strange = next((name for name in replicas if name not in order), None)
+        if strange is not None:
+            raise BadField(f"spec.{specs}", f"replica type {strange[:40]!r}, known are {', '.join(order)}")
+        if not replicas:
+            raise BadField(f"spec.{specs}", "no replicas")
+        policy = mapping(mapping(spec, "runPolicy", "spec"), "schedulingPolicy", "spec.runPolicy")
+        priority_class = text(policy, "priorityClass", "spec.runPolicy.schedulingPolicy")
+        pod_sets = []
+        for name in order:
+            if name in replicas:
+                path = f"spec.{specs}.{name}"
+                replica = mapping(replicas, name, f"spec.{specs}")
+                count = integer(replica, "replicas", path, default=1)
+                pod_spec = _pod_spec(replica, path)
+                pod_sets.append(Pods(name.lower(), count, f"{path}.template", pod_spec, priority_class))
+        return pod_sets
+
+    return find
+
+
+def _replica_template(specs: str, order: tuple[str, ...]) -> Callable[[str, int], Path]:
+    keys = {name.lower(): name for name in order}
+    return lambda pod_set, _: ("spec", specs, keys[pod_set], "template")
+
+
+def _kubeflow_status(obj: Json) -> Status:
+    found = conditions(obj)
+    # What becomes of its pods depends on its cleanPodPolicy: only the pods themselves can tell.
+    if found.get("Succeeded") == "True":
+        return Status(Outcome.SUCCEEDED, None)
+    if found.get("Failed") == "True":
+        return Status(Outcome.FAILED, None)
+    return Status(None, None)
+
+
+def _pod_spec(parent: Json, path: str) -> Json:
+    spec = mapping(mapping(parent, "template", path), "spec", f"{path}.template")
+    if not spec:
+        raise BadField(f"{path}.template.spec", "no pod spec")
+    return spec
+
+
+def _kubeflow(name: str, specs: str, order: tuple[str, ...], names: tuple[str, ...]) -> JobKind:
+    return JobKind(
+        name=name,
+        group="kubeflow.org",
+        version="v1",
+        plural=f"{name.lower()}s",
+        names=names,
+        suspend=("spec", "runPolicy", "suspend"),
+        find=_replica_pod_sets(specs, order),
+        template=_replica_template(specs, order),
+        status=_kubeflow_status,
+        pod_label="training.kubeflow.org/job-name",
+        pod_label_is_uid=False,
+        managed_by=(("spec", "runPolicy", "managedBy"), ("kubeflow.org/training-operator",)),
+    )
+
+
+_ROWS: Final = (
+    JobKind(
+        name="Job",
+        group="batch",
+        version="v1",
+        plural="jobs",
+        names=(),
+        suspend=("spec", "suspend"),
+        find=_job_pod_sets,
+        template=lambda _, __: ("spec", "template"),
+        status=_job_status,
+        pod_label="batch.kubernetes.io/controller-uid",
+        pod_label_is_uid=True,
+        managed_by=(("spec", "managedBy"), ("kubernetes.io/job-controller",)),
+    ),
+    _kubeflow("PyTorchJob", "pytorchReplicaSpecs", ("Master", "Worker"), ("pytorch",)),
+)
+
+JOB_KINDS: Final[Mapping[str, JobKind]] = {row.name: row for row in _ROWS}
+"""The table, by kind."""
+
+
+def job_kind(name: str) -> JobKind | None:
+    """The row people mean by `name`: kind, plural, `plural.group` or a shorter name, in any case."""
+    wanted = name.lower()
+    for row in _ROWS:
+        if wanted in (row.name.lower(), row.plural, row.resource, *row.names):
+            return row
+    return None

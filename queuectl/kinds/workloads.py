@@ -1,0 +1,189 @@
+"""A job's object, as raw JSON, to what the core decides on.
+
+Never raises: whatever of a labelled object can't be read becomes the workload's `problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from queuectl.core.events import WorkloadObserved
+from queuectl.core.model import (
+    ObjectRef,
+    Observation,
+    Outcome,
+    PodSet,
+    Requirement,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.reasons import Code, Reason
+from queuectl.kinds.admission import (
+    ADMISSION_ANNOTATION,
+    BYPASS_ANNOTATION,
+    SUBMITTER_ANNOTATION,
+    Admission,
+    parse,
+    scheduling,
+)
+from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects, text, timestamp
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Pods
+from queuectl.kinds.requests import RequestProblem, pod_requests
+
+HOLD_ANNOTATION: Final = "queuectl.dev/hold"
+
+MAX_NAME: Final = 253
+MAX_LABELS: Final = 64
+"""Kept per workload, the first by name."""
+MAX_TERMS: Final = 64
+MAX_EXPRESSIONS: Final = 64
+MAX_VALUES: Final = 1024
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def observe(kind: JobKind, obj: Json) -> WorkloadObserved | None:
+    """The workload that object `obj` of `kind` is; None where it has no queue label or no identity."""
+    try:
+        metadata = mapping(obj, "metadata", "")
+        labels = mapping(metadata, "labels", "metadata")
+        annotations = mapping(metadata, "annotations", "metadata")
+    except BadField:
+        return None
+    names = [_short(metadata.get(key), MAX_NAME) for key in ("namespace", "name", "uid")]
+    queue = _short(labels.get(QUEUE_LABEL), MAX_NAME)
+    if queue is None or None in names:
+        return None
+    namespace, name, uid = (str(part) for part in names)
+    admission = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(uid))
+    pod_sets, problem = _pod_sets(kind, obj, admission)
+    created, problem = _created(metadata, problem)
+    return WorkloadObserved(
+        Workload(
+            id=WorkloadId(uid),
+            ref=ObjectRef(namespace, kind.name, name, uid),
+            queue=queue,
+            created_at=created,
+            pod_sets=pod_sets,
+            priority_class=_short(labels.get(PRIORITY_LABEL), MAX_NAME) or None,
+            submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
+            labels=tuple(_labels(labels)),
+            hold=annotations.get(HOLD_ANNOTATION) == "true",
+            problem=problem,
+        ),
+        _observation(kind, obj, admission),
+    )
+
+
+def identity(obj: Json) -> tuple[str, str]:
+    """UID and resourceVersion of an object, empty where it has none."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        return "", ""
+    return str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or "")
+
+
+def finished(kind: JobKind, obj: Json) -> Outcome | None:
+    """How it ended. One that is being deleted makes no more pods: for the queue it is over."""
+    outcome = kind.status(obj).finished
+    if outcome is None and mapping(obj, "metadata", "").get("deletionTimestamp"):
+        return Outcome.DELETED
+    return outcome
+
+
+def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Observation:
+    metadata = obj["metadata"]
+    generation = metadata.get("generation")
+    annotations = metadata.get("annotations")
+    return Observation(
+        resource_version=_short(metadata.get("resourceVersion"), MAX_NAME) or "",
+        generation=generation if isinstance(generation, int) and 0 <= generation < 2**63 else 0,
+        suspended=kind.suspended(obj),
+        annotated=bool(annotations),
+        finished=finished(kind, obj),
+        quiet=kind.status(obj).quiet,
+        admission=admission.attempt if admission else None,
+        bypassed_by=_short((annotations or {}).get(BYPASS_ANNOTATION), MAX_NAME) or None,
+    )
+
+
+def _pod_sets(
+    kind: JobKind, obj: Json, admission: Admission | None
+) -> tuple[tuple[PodSet, ...], Reason | None]:
+    try:
+        _refuse_other_controller(kind, obj)
+        return tuple(_pod_set(pods, admission) for pods in kind.find(obj)), None
+    except RequestProblem as problem:
+        return (), problem.reason
+    except BadField as problem:
+        return (), Reason(code=Code.MISCONFIGURED, detail=str(problem))
+
+
+def _refuse_other_controller(kind: JobKind, obj: Json) -> None:
+    path, ours = kind.managed_by
+    holder: Json = obj
+    for key in path[:-1]:
+        holder = mapping(holder, key, "")
+    found = text(holder, path[-1], ".".join(path[:-1]))
+    if found is not None and found not in ours:
+        raise BadField(".".join(path), f"{found!r} runs it, only {' or '.join(ours)} can be queued for")
+
+
+def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:
+    path = f"{pods.path}.spec"
+    current = scheduling(pods.spec, path)
+    own = admission.own(pods.name, current) if admission else current
+    return PodSet(
+        name=pods.name,
+        count=pods.pods,
+        requests=pod_requests(pods.spec, path),
+        node_selector=own.node_selector,
+        tolerations=own.tolerations,
+        affinity=_affinity(pods.spec, path),
+        priority_class=pods.priority_class or text(pods.spec, "priorityClassName", path),
+        runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
+    )
+
+
+def _affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], ...]:
+    path = f"{path}.affinity"
+    node = mapping(mapping(spec, "affinity", path), "nodeAffinity", path)
+    path = f"{path}.nodeAffinity"
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    required = mapping(node, key, path)
+    terms = []
+    for term in objects(required, "nodeSelectorTerms", f"{path}.{key}", MAX_TERMS):
+        expressions = objects(term, "matchExpressions", f"{path}.{key}", MAX_EXPRESSIONS)
+        # A term of nothing at all matches no node; one on a node's fields alone says nothing of its labels.
+        if expressions or term.get("matchFields"):
+            terms.append(tuple(_requirement(item, f"{path}.{key}.matchExpressions") for item in expressions))
+    return tuple(terms)
+
+
+def _requirement(item: Json, path: str) -> Requirement:
+    values = array(item, "values", path, MAX_VALUES)
+    return Requirement(
+        checked(item.get("key"), f"{path}.key"),
+        checked(item.get("operator"), f"{path}.operator"),
+        tuple(checked(value, f"{path}.values") for value in values),
+    )
+
+
+def _created(metadata: Json, problem: Reason | None) -> tuple[datetime, Reason | None]:
+    try:
+        return timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp"), problem
+    except BadField as error:
+        return _EPOCH, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
+
+
+def _labels(labels: Json) -> Iterator[tuple[str, str]]:
+    for key in sorted(labels)[:MAX_LABELS]:
+        value = _short(labels[key], MAX_NAME)
+        if value is not None:
+            yield clean(key, 2 * MAX_NAME), value
+
+
+def _short(value: object, limit: int) -> str | None:
+    return clean(value, limit) if isinstance(value, str) else None
