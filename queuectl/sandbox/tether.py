@@ -1,9 +1,9 @@
 """Run as a script: bind this process to its parent's life, then become the program.
 
 `tether.py PARENT_PID SIGNAL UID GID PROGRAM [ARGUMENT...]`. A process of its own rather than a hook between
-fork and exec: such a hook is unsafe beside threads. The process id stays the same, so the parent sees only the
-program. UID -1 keeps the user. Only the standard library, so that it starts in milliseconds, and nothing is
-imported after the change of user, who may not reach it.
+fork and exec: such a hook is unsafe beside threads. The process id stays the same, so the parent sees only
+the program. UID -1 keeps the user. Only the standard library, so that it starts in milliseconds, and nothing
+is imported after the change of user, who may not reach it.
 """
 
 from __future__ import annotations

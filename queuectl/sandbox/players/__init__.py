@@ -1,0 +1,43 @@
+"""What a cluster would bring: scheduler, kubelet, training operator, Job controller, garbage collector.
+
+They act through the API only, so they serve on a real control plane as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from queuectl.sandbox.players.api import Api, Clock
+from queuectl.sandbox.players.jobs import JOBS, JobController
+from queuectl.sandbox.players.kubelet import Kubelet
+from queuectl.sandbox.players.owners import Owners
+from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
+from queuectl.sandbox.players.scheduler import Scheduler
+from queuectl.sandbox.players.store import Store
+from queuectl.sandbox.players.training import PYTORCHJOBS, TrainingOperator
+
+
+async def play(api: Api, clock: Clock, *, controller_manager: bool) -> None:
+    """Play until cancelled. `controller_manager`: also what the real kube-controller-manager does."""
+    pods = Store(api, PODS, clock, {"node": node_of, "owner": controller_uid})
+    nodes = Store(api, "/api/v1/nodes", clock)
+    training = Store(api, PYTORCHJOBS, clock)
+    stores = [nodes, pods, training]
+    players: list[Scheduler | Kubelet | TrainingOperator | JobController | Owners] = [
+        Scheduler(api, pods, nodes, clock),
+        Kubelet(api, pods, nodes, clock),
+        TrainingOperator(api, training, pods, clock),
+    ]
+    if controller_manager:
+        jobs = Store(api, JOBS, clock)
+        stores.append(jobs)
+        players.append(JobController(api, jobs, pods, clock))
+        players.append(Owners(api, pods, {"Job": jobs, "PyTorchJob": training}, clock))
+    async with asyncio.TaskGroup() as tasks:
+        for store in stores:
+            tasks.create_task(store.run())
+        # Whoever acts on half of what is there, acts twice.
+        for store in stores:
+            await store.synced.wait()
+        for player in players:
+            tasks.create_task(player.queue.run())

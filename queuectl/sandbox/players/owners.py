@@ -1,0 +1,61 @@
+"""The garbage collector, for the small API: pods whose controller is gone are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queuectl.sandbox.players.api import Api, ApiError, Clock, Object
+from queuectl.sandbox.players.pods import controller_of, pod_path
+from queuectl.sandbox.players.store import Store
+from queuectl.sandbox.players.work import WorkQueue
+
+
+class Owners:
+    """Give it a store of pods with the index `owner`, and the stores of their controllers by kind."""
+
+    def __init__(self, api: Api, pods: Store, controllers: Mapping[str, Store], clock: Clock) -> None:
+        self.queue = WorkQueue("garbage collector", self.reconcile, clock)
+        self._api = api
+        self._pods = pods
+        self._controllers = controllers
+        pods.subscribe(self._on_pod)
+        for store in controllers.values():
+            store.subscribe(self._on_controller)
+
+    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
+        # Seen for the first time: its controller may have gone while nobody looked.
+        if before is None and after is not None:
+            self.queue.add(key)
+
+    def _on_controller(self, key: str, before: Object | None, after: Object | None) -> None:
+        if after is None and before is not None:
+            for pod in self._pods.by("owner", before["metadata"]["uid"]):
+                self.queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+
+    async def reconcile(self, key: str) -> None:
+        pod = self._pods.get(key)
+        owner = controller_of(pod) if pod else None
+        if pod is None or owner is None or pod["metadata"].get("deletionTimestamp"):
+            return
+        store = self._controllers.get(owner["kind"])
+        if store is None or self._is_there(store, pod, owner):
+            return
+        if not await self._is_really_there(store, pod, owner):
+            body = {"preconditions": {"uid": pod["metadata"]["uid"]}, "propagationPolicy": "Background"}
+            await self._api.request("DELETE", pod_path(pod), body)
+
+    def _is_there(self, store: Store, pod: Object, owner: Object) -> bool:
+        found = store.get(f"{pod['metadata']['namespace']}/{owner['name']}")
+        return found is not None and found["metadata"]["uid"] == owner["uid"]
+
+    async def _is_really_there(self, store: Store, pod: Object, owner: Object) -> bool:
+        """The store may be behind the pod: only the API itself says that the owner is gone."""
+        base, _, plural = store.path.rpartition("/")
+        path = f"{base}/namespaces/{pod['metadata']['namespace']}/{plural}/{owner['name']}"
+        try:
+            found = await self._api.request("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return bool(found["metadata"]["uid"] == owner["uid"])

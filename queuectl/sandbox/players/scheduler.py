@@ -1,0 +1,265 @@
+"""The scheduler: binds pending pods to nodes that match and have room.
+
+It looks at node selector, required node affinity, taints, readiness and requests, takes the first node by name
+that fits, and never preempts. Pods of one shape wait together: when room comes free the first of them is
+tried, and the next only after that one found some.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from queuectl.core.matching import meets, tolerated
+from queuectl.core.model import Requirement, Taint, Toleration
+from queuectl.core.resources import Amounts, BadQuantity, parse_quantity
+from queuectl.kinds.fields import BadField
+from queuectl.kinds.requests import RequestProblem, pod_requests
+from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object
+from queuectl.sandbox.players.pods import ended, node_of, pod_path, with_condition
+from queuectl.sandbox.players.store import Store
+from queuectl.sandbox.players.work import WorkQueue
+
+_NAME: Final = "default-scheduler"
+
+
+@dataclass
+class _Node:
+    """A node, and what the pods bound to it ask for."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    open: bool = False
+    """It is there, ready, and not cordoned."""
+    used: dict[str, int] = field(default_factory=dict)
+
+    def has_room(self, requests: Amounts) -> bool:
+        return all(
+            self.used.get(resource, 0) + amount <= self.allocatable.get(resource, 0)
+            for resource, amount in requests
+        )
+
+    def charge(self, requests: Amounts, sign: int) -> None:
+        for resource, amount in requests:
+            self.used[resource] = self.used.get(resource, 0) + sign * amount
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """All of a pod that decides where it may go."""
+
+    requests: Amounts
+    selector: tuple[tuple[str, str], ...]
+    affinity: tuple[tuple[Requirement, ...], ...] | None
+    tolerations: tuple[Toleration, ...]
+
+    def misfit(self, node: _Node) -> str | None:
+        """Why it can't run there, in a few words."""
+        if not node.open:
+            return "not ready"
+        if any(node.labels.get(key) != value for key, value in self.selector):
+            return "didn't match the node selector"
+        if self.affinity is not None and not any(
+            all(meets(requirement, node.labels) for requirement in term) for term in self.affinity
+        ):
+            return "didn't match the node affinity"
+        if not all(tolerated(taint, self.tolerations) for taint in node.taints):
+            return "had untolerated taints"
+        if not node.has_room(self.requests):
+            return "had too little free"
+        return None
+
+
+class Scheduler:
+    """Give it stores of pods and nodes, and run its queue."""
+
+    def __init__(self, api: Api, pods: Store, nodes: Store, clock: Clock) -> None:
+        self.queue = WorkQueue("scheduler", self.reconcile, clock)
+        self._api = api
+        self._pods = pods
+        self._nodes = nodes
+        self._clock = clock
+        self._room: dict[str, _Node] = {}
+        self._charged: dict[str, tuple[str, Amounts]] = {}
+        """Node and requests of each pod that counts, by UID; also of those whose binding is under way."""
+        self._waiting: dict[_Shape, dict[str, None]] = {}
+        """Pods without room, in order, by shape."""
+        pods.subscribe(self._on_pod)
+        nodes.subscribe(self._on_node)
+
+    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
+        if after is None or ended(after):
+            pod = after or before
+            if pod is not None:
+                self._forget(pod["metadata"]["uid"])
+        elif node := node_of(after):
+            self._charge(after, node)
+        elif after["spec"].get("schedulerName", _NAME) == _NAME:
+            self.queue.add(key)
+
+    def _on_node(self, key: str, before: Object | None, after: Object | None) -> None:
+        node = self._room.setdefault(key, _Node())
+        opened = _describe(node, after)
+        if opened:
+            self._try_waiting()
+
+    async def reconcile(self, key: str) -> None:
+        """Bind one pod, or leave it to wait with the others of its shape."""
+        pod = self._pods.get(key)
+        if pod is None or node_of(pod) or ended(pod) or pod["metadata"].get("deletionTimestamp"):
+            return
+        if pod["spec"].get("schedulingGates"):
+            return
+        try:
+            shape = _shape(pod)
+        except (RequestProblem, BadField) as error:
+            await self._say(pod, str(error))
+            return
+        misfits: dict[str, int] = {}
+        for name in sorted(self._room):
+            misfit = shape.misfit(self._room[name])
+            if misfit is None:
+                await self._bind(pod, name, shape)
+                self._try_next(shape, key)
+                return
+            misfits[misfit] = misfits.get(misfit, 0) + 1
+        self._waiting.setdefault(shape, {})[key] = None
+        counts = ", ".join(f"{count} {why}" for why, count in sorted(misfits.items()))
+        await self._say(pod, f"0/{sum(misfits.values())} nodes are available: {counts or 'there are none'}.")
+
+    async def _bind(self, pod: Object, node: str, shape: _Shape) -> None:
+        metadata = pod["metadata"]
+        self._charge(pod, node, shape.requests)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._api.request("POST", pod_path(pod, "/binding"), body)
+        except ApiError as error:
+            if error.status == 409 and "already" in str(error):
+                return  # bound before, and the watch has yet to tell
+            self._forget(metadata["uid"])
+            raise
+
+    def _try_next(self, shape: _Shape, bound: str) -> None:
+        """One of this shape found room: so may the next."""
+        waiting = self._waiting.get(shape)
+        if waiting is None:
+            return
+        waiting.pop(bound, None)
+        following = next(iter(waiting), None)
+        if following is None:
+            del self._waiting[shape]
+        else:
+            self.queue.add(following)
+
+    def _try_waiting(self) -> None:
+        """Room came free: let the first of every shape try."""
+        for shape, waiting in list(self._waiting.items()):
+            for key in list(waiting):
+                if (pod := self._pods.get(key)) is not None and not node_of(pod):
+                    self.queue.add(key)
+                    break
+                del waiting[key]
+            if not waiting:
+                del self._waiting[shape]
+
+    def _charge(self, pod: Object, name: str, requests: Amounts | None = None) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._charged:
+            return
+        if requests is None:
+            try:
+                requests = _requests(pod)
+            except (RequestProblem, BadField):
+                requests = ()  # bound by somebody else, who knows better
+        self._charged[uid] = (name, requests)
+        self._room.setdefault(name, _Node()).charge(requests, 1)
+
+    def _forget(self, uid: str) -> None:
+        charged = self._charged.pop(uid, None)
+        if charged is not None:
+            name, requests = charged
+            self._room[name].charge(requests, -1)
+            self._try_waiting()
+
+    async def _say(self, pod: Object, message: str) -> None:
+        """Why it is not scheduled, as its condition; written only when it changes."""
+        before = list(pod.get("status", {}).get("conditions") or ())
+        conditions = with_condition(
+            before, self._clock.now(), "PodScheduled", False, "Unschedulable", message
+        )
+        if conditions != before:
+            body: Object = {
+                "metadata": {"uid": pod["metadata"]["uid"]},
+                "status": {"conditions": conditions},
+            }
+            path = pod_path(pod, "/status")
+            self._pods.observe(await self._api.request("PATCH", path, body, content_type=MERGE_PATCH))
+
+
+def _describe(room: _Node, node: Object | None) -> bool:
+    """Take over what the API says of a node; is it, after that, one that pods may newly fit?"""
+    if node is None:
+        room.open = False
+        return False
+    before = (room.labels, room.taints, room.allocatable, room.open)
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    conditions = status.get("conditions") or ()
+    room.labels = dict(node["metadata"].get("labels") or {})
+    room.taints = tuple(
+        Taint(taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or ()
+    )
+    room.allocatable = _quantities(status.get("allocatable") or {})
+    room.open = not spec.get("unschedulable") and any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
+    return room.open and before != (room.labels, room.taints, room.allocatable, room.open)
+
+
+def _quantities(found: Mapping[str, Any]) -> dict[str, int]:
+    result = {}
+    for resource, quantity in found.items():
+        try:
+            result[resource] = parse_quantity(quantity, resource)
+        except BadQuantity:
+            continue  # counts as none
+    return result
+
+
+def _requests(pod: Object) -> Amounts:
+    return tuple(itertools.chain(pod_requests(pod["spec"], "spec"), [("pods", 1)]))
+
+
+def _shape(pod: Object) -> _Shape:
+    spec = pod["spec"]
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return _Shape(
+        requests=_requests(pod),
+        selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        affinity=None
+        if required is None
+        else tuple(_term(term) for term in required.get("nodeSelectorTerms") or ()),
+        tolerations=tuple(
+            Toleration(t.get("key"), t.get("operator"), t.get("value"), t.get("effect"))
+            for t in spec.get("tolerations") or ()
+        ),
+    )
+
+
+def _term(term: Object) -> tuple[Requirement, ...]:
+    """An unknown part of a term matches nothing."""
+    found = tuple(
+        Requirement(e["key"], e["operator"], tuple(e.get("values") or ()))
+        for e in term.get("matchExpressions") or ()
+    )
+    if term.get("matchFields") or not found:
+        return (Requirement("", "Unknown"),)
+    return found

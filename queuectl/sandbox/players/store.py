@@ -1,0 +1,151 @@
+"""What the API holds of one resource, kept current by list and watch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from queuectl.sandbox.players.api import Api, ApiError, Clock, Object, key_of, version_of
+
+_log = logging.getLogger(__name__)
+_PAGE = "500"
+_WATCH_SECONDS = "290"
+_ABSENT_SECONDS = 2.0
+_MOST_SECONDS = 5.0
+
+Change = Callable[[str, Object | None, Object | None], None]
+"""Called with key, object before, object after."""
+
+
+class Store:
+    """Objects by key (`namespace/name`), and by the values of the named indexes."""
+
+    def __init__(
+        self, api: Api, path: str, clock: Clock, indexes: Mapping[str, Callable[[Object], str | None]] = {}
+    ) -> None:
+        self.path = path
+        self.synced = asyncio.Event()
+        self._api = api
+        self._clock = clock
+        self._objects: dict[str, Object] = {}
+        self._index_of = dict(indexes)
+        self._indexed: dict[tuple[str, str], dict[str, Object]] = {}
+        self._subscribers: list[Change] = []
+        self._seen = 0
+
+    def subscribe(self, change: Change) -> None:
+        """Hear of every change from now on; the first list counts as changes."""
+        self._subscribers.append(change)
+
+    def get(self, key: str) -> Object | None:
+        return self._objects.get(key)
+
+    def by(self, index: str, value: str) -> list[Object]:
+        return list(self._indexed.get((index, value), {}).values())
+
+    def values(self) -> Iterable[Object]:
+        return self._objects.values()
+
+    def observe(self, written: Object) -> None:
+        """Take over the answer to a write of our own, unless the watch is past it already."""
+        if version_of(written) > self._seen:
+            self._put(written)
+
+    async def run(self) -> None:
+        """Follow the API until cancelled, whatever it does."""
+        failures = 0
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                    self.synced.set()
+                    failures = 0
+                version = await self._watch(version)
+                failures = 0
+            except ApiError as error:
+                if error.status == 410:
+                    version = ""
+                    continue
+                if error.status == 404:  # a kind that is not installed (any more)
+                    version = ""
+                    self._replace({}, self._seen)
+                    self.synced.set()
+                    await self._clock.sleep(_ABSENT_SECONDS)
+                    continue
+                failures += 1
+                _log.info("%s: %s", self.path, error)
+                await self._clock.sleep(min(0.1 * 2**failures, _MOST_SECONDS))
+
+    async def _list(self) -> str:
+        """Read all pages; returns the version of the list."""
+        found: dict[str, Object] = {}
+        query = {"limit": _PAGE}
+        while True:
+            page = await self._api.request("GET", self.path, query=query)
+            for item in page["items"]:
+                found[key_of(item)] = item
+            metadata = page["metadata"]
+            if not metadata.get("continue"):
+                break
+            query = {"limit": _PAGE, "continue": metadata["continue"]}
+        self._replace(found, int(metadata["resourceVersion"]))
+        return str(metadata["resourceVersion"])
+
+    async def _watch(self, version: str) -> str:
+        """Follow one watch to its end; returns the version it came to."""
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": _WATCH_SECONDS,
+        }
+        async with self._api.watch(self.path, query=query) as events:
+            async for event in events:
+                thing = event["object"]
+                if event["type"] == "ERROR":
+                    raise ApiError(int(thing.get("code", 500)), str(thing.get("message")))
+                version = str(thing["metadata"]["resourceVersion"])
+                self._seen = max(self._seen, int(version))
+                if event["type"] == "DELETED":
+                    self._drop(thing)
+                elif event["type"] != "BOOKMARK":
+                    self._put(thing)
+        return version
+
+    def _replace(self, found: dict[str, Object], version: int) -> None:
+        self._seen = version
+        for key, before in list(self._objects.items()):
+            if key not in found and version_of(before) <= version:
+                self._change(key, before, None)
+        for thing in found.values():
+            self._put(thing)
+
+    def _put(self, thing: Object) -> None:
+        key = key_of(thing)
+        before = self._objects.get(key)
+        if before is None or version_of(before) < version_of(thing):
+            self._change(key, before, thing)
+
+    def _drop(self, thing: Object) -> None:
+        key = key_of(thing)
+        before = self._objects.get(key)
+        if before is not None and version_of(before) <= version_of(thing):
+            self._change(key, before, None)
+
+    def _change(self, key: str, before: Object | None, after: Object | None) -> None:
+        if after is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = after
+        for name, value_of in self._index_of.items():
+            if before is not None and (old := value_of(before)) is not None:
+                cell = self._indexed[(name, old)]
+                del cell[key]
+                if not cell:
+                    del self._indexed[(name, old)]
+            if after is not None and (new := value_of(after)) is not None:
+                self._indexed.setdefault((name, new), {})[key] = after
+        for change in self._subscribers:
+            change(key, before, after)

@@ -1,0 +1,242 @@
+"""The training operator, as far as a PyTorchJob needs it: pods for its replicas, counted into its status.
+
+A pod that fails, fails the job: restarts are not played. The job has succeeded when its master has.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object, moment, stamp
+from queuectl.sandbox.players.pods import (
+    active,
+    controller_of,
+    holds,
+    owner_reference,
+    phase_of,
+    pod_path,
+    with_condition,
+)
+from queuectl.sandbox.players.store import Store
+from queuectl.sandbox.players.work import WorkQueue
+
+PYTORCHJOBS: Final = "/apis/kubeflow.org/v1/pytorchjobs"
+_ROLES: Final = ("Master", "Worker")
+_LABELS: Final = "training.kubeflow.org"
+_OPERATOR: Final = "kubeflow.org/training-operator"
+
+
+class TrainingOperator:
+    """Give it a store of PyTorchJobs and one of pods with the index `owner`, and run its queue."""
+
+    def __init__(self, api: Api, jobs: Store, pods: Store, clock: Clock) -> None:
+        self.queue = WorkQueue("training operator", self.reconcile, clock)
+        self._api = api
+        self._jobs = jobs
+        self._pods = pods
+        self._clock = clock
+        jobs.subscribe(self._on_job)
+        pods.subscribe(self._on_pod)
+
+    def _on_job(self, key: str, before: Object | None, after: Object | None) -> None:
+        if after is not None:
+            self.queue.add(key)
+
+    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
+        owner = controller_of(after or before or {"metadata": {}})
+        if owner is not None and owner["kind"] == "PyTorchJob":
+            self.queue.add(f"{key.split('/')[0]}/{owner['name']}")
+
+    async def reconcile(self, key: str) -> None:
+        job = self._jobs.get(key)
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            return
+        policy = job["spec"].get("runPolicy") or {}
+        if policy.get("managedBy", _OPERATOR) != _OPERATOR:
+            return
+        pods = self._pods.by("owner", job["metadata"]["uid"])
+        conditions = (job.get("status") or {}).get("conditions") or []
+        if holds(conditions, "Succeeded") or holds(conditions, "Failed"):
+            await self._clean(policy.get("cleanPodPolicy", "None"), pods)
+            await self._report(job)
+            await self._expire(key, job)
+            return
+        if policy.get("suspend"):
+            await self._delete([pod for pod in pods if not pod["metadata"].get("deletionTimestamp")])
+        elif not any(phase_of(pod) == "Failed" for pod in pods):
+            await self._create(job, pods)
+        await self._report(job)
+
+    async def _create(self, job: Object, pods: list[Object]) -> None:
+        """Make the pods that are missing; their names are fixed, so an old one must be gone first."""
+        there = {pod["metadata"]["name"] for pod in pods}
+        for role, index in _replicas(job):
+            pod = _make_pod(job, role, index)
+            if pod["metadata"]["name"] not in there:
+                path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+                self._pods.observe(await self._api.request("POST", path, pod))
+
+    async def _clean(self, policy: str, pods: list[Object]) -> None:
+        """What becomes of the pods of a finished job."""
+        if policy == "All":
+            await self._delete([pod for pod in pods if not pod["metadata"].get("deletionTimestamp")])
+        elif policy == "Running":
+            await self._delete([pod for pod in pods if active(pod)])
+
+    async def _delete(self, pods: list[Object]) -> None:
+        for pod in pods:
+            body = {"preconditions": {"uid": pod["metadata"]["uid"]}}
+            try:
+                answer = await self._api.request("DELETE", pod_path(pod), body)
+            except ApiError as error:
+                if not error.gone:
+                    raise
+                continue
+            if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
+                self._pods.observe(answer)
+
+    async def _report(self, job: Object) -> None:
+        now = self._clock.now()
+        pods = self._pods.by("owner", job["metadata"]["uid"])
+        before = job.get("status") or {}
+        status = _status(job, pods, now)
+        changes = {name: value for name, value in status.items() if before.get(name) != value}
+        if not changes:
+            return
+        changes["lastReconcileTime"] = stamp(now)
+        body: Object = {"metadata": {"uid": job["metadata"]["uid"]}, "status": changes}
+        answer = await self._api.request("PATCH", _path(job, "/status"), body, content_type=MERGE_PATCH)
+        self._jobs.observe(answer)
+
+    async def _expire(self, key: str, job: Object) -> None:
+        """Delete a finished job once its time to live is over."""
+        seconds = (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished")
+        end = (job.get("status") or {}).get("completionTime")
+        if seconds is None or not end:
+            return
+        left = (moment(end) - self._clock.now()).total_seconds() + seconds
+        if left > 0:
+            self.queue.add_after(key, left)
+        else:
+            body = {"preconditions": {"uid": job["metadata"]["uid"]}, "propagationPolicy": "Background"}
+            await self._api.request("DELETE", _path(job), body)
+
+
+def _path(job: Object, subresource: str = "") -> str:
+    metadata = job["metadata"]
+    base = f"/apis/kubeflow.org/v1/namespaces/{metadata['namespace']}/pytorchjobs"
+    return f"{base}/{metadata['name']}{subresource}"
+
+
+def _replica_spec(job: Object, role: str) -> Object | None:
+    specs: Object = job["spec"].get("pytorchReplicaSpecs") or {}
+    return specs.get(role)
+
+
+def _replicas(job: Object) -> list[tuple[str, int]]:
+    """Role and index of every pod that should be there."""
+    found = []
+    for role in _ROLES:
+        spec = _replica_spec(job, role)
+        if spec is not None:
+            count = spec.get("replicas")
+            found += [(role, index) for index in range(1 if count is None else count)]
+    return found
+
+
+def _labels(job: Object, role: str) -> dict[str, str]:
+    return {
+        f"{_LABELS}/job-name": job["metadata"]["name"],
+        f"{_LABELS}/operator-name": "pytorchjob-controller",
+        f"{_LABELS}/replica-type": role.lower(),
+    }
+
+
+def _make_pod(job: Object, role: str, index: int) -> Object:
+    metadata = job["metadata"]
+    replica = _replica_spec(job, role) or {}
+    template = replica["template"]
+    given = template.get("metadata") or {}
+    labels = {**(given.get("labels") or {}), **_labels(job, role), f"{_LABELS}/replica-index": str(index)}
+    if role == "Master":
+        labels[f"{_LABELS}/job-role"] = "master"
+    policy = replica.get("restartPolicy") or "OnFailure"
+    # A replica ends by itself, so one that is always to be restarted may still succeed.
+    policy = {"ExitCode": "Never", "Always": "OnFailure"}.get(policy, policy)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{metadata['name']}-{role.lower()}-{index}",
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "annotations": dict(given.get("annotations") or {}),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {**template["spec"], "restartPolicy": policy},
+    }
+
+
+def _status(job: Object, pods: list[Object], now: datetime) -> Object:
+    """The status as it should read; None for a field that should not be there."""
+    before = job.get("status") or {}
+    name = job["metadata"]["name"]
+    conditions: list[Object] = list(before.get("conditions") or ())
+
+    def say(kind: str, value: bool, reason: str, message: str) -> None:
+        nonlocal conditions
+        conditions = with_condition(
+            conditions, now, kind, value, reason, message, clock_field="lastUpdateTime"
+        )
+
+    status: Object = {"replicaStatuses": _replica_statuses(job, pods) or None}
+    if not conditions:
+        say("Created", True, "PyTorchJobCreated", f"PyTorchJob {name} is created.")
+    if holds(conditions, "Succeeded") or holds(conditions, "Failed"):
+        return status
+    leader = "Master" if _replica_spec(job, "Master") else "Worker"
+    leaders = [pod for pod in pods if _role(pod) == leader]
+    if (job["spec"].get("runPolicy") or {}).get("suspend"):
+        if holds(conditions, "Running"):
+            say("Running", False, "PyTorchJobSuspended", f"PyTorchJob {name} is suspended.")
+        say("Suspended", True, "PyTorchJobSuspended", f"PyTorchJob {name} is suspended.")
+        status["startTime"] = None
+    else:
+        if holds(conditions, "Suspended"):
+            say("Suspended", False, "PyTorchJobResumed", f"PyTorchJob {name} is resumed.")
+        status["startTime"] = before.get("startTime") or stamp(now)
+        failed = next((pod for pod in pods if phase_of(pod) == "Failed"), None)
+        if failed is not None:
+            which = failed["metadata"]["name"]
+            say("Running", False, "PyTorchJobFailed", f"PyTorchJob {name} has failed.")
+            say("Failed", True, "PyTorchJobFailed", f"PyTorchJob {name} has failed: its pod {which} failed.")
+            status["completionTime"] = stamp(now)
+        elif leaders and all(phase_of(pod) == "Succeeded" for pod in leaders):
+            say("Running", False, "PyTorchJobSucceeded", f"PyTorchJob {name} has succeeded.")
+            say("Succeeded", True, "PyTorchJobSucceeded", f"PyTorchJob {name} successfully completed.")
+            status["completionTime"] = stamp(now)
+        elif any(phase_of(pod) == "Running" for pod in leaders):
+            say("Running", True, "PyTorchJobRunning", f"PyTorchJob {name} is running.")
+    status["conditions"] = conditions
+    return status
+
+
+def _role(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(f"{_LABELS}/replica-type", "")).capitalize()
+
+
+def _replica_statuses(job: Object, pods: list[Object]) -> Object:
+    statuses: Object = {}
+    for role in _ROLES:
+        if _replica_spec(job, role) is None:
+            continue
+        mine = [pod for pod in pods if _role(pod) == role]
+        counts = {
+            "active": sum(active(pod) and phase_of(pod) == "Running" for pod in mine),
+            "succeeded": sum(phase_of(pod) == "Succeeded" for pod in mine),
+            "failed": sum(phase_of(pod) == "Failed" for pod in mine),
+        }
+        selector = ",".join(f"{key}={value}" for key, value in sorted(_labels(job, role).items()))
+        statuses[role] = {name: count for name, count in counts.items() if count} | {"selector": selector}
+    return statuses
