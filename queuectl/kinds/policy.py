@@ -1,0 +1,280 @@
+"""Policy objects in and out of the core: from the API server as they are read, from the ledger as stored.
+
+Both ways pass through the same models, so that what was in force is read the same later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+
+from queuectl.core.events import PolicyInvalid, PolicyObserved
+from queuectl.core.model import (
+    ClusterQueue,
+    Cohort,
+    ConfigKey,
+    FlavorQuotas,
+    LabelSelector,
+    LocalQueue,
+    LocalQueueName,
+    Policy,
+    QueueingStrategy,
+    Requirement,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+    StopPolicy,
+    Taint,
+    Toleration,
+    WorkloadPriorityClass,
+)
+from queuectl.core.resources import BadQuantity, parse_quantity
+from queuectl.kinds import policy_objects as objects
+from queuectl.kinds import policy_schema as schema
+from queuectl.kinds.fields import Json, clean
+
+_DETAIL: Final = 500
+_DIVISIBLE: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+class BadPolicy(ValueError):
+    """A policy object breaks a rule. The message names the field, the value and the limit."""
+
+
+class PolicyKind(NamedTuple):
+    """One kind of policy object."""
+
+    name: str
+    plural: str
+    namespaced: bool
+    model: type[schema.Part]
+    """Of the whole object, without metadata."""
+    value: Callable[[ConfigKey, Any], Policy]
+    """From the model to the core. Raises BadPolicy."""
+
+    @property
+    def resource(self) -> str:
+        return f"{self.plural}.{objects.GROUP}"
+
+
+def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
+    """What an object of one of POLICY_KINDS says; `kind` and `metadata.name` must be there."""
+    metadata = obj["metadata"]
+    key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
+    try:
+        model = _validated(key, {name: obj[name] for name in ("spec", "value", "description") if name in obj})
+        return PolicyObserved(key, POLICY_KINDS[key.kind].value(key, model), _canonical(model))
+    except BadPolicy as problem:
+        return PolicyInvalid(key, clean(str(problem), _DETAIL))
+
+
+def parse_policy(key: ConfigKey, spec: str) -> Policy:
+    """The policy that `spec`, as `policy_event` made it, says. Raises BadPolicy."""
+    try:
+        content = json.loads(spec)
+    except ValueError as problem:
+        raise BadPolicy(f"{key}: stored spec is no JSON: {problem}") from None
+    if not isinstance(content, dict):
+        raise BadPolicy(f"{key}: stored spec is no object")
+    return POLICY_KINDS[key.kind].value(key, _validated(key, _whole(key, content)))
+
+
+def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
+    """The object around a stored spec: a WorkloadPriorityClass has its fields at the top."""
+    return spec if "spec" not in POLICY_KINDS[key.kind].model.model_fields else {"spec": spec}
+
+
+def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.Part:
+    kind = POLICY_KINDS.get(key.kind)
+    if kind is None:
+        raise BadPolicy(f"{key}: kind {key.kind!r} is none of {', '.join(POLICY_KINDS)}")
+    try:
+        return kind.model.model_validate(_printable(content))
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=True)[0]
+        shown = repr(first["input"])[:60] if isinstance(first["input"], str | int) else "found"
+        message = first["msg"].removeprefix("Value error, ")
+        raise BadPolicy(f"{_path(first['loc'])}: {shown}: {message}") from None
+
+
+def _canonical(model: schema.Part) -> str:
+    """The spec as JSON text: keys sorted, nothing that is unset, defaults spelled out."""
+    content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})
+    return json.dumps(content.get("spec", content), sort_keys=True, separators=(",", ":"))
+
+
+def _printable(value: Any) -> Any:
+    """The same JSON without NUL, lone surrogates and the like in its texts: Postgres refuses them."""
+    if isinstance(value, str):
+        return clean(value, len(value))
+    if isinstance(value, Mapping):
+        return {clean(key, len(key)): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".")
+
+
+# --- one function per kind ------------------------------------------------------------------------------
+
+
+def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> ClusterQueue:
+    spec = model.spec
+    if spec.preemption.borrow_within_cohort and (
+        spec.preemption.borrow_within_cohort.policy != "Never"
+        and spec.preemption.reclaim_within_cohort == "Never"
+    ):
+        raise BadPolicy(
+            "spec.preemption.borrowWithinCohort.policy: must be Never while reclaimWithinCohort is"
+        )
+    return ClusterQueue(
+        name=key.name,
+        cohort=spec.cohort_name,
+        resource_groups=_groups(spec.resource_groups, spec.cohort_name, "cohortName", bounded=True),
+        namespace_selector=_selector(spec.namespace_selector),
+        queueing_strategy=QueueingStrategy(spec.queueing_strategy),
+        stop_policy=StopPolicy(spec.stop_policy),
+    )
+
+
+def _cohort(key: ConfigKey, model: objects.CohortObject) -> Cohort:
+    spec = model.spec
+    groups = _groups(spec.resource_groups, spec.parent_name, "parentName", bounded=False)
+    return Cohort(name=key.name, parent=spec.parent_name, resource_groups=groups)
+
+
+def _resource_flavor(key: ConfigKey, model: objects.ResourceFlavorObject) -> ResourceFlavor:
+    spec = model.spec
+    return ResourceFlavor(
+        name=key.name,
+        node_labels=tuple(sorted(spec.node_labels.items())),
+        node_taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.node_taints),
+        tolerations=tuple(
+            Toleration(
+                key=one.key or None,
+                operator=one.operator,
+                value=one.value or None,
+                effect=one.effect or None,
+                seconds=one.toleration_seconds,
+            )
+            for one in spec.tolerations
+        ),
+    )
+
+
+def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:
+    return LocalQueue(
+        name=LocalQueueName(key.namespace, key.name),
+        cluster_queue=model.spec.cluster_queue,
+        stop_policy=StopPolicy(model.spec.stop_policy),
+    )
+
+
+def _priority_class(key: ConfigKey, model: objects.WorkloadPriorityClassObject) -> WorkloadPriorityClass:
+    return WorkloadPriorityClass(key.name, model.value)
+
+
+def _selector(model: objects.LabelSelectorModel | None) -> LabelSelector | None:
+    if model is None:
+        return None
+    return LabelSelector(
+        labels=tuple(sorted(model.match_labels.items())),
+        expressions=tuple(Requirement(one.key, one.operator, one.values) for one in model.match_expressions),
+    )
+
+
+# --- quota ------------------------------------------------------------------------------------------
+
+
+def _groups(
+    models: tuple[schema.ResourceGroup, ...], cohort: str | None, cohort_field: str, *, bounded: bool
+) -> tuple[ResourceGroup, ...]:
+    """`bounded`: a lendingLimit is at most the nominalQuota, as on a queue. Raises BadPolicy."""
+    seen: dict[tuple[str, str], str] = {}
+    groups = []
+    for index, model in enumerate(models):
+        path = f"spec.resourceGroups[{index}]"
+        for position, resource in enumerate(model.covered_resources):
+            _once(seen, ("resource", resource), f"{path}.coveredResources[{position}]")
+        flavors = []
+        for position, flavor in enumerate(model.flavors):
+            where = f"{path}.flavors[{position}]"
+            _once(seen, ("flavor", flavor.name), where)
+            if tuple(quota.name for quota in flavor.resources) != model.covered_resources:
+                raise BadPolicy(
+                    f"{where}.resources: flavor {flavor.name} must list exactly the coveredResources "
+                    f"{', '.join(model.covered_resources)}, in the same order"
+                )
+            quotas = []
+            for number, quota in enumerate(flavor.resources):
+                at = f"{where}.resources[{number}]"
+                quotas.append((quota.name, _quota(quota, at, cohort, cohort_field, bounded=bounded)))
+            flavors.append(FlavorQuotas(name=flavor.name, resources=tuple(quotas)))
+        groups.append(ResourceGroup(covered=model.covered_resources, flavors=tuple(flavors)))
+    return tuple(groups)
+
+
+def _once(seen: dict[tuple[str, str], str], item: tuple[str, str], path: str) -> None:
+    first = seen.setdefault(item, path)
+    if first != path:
+        raise BadPolicy(f"{path}: {item[0]} {item[1]} is at {first} already")
+
+
+def _quota(
+    model: schema.ResourceQuota, path: str, cohort: str | None, cohort_field: str, *, bounded: bool
+) -> ResourceQuota:
+    nominal = _amount(model.nominal_quota, model.name, f"{path}.nominalQuota")
+    limits: list[int | None] = []
+    for value, field in ((model.borrowing_limit, "borrowingLimit"), (model.lending_limit, "lendingLimit")):
+        if value is not None and cohort is None:
+            raise BadPolicy(f"{path}.{field}: {value} needs {cohort_field}")
+        limits.append(None if value is None else _amount(value, model.name, f"{path}.{field}"))
+    borrowing, lending = limits
+    if bounded and lending is not None and lending > nominal:
+        raise BadPolicy(
+            f"{path}.lendingLimit: {model.lending_limit} is more than the nominalQuota {model.nominal_quota}"
+        )
+    return ResourceQuota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
+
+
+def _amount(value: int | str, resource: str, path: str) -> int:
+    try:
+        amount = parse_quantity(value, resource)
+    except BadQuantity as problem:
+        raise BadPolicy(f"{path}: {problem}") from None
+    if amount < 0:
+        raise BadPolicy(f"{path}: {value} must be at least 0")
+    divisible = resource in _DIVISIBLE or resource.startswith("hugepages-")
+    if not divisible and isinstance(value, str) and ("." in value or value.endswith("m")):
+        raise BadPolicy(f"{path}: {value} must be a whole number: {resource} can't be divided")
+    return amount
+
+
+POLICY_KINDS: Final[Mapping[str, PolicyKind]] = {
+    kind.name: kind
+    for kind in (
+        PolicyKind("ClusterQueue", "clusterqueues", False, objects.ClusterQueueObject, _cluster_queue),
+        PolicyKind("Cohort", "cohorts", False, objects.CohortObject, _cohort),
+        PolicyKind(
+            "ResourceFlavor", "resourceflavors", False, objects.ResourceFlavorObject, _resource_flavor
+        ),
+        PolicyKind(
+            "WorkloadPriorityClass",
+            "workloadpriorityclasses",
+            False,
+            objects.WorkloadPriorityClassObject,
+            _priority_class,
+        ),
+        PolicyKind("LocalQueue", "localqueues", True, objects.LocalQueueObject, _local_queue),
+    )
+}
+"""The five kinds, by name."""

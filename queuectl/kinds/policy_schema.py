@@ -1,0 +1,221 @@
+"""Our policy objects as the API server stores them: the models the CRDs are generated from.
+
+Fields are Kueue's (v1beta2) plus our own. Unknown ones are ignored, as the API server prunes them. Rules in
+CEL stand beside the field they speak of, so that its error names it. What CEL in a CRD can't bound the cost
+of (any arithmetic on the quantities of 16 groups x 64 flavors x 64 resources) is in the admission policy
+`queuectl-policies` instead, and all of it is checked once more where an object is read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+MAX_GROUPS: Final = 16
+MAX_FLAVORS: Final = 64
+MAX_RESOURCES: Final = 64
+
+_SUFFIX: Final = "m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei"
+QUANTITY_PATTERN: Final = (
+    rf"^[+-]?([0-9]{{1,19}}([.][0-9]{{1,6}})?({_SUFFIX})?|[.][0-9]{{1,6}}({_SUFFIX})?"
+    r"|[0-9]{1,19}[eE][+]?[0-9]{1,2})$"
+)
+"""No more than 6 decimals and 2 digits of exponent: a hostile number costs nobody time."""
+
+MAX_QUANTITY_TEXT: Final = 32
+_WEIGHT_PATTERN: Final = r"^[+-]?([0-9]{1,9}([.][0-9]{1,6})?|[.][0-9]{1,6}|[0-9]{1,9}m)$"
+_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_QUALIFIED: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
+_LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+
+# Resources that may be given in parts of their unit; all others are whole devices or objects.
+_DIVISIBLE: Final = (
+    "self.name in ['cpu', 'memory', 'ephemeral-storage'] || self.name.startsWith('hugepages-')"
+)
+
+
+def rule(cel: str, message: str = "", **more: str) -> dict[str, str]:
+    """One x-kubernetes-validations entry. `messageExpression` replaces `message` where it is given."""
+    return {"rule": cel, **({"message": message} if message else {}), **more}
+
+
+def rules(*entries: dict[str, str]) -> dict[str, Any]:
+    return {"x-kubernetes-validations": list(entries)}
+
+
+def _fits(pattern: str) -> AfterValidator:
+    compiled = re.compile(pattern)
+
+    def check(value: int | str) -> int | str:
+        text = str(value)
+        if len(text) > MAX_QUANTITY_TEXT or not compiled.fullmatch(text):
+            raise ValueError(f"{text[:40]!r} is not a quantity of at most {MAX_QUANTITY_TEXT} characters")
+        return value
+
+    return AfterValidator(check)
+
+
+def _int_or_string(pattern: str) -> dict[str, Any]:
+    return {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+        "pattern": pattern,
+        "maxLength": MAX_QUANTITY_TEXT,
+        **rules(
+            rule(
+                "type(self) == int ? self >= 0 : !self.startsWith('-')",
+                "must be at least 0",
+            )
+        ),
+    }
+
+
+def _whole(field: str) -> dict[str, str]:
+    """Rule on a resource's quota: `field` has no parts of a unit, unless the resource may be divided.
+
+    The pattern leaves a decimal point only the 2nd to 9th place from the end. Looking there costs a fixed
+    amount, where a search through the text would be costed as through the largest possible request.
+    """
+    text = f"self.{field}"
+    return rule(
+        f"{_DIVISIBLE} || !has({text}) || type({text}) == int || (!{text}.endsWith('m') && "
+        f"[2, 3, 4, 5, 6, 7, 8, 9].all(i, size({text}) < i || {text}.charAt(size({text}) - i) != '.'))",
+        "must be a whole number: only cpu, memory, ephemeral-storage and hugepages can be divided",
+        fieldPath=f".{field}",
+    )
+
+
+Quantity = Annotated[int | str, _fits(QUANTITY_PATTERN), WithJsonSchema(_int_or_string(QUANTITY_PATTERN))]
+Weight = Annotated[int | str, _fits(_WEIGHT_PATTERN), WithJsonSchema(_int_or_string(_WEIGHT_PATTERN))]
+Name = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, min_length=1, max_length=253)]
+ResourceName = Annotated[str, StringConstraints(pattern=_QUALIFIED, min_length=1, max_length=317)]
+LabelKey = Annotated[str, StringConstraints(pattern=_QUALIFIED, min_length=1, max_length=317)]
+LabelValue = Annotated[str, StringConstraints(pattern=_LABEL_VALUE, max_length=63)]
+Text = Annotated[str, StringConstraints(max_length=2048)]
+Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+def by_key(*keys: str) -> dict[str, Any]:
+    """A list that is a map: the API server itself refuses a key that comes twice, and names its path."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+SET: Final[dict[str, Any]] = {"x-kubernetes-list-type": "set"}
+ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
+
+
+class Part(BaseModel):
+    """Part of an object: camelCase outside, frozen, unknown fields ignored."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=False,
+    )
+
+
+# --- quota ------------------------------------------------------------------------------------------
+
+
+class ResourceQuota(Part):
+    """Quota for one resource of one flavor."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(_whole("nominalQuota"), _whole("borrowingLimit"), _whole("lendingLimit"))
+    )
+
+    name: ResourceName
+    """The resource, such as nvidia.com/gpu."""
+    nominal_quota: Quantity
+    """What is guaranteed. Not linked to the capacity of nodes."""
+    borrowing_limit: Quantity | None = None
+    """How much more than nominalQuota may be used, of what others of the cohort leave. Unset: all of it."""
+    lending_limit: Quantity | None = None
+    """How much of nominalQuota others of the cohort may use while it is unused. Unset: all of it."""
+
+
+class FlavorQuotas(Part):
+    """Quotas of one ResourceFlavor."""
+
+    name: Name
+    """A ResourceFlavor."""
+    resources: Annotated[
+        tuple[ResourceQuota, ...],
+        Field(min_length=1, max_length=MAX_RESOURCES, json_schema_extra=by_key("name")),
+    ]
+    """One for each of coveredResources, in the same order."""
+
+
+class ResourceGroup(Part):
+    """Resources that a podset gets from one flavor together, and the flavors in the order they are tried."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.flavors.all(f, f.resources.map(r, r.name) == self.coveredResources)",
+                "each flavor must list exactly the coveredResources, in the same order",
+                messageExpression=(
+                    "'flavor ' + self.flavors.filter(f, f.resources.map(r, r.name) != self.coveredResources)"
+                    "[0].name + ' must list exactly the coveredResources, in the same order'"
+                ),
+                fieldPath=".flavors",
+            )
+        )
+    )
+
+    covered_resources: Annotated[
+        tuple[ResourceName, ...], Field(min_length=1, max_length=MAX_RESOURCES, json_schema_extra=SET)
+    ]
+    """Resources of this group. No other group of the queue may cover one of them."""
+    flavors: Annotated[
+        tuple[FlavorQuotas, ...],
+        Field(min_length=1, max_length=MAX_FLAVORS, json_schema_extra=by_key("name")),
+    ]
+    """Flavors in the order they are tried. No other group of the queue may list one of them."""
+
+
+def _once(what: str, names: str) -> dict[str, str]:
+    """Rule on resourceGroups: nothing that `names` (of group `g`) lists is in two groups."""
+    later = str(list(range(1, MAX_GROUPS)))
+    earlier = str(list(range(MAX_GROUPS - 1)))
+    first, second = names.replace("g.", "self[j]."), names.replace("g.", "self[i].")
+    shared = f"{earlier}.exists(j, j < i && sets.intersects({first}, {second}))"
+    return rule(
+        f"{later}.all(i, i >= size(self) || !{shared})",
+        f"a {what} may be in one group only",
+        messageExpression=(
+            f"{later}.filter(i, i < size(self) && {shared}).map(i, "
+            f"'spec.resourceGroups[' + string(i) + '].{what} is in an earlier group already')[0]"
+        ),
+    )
+
+
+ResourceGroups = Annotated[
+    tuple[ResourceGroup, ...],
+    Field(
+        max_length=MAX_GROUPS,
+        json_schema_extra=ATOMIC
+        | rules(
+            _once("flavors", "g.flavors.map(f, f.name)"), _once("coveredResources", "g.coveredResources")
+        ),
+    ),
+]
+
+
+def without_cohort(field: str, cohort: str) -> dict[str, str]:
+    return rule(
+        f"has(self.{cohort}) || !has(self.resourceGroups) || self.resourceGroups.all(g, g.flavors.all(f, "
+        f"f.resources.all(r, !has(r.{field}))))",
+        f"{field} needs {cohort}: without a cohort there is nobody to share with",
+        fieldPath=".resourceGroups",
+    )

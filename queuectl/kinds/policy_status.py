@@ -1,0 +1,89 @@
+"""The status of our policy objects: the controller writes it for people, nobody reads it back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, StringConstraints, WithJsonSchema
+
+from queuectl.kinds.policy_schema import ATOMIC, Count, Part, Text, by_key
+
+_ANY_QUANTITY: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
+AnyQuantity = Annotated[int | str, WithJsonSchema(_ANY_QUANTITY)]
+Timestamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+
+
+class StatusCondition(Part):
+    type: Annotated[str, StringConstraints(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, StringConstraints(max_length=1024)]
+    message: Annotated[str, StringConstraints(max_length=32768)]
+    last_transition_time: Timestamp
+    observed_generation: int | None = None
+
+
+Conditions = Annotated[tuple[StatusCondition, ...], Field(json_schema_extra=by_key("type"))]
+
+
+class ResourceUsage(Part):
+    name: str
+    """The resource."""
+    total: AnyQuantity | None = None
+    """In use; what is being evicted counts until its pods are gone."""
+    borrowed: AnyQuantity | None = None
+    """The part of it above nominalQuota."""
+
+
+class FlavorUsage(Part):
+    name: str
+    """The ResourceFlavor."""
+    resources: Annotated[tuple[ResourceUsage, ...], Field(json_schema_extra=by_key("name"))] = ()
+
+
+Usages = Annotated[tuple[FlavorUsage, ...], Field(json_schema_extra=by_key("name"))]
+
+
+class WeightedShare(Part):
+    weighted_share: int | None = None
+    """The larger, the more it uses beyond its own quota, for its weight."""
+
+
+class ClusterQueueStatus(Part):
+    conditions: Conditions = ()
+    flavors_reservation: Usages = ()
+    flavors_usage: Usages = ()
+    pending_workloads: Count | None = None
+    reserving_workloads: Count | None = None
+    admitted_workloads: Count | None = None
+    fair_sharing: WeightedShare | None = None
+
+
+class CohortStatus(Part):
+    conditions: Conditions = ()
+    fair_sharing: WeightedShare | None = None
+
+
+class WaitingWorkload(Part):
+    kind: str
+    name: str
+    uid: str
+    position: Count
+    """From 1, in the ClusterQueue."""
+    reason: Annotated[str, StringConstraints(max_length=63)]
+    """Code of why it waits."""
+    message: Text | None = None
+    """The same with its numbers."""
+
+
+class LocalQueueStatus(Part):
+    conditions: Conditions = ()
+    flavors_reservation: Usages = ()
+    flavors_usage: Usages = ()
+    pending_workloads: Count | None = None
+    reserving_workloads: Count | None = None
+    admitted_workloads: Count | None = None
+    waiting: Annotated[tuple[WaitingWorkload, ...], Field(max_length=50, json_schema_extra=ATOMIC)] = ()
+    """The first that wait, in order. Written by queuectl now and then, never read back."""
