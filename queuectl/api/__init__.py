@@ -1,0 +1,1 @@
+"""What people and programs read over HTTP: one committed state of the ledger, never more than that."""

@@ -1,0 +1,169 @@
+"""Query parameters: what each may be, checked in one place before anything is looked up."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from queuectl.api.problems import bad_request
+from queuectl.core.model import Phase
+from queuectl.core.reasons import Code
+from queuectl.kinds.jobs import JOB_KINDS, job_kind
+
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1000
+MAX_NAME: Final = 253
+MAX_CURSOR: Final = 512
+MAX_FIELDS: Final = 32
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_MAC_BYTES: Final = 16
+
+Cursor = list[Any]
+"""Where a page ended: plain JSON values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`parse` takes the text as sent and raises ValueError with what it must be."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    parse: Callable[[str], Any]
+
+
+def is_name(text: str) -> bool:
+    """Could it be the name of a Kubernetes object?"""
+    return _NAME.fullmatch(text) is not None
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MAX_LIMIT):
+        raise ValueError(f"a whole number from 1 to {MAX_LIMIT}")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(
+            f"a name of 1 to {MAX_NAME} lower-case letters, digits, '-' and '.' that starts and ends with a "
+            "letter or digit"
+        )
+    return text
+
+
+def _cursor(text: str) -> str:
+    if len(text) > MAX_CURSOR:
+        raise ValueError(f"the text of `next` in the page before, at most {MAX_CURSOR} characters")
+    return text
+
+
+def _phase(text: str) -> Phase:
+    try:
+        return Phase(text)
+    except ValueError:
+        raise ValueError(f"one of {', '.join(Phase)}") from None
+
+
+def _reason(text: str) -> Code:
+    try:
+        return Code(text)
+    except ValueError:
+        raise ValueError(f"one of {', '.join(Code)}") from None
+
+
+def _kind(text: str) -> str:
+    row = job_kind(text)
+    if row is None:
+        raise ValueError(f"one of {', '.join(JOB_KINDS)}")
+    return row.name
+
+
+_NAME_SCHEMA: Final = {"type": "string", "maxLength": MAX_NAME, "pattern": f"^{_NAME.pattern}$"}
+LIMIT: Final = Parameter(
+    "limit",
+    "Most items on this page.",
+    {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+    _limit,
+)
+NEXT: Final = Parameter(
+    "next", "Where the page before ended.", {"type": "string", "maxLength": MAX_CURSOR}, _cursor
+)
+NAMESPACE: Final = Parameter("namespace", "In this namespace only.", _NAME_SCHEMA, _name)
+QUEUE: Final = Parameter("queue", "Of LocalQueues of this name only.", _NAME_SCHEMA, _name)
+CLUSTER_QUEUE: Final = Parameter("clusterqueue", "Of this ClusterQueue only.", _NAME_SCHEMA, _name)
+PHASE: Final = Parameter(
+    "phase",
+    "In this phase only. Without it: all that are not over. Finished and Deleted come newest first.",
+    {"type": "string", "enum": list(Phase)},
+    _phase,
+)
+REASON: Final = Parameter("reason", "With this reason only.", {"type": "string", "enum": list(Code)}, _reason)
+KIND: Final = Parameter(
+    "kind", "Of this kind only: its name, plural or short name in any case.", {"type": "string"}, _kind
+)
+
+
+def parse(raw: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Values by parameter name from the query as it came. Raises a 400 that names the parameter."""
+    known = {parameter.name: parameter for parameter in parameters}
+    try:
+        pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except UnicodeDecodeError:
+        raise bad_request("the query is not valid UTF-8") from None
+    except ValueError:
+        raise bad_request(f"the query has more than {MAX_FIELDS} parameters") from None
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if name not in known:
+            allowed = f"known here: {', '.join(known)}" if known else "none is known here"
+            raise bad_request(f"unknown parameter {_shown(name)}; {allowed}")
+        if name in values:
+            raise bad_request(f"parameter {name} is given twice")
+        try:
+            values[name] = known[name].parse(text)
+        except ValueError as error:
+            raise bad_request(f"parameter {name} must be {error}, not {_shown(text)}") from None
+    return values
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+class Cursors:
+    """Writes and reads the text of `next`: signed, and good only for the same caller, path and filters."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def write(self, position: Cursor, scope: str) -> str:
+        body = json.dumps(position, separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(self._mac(body, scope) + body).decode().rstrip("=")
+
+    def read(self, text: str, scope: str) -> Cursor:
+        """Raises a 400 for what `write` has not written for this scope."""
+        try:
+            data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            data = b""
+        mac, body = data[:_MAC_BYTES], data[_MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(body, scope)):
+            raise bad_request(
+                "parameter next must be the text of `next` in the page before, with the same filters: "
+                "start again without it"
+            )
+        position: Cursor = json.loads(body)
+        return position
+
+    def _mac(self, body: bytes, scope: str) -> bytes:
+        text = scope.encode("utf-8", "backslashreplace") + b"\0" + body
+        return blake2b(text, key=self._key, digest_size=_MAC_BYTES).digest()

@@ -1,0 +1,178 @@
+"""The shape of every answer. The OpenAPI document is made from these."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.model import Phase, QueueingStrategy, StopPolicy
+from queuectl.core.reasons import Code, Family, Limit, PreemptionCause
+
+AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."
+
+
+class Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class Reason(Document):
+    """Why a workload waits or was taken away: a code of a closed list, and its numbers."""
+
+    code: Code
+    family: Family = Field(description="What waiting alone will do.")
+    message: str = Field(description="One sentence made from the fields.")
+    flavor: str | None
+    resource: str | None
+    requested: int | None = Field(description=AMOUNT)
+    available: int | None = Field(description=AMOUNT)
+    short_by: int | None = Field(description=f"What would have to come free at `node`. {AMOUNT}")
+    limit: Limit | None = Field(description="The field of the policy that bound.")
+    node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")
+    cause: PreemptionCause | None
+    by: str | None = Field(description="Who took its place or did this: namespace/kind/name, or a user.")
+    detail: str | None
+    others: tuple[Reason, ...] = Field(description="The same for the flavors that were tried besides.")
+
+
+class PodSet(Document):
+    name: str
+    count: int
+    requests: dict[str, int] = Field(description=f"Of one pod. {AMOUNT}")
+    flavors: dict[str, str] = Field(description="Flavor by resource.")
+
+
+class Admission(Document):
+    """The quota that is held."""
+
+    cluster_queue: str
+    pod_sets: tuple[PodSet, ...]
+
+
+class Workload(Document):
+    namespace: str
+    kind: str
+    name: str
+    uid: str
+    queue: str = Field(description="LocalQueue in the workload's namespace.")
+    cluster_queue: str | None
+    phase: Phase
+    priority: int
+    position: int | None = Field(description="From 1, in its ClusterQueue; null when it stands in no line.")
+    created_at: datetime
+    submitter: str | None
+    attempts: int = Field(description="Admissions so far, the open one included.")
+    attempt: int | None = Field(description="Number of the open one.")
+    admitted_at: datetime | None
+    reason: Reason | None
+    admission: Admission | None
+
+
+class Holder(Document):
+    """Who holds quota that a waiting workload lacks."""
+
+    namespace: str | None = Field(description="Null where the caller may not read it; so are kind and name.")
+    kind: str | None
+    name: str | None
+    amount: int = Field(description=AMOUNT)
+    since: datetime
+
+
+class Committed(Document):
+    """From which committed state of the ledger an answer was made."""
+
+    sequence: int = Field(description="Of the last decision in it.")
+    age_seconds: float = Field(description="Since the ledger last confirmed that this is its newest state.")
+    stale: bool = Field(False, description="There, and true, while the ledger can't be reached.")
+
+
+class WorkloadDetail(Workload, Committed):
+    line: int | None = Field(description="How many stand in line where it waits.")
+    holders: tuple[Holder, ...] = Field(description="Largest holders of what it lacks, below the node.")
+    help: str | None = Field(description="What would let it run.")
+
+
+class Condition(Document):
+    reason: str
+    message: str
+
+
+class Quota(Document):
+    flavor: str
+    resource: str
+    nominal: int = Field(description=AMOUNT)
+    used: int = Field(description="Held by admitted workloads, and by evicted ones until all pods are gone.")
+    free: int
+
+
+class ClusterQueue(Document):
+    name: str
+    cohort: str | None
+    active: bool
+    condition: Condition
+    stop_policy: StopPolicy
+    queueing_strategy: QueueingStrategy
+    pending: int
+    admitted: int
+    flavors: tuple[Quota, ...]
+
+
+class ClusterQueueDetail(ClusterQueue, Committed):
+    pass
+
+
+class LocalQueue(Document):
+    namespace: str
+    name: str
+    cluster_queue: str
+    active: bool
+    condition: Condition
+    stop_policy: StopPolicy
+    pending: int
+    admitted: int
+
+
+class LocalQueueDetail(LocalQueue, Committed):
+    pass
+
+
+class Decision(Document):
+    """One row of the ledger."""
+
+    sequence: int
+    time: datetime
+    cycle: int
+    epoch: int = Field(description="Which leadership decided.")
+    verdict: Verdict
+    attempt: int | None
+    reason: Reason | None
+    details: dict[str, Any]
+
+
+Item = TypeVar("Item", bound=Document)
+
+
+class Page(Committed, Generic[Item]):
+    """One page of a list. It may be shorter than its limit; more follows as long as `next` is set."""
+
+    items: tuple[Item, ...]
+    next: str | None = Field(description="Give it as the parameter `next` for the following page.")
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 has it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class Health(Document):
+    status: str
+    detail: str | None = None

@@ -1,0 +1,86 @@
+"""Keeps the newest committed state at hand, and says how old it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from queuectl.api.state import Parse, State
+from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
+
+log = logging.getLogger(__name__)
+
+READ_SECONDS = 10.0
+"""How long the ledger may take to say what is new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A committed state and how far it can be trusted now."""
+
+    state: State
+    age_seconds: float
+    """Since the ledger last confirmed that this is its newest state."""
+    stale: bool
+    """The ledger did not answer when last asked."""
+
+
+class View:
+    """One reader of the ledger for all requests of this process."""
+
+    def __init__(self, readings: Readings, parse: Parse, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds that never run back."""
+        self._readings = readings
+        self._parse = parse
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._state: State | None = None
+        self._read_at = float("-inf")
+        self.problem: str | None = "the ledger has not been read yet"
+        """Why the state can't be brought up to date; None: it can."""
+
+    def sight(self) -> Sight | None:
+        """None: nothing was ever read."""
+        if self._state is None:
+            return None
+        return Sight(self._state, max(0.0, self._clock() - self._read_at), self.problem is not None)
+
+    async def run(self, period_seconds: float) -> None:
+        """Look for news until cancelled."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(period_seconds)
+
+    async def refresh(self, since: float | None = None) -> None:
+        """Bring the state up to date, unless that was done after `since` on the clock. Raises nothing of the
+        ledger's: `problem` tells."""
+        async with self._lock:
+            if since is not None and self._read_at >= since:
+                return
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    await self._read()
+            except (LedgerUnavailable, SchemaMismatch, TimeoutError) as error:
+                problem = str(error) or f"the ledger did not answer within {READ_SECONDS:g} s"
+                if problem != self.problem:
+                    log.warning("ledger not readable: %s", problem)
+                self.problem = problem
+
+    def moment(self) -> float:
+        return self._clock()
+
+    async def _read(self) -> None:
+        # After trouble it may be another database, made again from a backup or from the cluster.
+        known = self._state if self.problem is None else None
+        started = self._clock()
+        reading = await self._readings.since(known.sequence if known else 0)
+        if known and (reading.sequence < known.sequence or reading.epoch != known.epoch):
+            known = None
+            reading = await self._readings.since(0)
+        if known is None or reading.workloads or reading.configs or reading.sequence != known.sequence:
+            self._state = (known or State()).advance(reading, self._parse)
+        self._read_at = started
+        self.problem = None
