@@ -19,8 +19,10 @@ class LostLeadership(Exception):
 
 
 class LedgerUnavailable(Exception):
-    """The ledger can't be reached, or says try again. Whether the last commit landed is not known:
-    committing the same batch again tells."""
+    """The ledger can't be reached, or says try again.
+
+    Whether the last commit landed is not known: committing the same batch again tells.
+    """
 
 
 class LedgerRefused(Exception):
@@ -52,10 +54,8 @@ class Ledger(Protocol):
     async def now(self) -> datetime:
         """The database's clock, UTC; never before the last committed time."""
 
-    async def commit(
-        self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str
-    ) -> int:
-        """Store the recorded decisions, their holds and effects, and the acknowledgements, in one transaction.
+    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+        """Store recorded decisions, their holds and effects, and acknowledgements, in one transaction.
 
         Returns the sequence number of the first recorded decision (the next free one if there is none).
         Repeating the same `batch` stores nothing twice and returns the same number.
@@ -75,10 +75,10 @@ class Notice:
 
 
 class Cluster(Protocol):
-    """Kubernetes, as far as decisions touch it. Every call may raise ClusterUnavailable; all may be repeated."""
+    """Kubernetes, as far as decisions touch it. Calls may raise ClusterUnavailable; all may be repeated."""
 
     async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
-        """Let it go: one patch that names UID, generation and queue. When refused, also the object read again."""
+        """Let it go: one patch that names UID, generation and queue. When refused, also the object anew."""
 
     async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         """Suspend it: one patch. Done also when it is finished or suspended already."""
@@ -144,7 +144,7 @@ class Readings(Protocol):
         """The newest workload of that name, also one that is over."""
 
     async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
-        """Workloads that are over, newest first, with the sequence at which they ended; keyset by `before`."""
+        """Workloads that are over, newest first, each with the sequence of its end; keyset by `before`."""
 
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         """Decisions on one workload with a sequence above `after`, oldest first."""

@@ -248,7 +248,7 @@ class Observation:
     """It has annotations at all: decides how a patch adds ours."""
     finished: Outcome | None = None
     quiet: bool | None = None
-    """True: its own status promises that nothing of it is alive. None: it makes no such promise; ask the pods."""
+    """True: its own status promises that nothing of it is alive. None: no such promise; ask the pods."""
     admission: Attempt | None = None
     """What its reserved-admission annotation says."""
     bypassed_by: str | None = None
@@ -381,8 +381,6 @@ class Snapshot:
     """Spec in force, as canonical JSON."""
     effects: tuple[EffectKey, ...] = ()
     """Not yet acknowledged."""
-
-
 
 
 # --- what a driver is asked to do ---------------------------------------------------------------------

@@ -96,7 +96,7 @@ class Reason:
     """A code with the numbers behind it. Amounts are in base units of `resource`.
 
     `short_by` is what would have to come free at `node` for this request; `limit` is the policy field that
-    bound there. `detail` says what no number can, such as the name of a missing flavor: it never stands alone.
+    bound there. `detail` says what no number can, such as the name of a missing flavor.
     `others` are the same findings for the flavors that were tried besides.
     """
 
@@ -122,30 +122,46 @@ class Reason:
     @property
     def key(self) -> tuple[str | None, ...]:
         """What makes it another reason: a new decision is recorded only when this changes."""
-        return (self.code, self.flavor, self.resource, self.limit, self.node, self.cause, self.by, self.detail)
+        return (
+            self.code,
+            self.flavor,
+            self.resource,
+            self.limit,
+            self.node,
+            self.cause,
+            self.by,
+            self.detail,
+        )
 
     @property
     def message(self) -> str:
         """One sentence for people, made from the fields alone."""
-        where = f" in flavor {self.flavor}" if self.flavor else ""
-        at = f" at {self.node}" if self.node else ""
-        if self.resource is None or self.requested is None:
-            parts = [self.code.value]
-            if self.cause:
-                parts.append(f"({self.cause.value})")
-            text = " ".join(parts) + where + at
-            if self.by:
-                text += f" by {self.by}"
-            return f"{text}: {self.detail}" if self.detail else text
-        amount = _amount(self.resource, self.requested)
-        text = f"{self.code.value}: requests {amount} {self.resource}{where}"
+        text = self._without_numbers() if self.resource is None or self.requested is None else self._numbers()
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def _without_numbers(self) -> str:
+        text = self.code.value
+        if self.cause:
+            text += f" ({self.cause.value})"
+        if self.flavor:
+            text += f" in flavor {self.flavor}"
+        if self.node:
+            text += f" at {self.node}"
+        return f"{text} by {self.by}" if self.by else text
+
+    def _numbers(self) -> str:
+        assert self.resource is not None
+        assert self.requested is not None
+        text = f"{self.code.value}: requests {_amount(self.resource, self.requested)} {self.resource}"
+        if self.flavor:
+            text += f" in flavor {self.flavor}"
         if self.available is not None:
-            text += f", {_amount(self.resource, self.available)} available"
+            room = _amount(self.resource, self.available)
+            text += f", at most {room} ever" if self.code is Code.EXCEEDS_MAX_QUOTA else f", {room} available"
         if self.short_by is not None:
             text += f", short by {_amount(self.resource, self.short_by)}"
-        if self.limit or self.node:
-            text += f" (bound by {' of '.join(str(part) for part in (self.limit, self.node) if part)})"
-        return f"{text}: {self.detail}" if self.detail else text
+        bound = " of ".join(str(part) for part in (self.limit, self.node) if part)
+        return f"{text} (bound by {bound})" if bound else text
 
 
 def _amount(resource: str, amount: int) -> str:

@@ -59,7 +59,9 @@ def parse_quantity(text: str | int | float, resource: str) -> int:
     """
     source = str(text)
     if len(source) > MAX_QUANTITY_LENGTH:
-        raise QuantityOutOfRange(f"quantity {source[:20]}… of {len(source)} characters: at most {MAX_QUANTITY_LENGTH}")
+        raise QuantityOutOfRange(
+            f"quantity {source[:20]}… of {len(source)} characters: at most {MAX_QUANTITY_LENGTH}"
+        )
     match = _QUANTITY.fullmatch(source)
     if match is None or not (match[2] or match[3]):
         raise BadQuantity(f"{source!r} is not a quantity")
@@ -74,7 +76,7 @@ def parse_quantity(text: str | int | float, resource: str) -> int:
     # Below this power any number of MAX_QUANTITY_LENGTH digits is less than one unit.
     power = max(power, -(MAX_QUANTITY_LENGTH + _MAX_EXPONENT))
     shifted = digits << _BINARY.get(suffix, 0)
-    amount = shifted * 10**power if power >= 0 else -(-shifted // 10**-power)
+    amount = shifted * int(10**power) if power >= 0 else -(-shifted // int(10**-power))
     if amount > MAX_AMOUNT:
         raise QuantityOutOfRange(f"quantity {source} is larger than {MAX_AMOUNT} base units")
     return -amount if sign == "-" else amount

@@ -1,0 +1,261 @@
+"""Policy and context objects as last seen, and what they say of one workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from queuectl.core.flavors import Charge, Menu
+from queuectl.core.matching import selects
+from queuectl.core.model import (
+    ClusterQueue,
+    Cohort,
+    ConfigKey,
+    Context,
+    Gate,
+    LabelSelector,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    Node,
+    Policy,
+    PriorityClass,
+    ResourceFlavor,
+    RuntimeClass,
+    StopPolicy,
+    Workload,
+    WorkloadPriorityClass,
+)
+from queuectl.core.policy import condition
+from queuectl.core.quota import QuotaTree
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.report import Condition
+from queuectl.core.resources import amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a workload belongs, and why it may not stand in line there."""
+
+    cluster_queue: str | None
+    priority: int
+    gate: Reason | None
+
+
+@dataclass(slots=True)
+class Touched:
+    """Whom a change may concern."""
+
+    everybody: bool = False
+    cluster_queues: set[str] = field(default_factory=set)
+    local_queues: set[LocalQueueName] = field(default_factory=set)
+    namespaces: set[str] = field(default_factory=set)
+
+
+class Directory:
+    """One door for policy: `observe` and `forget` change it, everything else reads."""
+
+    def __init__(self) -> None:
+        self.tree = QuotaTree()
+        self.queues: dict[str, ClusterQueue] = {}
+        self.flavors: dict[str, ResourceFlavor] = {}
+        self.local_queues: dict[LocalQueueName, LocalQueue] = {}
+        self.nodes: dict[str, Node] = {}
+        self.invalid: dict[ConfigKey, str] = {}
+        self.gate: Gate | None = None
+        self.gate_since: datetime | None = None
+        self._priorities: dict[str, int] = {}
+        self._pod_priorities: dict[str, PriorityClass] = {}
+        self._runtimes: dict[str, RuntimeClass] = {}
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self._menus: dict[str, Menu] = {}
+
+    # --- change
+
+    def observe(self, value: Policy, touched: Touched) -> None:
+        match value:
+            case ClusterQueue():
+                self.queues[value.name] = value
+                self.tree.set_queue(value)
+                self._changed(touched, {value.name})
+            case Cohort():
+                self.tree.set_cohort(value)
+                self._changed(touched, set(self.queues))
+            case ResourceFlavor():
+                self.flavors[value.name] = value
+                self._changed(touched, self._users_of(value.name))
+            case LocalQueue():
+                self.local_queues[value.name] = value
+                touched.local_queues.add(value.name)
+            case WorkloadPriorityClass():
+                self._priorities[value.name] = value.value
+                touched.everybody = True
+
+    def forget(self, key: ConfigKey, touched: Touched) -> None:
+        self.invalid.pop(key, None)
+        match key.kind:
+            case "ClusterQueue":
+                self.queues.pop(key.name, None)
+                self.tree.drop_queue(key.name)
+                self._changed(touched, {key.name})
+            case "Cohort":
+                self.tree.drop_cohort(key.name)
+                self._changed(touched, set(self.queues))
+            case "ResourceFlavor":
+                self.flavors.pop(key.name, None)
+                self._changed(touched, self._users_of(key.name))
+            case "LocalQueue":
+                self.local_queues.pop(LocalQueueName(key.namespace, key.name), None)
+                touched.local_queues.add(LocalQueueName(key.namespace, key.name))
+            case "WorkloadPriorityClass":
+                self._priorities.pop(key.name, None)
+                touched.everybody = True
+
+    def observe_context(self, value: Context, touched: Touched) -> None:
+        match value:
+            case Namespace():
+                labels = dict(value.labels)
+                if self._namespaces.get(value.name) != labels:
+                    self._namespaces[value.name] = labels
+                    touched.namespaces.add(value.name)
+            case PriorityClass():
+                self._pod_priorities[value.name] = value
+                touched.everybody = True
+            case RuntimeClass():
+                self._runtimes[value.name] = value
+                touched.everybody = True
+            case Node():
+                self.nodes[value.name] = value
+            case Gate():
+                self.gate, self.gate_since = value, value.installed_at
+
+    def forget_context(self, kind: type[Context], name: str, touched: Touched) -> None:
+        if kind is Namespace:
+            self._namespaces.pop(name, None)
+            touched.namespaces.add(name)
+        elif kind is PriorityClass:
+            touched.everybody = self._pod_priorities.pop(name, None) is not None
+        elif kind is RuntimeClass:
+            touched.everybody = self._runtimes.pop(name, None) is not None
+        elif kind is Node:
+            self.nodes.pop(name, None)
+        elif kind is Gate:
+            self.gate = None
+
+    def _users_of(self, flavor: str) -> set[str]:
+        return {
+            queue.name
+            for queue in self.queues.values()
+            for group in queue.resource_groups
+            if any(used.name == flavor for used in group.flavors)
+        }
+
+    def _changed(self, touched: Touched, queues: Iterable[str]) -> None:
+        for name in queues:
+            self._menus.pop(name, None)
+            touched.cluster_queues.add(name)
+
+    # --- read
+
+    def menu(self, name: str) -> Menu:
+        """Of a ClusterQueue that exists."""
+        menu = self._menus.get(name)
+        if menu is None:
+            menu = self._menus[name] = Menu(self.queues[name], self.tree, self.flavors)
+        return menu
+
+    def condition(self, name: str) -> Condition:
+        """Of a ClusterQueue that exists (docs/scheduling.md, Q1)."""
+        invalid = self.invalid.get(ConfigKey("ClusterQueue", "", name))
+        if invalid is not None:
+            return Condition(False, "InvalidSpec", f"{invalid}; the last good spec stays in force")
+        return condition(self.queues[name], self.flavors, cyclic=self.tree.cyclic(name))
+
+    def local_condition(self, queue: LocalQueue) -> Condition:
+        if queue.stop_policy is not StopPolicy.NONE:
+            return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
+        if queue.cluster_queue not in self.queues:
+            return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {queue.cluster_queue} not found")
+        of_queue = self.condition(queue.cluster_queue)
+        if not of_queue.active:
+            return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
+        return of_queue
+
+    def charges(self, workload: Workload) -> list[Charge]:
+        """What one pod of each podset is charged, the overhead of its RuntimeClass included."""
+        found = []
+        for pod_set in workload.pod_sets:
+            requests = pod_set.requests
+            runtime = self._runtimes.get(pod_set.runtime_class) if pod_set.runtime_class else None
+            if runtime is not None and runtime.overhead:
+                total = dict(requests)
+                for resource, amount in runtime.overhead:
+                    total[resource] = total.get(resource, 0) + amount
+                requests = amounts(total)
+            found.append(Charge(pod_set, requests))
+        return found
+
+    def route(self, workload: Workload) -> Route:
+        """The gates before the line, in the order in which they are told (docs/scheduling.md, G1 to G9)."""
+        local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
+        cluster_queue = local.cluster_queue if local and local.cluster_queue in self.queues else None
+        priority = self._priority(workload)
+        gate = (
+            workload.problem
+            or (Reason(code=Code.ON_HOLD) if workload.hold else None)
+            or self._no_queue(workload, local)
+            or (priority if isinstance(priority, Reason) else None)
+        )
+        if gate is None and local is not None and cluster_queue is not None:
+            gate = self._not_allowed(workload, local, self.queues[cluster_queue])
+        return Route(cluster_queue, 0 if isinstance(priority, Reason) else priority, gate)
+
+    def _no_queue(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
+        if local is None:
+            node = f"LocalQueue/{workload.ref.namespace}/{workload.queue}"
+            return Reason(code=Code.QUEUE_NOT_FOUND, node=node, detail="no such LocalQueue in its namespace")
+        if local.cluster_queue not in self.queues:
+            node = f"ClusterQueue/{local.cluster_queue}"
+            return Reason(
+                code=Code.QUEUE_NOT_FOUND, node=node, detail=f"LocalQueue {local.name} points to it"
+            )
+        return None
+
+    def _not_allowed(self, workload: Workload, local: LocalQueue, queue: ClusterQueue) -> Reason | None:
+        node = f"ClusterQueue/{queue.name}"
+        if local.stop_policy is not StopPolicy.NONE:
+            detail = f"stopPolicy is {local.stop_policy}"
+            return Reason(code=Code.SUSPENDED, node=f"LocalQueue/{local.name}", detail=detail)
+        if queue.stop_policy is not StopPolicy.NONE:
+            return Reason(code=Code.SUSPENDED, node=node, detail=f"stopPolicy is {queue.stop_policy}")
+        state = self.condition(queue.name)
+        if not state.active and state.reason != "InvalidSpec":
+            return Reason(code=Code.MISCONFIGURED, node=node, detail=f"{state.reason}: {state.message}")
+        if not self._admits(queue.namespace_selector, workload.ref.namespace):
+            detail = f"its namespaceSelector does not match namespace {workload.ref.namespace}"
+            return Reason(code=Code.NAMESPACE_NOT_ALLOWED, node=node, detail=detail)
+        for pod_set in workload.pod_sets:
+            if pod_set.runtime_class and pod_set.runtime_class not in self._runtimes:
+                detail = f"RuntimeClass {pod_set.runtime_class} of podset {pod_set.name} not found"
+                return Reason(code=Code.MISCONFIGURED, detail=detail)
+        return None
+
+    def _admits(self, selector: LabelSelector | None, namespace: str) -> bool:
+        labels = self._namespaces.get(namespace)
+        return selector is not None and labels is not None and selects(selector, labels)
+
+    def _priority(self, workload: Workload) -> int | Reason:
+        """By label first, then the first podset that names a PriorityClass, then the default (O3)."""
+        if workload.priority_class is not None:
+            value = self._priorities.get(workload.priority_class)
+            if value is None:
+                detail = f"WorkloadPriorityClass {workload.priority_class} not found"
+                return Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
+            return value
+        named = next((p.priority_class for p in workload.pod_sets if p.priority_class), None)
+        if named is not None:
+            found = self._pod_priorities.get(named)
+            detail = f"PriorityClass {named} not found"
+            return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
+        return max((c.value for c in self._pod_priorities.values() if c.default), default=0)

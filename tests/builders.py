@@ -1,0 +1,221 @@
+"""Short names for test worlds; every default is visible in the test that overrides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Plan
+from queuectl.core.engine import Engine
+from queuectl.core.events import (
+    ContextObserved,
+    EffectSettled,
+    Event,
+    Listed,
+    PolicyObserved,
+    Result,
+    WorkloadObserved,
+)
+from queuectl.core.model import (
+    Attempt,
+    ClusterQueue,
+    ConfigKey,
+    FlavorQuotas,
+    LabelSelector,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    ObjectRef,
+    Observation,
+    Outcome,
+    PodSet,
+    Policy,
+    QueueingStrategy,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+    StopPolicy,
+    Taint,
+    Toleration,
+    Workload,
+    WorkloadId,
+    WorkloadPriorityClass,
+)
+from queuectl.core.resources import amounts
+
+GPU = "nvidia.com/gpu"
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+EVERYBODY = LabelSelector()
+SOURCES = frozenset({"policies", "Job"})
+
+
+def flavor(
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    tolerations: Sequence[Toleration] = (),
+) -> ResourceFlavor:
+    return ResourceFlavor(
+        name=name,
+        node_labels=tuple(sorted((labels or {}).items())),
+        node_taints=tuple(taints),
+        tolerations=tuple(tolerations),
+    )
+
+
+def group(quotas: Mapping[str, Mapping[str, int]]) -> ResourceGroup:
+    """`{"a100": {GPU: 8}, "spot": {GPU: 4}}`: flavors in order, nominal quota per resource."""
+    covered = next(iter(quotas.values()))
+    return ResourceGroup(
+        covered=tuple(covered),
+        flavors=tuple(
+            FlavorQuotas(
+                name=name, resources=tuple((r, ResourceQuota(nominal=n)) for r, n in resources.items())
+            )
+            for name, resources in quotas.items()
+        ),
+    )
+
+
+def queue(
+    name: str,
+    gpus: int | None = None,
+    *,
+    groups: Sequence[ResourceGroup] | None = None,
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO,
+    stop: StopPolicy = StopPolicy.NONE,
+    selector: LabelSelector | None = EVERYBODY,
+    cohort: str | None = None,
+) -> ClusterQueue:
+    if groups is None:
+        groups = [group({"default": {GPU: gpus or 0}})]
+    return ClusterQueue(
+        name=name,
+        cohort=cohort,
+        resource_groups=tuple(groups),
+        namespace_selector=selector,
+        queueing_strategy=strategy,
+        stop_policy=stop,
+    )
+
+
+def local_queue(
+    name: str, cluster_queue: str, namespace: str = "ns", stop: StopPolicy = StopPolicy.NONE
+) -> LocalQueue:
+    return LocalQueue(name=LocalQueueName(namespace, name), cluster_queue=cluster_queue, stop_policy=stop)
+
+
+def pod_set(
+    count: int = 1, requests: Mapping[str, int] | None = None, name: str = "main", **fields: object
+) -> PodSet:
+    return PodSet(name=name, count=count, requests=amounts(requests or {}), **fields)  # type: ignore[arg-type]
+
+
+def workload(
+    name: str,
+    queue: str = "lq",
+    gpus: int = 1,
+    *,
+    namespace: str = "ns",
+    pods: Sequence[PodSet] | None = None,
+    created: float = 0,
+    **fields: object,
+) -> Workload:
+    """A Job `ns/Job/NAME` whose UID is `uid-NAME`; `created` in seconds after T0."""
+    return Workload(
+        id=WorkloadId(f"uid-{name}"),
+        ref=ObjectRef(namespace, "Job", name, f"uid-{name}"),
+        queue=queue,
+        created_at=T0 + timedelta(seconds=created),
+        pod_sets=tuple(pods) if pods is not None else (pod_set(1, {GPU: gpus}),),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def seen(
+    *,
+    suspended: bool = True,
+    finished: Outcome | None = None,
+    quiet: bool | None = None,
+    generation: int = 1,
+    admission: Attempt | None = None,
+    bypassed_by: str | None = None,
+) -> Observation:
+    return Observation(
+        resource_version="1",
+        generation=generation,
+        suspended=suspended,
+        annotated=True,
+        finished=finished,
+        quiet=finished is not None if quiet is None else quiet,
+        admission=admission,
+        bypassed_by=bypassed_by,
+    )
+
+
+def observed(workload: Workload, **state: object) -> WorkloadObserved:
+    return WorkloadObserved(workload, seen(**state))  # type: ignore[arg-type]
+
+
+def policy(value: Policy) -> PolicyObserved:
+    if isinstance(value, LocalQueue):
+        key = ConfigKey("LocalQueue", value.name.namespace, value.name.name)
+    else:
+        key = ConfigKey(type(value).__name__, "", value.name)
+    return PolicyObserved(key, value, repr(value))
+
+
+def priority(name: str, value: int) -> PolicyObserved:
+    return policy(WorkloadPriorityClass(name, value))
+
+
+class World:
+    """An engine, with a ledger that accepts everything: sequence numbers run from 1."""
+
+    def __init__(self, *policies: Policy, namespaces: Iterable[str] = ("ns",)) -> None:
+        self.engine = Engine(SOURCES)
+        self.sequence = 0
+        self.now = T0
+        self.settled: list[EffectSettled] = []
+        flavors = [flavor("default")] if not any(isinstance(p, ResourceFlavor) for p in policies) else []
+        self.tell(
+            *(ContextObserved(Namespace(name)) for name in namespaces),
+            *(policy(value) for value in (*flavors, *policies)),
+            Listed("policies"),
+            Listed("Job", frozenset()),
+        )
+
+    def tell(self, *events: Event) -> None:
+        self.engine.handle(events)
+
+    def submit(self, *workloads: Workload) -> None:
+        self.tell(*(observed(workload) for workload in workloads))
+
+    def plan(self, budget: int = 1000) -> Plan:
+        return self.engine.decide(self.now, budget)
+
+    def commit(self, plan: Plan) -> None:
+        self.engine.commit(plan, self.sequence + 1)
+        self.sequence += len(plan.recorded)
+
+    def run(self, budget: int = 1000) -> list[Decision]:
+        """Decide and commit until nothing is left to decide; the recorded decisions, policy left out."""
+        made: list[Decision] = []
+        for _ in range(10_000):
+            plan = self.plan(budget)
+            if not plan.decisions and not plan.probes and not plan.more:
+                return [d for d in made if not isinstance(d, Configure | Enqueue)]
+            self.commit(plan)
+            made.extend(plan.recorded)
+        raise AssertionError("decisions never end")
+
+    def settle(self, result: Result = Result.DONE, generation: int = 2) -> list[EffectSettled]:
+        """Say of every write handed out that it was done."""
+        settled = [EffectSettled(effect.key, result, generation) for effect in self.engine.take_effects()]
+        self.tell(*settled)
+        return settled
+
+
+def admitted(decisions: Iterable[Decision]) -> list[str]:
+    """Names of the workloads let go, in order."""
+    return [d.ref.name for d in decisions if isinstance(d, Admit)]
