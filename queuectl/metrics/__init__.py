@@ -1,0 +1,1 @@
+"""Figures of the controller in Prometheus' text format. The only importer of prometheus_client."""
