@@ -50,6 +50,11 @@ class Engine:
     def synced(self) -> bool:
         return self._state.synced
 
+    @property
+    def due(self) -> bool:
+        """Would `decide` find anything to do?"""
+        return self._state.synced and self._state.due
+
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
         self._state.restore(snapshot)

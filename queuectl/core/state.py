@@ -84,6 +84,10 @@ class State:
 
     # --- what is due, for the engine to decide
 
+    @property
+    def due(self) -> bool:
+        return bool(self._due or self._gated or self._due_lines) or any(self.unrecorded_configs())
+
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
         for key in sorted(self._specs.keys() | self._recorded_specs.keys()):
             # What can't be read any more stays in force as it was.

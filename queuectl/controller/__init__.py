@@ -1,0 +1,1 @@
+"""The asyncio driver of the engine: events in, ledger, then Kubernetes."""

@@ -1,0 +1,160 @@
+"""Kubernetes writes of committed decisions: one lane per workload, in order, repeated until settled.
+
+Workers share the lanes, so ten thousand admissions are ten thousand small entries, not tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from queuectl.core.events import Event, PodsCounted
+from queuectl.core.model import Effect, ObjectRef, Verb, WorkloadId
+from queuectl.ports import Cluster, ClusterUnavailable, Notice
+
+log = logging.getLogger(__name__)
+
+WORKERS = 32
+_FIRST_RETRY, _LAST_RETRY = 0.2, 30.0
+_NOTICE_TRIES = 3
+
+
+@dataclass(slots=True)
+class _Probe:
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What is to be done for one workload, in order. The first is under way or waits for its retry."""
+
+    jobs: deque[Effect | Notice | _Probe]
+    tries: int = 0
+
+
+class Lanes:
+    def __init__(
+        self,
+        cluster: Cluster,
+        emit: Callable[[Iterable[Event]], None],
+        settled: Callable[..., None],
+        *,
+        workers: int = WORKERS,
+    ) -> None:
+        self._cluster = cluster
+        self._emit = emit
+        self._settled = settled
+        self._workers = workers
+        self._lanes: dict[WorkloadId, _Lane] = {}
+        self._ready: asyncio.Queue[WorkloadId | None] = asyncio.Queue()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._stopped = asyncio.Event()
+
+    # --- in
+
+    def add_effects(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            lane = self._lanes.get(effect.key.workload)
+            if lane is not None and len(lane.jobs) > 1:
+                # A later effect takes the place of one that has not begun.
+                kept = [j for j in list(lane.jobs)[1:] if not isinstance(j, Effect)]
+                lane.jobs = deque([lane.jobs[0], *kept])
+            self._add(effect.key.workload, effect)
+
+    def add_probes(self, probes: Iterable[tuple[WorkloadId, ObjectRef, int]]) -> None:
+        for workload, ref, attempt in probes:
+            self._add(workload, _Probe(workload, ref, attempt))
+
+    def add_notices(self, notices: Iterable[tuple[WorkloadId, Notice]]) -> None:
+        for workload, notice in notices:
+            self._add(workload, notice)
+
+    def _add(self, workload: WorkloadId, job: Effect | Notice | _Probe) -> None:
+        lane = self._lanes.get(workload)
+        if lane is None:
+            self._lanes[workload] = _Lane(deque([job]))
+            self._ready.put_nowait(workload)
+        else:
+            lane.jobs.append(job)
+
+    # --- run
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as workers:
+            for number in range(self._workers):
+                workers.create_task(self._work(), name=f"lane worker {number}")
+        for timer in self._timers:
+            timer.cancel()
+
+    async def stop(self) -> None:
+        """Let writes under way finish; begin nothing new."""
+        self._stopped.set()
+        for _ in range(self._workers):
+            self._ready.put_nowait(None)
+
+    async def _work(self) -> None:
+        while not self._stopped.is_set():
+            workload = await self._ready.get()
+            if workload is None:
+                return
+            lane = self._lanes[workload]
+            job = lane.jobs[0]
+            try:
+                delay = await self._do(job)
+            except ClusterUnavailable as error:
+                delay = self._retry_in(job, lane, error)
+            if delay is None:
+                lane.jobs.popleft()
+                lane.tries = 0
+                if lane.jobs:
+                    self._ready.put_nowait(workload)
+                else:
+                    del self._lanes[workload]
+            else:
+                lane.tries += 1
+                self._later(delay, workload)
+
+    def _later(self, delay: float, workload: WorkloadId) -> None:
+        def again() -> None:
+            self._timers.discard(timer)
+            self._ready.put_nowait(workload)
+
+        timer = asyncio.get_running_loop().call_later(delay, again)
+        self._timers.add(timer)
+
+    def _retry_in(
+        self, job: Effect | Notice | _Probe, lane: _Lane, error: ClusterUnavailable
+    ) -> float | None:
+        """Seconds until the next try; None gives up, which only a notice may."""
+        if isinstance(job, Notice) and lane.tries + 1 >= _NOTICE_TRIES:
+            log.warning("event on %s not written: %s", job.ref, error)
+            return None
+        delay = min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
+        return max(delay, error.retry_after or 0.0)
+
+    async def _do(self, job: Effect | Notice | _Probe) -> float | None:
+        """Do one thing. Returns None when it is done, else the seconds after which to ask again."""
+        if isinstance(job, Notice):
+            await self._cluster.announce(job)
+            return None
+        if isinstance(job, _Probe):
+            return await self._probe(job)
+        started = asyncio.get_running_loop().time()
+        write = self._cluster.start if job.key.verb is Verb.START else self._cluster.stop
+        settled, seen = await write(job)
+        # What was read again comes first, so that the engine judges the refusal by the object as it is.
+        self._emit([settled] if seen is None else [seen, settled])
+        self._settled(settled.key, settled.result, seconds=asyncio.get_running_loop().time() - started)
+        return None
+
+    async def _probe(self, probe: _Probe) -> float | None:
+        if await self._cluster.anything_alive(probe.ref):
+            lane = self._lanes[probe.workload]
+            return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
+        self._emit([PodsCounted(probe.workload, probe.attempt, alive=False)])
+        return None

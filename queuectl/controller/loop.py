@@ -1,0 +1,170 @@
+"""Drain, decide, make durable, commit, hand over effects. One task owns the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from queuectl.controller.effects import Lanes
+from queuectl.controller.notices import notices
+from queuectl.core.decisions import Plan
+from queuectl.core.engine import Engine
+from queuectl.core.events import EffectSettled, Event, Result
+from queuectl.core.model import EffectKey, LocalQueueName
+from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerUnavailable
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+PUBLISH_EVERY = 5.0
+"""Seconds between two writes of one queue's status, at least."""
+
+_FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
+
+
+class Observer(Protocol):
+    """Who counts what happens: metrics. Called on the loop, must not block."""
+
+    def took_epoch(self, epoch: int) -> None: ...
+    def committed(self, plan: Plan, *, acknowledged: int, seconds: float) -> None: ...
+    def ledger_unavailable(self) -> None: ...
+    def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
+    def reported(
+        self, local_queues: Sequence[LocalQueueReport], cluster_queues: Sequence[ClusterQueueReport]
+    ) -> None: ...
+
+
+class Controller:
+    """Owns the engine. Nobody else may touch it while `run` runs; events come in through `emit`."""
+
+    def __init__(
+        self, *, ledger: Ledger, cluster: Cluster, engine: Engine, observer: Observer, holder: str
+    ) -> None:
+        self._ledger = ledger
+        self._cluster = cluster
+        self._engine = engine
+        self._observer = observer
+        self._holder = holder
+        self._epoch = 0
+        self._batch = 0
+        self._inbox: list[Event] = []
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._acknowledged: list[EffectKey] = []
+        self._lanes = Lanes(cluster, self.emit, observer.settled)
+
+    @property
+    def ready(self) -> bool:
+        """It leads, and has read everything once."""
+        return self._epoch > 0 and self._engine.synced
+
+    def emit(self, events: Iterable[Event]) -> None:
+        """Hand in what was seen."""
+        self._inbox.extend(events)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Finish what is being committed, start nothing new, then let `run` return."""
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Lead until `stop`. Raises LostLeadership when another process has taken over."""
+        self._epoch = await self._reach(lambda: self._ledger.take_epoch(self._holder))
+        self._observer.took_epoch(self._epoch)
+        snapshot = await self._reach(self._ledger.load)
+        self._engine.restore(snapshot)
+        log.info("leading with epoch %d from sequence %d", self._epoch, snapshot.sequence)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lanes.run(), name="effects")
+            publishing = tasks.create_task(self._publish(), name="status")
+            await self._decide_until_stopped()
+            publishing.cancel()
+            await self._lanes.stop()
+        await self._commit_acknowledged()
+
+    async def _decide_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            await self._wake.wait()
+            self._wake.clear()
+            while not self._stopping.is_set():
+                self._drain()
+                if not await self._decide_once() and not self._inbox:
+                    break
+
+    def _drain(self) -> None:
+        events, self._inbox = self._inbox, []
+        for event in events:
+            if isinstance(event, EffectSettled) and event.result is not Result.REFUSED:
+                self._acknowledged.append(event.key)
+        if events:
+            self._engine.handle(events)
+
+    async def _decide_once(self) -> bool:
+        """One plan, if there is anything to plan. Returns whether there was."""
+        if not self._engine.due and not self._acknowledged:
+            self._lanes.add_effects(self._engine.take_effects())
+            return False
+        now = await self._reach(self._ledger.now)
+        plan = self._engine.decide(now)
+        first = 0
+        if plan.recorded or self._acknowledged:
+            first = await self._commit(plan)
+        self._engine.commit(plan, first)
+        self._lanes.add_effects(self._engine.take_effects())
+        self._lanes.add_probes(plan.probes)
+        self._lanes.add_notices(notices(plan))
+        return True
+
+    async def _commit(self, plan: Plan) -> int:
+        """Store the plan, however long the ledger takes to come back; nothing else is decided meanwhile."""
+        self._batch += 1
+        batch = f"{self._epoch}-{self._batch}"
+        done, self._acknowledged = self._acknowledged, []
+        started = asyncio.get_running_loop().time()
+        first = await self._reach(lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch))
+        seconds = asyncio.get_running_loop().time() - started
+        self._observer.committed(plan, acknowledged=len(done), seconds=seconds)
+        return first
+
+    async def _commit_acknowledged(self) -> None:
+        """At the end: what was done since the last commit would only be sent again."""
+        self._drain()
+        if self._acknowledged:
+            now = await self._ledger.now()
+            await self._commit(Plan(version=0, cycle=0, now=now))
+
+    async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call until the ledger answers: meanwhile nothing is admitted, and what runs is left alone."""
+        delay = _FIRST_RETRY
+        while True:
+            try:
+                return await call()
+            except LedgerUnavailable as error:
+                self._observer.ledger_unavailable()
+                log.warning("ledger unavailable, admitting nothing: %s", error)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _LAST_RETRY)
+
+    async def _publish(self) -> None:
+        """Write the status of queues in which something changed, each at most every PUBLISH_EVERY seconds."""
+        late_locals: dict[LocalQueueName, LocalQueueReport] = {}
+        late_queues: dict[str, ClusterQueueReport] = {}
+        while True:
+            local_queues, cluster_queues = self._engine.take_reports()
+            self._observer.reported(local_queues, cluster_queues)
+            late_locals |= {report.name: report for report in local_queues}
+            late_queues |= {report.name: report for report in cluster_queues}
+            try:
+                for local_name, local_report in list(late_locals.items()):
+                    await self._cluster.publish_local_queue(local_report)
+                    del late_locals[local_name]
+                for name, report in list(late_queues.items()):
+                    await self._cluster.publish_cluster_queue(report)
+                    del late_queues[name]
+            except ClusterUnavailable as error:
+                log.warning("queue status not written, will be again: %s", error)
+            await asyncio.sleep(PUBLISH_EVERY)
