@@ -29,12 +29,17 @@ class _Probe:
     attempt: int
 
 
+_Job = Effect | Notice | _Probe
+
+
 @dataclass(slots=True)
 class _Lane:
     """What is to be done for one workload, in order. The first is under way or waits for its retry."""
 
-    jobs: deque[Effect | Notice | _Probe]
+    jobs: deque[_Job]
     tries: int = 0
+    busy: bool = False
+    """A worker has the first in hands."""
 
 
 class Lanes:
@@ -60,11 +65,13 @@ class Lanes:
     def add_effects(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             lane = self._lanes.get(effect.key.workload)
-            if lane is not None and len(lane.jobs) > 1:
-                # A later effect takes the place of one that has not begun.
-                kept = [j for j in list(lane.jobs)[1:] if not isinstance(j, Effect)]
-                lane.jobs = deque([lane.jobs[0], *kept])
-            self._add(effect.key.workload, effect)
+            if lane is None:
+                self._add(effect.key.workload, effect)
+                continue
+            # A later effect takes the place of one that is not under way: it was superseded.
+            begun = [lane.jobs.popleft()] if lane.busy else []
+            kept = (job for job in lane.jobs if not isinstance(job, Effect))
+            lane.jobs = deque([*begun, effect, *kept])
 
     def add_probes(self, probes: Iterable[tuple[WorkloadId, ObjectRef, int]]) -> None:
         for workload, ref, attempt in probes:
@@ -74,7 +81,7 @@ class Lanes:
         for workload, notice in notices:
             self._add(workload, notice)
 
-    def _add(self, workload: WorkloadId, job: Effect | Notice | _Probe) -> None:
+    def _add(self, workload: WorkloadId, job: _Job) -> None:
         lane = self._lanes.get(workload)
         if lane is None:
             self._lanes[workload] = _Lane(deque([job]))
@@ -104,10 +111,12 @@ class Lanes:
                 return
             lane = self._lanes[workload]
             job = lane.jobs[0]
+            lane.busy = True
             try:
                 delay = await self._do(job)
             except ClusterUnavailable as error:
                 delay = self._retry_in(job, lane, error)
+            lane.busy = False
             if delay is None:
                 lane.jobs.popleft()
                 lane.tries = 0
@@ -127,9 +136,7 @@ class Lanes:
         timer = asyncio.get_running_loop().call_later(delay, again)
         self._timers.add(timer)
 
-    def _retry_in(
-        self, job: Effect | Notice | _Probe, lane: _Lane, error: ClusterUnavailable
-    ) -> float | None:
+    def _retry_in(self, job: _Job, lane: _Lane, error: ClusterUnavailable) -> float | None:
         """Seconds until the next try; None gives up, which only a notice may."""
         if isinstance(job, Notice) and lane.tries + 1 >= _NOTICE_TRIES:
             log.warning("event on %s not written: %s", job.ref, error)
@@ -137,7 +144,7 @@ class Lanes:
         delay = min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
         return max(delay, error.retry_after or 0.0)
 
-    async def _do(self, job: Effect | Notice | _Probe) -> float | None:
+    async def _do(self, job: _Job) -> float | None:
         """Do one thing. Returns None when it is done, else the seconds after which to ask again."""
         if isinstance(job, Notice):
             await self._cluster.announce(job)

@@ -110,6 +110,8 @@ class Controller:
             return False
         now = await self._reach(self._ledger.now)
         plan = self._engine.decide(now)
+        if not plan.decisions and not plan.probes and not self._acknowledged:
+            return False
         first = 0
         if plan.recorded or self._acknowledged:
             first = await self._commit(plan)
@@ -138,7 +140,7 @@ class Controller:
             await self._commit(Plan(version=0, cycle=0, now=now))
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call until the ledger answers: meanwhile nothing is admitted, and what runs is left alone."""
+        """Repeat a call until the ledger answers. Meanwhile nothing is admitted and what runs is left alone."""
         delay = _FIRST_RETRY
         while True:
             try:

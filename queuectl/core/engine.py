@@ -176,6 +176,7 @@ class Engine:
                 sequence += 1
         for workload, _, _ in plan.probes:
             self._state.probe(workload)
+        self._state.prune()
         self._version += 1
         self._cycle += 1
 

@@ -70,6 +70,7 @@ class State:
         """As observed."""
         self._recorded_specs: dict[ConfigKey, str] = {}
         """As the ledger has them."""
+        self._due_configs: set[ConfigKey] = set()
         self._due: dict[WorkloadId, Entry] = {}
         self._gated: dict[WorkloadId, Entry] = {}
         """Kept out of every line, and not yet told why."""
@@ -86,10 +87,15 @@ class State:
 
     @property
     def due(self) -> bool:
-        return bool(self._due or self._gated or self._due_lines) or any(self.unrecorded_configs())
+        return bool(self._due or self._gated or self._due_lines or self._due_configs)
+
+    def prune(self) -> None:
+        """Forget what is no longer due."""
+        self._due_lines = {name for name in self._due_lines if self.lines[name].due}
+        self._due_configs = {key for key, _ in self.unrecorded_configs()}
 
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
-        for key in sorted(self._specs.keys() | self._recorded_specs.keys()):
+        for key in sorted(self._due_configs):
             # What can't be read any more stays in force as it was.
             if self._specs.get(key) != self._recorded_specs.get(key) and key not in self.directory.invalid:
                 yield key, self._specs.get(key)
@@ -129,6 +135,7 @@ class State:
         unsent = {(key.workload, key.attempt, key.verb) for key in snapshot.effects}
         for key, spec in snapshot.configs:
             self._recorded_specs[key] = spec
+            self._due_configs.add(key)
             if key.kind == _GATE:
                 self._specs[key] = spec
                 self.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
@@ -168,6 +175,8 @@ class State:
         for entry in seen.values():
             self._route(entry)
             self._refresh(entry)
+        if self.synced:
+            self.prune()
 
     def _fold(  # noqa: C901, PLR0912 (one flat dispatch over all events)
         self, event: Event, touched: Touched, seen: dict[WorkloadId, Entry], new: list[Entry]
@@ -177,6 +186,7 @@ class State:
                 self.directory.invalid.pop(key, None)
                 if self._specs.get(key) != spec or key not in self._specs:
                     self._specs[key] = spec
+                    self._due_configs.add(key)
                     self.directory.observe(value, touched)
             case PolicyInvalid(key, detail):
                 self.directory.invalid[key] = detail
@@ -184,12 +194,15 @@ class State:
                     self._changed_queues.add(key.name)
             case PolicyGone(key):
                 self._specs.pop(key, None)
+                self._due_configs.add(key)
                 self.directory.forget(key, touched)
             case ContextObserved(value):
                 self.directory.observe_context(value, touched)
                 if isinstance(value, Gate):
                     installed = {"installedAt": value.installed_at.isoformat()}
-                    self._specs[ConfigKey(_GATE, "", value.name)] = json.dumps(installed)
+                    key = ConfigKey(_GATE, "", value.name)
+                    self._specs[key] = json.dumps(installed)
+                    self._due_configs.add(key)
             case ContextGone(kind, name):
                 self.directory.forget_context(kind, name, touched)
             case WorkloadObserved(workload, observation):
@@ -429,8 +442,6 @@ class State:
             line.park(entry, decision.reason)
         else:
             group.fresh.pop(entry.id, None)
-        if not line.due:
-            self._due_lines.discard(line.name)
 
     def _admit(self, entry: Entry, attempt: Attempt) -> None:
         self._leave(entry)
@@ -439,7 +450,6 @@ class State:
         entry.counted = entry.probing = entry.refused = entry.handed = False
         entry.generation = None
         entry.unsent = None if attempt.debt else Verb.START
-        self._settle_line(entry)
 
     def _charge(self, entry: Entry, attempt: Attempt) -> None:
         entry.attempt, entry.attempts = attempt, max(entry.attempts, attempt.number)
@@ -472,11 +482,6 @@ class State:
             del self.members[local]
         self._due.pop(entry.id, None)
         self._outbox.pop(entry.id, None)
-
-    def _settle_line(self, entry: Entry) -> None:
-        line = self.lines.get(entry.cluster_queue or "")
-        if line is not None and not line.due:
-            self._due_lines.discard(line.name)
 
     # --- out
 
