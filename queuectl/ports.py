@@ -72,6 +72,10 @@ class Notice:
     """Pending, Admitted or Evicted."""
     message: str
     warning: bool = False
+    key: str = ""
+    """Tells it from others with the same reason, such as a sequence number; empty: the message does."""
+    at: datetime | None = None
+    """When it was decided; None: when the API server is told."""
 
 
 class Cluster(Protocol):

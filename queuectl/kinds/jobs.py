@@ -67,6 +67,9 @@ class JobKind:
     managed_by: tuple[tuple[str, ...], tuple[str, ...]]
     """Path of the field naming another controller, and the values that leave it to the usual one."""
 
+    start_time_binds: bool = False
+    """Servers before 1.36 take no new node selector while `status.startTime` stands."""
+
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}"
@@ -215,6 +218,7 @@ _ROWS: Final = (
         pod_label="batch.kubernetes.io/controller-uid",
         pod_label_is_uid=True,
         managed_by=(("spec", "managedBy"), ("kubernetes.io/job-controller",)),
+        start_time_binds=True,
     ),
     _kubeflow("PyTorchJob", "pytorchReplicaSpecs", ("Master", "Worker"), ("pytorch",)),
 )

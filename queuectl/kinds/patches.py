@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.model import Effect, ObjectRef
-from queuectl.core.reasons import Reason
 from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.kinds.admission import (
@@ -139,7 +138,8 @@ def local_queue_status(report: LocalQueueReport) -> dict[str, Any]:
                 "uid": item.ref.uid,
                 "kind": item.ref.kind,
                 "position": item.position,
-                "reason": _reason(item.reason),
+                "reason": item.reason.code.value,
+                "message": _bounded(item.reason.message, _MAX_MESSAGE),
             }
             for item in report.first[:MAX_WAITING]
         ],
@@ -162,6 +162,17 @@ def cluster_queue_status(report: ClusterQueueReport) -> dict[str, Any]:
     }
 
 
+def stamped(status: dict[str, Any], before: dict[str, Any] | None, at: str) -> dict[str, Any]:
+    """`status` with the times of its conditions: those of `before` where a condition's status is the same."""
+    old = {item["type"]: item for item in (before or {}).get("conditions", ())}
+    conditions = []
+    for item in status["conditions"]:
+        same = old.get(item["type"], {}).get("status") == item["status"]
+        time = old[item["type"]]["lastTransitionTime"] if same else at
+        conditions.append({**item, "lastTransitionTime": time})
+    return {**status, "conditions": conditions}
+
+
 def _usage(
     cells: Sequence[FlavorResource], nominal: dict[FlavorResource, int], used: dict[FlavorResource, int]
 ) -> list[dict[str, Any]]:
@@ -177,10 +188,6 @@ def _usage(
             }
         )
     return [{"name": name, "resources": resources} for name, resources in flavors.items()]
-
-
-def _reason(reason: Reason) -> dict[str, str]:
-    return {"code": reason.code.value, "message": _bounded(reason.message, _MAX_MESSAGE)}
 
 
 def _active(condition: Condition) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""The client: sessions, reflectors and writes. Only importer of the Kubernetes library."""

@@ -1,0 +1,112 @@
+"""Who we are to an API server, and where it is: read by the Kubernetes library, read again when refused."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from queuectl.kube.errors import BadKubeconfig
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
+
+LOAD_SECONDS: Final = 30.0
+"""For reading credentials: a plugin that asks a cloud may take seconds, and has no deadline of its own."""
+
+
+class Account:
+    """An identity on one API server."""
+
+    def __init__(self, configuration: Configuration, load: Callable[[], Awaitable[Configuration]]) -> None:
+        self._configuration = configuration
+        self._load = load
+        self._refreshing = asyncio.Lock()
+        self.server = str(configuration.host)
+        self.server_name: str | None = configuration.tls_server_name
+        self.proxy: str | None = configuration.proxy
+        self.tls: ssl.SSLContext | None = _tls(configuration) if self.server.startswith("https") else None
+
+    @classmethod
+    async def read(cls, load: Callable[[], Awaitable[Configuration]]) -> Account:
+        """Raises BadKubeconfig."""
+        return cls(await load(), load)
+
+    async def authorization(self) -> str | None:
+        """The header's value; None where a certificate says it all."""
+        found: str | None = await self._configuration.get_api_key_with_prefix("BearerToken")
+        return found
+
+    async def refresh(self, refused: str | None) -> None:
+        """Read the credentials again, unless that was done since `refused` was handed out.
+
+        Raises BadKubeconfig.
+        """
+        async with self._refreshing:
+            if refused is not None and await self.authorization() != refused:
+                return
+            self._configuration = await self._load()
+            if self.tls is not None and self._configuration.cert_file:
+                # New connections present the new certificate.
+                self.tls.load_cert_chain(self._configuration.cert_file, self._configuration.key_file)
+
+
+async def from_kubeconfig(path: str | None, context: str | None) -> Account:
+    """The identity of `context` (its current one if None) in the file at `path` (the usual one if None).
+
+    Raises BadKubeconfig.
+    """
+    # The library takes seconds to import: commands that never talk to Kubernetes do not pay for it.
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import load_kube_config
+
+    async def load() -> Configuration:
+        configuration = Configuration()
+        async with asyncio.timeout(LOAD_SECONDS):
+            await load_kube_config(
+                config_file=path, context=context, client_configuration=configuration, persist_config=False
+            )
+        return configuration
+
+    where = f"kubeconfig {path or 'of the user'}{f', context {context}' if context else ''}"
+    return await Account.read(_checked(load, where))
+
+
+async def in_cluster() -> Account:
+    """The service account of the pod we run in. Raises BadKubeconfig."""
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import load_incluster_config
+
+    async def load() -> Configuration:
+        configuration = Configuration()
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        return configuration
+
+    return await Account.read(_checked(load, "service account of this pod"))
+
+
+def _checked(
+    load: Callable[[], Awaitable[Configuration]], where: str
+) -> Callable[[], Awaitable[Configuration]]:
+    async def checked() -> Configuration:
+        try:
+            return await load()
+        except TimeoutError as error:
+            raise BadKubeconfig(f"{where}: no credentials within {LOAD_SECONDS:.0f} s") from error
+        except Exception as error:  # the library raises what its parsers and plugins do, even AssertionError
+            raise BadKubeconfig(f"{where}: {error or type(error).__name__}") from error
+
+    return checked
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

@@ -1,0 +1,283 @@
+"""The writes that committed decisions ask for, and the consistent reads that settle doubts about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from queuectl.core.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model import Effect, ObjectRef, WorkloadId
+from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.kinds import patches
+from queuectl.kinds.admission import rfc3339
+from queuectl.kinds.jobs import JOB_KINDS, JobKind, catching_up
+from queuectl.kinds.policy import POLICY_KINDS
+from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.workloads import finished, observe
+from queuectl.kube.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
+from queuectl.ports import ClusterUnavailable, Notice
+
+Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
+
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class KubeCluster:
+    """Kubernetes behind one session. Every call may be repeated; all raise nothing but ClusterUnavailable."""
+
+    def __init__(self, session: Session, *, now: Callable[[], datetime] | None = None) -> None:
+        self._session = session
+        self._now = now or session.server_time
+        self._published: dict[str, Object] = {}
+        """Status as last written, by path, with its condition's time."""
+
+    # --- workloads ------------------------------------------------------------------------------------
+
+    async def start(self, effect: Effect) -> Settled:
+        """Let it go with one patch, unless it is known to be done."""
+        kind, ref = _kind(effect.workload.ref), effect.workload.ref
+        seen = effect.observation
+        if seen.admission and seen.admission.number == effect.attempt.number and not seen.suspended:
+            return _done(effect, seen.generation)
+        try:
+            obj = await self._patch(kind, ref, patches.start(kind, effect), JSON_PATCH)
+            return _done(effect, _generation(obj))
+        except NotFound:
+            return _gone(effect)
+        except (Invalid, Conflict) as refusal:
+            return await self._refused(kind, effect, refusal)
+        except TooManyRequests:
+            raise
+        except Unavailable as doubt:
+            return await self._doubted(kind, effect, doubt, self._started)
+        except ApiError as error:
+            raise _again(error) from error
+
+    async def stop(self, effect: Effect) -> Settled:
+        """Suspend it with one patch, unless it is over."""
+        kind, ref = _kind(effect.workload.ref), effect.workload.ref
+        if effect.observation.finished:
+            return _done(effect, effect.observation.generation)
+        try:
+            obj = await self._patch(kind, ref, patches.stop(kind, ref))
+            return _done(effect, _generation(obj))
+        except NotFound:
+            return _gone(effect)
+        except TooManyRequests:
+            raise
+        except (Invalid, Conflict, Unavailable) as doubt:
+            return await self._doubted(kind, effect, doubt, self._stopped)
+        except ApiError as error:
+            raise _again(error) from error
+
+    async def anything_alive(self, ref: ObjectRef) -> bool:
+        """By consistent reads: is the object there and still let go, or any of its pods alive?"""
+        kind = _kind(ref)
+        try:
+            obj = await self._read(kind, ref)
+            if obj is not None and _may_make_pods(kind, obj):
+                return True
+            return await self._pod_alive(kind, ref)
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+
+    async def _refused(self, kind: JobKind, effect: Effect, refusal: ApiError) -> Settled:
+        """Nothing was changed: why not?"""
+        obj = await self._reread(kind, effect.workload.ref, refusal)
+        if obj is None:
+            return _gone(effect)
+        if self._started(kind, effect, obj):
+            return _done(effect, _generation(obj))
+        event = observe(kind, obj)
+        if event is None:
+            settled = EffectSettled(effect.key, Result.REFUSED)
+            return settled, WorkloadGone(effect.workload.id)
+        if not _moved(effect, event):
+            if not (kind.start_time_binds and "startTime" in (obj.get("status") or {})):
+                raise _again(refusal)
+            await self._forget_start_time(kind, effect.workload.ref)
+            # That was a write of our own: only its resourceVersion is new.
+            return EffectSettled(effect.key, Result.REFUSED), observe(
+                kind, await self._reread(kind, effect.workload.ref, refusal) or obj
+            )
+        return EffectSettled(effect.key, Result.REFUSED), event
+
+    async def _doubted(
+        self,
+        kind: JobKind,
+        effect: Effect,
+        doubt: ApiError,
+        shows: Callable[[JobKind, Effect, Object], bool],
+    ) -> Settled:
+        """Whether it was done is not known: a consistent read tells. Raises ClusterUnavailable if not."""
+        obj = await self._reread(kind, effect.workload.ref, doubt)
+        if obj is None:
+            return _gone(effect)
+        if shows(kind, effect, obj):
+            return _done(effect, _generation(obj))
+        raise _again(doubt) from doubt
+
+    @staticmethod
+    def _started(kind: JobKind, effect: Effect, obj: Object) -> bool:
+        event = observe(kind, obj)
+        if event is None or event.observation.admission is None:
+            return False
+        ours = event.observation.admission.number == effect.attempt.number
+        return ours and (not event.observation.suspended or event.observation.finished is not None)
+
+    @staticmethod
+    def _stopped(kind: JobKind, effect: Effect, obj: Object) -> bool:
+        return kind.suspended(obj) or finished(kind, obj) is not None
+
+    async def _reread(self, kind: JobKind, ref: ObjectRef, cause: ApiError) -> Object | None:
+        try:
+            return await self._read(kind, ref)
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(cause) from error
+
+    async def _read(self, kind: JobKind, ref: ObjectRef) -> Object | None:
+        """The object as it is, by a consistent read; None when it, or what has its name now, is another."""
+        try:
+            obj = await self._session.get(_path(kind, ref))
+        except NotFound:
+            return None
+        return obj if (obj.get("metadata") or {}).get("uid") == ref.uid else None
+
+    async def _patch(
+        self, kind: JobKind, ref: ObjectRef, body: object, content_type: str | None = None
+    ) -> Object:
+        if content_type is None:
+            return await self._session.patch(_path(kind, ref), body)
+        return await self._session.patch(_path(kind, ref), body, content_type=content_type)
+
+    async def _forget_start_time(self, kind: JobKind, ref: ObjectRef) -> None:
+        try:
+            await self._session.patch(
+                _path(kind, ref, "status"), patches.forget_start_time(ref), content_type=JSON_PATCH
+            )
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+
+    async def _pod_alive(self, kind: JobKind, ref: ObjectRef) -> bool:
+        pods = api_path("", "v1", "pods", ref.namespace)
+        query = {"labelSelector": kind.pod_selector(ref.name, ref.uid)}
+        async for page in self._session.pages(pods, query=query):
+            if any(_alive(kind, pod, ref.uid) for pod in page.get("items") or ()):
+                return True
+        return False
+
+    # --- what people see --------------------------------------------------------------------------------
+
+    async def announce(self, notice: Notice) -> None:
+        """An Event on the object; made before, or in a namespace on its way out: nothing."""
+        body = patches.event(
+            _kind(notice.ref),
+            notice.ref,
+            reason=notice.reason,
+            message=notice.message,
+            warning=notice.warning,
+            key=notice.key or notice.message,
+            at=notice.at or self._now(),
+        )
+        events = api_path("events.k8s.io", "v1", "events", notice.ref.namespace)
+        try:
+            await self._session.create(events, body)
+        except (Conflict, Forbidden, NotFound):
+            return
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+
+    async def publish_local_queue(self, report: LocalQueueReport) -> None:
+        name = report.name
+        plural = POLICY_KINDS["LocalQueue"].plural
+        path = api_path(GROUP, VERSION, plural, name.namespace, name.name, "status")
+        await self._publish(path, patches.local_queue_status(report))
+
+    async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
+        plural = POLICY_KINDS["ClusterQueue"].plural
+        path = api_path(GROUP, VERSION, plural, None, report.name, "status")
+        await self._publish(path, patches.cluster_queue_status(report))
+
+    async def _publish(self, path: str, status: Object) -> None:
+        """Write a status if it differs from what was written last. A queue that is gone is no error."""
+        before = self._published.get(path)
+        stamped = patches.stamped(status, before, rfc3339(self._now()))
+        if stamped == before:
+            return
+        try:
+            await self._session.patch(path, {"status": stamped})
+            self._published[path] = stamped
+        except NotFound:
+            self._published.pop(path, None)
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+
+
+def _kind(ref: ObjectRef) -> JobKind:
+    return JOB_KINDS[ref.kind]
+
+
+def _path(kind: JobKind, ref: ObjectRef, sub: str = "") -> str:
+    return api_path(kind.group, kind.version, kind.plural, ref.namespace, ref.name, sub)
+
+
+def _done(effect: Effect, generation: int | None) -> Settled:
+    return EffectSettled(effect.key, Result.DONE, generation), None
+
+
+def _gone(effect: Effect) -> Settled:
+    return EffectSettled(effect.key, Result.GONE), WorkloadGone(WorkloadId(effect.workload.id))
+
+
+def _generation(obj: Object) -> int | None:
+    generation: Any = (obj.get("metadata") or {}).get("generation")
+    return generation if isinstance(generation, int) else None
+
+
+def _moved(effect: Effect, now: WorkloadObserved) -> bool:
+    """Something that the patch tests is no longer as it was."""
+    before = effect.observation
+    return (
+        now.observation.generation != before.generation
+        or now.workload.queue != effect.workload.queue
+        or (not before.annotated and now.observation.resource_version != before.resource_version)
+    )
+
+
+def _may_make_pods(kind: JobKind, obj: Object) -> bool:
+    if finished(kind, obj) is not None:
+        return False
+    return not kind.suspended(obj) or catching_up(obj) or kind.status(obj).quiet is False
+
+
+def _alive(kind: JobKind, pod: Any, owner: str) -> bool:
+    """Pods left by an orphaning delete have no owner: where their label has its UID they still count."""
+    metadata = pod.get("metadata") or {}
+    owners = [item.get("uid") for item in metadata.get("ownerReferences") or ()]
+    ours = owner in owners or (kind.pod_label_is_uid and not owners)
+    return ours and (pod.get("status") or {}).get("phase") not in _OVER
+
+
+def _again(error: ApiError) -> ClusterUnavailable:
+    """A refusal that is nobody's decision: to be repeated, at a distance."""
+    return ClusterUnavailable(str(error), error.retry_after)

@@ -1,0 +1,233 @@
+"""Keeps the core told of what is in the cluster: list, tell what differs, watch, list again when in doubt.
+
+Kinds that are not installed are asked for again now and then by the same list request. A watch on the CRDs
+would notice them sooner, for one more permission on them and one more stream; asking costs one refused
+request in half a minute per absent kind, and serves built-in kinds of other versions as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from queuectl.core.events import Event, Listed
+from queuectl.core.model import WorkloadId
+from queuectl.kube.errors import ApiError, Gone, NotFound, Unavailable, from_status
+from queuectl.kube.session import Object, Session
+from queuectl.kube.sources import Key, Source, events_of, leave, sources, version_of
+
+Emit = Callable[[Sequence[Event]], None]
+"""Takes events in their order; must not block."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """In seconds. What servers or many clients must not do at once is drawn from half of it upwards."""
+
+    watch: float = 290.0
+    """How long the server is asked to keep a watch open."""
+    silence: float = 75.0
+    """After which an open watch counts as dead; servers send bookmarks every minute."""
+    relist: float = 600.0
+    """Between complete lists, in case an event was lost."""
+    absent: float = 30.0
+    """Between two looks for a kind that is not installed."""
+    backoff: float = 0.25
+    """Longest wait after the first failure; doubles with each that follows."""
+    backoff_limit: float = 30.0
+    doubt: int = 3
+    """Failures in a row after which the version watched from is given up."""
+
+
+class Reflector:
+    """One source."""
+
+    def __init__(
+        self, session: Session, source: Source, emit: Emit, random: Random, timings: Timings
+    ) -> None:
+        self.source = source
+        self._session = session
+        self._emit = emit
+        self._random = random
+        self._timings = timings
+        self._known: dict[Key, str] = {}
+        self._version: str | None = None
+        self._relist_at = 0.0
+        self._failures = 0
+        self._absent = False
+        self._heard: float | None = None
+
+    def age(self) -> float | None:
+        """Seconds since the server was last heard of this source; None: never."""
+        return None if self._heard is None else asyncio.get_running_loop().time() - self._heard
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            try:
+                await self._turn()
+            except NotFound:
+                await self._not_installed()
+            except Gone as error:
+                self._version = None
+                await self._pause(error)
+            except ApiError as error:
+                if self._failures >= self._timings.doubt:
+                    self._version = None
+                await self._pause(error)
+
+    async def _turn(self) -> None:
+        """A list where one is due, then one watch to its end."""
+        now = asyncio.get_running_loop().time
+        if self._version is None or now() >= self._relist_at:
+            self._version = await self._list()
+            self._relist_at = now() + self._around(self._timings.relist)
+        begun = now()
+        progress = await self._watch(self._version)
+        if progress or now() - begun >= min(1.0, self._timings.watch / 2):
+            self._failures = 0
+        else:
+            await self._pause(Unavailable(f"watch {self.source.path}: ended at once"))
+
+    async def _list(self) -> str:
+        """Tell what changed since the last look. Returns the version to watch from."""
+        found: set[Key] = set()
+        version = ""
+        async for page in self._session.pages(self.source.path, query=self.source.query):
+            self._hear()
+            items = _items(page)
+            found.update(self.source.key(item) for item in items)
+            self._tell(event for item in items for event in events_of(self.source, item, self._known))
+            version = version_of(page)
+        lost = [key for key in self._known if key not in found]
+        self._tell(event for key in lost for event in leave(self.source, key, self._known))
+        self._absent = False
+        self._emit([Listed(self.source.name, self._workloads())])
+        return version
+
+    async def _watch(self, version: str) -> bool:
+        """Tell what changes until the server ends the watch. Returns whether anything came."""
+        query = {
+            **self.source.query,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, round(self._around(self._timings.watch)))),
+        }
+        progress = False
+        async with self._session.watch(
+            self.source.path, query=query, silence=self._timings.silence
+        ) as batches:
+            self._hear()
+            async for batch in batches:
+                self._hear()
+                self._take(batch)
+                progress = True
+                self._failures = 0
+        return progress
+
+    def _take(self, batch: list[Object]) -> None:
+        """Tell of a batch of watch events; of those before a broken one also when it raises ApiError."""
+        events: list[Event] = []
+        try:
+            for entry in batch:
+                events += self._changed(entry)
+        finally:
+            self._tell(events)
+
+    def _changed(self, entry: Object) -> Sequence[Event]:
+        kind, obj = entry.get("type"), entry.get("object")
+        if not isinstance(obj, dict) or kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
+            raise Unavailable(f"watch {self.source.path}: an event of type {str(kind)[:40]!r}")
+        if kind == "ERROR":
+            # Whatever it was: what the watch would have said next is not known.
+            self._version = None
+            raise _refusal(self.source.path, obj)
+        events: Sequence[Event] = ()
+        if kind == "DELETED":
+            events = leave(self.source, self.source.key(obj), self._known)
+        elif kind != "BOOKMARK":
+            events = events_of(self.source, obj, self._known)
+        self._version = version_of(obj) or self._version
+        return events
+
+    async def _not_installed(self) -> None:
+        self._hear()
+        self._version = None
+        if not self._absent:
+            self._absent = True
+            self._failures = 0
+            _log.info("%s is not installed", self.source.path)
+            self._emit([Listed(self.source.name, None)])
+        await asyncio.sleep(self._around(self._timings.absent))
+
+    async def _pause(self, error: ApiError) -> None:
+        limit = min(self._timings.backoff_limit, self._timings.backoff * 2 ** min(self._failures, 20))
+        self._failures += 1
+        wait = max(self._random.uniform(limit / 2, limit), error.retry_after or 0.0)
+        _log.log(logging.WARNING if self._failures > 2 else logging.INFO, "%s; again in %.2f s", error, wait)
+        await asyncio.sleep(wait)
+
+    def _around(self, seconds: float) -> float:
+        return self._random.uniform(seconds / 2, seconds)
+
+    def _hear(self) -> None:
+        self._heard = asyncio.get_running_loop().time()
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        told = list(events)
+        if told:
+            self._emit(told)
+
+    def _workloads(self) -> frozenset[WorkloadId] | None:
+        if not self.source.workloads:
+            return None
+        return frozenset(WorkloadId(str(key)) for key in self._known)
+
+
+class Reflectors:
+    """All sources of one cluster."""
+
+    def __init__(self, each: Sequence[Reflector]) -> None:
+        self._each = each
+        self.sources = frozenset(reflector.source.name for reflector in each)
+        """A `Listed` will come for each of them."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._each:
+                group.create_task(reflector.run(), name=f"reflect {reflector.source.name}")
+
+    def ages(self) -> dict[str, float | None]:
+        """Seconds since the server was last heard, by source; None: never."""
+        return {reflector.source.name: reflector.age() for reflector in self._each}
+
+
+def reflectors(
+    session: Session,
+    emit: Emit,
+    *,
+    random: Random | None = None,
+    timings: Timings | None = None,
+    watched: Sequence[Source] | None = None,
+) -> Reflectors:
+    """Reflectors of all that the core is told of, or of `watched`. `random` spreads requests in time."""
+    chosen = sources() if watched is None else watched
+    spread, times = random or Random(), timings or Timings()
+    return Reflectors([Reflector(session, source, emit, spread, times) for source in chosen])
+
+
+def _items(page: Object) -> list[dict[str, Any]]:
+    items = page.get("items")
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _refusal(path: str, status: Object) -> ApiError:
+    code, message = status.get("code"), status.get("message")
+    return from_status(f"watch {path}", code if isinstance(code, int) else 0, str(message or "no message"))

@@ -1,0 +1,282 @@
+"""Requests to one API server: deadlines on every wait, errors by meaning, tokens renewed when refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Protocol
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from queuectl.kube import account
+from queuectl.kube.errors import BadKubeconfig, Unauthorized, Unavailable, from_answer
+from queuectl.kube.transport import HttpTransport, Response, Transport
+
+JSON: Final = "application/json"
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+PAGE: Final = 500
+"""Objects per page of a list."""
+MAX_EVENT: Final = 64 * 2**20
+"""Bytes of one watch event; etcd's own limit for an object is far below."""
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Longest waits, in seconds."""
+
+    unary: float = 10.0
+    page: float = 60.0
+    """One page of a list."""
+    silence: float = 75.0
+    """Of a watch: bookmarks come every minute."""
+
+
+class Identity(Protocol):
+    """Puts a name to requests."""
+
+    async def authorization(self) -> str | None: ...
+
+    async def refresh(self, refused: str | None) -> None: ...
+
+
+def api_path(
+    group: str,
+    version: str,
+    plural: str,
+    namespace: str | None = None,
+    name: str | None = None,
+    sub: str = "",
+) -> str:
+    """Path of a collection or an object; the core group is the empty one."""
+    parts = ["apis", group, version] if group else ["api", version]
+    parts += ["namespaces", namespace] if namespace else []
+    parts += [part for part in (plural, name, sub) if part]
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+class Session:
+    """One identity's way to one API server."""
+
+    def __init__(
+        self, transport: Transport, identity: Identity | None = None, *, deadlines: Deadlines | None = None
+    ) -> None:
+        self._transport = transport
+        self._identity = identity
+        self.deadlines = deadlines or Deadlines()
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """How many were answered, by method and status; 0 where there was no answer."""
+        self._date = ("", 0.0)
+
+    @classmethod
+    async def from_kubeconfig(cls, path: str | None = None, context: str | None = None) -> Session:
+        """Raises BadKubeconfig, naming file and context."""
+        return cls._of(await account.from_kubeconfig(path, context))
+
+    @classmethod
+    async def in_cluster(cls) -> Session:
+        """As the service account of the pod we run in. Raises BadKubeconfig."""
+        return cls._of(await account.in_cluster())
+
+    @classmethod
+    def _of(cls, who: account.Account) -> Session:
+        transport = HttpTransport(who.server, tls=who.tls, server_name=who.server_name, proxy=who.proxy)
+        return cls(transport, who)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        deadline: float | None = None,
+    ) -> Object:
+        """The decoded answer. Raises ApiError; Unavailable where the outcome is not known."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        data = None if body is None else orjson.dumps(body)
+        request = f"{method} {path}"
+        try:
+            async with asyncio.timeout(deadline or self.deadlines.unary):
+                response = await self._send(method, target, content_type, data, stream=False)
+                try:
+                    content = b"".join([chunk async for chunk in response.chunks()])
+                finally:
+                    await response.close()
+        except TimeoutError as error:
+            self.requests[method, 0] += 1
+            raise Unavailable(f"{request}: no answer in time") from error
+        if response.status >= 300:
+            raise from_answer(request, response.status, response.headers, content)
+        return _decoded(request, content)
+
+    async def get(self, path: str, *, query: Mapping[str, str] | None = None) -> Object:
+        """A consistent read."""
+        return await self.request("GET", path, query=query)
+
+    async def pages(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[Object]:
+        """A consistent list, page by page. Raises Gone when it took too long: start again."""
+        asked = {**(query or {}), "limit": str(PAGE)}
+        while True:
+            page = await self.request("GET", path, query=asked, deadline=self.deadlines.page)
+            yield page
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            asked["continue"] = token
+
+    async def create(self, path: str, body: Object) -> Object:
+        return await self.request("POST", path, body)
+
+    async def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> Object:
+        return await self.request("PATCH", path, body, content_type=content_type)
+
+    async def delete(self, path: str, body: Object | None = None) -> Object:
+        return await self.request("DELETE", path, body)
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, query: Mapping[str, str], silence: float | None = None
+    ) -> AsyncIterator[AsyncIterator[list[Object]]]:
+        """Events {type, object} as they arrive, those of one chunk together, until the server ends it.
+
+        Raises ApiError; Unavailable after `silence` seconds without a byte, or when an event can't be read.
+        """
+        target = f"{path}?{urlencode({**query, 'watch': 'true'})}"
+        request = f"watch {path}"
+        try:
+            async with asyncio.timeout(self.deadlines.unary):
+                response = await self._send("GET", target, JSON, None, stream=True)
+        except TimeoutError as error:
+            self.requests["GET", 0] += 1
+            raise Unavailable(f"{request}: no answer in time") from error
+        try:
+            if response.status >= 300:
+                content = await self._rest(response, request)
+                raise from_answer(request, response.status, response.headers, content)
+            async with aclosing(_events(response, request, silence or self.deadlines.silence)) as events:
+                yield events
+        finally:
+            await response.close()
+
+    async def _rest(self, response: Response, request: str) -> bytes:
+        try:
+            async with asyncio.timeout(self.deadlines.unary):
+                return b"".join([chunk async for chunk in response.chunks()])
+        except TimeoutError as error:
+            raise Unavailable(f"{request}: no answer in time") from error
+
+    async def _send(
+        self, method: str, target: str, content_type: str, body: bytes | None, *, stream: bool
+    ) -> Response:
+        """One request; refused as unauthorized, once more with credentials read anew."""
+        token = await self._identity.authorization() if self._identity else None
+        response = await self._once(method, target, content_type, body, token, stream=stream)
+        if response.status == 401 and self._identity is not None:
+            await response.close()
+            try:
+                await self._identity.refresh(token)
+            except BadKubeconfig as error:
+                raise Unauthorized(str(error), status=401) from error
+            token = await self._identity.authorization()
+            response = await self._once(method, target, content_type, body, token, stream=stream)
+        return response
+
+    async def _once(
+        self,
+        method: str,
+        target: str,
+        content_type: str,
+        body: bytes | None,
+        token: str | None,
+        *,
+        stream: bool,
+    ) -> Response:
+        headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "queuectl"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        if token:
+            headers["Authorization"] = token
+        try:
+            response = await self._transport.request(method, target, headers, body, stream=stream)
+        except Unavailable:
+            self.requests[method, 0] += 1
+            raise
+        self.requests[method, response.status] += 1
+        date = response.headers.get("Date")
+        if date:
+            self._date = (date, asyncio.get_running_loop().time())
+        return response
+
+    def server_time(self) -> datetime:
+        """The API server's clock, to the second, carried on from its last answer; 1970 before the first."""
+        date, heard = self._date
+        if not date:
+            return datetime(1970, 1, 1, tzinfo=UTC)
+        passed = asyncio.get_running_loop().time() - heard
+        return parsedate_to_datetime(date).astimezone(UTC) + timedelta(seconds=passed)
+
+
+async def _events(response: Response, request: str, silence: float) -> AsyncGenerator[list[Object], None]:
+    async with aclosing(_lines(response, request, silence)) as batches:
+        async for lines in batches:
+            yield [_decoded(request, line) for line in lines]
+
+
+async def _lines(response: Response, request: str, silence: float) -> AsyncGenerator[list[bytes], None]:
+    """Whole lines, those of one chunk together, however the body was cut and however long they are."""
+    parts: list[bytes] = []
+    held = 0
+    async for chunk in _heard(response, request, silence):
+        head, *tails = chunk.split(b"\n")
+        parts.append(head)
+        held += len(head)
+        if held > MAX_EVENT:
+            raise Unavailable(f"{request}: an event of more than {MAX_EVENT} bytes")
+        if tails:
+            lines = [b"".join(parts), *tails[:-1]]
+            parts, held = [tails[-1]], len(tails[-1])
+            yield [line for line in lines if line.strip()]
+    if any(part.strip() for part in parts):
+        raise Unavailable(f"{request}: ended inside an event")
+
+
+async def _heard(response: Response, request: str, silence: float) -> AsyncGenerator[bytes, None]:
+    async with aclosing(response.chunks()) as chunks:
+        while True:
+            try:
+                async with asyncio.timeout(silence):
+                    chunk = await anext(chunks)
+            except TimeoutError as error:
+                raise Unavailable(f"{request}: silent for {silence:g} s") from error
+            except StopAsyncIteration:
+                return
+            yield chunk
+
+
+def _decoded(request: str, content: bytes) -> Object:
+    try:
+        decoded = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise Unavailable(f"{request}: an answer that is no JSON: {content[:80]!r}") from error
+    if not isinstance(decoded, dict):
+        raise Unavailable(f"{request}: an answer that is no object: {content[:80]!r}")
+    return decoded
+
+
+async def cluster_id(session: Session) -> str:
+    """UID of namespace kube-system: the identity of a cluster. Raises ApiError."""
+    namespace = await session.get(api_path("", "v1", "namespaces", name="kube-system"))
+    return str(namespace["metadata"]["uid"])

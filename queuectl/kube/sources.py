@@ -1,0 +1,126 @@
+"""What is watched: for each kind where it is listed, and which events its objects become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from queuectl.core.events import ContextObserved, Event, PolicyGone, WorkloadGone
+from queuectl.core.model import ConfigKey, WorkloadId
+from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
+from queuectl.kinds.fields import Json
+from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind
+from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
+from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.workloads import observe
+from queuectl.kube.session import api_path
+
+Key = Hashable
+"""What tells objects of one source apart for as long as they exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One collection of objects."""
+
+    name: str
+    """Its kind."""
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    key: Callable[[Json], Key]
+    seen: Callable[[Json], Event | None]
+    """None: it does not matter, or no longer."""
+    gone: Callable[[Key], Event]
+    workloads: bool = False
+    """Its keys are workloads."""
+
+
+def sources() -> tuple[Source, ...]:
+    """All that the core is told of, policy first."""
+    return (
+        *(_policy(kind) for kind in POLICY_KINDS.values()),
+        *(_context(kind) for kind in CONTEXT_KINDS.values()),
+        *(_jobs(kind) for kind in JOB_KINDS.values()),
+    )
+
+
+def _jobs(kind: JobKind) -> Source:
+    return Source(
+        name=kind.name,
+        path=api_path(kind.group, kind.version, kind.plural),
+        # Who loses the label leaves the collection: the server says so as if it were deleted.
+        query={"labelSelector": QUEUE_LABEL},
+        key=_uid,
+        seen=lambda obj: observe(kind, obj),
+        gone=lambda uid: WorkloadGone(WorkloadId(str(uid))),
+        workloads=True,
+    )
+
+
+def _context(kind: ContextKind) -> Source:
+    def seen(obj: Json) -> Event | None:
+        value = kind.observe(obj)
+        return ContextObserved(value) if value is not None else None
+
+    return Source(
+        name=kind.name,
+        path=api_path(kind.group, kind.version, kind.plural),
+        query={"fieldSelector": f"metadata.name={kind.only}"} if kind.only else {},
+        key=lambda obj: str(_metadata(obj).get("name") or ""),
+        seen=seen,
+        gone=lambda name: kind.gone(str(name)),
+    )
+
+
+def _policy(kind: PolicyKind) -> Source:
+    def key(obj: Json) -> Key:
+        metadata = _metadata(obj)
+        return ConfigKey(kind.name, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+
+    def seen(obj: Json) -> Event | None:
+        # Items of a list do not always name their kind.
+        return policy_event({**obj, "kind": kind.name}) if _metadata(obj).get("name") else None
+
+    def gone(key: Key) -> Event:
+        assert isinstance(key, ConfigKey)
+        return PolicyGone(key)
+
+    return Source(
+        name=kind.name,
+        path=api_path(GROUP, VERSION, kind.plural),
+        key=key,
+        seen=seen,
+        gone=gone,
+    )
+
+
+def _uid(obj: Json) -> Key:
+    return str(_metadata(obj).get("uid") or "")
+
+
+def _metadata(obj: Json) -> Json:
+    metadata = obj.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def version_of(obj: Json) -> str:
+    """resourceVersion, empty where there is none."""
+    value = _metadata(obj).get("resourceVersion")
+    return value if isinstance(value, str) else ""
+
+
+def events_of(source: Source, obj: Json, known: dict[Key, str]) -> Sequence[Event]:
+    """What is new about an object that exists; `known` (resourceVersion by key) is brought up to date."""
+    key, version = source.key(obj), version_of(obj)
+    if not key or (version and known.get(key) == version):
+        return ()
+    event = source.seen(obj)
+    if event is None:
+        return leave(source, key, known)
+    known[key] = version
+    return (event,)
+
+
+def leave(source: Source, key: Key, known: dict[Key, str]) -> Sequence[Event]:
+    """What is new when an object is gone; nothing if it never mattered."""
+    return () if known.pop(key, None) is None else (source.gone(key),)

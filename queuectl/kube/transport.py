@@ -1,0 +1,134 @@
+"""How a request reaches the API server: over sockets, or by a call within this process."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final, Protocol
+
+import aiohttp
+from yarl import URL
+
+from queuectl.kube.errors import Unavailable
+
+CONNECT_SECONDS: Final = 5.0
+
+
+class Response(Protocol):
+    """An answer whose body is still to be read. It must be closed."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in the case of RFC 9110, such as `Retry-After`, unless the mapping ignores case."""
+
+    def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives, cut anywhere. Raises Unavailable when it breaks off."""
+
+    async def close(self) -> None:
+        """Give the connection up, also in the middle of the body."""
+
+
+class Transport(Protocol):
+    """Carries requests to one API server. Waits are bounded by the caller, who cancels."""
+
+    async def request(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
+    ) -> Response:
+        """Send to `target` (path and query, encoded); a `stream` may stay open for minutes.
+
+        Raises Unavailable when there is no answer.
+        """
+
+    async def close(self) -> None: ...
+
+
+class HttpResponse:
+    """A response of aiohttp."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"the answer broke off: {_shown(error)}") from error
+
+    async def close(self) -> None:
+        if self._response.content.is_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+class HttpTransport:
+    """aiohttp with separate connections for watches and for all else: neither can starve the other."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+        proxy: str | None = None,
+        watches: int = 64,
+        connections: int = 32,
+    ) -> None:
+        self._server = server.rstrip("/")
+        self._tls = tls
+        self._server_name = server_name
+        self._proxy = proxy
+        self._limits = {True: watches, False: connections}
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    async def request(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
+    ) -> HttpResponse:
+        try:
+            response = await self._session(stream).request(
+                method,
+                URL(self._server + target, encoded=True),
+                headers=headers,
+                data=body,
+                proxy=self._proxy,
+                server_hostname=self._server_name,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{method} {self._server}{target}: {_shown(error)}") from error
+        return HttpResponse(response)
+
+    async def close(self) -> None:
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+        # TLS connections are torn down by callbacks of the loop's next turns.
+        await asyncio.sleep(0)
+
+    def _session(self, stream: bool) -> aiohttp.ClientSession:
+        session = self._sessions.get(stream)
+        if session is None or session.closed:
+            connector = aiohttp.TCPConnector(
+                limit=self._limits[stream], ssl=self._tls if self._tls is not None else True
+            )
+            # trust_env would look up a netrc file in a thread at every request.
+            session = aiohttp.ClientSession(
+                connector=connector,
+                trust_env=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                read_bufsize=2**18,
+            )
+            self._sessions[stream] = session
+        return session
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
