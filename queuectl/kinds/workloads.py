@@ -66,7 +66,7 @@ def observe(kind: JobKind, obj: Json) -> WorkloadObserved | None:
             ref=ObjectRef(namespace, kind.name, name, uid),
             queue=queue,
             created_at=created,
-            pod_sets=pod_sets,
+            pod_sets=() if problem else pod_sets,
             priority_class=_short(labels.get(PRIORITY_LABEL), MAX_NAME) or None,
             submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
             labels=tuple(_labels(labels)),
