@@ -20,10 +20,10 @@ MAX_RESOURCES: Final = 64
 
 _SUFFIX: Final = "m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei"
 QUANTITY_PATTERN: Final = (
-    rf"^[+-]?([0-9]{{1,19}}([.][0-9]{{1,6}})?({_SUFFIX})?|[.][0-9]{{1,6}}({_SUFFIX})?"
+    rf"^[+-]?([0-9]{{1,19}}([.][0-9]{{1,4}})?({_SUFFIX})?|[.][0-9]{{1,4}}({_SUFFIX})?"
     r"|[0-9]{1,19}[eE][+]?[0-9]{1,2})$"
 )
-"""No more than 6 decimals and 2 digits of exponent: a hostile number costs nobody time."""
+"""No more than 4 decimals and 2 digits of exponent: a hostile number costs nobody time."""
 
 MAX_QUANTITY_TEXT: Final = 32
 _WEIGHT_PATTERN: Final = r"^[+-]?([0-9]{1,9}([.][0-9]{1,6})?|[.][0-9]{1,6}|[0-9]{1,9}m)$"
@@ -40,9 +40,9 @@ _DIVISIBLE: Final = (
 )
 
 
-def rule(cel: str, message: str = "", **more: str) -> dict[str, str]:
-    """One x-kubernetes-validations entry. `messageExpression` replaces `message` where it is given."""
-    return {"rule": cel, **({"message": message} if message else {}), **more}
+def rule(cel: str, message: str, **more: str) -> dict[str, str]:
+    """One x-kubernetes-validations entry."""
+    return {"rule": cel, "message": message, **more}
 
 
 def rules(*entries: dict[str, str]) -> dict[str, Any]:
@@ -79,13 +79,13 @@ def _int_or_string(pattern: str) -> dict[str, Any]:
 def _whole(field: str) -> dict[str, str]:
     """Rule on a resource's quota: `field` has no parts of a unit, unless the resource may be divided.
 
-    The pattern leaves a decimal point only the 2nd to 9th place from the end. Looking there costs a fixed
+    The pattern leaves a decimal point only the 2nd to 7th place from the end. Looking there costs a fixed
     amount, where a search through the text would be costed as through the largest possible request.
     """
     text = f"self.{field}"
     return rule(
         f"{_DIVISIBLE} || !has({text}) || type({text}) == int || (!{text}.endsWith('m') && "
-        f"[2, 3, 4, 5, 6, 7, 8, 9].all(i, size({text}) < i || {text}.charAt(size({text}) - i) != '.'))",
+        f"[2, 3, 4, 5, 6, 7].all(i, size({text}) < i || {text}.charAt(size({text}) - i) != '.'))",
         "must be a whole number: only cpu, memory, ephemeral-storage and hugepages can be divided",
         fieldPath=f".{field}",
     )
@@ -164,10 +164,6 @@ class ResourceGroup(Part):
             rule(
                 "self.flavors.all(f, f.resources.map(r, r.name) == self.coveredResources)",
                 "each flavor must list exactly the coveredResources, in the same order",
-                messageExpression=(
-                    "'flavor ' + self.flavors.filter(f, f.resources.map(r, r.name) != self.coveredResources)"
-                    "[0].name + ' must list exactly the coveredResources, in the same order'"
-                ),
                 fieldPath=".flavors",
             )
         )
@@ -184,20 +180,22 @@ class ResourceGroup(Part):
     """Flavors in the order they are tried. No other group of the queue may list one of them."""
 
 
-def _once(what: str, names: str) -> dict[str, str]:
-    """Rule on resourceGroups: nothing that `names` (of group `g`) lists is in two groups."""
-    later = str(list(range(1, MAX_GROUPS)))
-    earlier = str(list(range(MAX_GROUPS - 1)))
-    first, second = names.replace("g.", "self[j]."), names.replace("g.", "self[i].")
-    shared = f"{earlier}.exists(j, j < i && sets.intersects({first}, {second}))"
-    return rule(
-        f"{later}.all(i, i >= size(self) || !{shared})",
-        f"a {what} may be in one group only",
-        messageExpression=(
-            f"{later}.filter(i, i < size(self) && {shared}).map(i, "
-            f"'spec.resourceGroups[' + string(i) + '].{what} is in an earlier group already')[0]"
-        ),
-    )
+def _once(what: str, names: str) -> list[dict[str, str]]:
+    """Rules on resourceGroups: nothing that `names` (of group `g`) lists is in two groups.
+
+    One rule for each place a second group can have, because only so can a message name it: the cost of a
+    message that is put together is judged by the largest text imaginable.
+    """
+    found = []
+    for second in range(1, MAX_GROUPS):
+        here, there = names.replace("g.", f"self[{second}]."), names.replace("g.", "self[i].")
+        found.append(
+            rule(
+                f"size(self) <= {second} || {list(range(second))}.all(i, !sets.intersects({here}, {there}))",
+                f"resourceGroups[{second}].{what}: one of them is in an earlier group already",
+            )
+        )
+    return found
 
 
 ResourceGroups = Annotated[
@@ -206,7 +204,7 @@ ResourceGroups = Annotated[
         max_length=MAX_GROUPS,
         json_schema_extra=ATOMIC
         | rules(
-            _once("flavors", "g.flavors.map(f, f.name)"), _once("coveredResources", "g.coveredResources")
+            *_once("coveredResources", "g.coveredResources"), *_once("flavors", "g.flavors.map(f, f.name)")
         ),
     ),
 ]

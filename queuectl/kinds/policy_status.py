@@ -66,16 +66,18 @@ class CohortStatus(Part):
     fair_sharing: WeightedShare | None = None
 
 
+class WaitingReason(Part):
+    code: Annotated[str, StringConstraints(max_length=63)]
+    message: Text | None = None
+
+
 class WaitingWorkload(Part):
     kind: str
     name: str
     uid: str
     position: Count
     """From 1, in the ClusterQueue."""
-    reason: Annotated[str, StringConstraints(max_length=63)]
-    """Code of why it waits."""
-    message: Text | None = None
-    """The same with its numbers."""
+    reason: WaitingReason
 
 
 class LocalQueueStatus(Part):

@@ -1,0 +1,183 @@
+"""CustomResourceDefinitions made from the models: `python -m queuectl.kinds.crds DIR` writes them.
+
+A structural schema has no references and no nulls, and takes few of JSON Schema's words: this turns what
+pydantic says into that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from queuectl.kinds.policy import POLICY_KINDS, PolicyKind
+from queuectl.kinds.policy_objects import GROUP, VERSION
+
+Schema = dict[str, Any]
+
+_SHORT_NAMES: Final = {
+    "ClusterQueue": ["cq"],
+    "Cohort": ["co"],
+    "ResourceFlavor": ["rf"],
+    "WorkloadPriorityClass": ["wpc"],
+    "LocalQueue": ["lq", "queue", "queues"],
+}
+_COLUMNS: Final[Mapping[str, list[tuple[str, str, str]]]] = {
+    "ClusterQueue": [
+        ("Cohort", "string", ".spec.cohortName"),
+        ("Strategy", "string", ".spec.queueingStrategy"),
+        ("Pending", "integer", ".status.pendingWorkloads"),
+        ("Admitted", "integer", ".status.admittedWorkloads"),
+        ("Active", "string", ".status.conditions[?(@.type=='Active')].status"),
+    ],
+    "Cohort": [("Parent", "string", ".spec.parentName")],
+    "ResourceFlavor": [("Topology", "string", ".spec.topologyName")],
+    "WorkloadPriorityClass": [("Value", "integer", ".value")],
+    "LocalQueue": [
+        ("ClusterQueue", "string", ".spec.clusterQueue"),
+        ("Pending", "integer", ".status.pendingWorkloads"),
+        ("Admitted", "integer", ".status.admittedWorkloads"),
+        ("Active", "string", ".status.conditions[?(@.type=='Active')].status"),
+    ],
+}
+_KEPT: Final[tuple[str, ...]] = (
+    "type",
+    "format",
+    "description",
+    "default",
+    "enum",
+    "anyOf",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "required",
+)
+
+
+def definition(kind: PolicyKind) -> Schema:
+    """The CustomResourceDefinition of one kind."""
+    raw = kind.model.model_json_schema(by_alias=True, mode="validation")
+    schema = _structural(raw, raw.get("$defs", {}))
+    properties = schema["properties"]
+    schema["properties"] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        **properties,
+    }
+    columns = [
+        {"name": name, "type": column_type, "jsonPath": path}
+        for name, column_type, path in _COLUMNS[kind.name]
+    ]
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": [
+            *columns,
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+    }
+    if "status" in properties:
+        version["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.resource},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.name.lower(),
+                "shortNames": _SHORT_NAMES[kind.name],
+                "categories": ["queuectl"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def files() -> dict[str, str]:
+    """Content by file name of what belongs in manifests/crds."""
+    header = "# Made from the models by `python -m queuectl.kinds.crds manifests/crds`: change those.\n"
+    found = {
+        f"{GROUP}_{kind.plural}.yaml": header + _yaml(definition(kind)) for kind in POLICY_KINDS.values()
+    }
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": sorted(found),
+    }
+    found["kustomization.yaml"] = header + _yaml(kustomization)
+    return found
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _yaml(content: Schema) -> str:
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=110)
+
+
+def _structural(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """`node` without references, nulls and titles."""
+    node = _resolved(node, definitions)
+    result: Schema = {key: node[key] for key in _KEPT if key in node}
+    # What is unset stays unset; an object's default is empty, as its fields have their own.
+    if isinstance(default := result.pop("default", None), dict):
+        result["default"] = {}
+    elif default not in (None, [], ""):
+        result["default"] = default
+    result |= {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
+    if "properties" in node:
+        result["properties"] = {
+            name: _structural(child, definitions) for name, child in node["properties"].items()
+        }
+    for values in node.get("patternProperties", {}).values():
+        # Keys have no schema here: what is asked of them is a rule beside the field.
+        result["additionalProperties"] = _structural(values, definitions)
+    if "items" in node:
+        result["items"] = _structural(node["items"], definitions)
+    return result
+
+
+def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """`node` with its reference followed and its null alternative gone; its own words win."""
+    options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+    if len(options) == 1:
+        node = options[0] | {key: value for key, value in node.items() if key != "anyOf"}
+        return _resolved(node, definitions)
+    if "$ref" in node:
+        target = definitions[node["$ref"].rpartition("/")[2]]
+        own = {key: value for key, value in node.items() if key != "$ref"}
+        return _resolved(target | own, definitions)
+    return node
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python -m queuectl.kinds.crds DIR", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files().items():
+        (folder / name).write_text(content)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
