@@ -149,16 +149,21 @@ class Settings(_Section):
         return document
 
 
-def default_data(environ: Mapping[str, str] | None = None) -> Path:
-    """Folder of the sandbox where none is named.
+class SandboxOptions(NamedTuple):
+    """What `queuectl sandbox` was asked for. Port 0 takes a free one."""
 
-    Root's is not under its home: Postgres refuses to run as root, and another user can't get in there.
-    """
-    environ = os.environ if environ is None else environ
-    if os.geteuid() == 0:
-        return Path("/var/lib/queuectl/sandbox")
-    data = environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "queuectl" / "sandbox"
+    data: Path
+    empty: bool = False
+    """Load no example."""
+    headless: bool = False
+    """For scripts: no live screen, no colours."""
+    control_plane: str = "small"
+    """`small`, or `real`: the binaries in KUBEBUILDER_ASSETS."""
+    controller: bool = True
+    """False: the controller is run apart."""
+    kubernetes_port: int = 0
+    rest_port: int = 0
+    metrics_port: int = 0
 
 
 def load(

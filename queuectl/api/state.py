@@ -343,10 +343,8 @@ def _local_condition(local: LocalQueue, queue: QueueState | None) -> Condition:
     if local.stop_policy is not StopPolicy.NONE:
         return Condition(False, "Stopped", f"stopPolicy is {local.stop_policy}")
     if queue is None or queue.condition.reason == "NotFound":
-        return Condition(False, "ClusterQueueNotFound", f"there is no ClusterQueue {local.cluster_queue}")
+        return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {local.cluster_queue} not found")
     if not queue.condition.active:
         found = queue.condition
-        return Condition(
-            False, "ClusterQueueInactive", f"ClusterQueue {queue.name}: {found.reason}: {found.message}"
-        )
+        return Condition(False, "ClusterQueueIsInactive", f"{found.reason}: {found.message}")
     return READY

@@ -1,0 +1,170 @@
+"""The commands that run or mend an installation. Each calls one function of queuectl.app."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from queuectl.cli import printing
+from queuectl.cli.options import Failure, NotGood, Options, with_options
+
+Found = TypeVar("Found")
+
+
+def call(work: Coroutine[Any, Any, Found]) -> Found:
+    """Run it to its end. What the user can mend becomes a Failure; the rest is a defect, with its trace."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BaseExceptionGroup as group:
+        failures = [_failure(error) for error in _leaves(group)]
+        known = [failure for failure in failures if failure is not None]
+        if len(known) < len(failures):
+            raise
+        raise known[0] from None
+    except Exception as error:
+        failure = _failure(error)
+        if failure is None:
+            raise
+        raise failure from None
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]
+
+
+def _failure(error: BaseException) -> Failure | None:
+    from queuectl.ports import ClusterUnavailable, LedgerUnavailable, LostLeadership, SchemaMismatch
+    from queuectl.settings import ConfigurationError
+
+    if isinstance(error, Failure):
+        return error
+    if isinstance(error, ConfigurationError):
+        return Failure("the configuration can't be used:\n  " + "\n  ".join(error.problems))
+    if isinstance(error, LostLeadership):
+        return NotGood(f"another controller has taken over: {error}")
+    if isinstance(error, SchemaMismatch):
+        return Failure(f"{error}\n`queuectl migrate` brings the database to this version")
+    if isinstance(error, LedgerUnavailable):
+        return Failure(f"the ledger can't be reached: {error}\nLook at --database-url and at Postgres itself")
+    if isinstance(error, ClusterUnavailable):
+        return Failure(f"the API server can't be reached: {error}\nLook at --kubeconfig and --context")
+    if isinstance(error, OSError | FileNotFoundError):
+        return Failure(str(error))
+    return None
+
+
+@click.command("controller")
+@with_options
+def controller(options: Options) -> None:
+    """Decide, record and act: the process that admits workloads."""
+    settings, kubeconfig, context = options.connected(cluster=True)
+    from queuectl import app
+
+    call(app.run_controller(settings, kubeconfig, context))
+
+
+@click.command("api")
+@with_options
+def api(options: Options) -> None:
+    """Serve queues, workloads and their reasons over REST, read-only."""
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl import app
+
+    call(app.run_api(settings))
+
+
+@click.command("migrate")
+@with_options
+def migrate(options: Options) -> None:
+    """Make the ledger's tables, or bring them to this version."""
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl import app
+
+    call(app.migrate(settings))
+    if options.output == "table":
+        click.echo("the ledger is at this version's schema")
+    else:
+        printing.document({"migrated": True}, options.output)
+
+
+@click.command("verify")
+@with_options
+def verify(options: Options) -> None:
+    """Recompute the ledger from its own history and compare. Exit code 1 if they differ."""
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl import app
+
+    findings = list(call(app.verify(settings)))
+    if options.output != "table":
+        printing.document({"findings": [_plain(finding) for finding in findings]}, options.output)
+    for finding in findings if options.output == "table" else ():
+        click.echo(printing.printable(finding))
+    if findings:
+        raise NotGood(f"{len(findings)} difference{'s' if len(findings) > 1 else ''} found")
+    if options.output == "table":
+        click.echo("clean: the ledger agrees with its history")
+
+
+def _plain(finding: object) -> object:
+    if dataclasses.is_dataclass(finding) and not isinstance(finding, type):
+        return {name: _plain(value) for name, value in dataclasses.asdict(finding).items()}
+    return finding if finding is None or isinstance(finding, bool | int | float) else str(finding)
+
+
+@click.command("rebuild")
+@with_options
+def rebuild(options: Options) -> None:
+    """Make the open holds of a lost ledger again from what runs in the cluster. Stops nothing."""
+    settings, kubeconfig, context = options.connected(cluster=True)
+    from queuectl import app
+
+    found = call(app.rebuild(settings, kubeconfig, context))
+    if options.output != "table":
+        printing.document({"rebuilt": _plain(found)}, options.output)
+    else:
+        click.echo(
+            "the ledger holds what runs in the cluster" if found is None else printing.printable(found)
+        )
+
+
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command("sandbox")
+@click.option("--empty", is_flag=True, help="Load no example.")
+@click.option("--headless", is_flag=True, help="For scripts: plain lines.")
+@click.option(
+    "--control-plane",
+    type=click.Choice(["small", "real"]),
+    default="small",
+    show_default=True,
+    help="The small API, or the binaries in KUBEBUILDER_ASSETS.",
+)
+@click.option("--no-controller", is_flag=True, help="The controller is run apart.")
+@click.option("--kubernetes-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
+@click.option("--rest-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
+@click.option("--metrics-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
+@with_options
+def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
+    """Run all of it on this machine: Postgres, a Kubernetes API, players, controller and REST."""
+    from queuectl.settings import SandboxOptions
+
+    wanted = SandboxOptions(data=options.folder, controller=not no_controller, **values)
+    from queuectl import app
+
+    call(app.run_sandbox(wanted))
