@@ -140,7 +140,7 @@ class Controller:
             await self._commit(Plan(version=0, cycle=0, now=now))
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call until the ledger answers. Meanwhile nothing is admitted and what runs is left alone."""
+        """Repeat a call until the ledger answers; meanwhile nothing is admitted, and what runs is left."""
         delay = _FIRST_RETRY
         while True:
             try:

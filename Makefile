@@ -1,0 +1,46 @@
+# Needs Python 3.11 or newer and make; everything else is installed into .venv from requirements.lock.
+# Paths are relative throughout, so a checkout in a folder with a space works.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: run test lint bench clean lock manifests help
+
+help: ## what there is
+	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/'
+
+run: $(STAMP) ## the main job on embedded defaults: queuectl sandbox (options in ARGS)
+	@$(PY) -m queuectl sandbox $(ARGS)
+
+test: $(STAMP) ## all tests (options for pytest in ARGS)
+	@$(PY) -m pytest $(ARGS)
+
+lint: $(STAMP) ## style, types, layers
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+bench: $(STAMP) ## speed, as ratios within one run
+	@$(PY) -m benchmarks
+
+manifests: $(STAMP) ## write what is generated in manifests/
+	@$(PY) -m queuectl.kinds.crds manifests/crds
+
+lock: $(STAMP) ## resolve requirements.lock anew: versions and hashes only
+	@$(PY) -m pip install --quiet uv
+	@$(PY) -m uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o requirements.lock
+
+clean: ## what was built here; data of the sandbox is elsewhere and stays
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "queuectl needs Python 3.11 or newer, this is %d.%d: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@$(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (the first time only)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
