@@ -10,6 +10,7 @@ import asyncio
 from queuectl.sandbox.players.api import Api, Clock
 from queuectl.sandbox.players.jobs import JOBS, JobController
 from queuectl.sandbox.players.kubelet import Kubelet
+from queuectl.sandbox.players.nodes import Nodes
 from queuectl.sandbox.players.owners import Owners
 from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
 from queuectl.sandbox.players.scheduler import Scheduler
@@ -23,7 +24,8 @@ async def play(api: Api, clock: Clock, *, controller_manager: bool) -> None:
     nodes = Store(api, "/api/v1/nodes", clock)
     training = Store(api, PYTORCHJOBS, clock)
     stores = [nodes, pods, training]
-    players: list[Scheduler | Kubelet | TrainingOperator | JobController | Owners] = [
+    players: list[Nodes | Scheduler | Kubelet | TrainingOperator | JobController | Owners] = [
+        Nodes(api, nodes, clock),
         Scheduler(api, pods, nodes, clock),
         Kubelet(api, pods, nodes, clock),
         TrainingOperator(api, training, pods, clock),

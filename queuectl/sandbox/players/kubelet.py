@@ -10,12 +10,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, moment, stamp
+from queuectl.sandbox.players.nodes import is_fake
 from queuectl.sandbox.players.pods import ended, node_of, phase_of, pod_path, with_condition
 from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.work import WorkQueue
-
-FAKE_NODE: Final = "sandbox.queuectl.dev/fake-node"
-"""Label of the nodes whose kubelet we are."""
 
 RUN_SECONDS: Final = "sandbox.queuectl.dev/run-seconds"
 EXIT_CODE: Final = "sandbox.queuectl.dev/exit-code"
@@ -64,7 +62,7 @@ class Kubelet:
 
     def _is_ours(self, pod: Object) -> bool:
         node = self._nodes.get(node_of(pod) or "")
-        return node is not None and FAKE_NODE in (node["metadata"].get("labels") or {})
+        return node is not None and is_fake(node)
 
     async def _start(self, key: str, pod: Object) -> None:
         now = self._clock.now()

@@ -1,7 +1,7 @@
 """The scheduler: binds pending pods to nodes that match and have room.
 
-It looks at node selector, required node affinity, taints, readiness and requests, takes the first node by name
-that fits, and never preempts. Pods of one shape wait together: when room comes free the first of them is
+It looks at node selector, required node affinity, taints, readiness and requests, takes the first node that
+fits by name, and never preempts. Pods of one shape wait together: when room comes free the first of them is
 tried, and the next only after that one found some.
 """
 
@@ -119,7 +119,7 @@ class Scheduler:
             await self._say(pod, str(error))
             return
         misfits: dict[str, int] = {}
-        for name in sorted(self._room):
+        for name in sorted(key for key in self._room if self._nodes.get(key) is not None):
             misfit = shape.misfit(self._room[name])
             if misfit is None:
                 await self._bind(pod, name, shape)

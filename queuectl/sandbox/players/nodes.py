@@ -1,0 +1,62 @@
+"""Our fake nodes join: what their kubelet and the node controller would do before the first pod."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object
+from queuectl.sandbox.players.pods import with_condition
+from queuectl.sandbox.players.store import Store
+from queuectl.sandbox.players.work import WorkQueue
+
+FAKE_NODE: Final = "sandbox.queuectl.dev/fake-node"
+"""Label of the nodes that we play, whatever its value."""
+
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
+"""Taint with which the API server itself greets a new node."""
+
+
+def is_fake(node: Object) -> bool:
+    return FAKE_NODE in (node["metadata"].get("labels") or {})
+
+
+class Nodes:
+    """Makes each fake node ready, with what its status says that it has. Run its queue."""
+
+    def __init__(self, api: Api, nodes: Store, clock: Clock) -> None:
+        self.queue = WorkQueue("nodes", self.reconcile, clock)
+        self._api = api
+        self._nodes = nodes
+        self._clock = clock
+        nodes.subscribe(self._on_node)
+
+    def _on_node(self, key: str, before: Object | None, after: Object | None) -> None:
+        if after is not None and is_fake(after):
+            self.queue.add(key)
+
+    async def reconcile(self, key: str) -> None:
+        node = self._nodes.get(key)
+        if node is None:
+            return
+        path = f"/api/v1/nodes/{key}"
+        status = node.get("status") or {}
+        before = list(status.get("conditions") or ())
+        after = with_condition(
+            before, self._clock.now(), "Ready", True, "KubeletReady", clock_field="lastHeartbeatTime"
+        )
+        changes: Object = {}
+        if after != before:
+            changes["conditions"] = after
+        if not status.get("allocatable"):
+            changes["allocatable"] = status.get("capacity") or {}
+        if changes:
+            body: Object = {"metadata": {"uid": node["metadata"]["uid"]}, "status": changes}
+            await self._api.request("PATCH", f"{path}/status", body, content_type=MERGE_PATCH)
+            return  # the change brings us back here
+        taints = (node.get("spec") or {}).get("taints") or []
+        kept = [taint for taint in taints if taint["key"] != _NOT_READY]
+        if kept != taints:
+            # Another's taint may come between: the version says which list this one replaces.
+            version = node["metadata"]["resourceVersion"]
+            body = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept or None}}
+            await self._api.request("PATCH", path, body, content_type=MERGE_PATCH)
