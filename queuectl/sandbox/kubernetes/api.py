@@ -1,0 +1,253 @@
+"""From a request to a response, without sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from queuectl.sandbox.kubernetes import discovery, faults, patches, reads
+from queuectl.sandbox.kubernetes.faults import Faults
+from queuectl.sandbox.kubernetes.gate import Gate
+from queuectl.sandbox.kubernetes.identities import Access, Identities, User, allowed, denial
+from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, Catalog, Kind
+from queuectl.sandbox.kubernetes.store import Store, Stored
+from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
+from queuectl.sandbox.kubernetes.writes import Author, Check, Writes
+
+_FIRST_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_UNKNOWN = "the server could not find the requested resource"
+_SYSTEM = User("system:apiserver", ("system:masters",))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace if self.kind.namespaced else "", self.name)
+
+
+class Api:
+    """`check` says what is wrong with an object of a custom kind beyond its schema."""
+
+    def __init__(
+        self,
+        store: Store,
+        identities: Identities,
+        *,
+        clock: Callable[[], datetime],
+        faults: Faults | None = None,
+        check: Check | None = None,
+        bookmark_seconds: float = 60.0,
+    ) -> None:
+        self.store = store
+        self.identities = identities
+        self.faults = faults or Faults()
+        self._clock = clock
+        self._catalog = Catalog()
+        self._writes = Writes(store, self._catalog, Gate(store), clock, check)
+        self._bookmark_seconds = bookmark_seconds
+        for stored in store.collection(CRDS).values():
+            self._catalog.define(stored.read())
+        namespaces = self._catalog.find("", "v1", NAMESPACES)
+        assert namespaces is not None
+        for name in _FIRST_NAMESPACES:
+            if ("", name) not in store.collection(NAMESPACES):
+                self._writes.create(namespaces, "", {"metadata": {"name": name}}, Author(_SYSTEM))
+
+    async def handle(self, request: Request) -> Response:
+        """Never raises ApiError: a refusal is a response too."""
+        try:
+            user = self.identities.user(request.headers.get("authorization"))
+            if (found := self._unstored(request, user)) is not None:
+                return found
+            return await self._resource(request, user)
+        except ApiError as error:
+            return error.response()
+
+    def _unstored(self, request: Request, user: User) -> Response | None:
+        if request.method == "GET" and (found := discovery.discover(self._catalog, request)) is not None:
+            return found
+        steps = request.path.strip("/").split("/")
+        if len(steps) != 4 or steps[0] != "apis" or request.method != "POST":
+            return None
+        if steps[3] not in discovery.REVIEWS.get((steps[1], steps[2]), {}):
+            return None
+        access = Access("create", steps[1], steps[3])
+        if not allowed(user, access):
+            raise denial(user, access)
+        review = self.identities.review(steps[3], user, _body(request))
+        return Response(201, orjson.dumps(review))
+
+    async def _resource(self, request: Request, user: User) -> Response:
+        target = self._target(request.path)
+        verb = _verb(request, target)
+        kind = target.kind
+        access = Access(verb, kind.group, kind.plural, target.subresource, target.namespace, target.name)
+        if not allowed(user, access):
+            raise denial(user, access)
+        resource = f"{kind.plural}/{target.subresource}" if target.subresource else kind.plural
+        fault = self.faults.take(verb, resource, user.name, target.name)
+        if fault is not None:
+            await faults.before(fault)
+        response = (
+            self._watch(target, request, fault)
+            if verb == "watch"
+            else self._answer(verb, target, request, user)
+        )
+        if fault is not None:
+            await faults.after(fault)
+        return response
+
+    def _target(self, path: str) -> Target:
+        steps = path.strip("/").split("/")
+        skip = 2 if steps[0] == "api" else 3
+        if steps[0] not in ("api", "apis") or len(steps) <= skip:
+            raise ApiError(404, _UNKNOWN)
+        group, version, rest = "" if skip == 2 else steps[1], steps[skip - 1], steps[skip:]
+        namespace = ""
+        if rest[0] == NAMESPACES and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            namespace, rest = rest[1], rest[2:]
+        kind = self._catalog.find(group, version, rest[0])
+        if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
+            raise ApiError(404, _UNKNOWN)
+        name, subresource = [*rest[1:], "", ""][:2]
+        served = {"": True, "status": kind.status, "binding": kind.plural == "pods"}
+        if not served.get(subresource, False) or (name and kind.namespaced and not namespace):
+            raise ApiError(404, _UNKNOWN)
+        if kind.plural == NAMESPACES and not kind.group:
+            namespace = name
+        return Target(kind, namespace, name, subresource)
+
+    def _watch(self, target: Target, request: Request, fault: faults.Fault | None) -> Response:
+        view = reads.View.of(target.kind, request, self._clock)
+        response, subscription = reads.watch(
+            self.store, view, target.namespace, target.name, request, self._bookmark_seconds
+        )
+        if fault is not None and subscription is not None:
+            faults.watched(fault, subscription)
+        return response
+
+    def _answer(self, verb: str, target: Target, request: Request, user: User) -> Response:
+        view = reads.View.of(target.kind, request, self._clock)
+        writes, kind = self._writes, target.kind
+        if verb == "list":
+            return reads.list_objects(self.store, view, target.namespace, request)
+        if verb == "get":
+            return Response(200, view.show(writes.find(kind, target.key)))
+        options = _body(request) if verb.startswith("delete") else {}
+        author = _author(request, user, options)
+        if verb == "deletecollection":
+            return self._delete_collection(target, view, request, options, author)
+        if verb == "delete":
+            return self._deleted(view, *writes.delete(kind, target.key, _options(request, options), author))
+        if target.subresource == "binding":
+            writes.bind(target.key, _body(request))
+            return Response(201, orjson.dumps({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+        if verb == "create":
+            return _written(201, view, writes.create(kind, target.namespace, _body(request), author), author)
+        stored = writes.update(kind, target.key, _transform(request, kind), author, target.subresource)
+        return _written(200, view, stored, author)
+
+    def _deleted(self, view: reads.View, stored: Stored, gone: bool) -> Response:
+        kind = view.kind
+        # Pods and what is not gone yet are answered with the object, the rest with a Status.
+        if not gone or kind.collection == "pods":
+            return Response(200, view.show(stored))
+        details = {"name": stored.key[1], "group": kind.group, "kind": kind.plural, "uid": stored.uid}
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {name: value for name, value in details.items() if value},
+        }
+        return Response(200, orjson.dumps(status))
+
+    def _delete_collection(
+        self, target: Target, view: reads.View, request: Request, options: Json, author: Author
+    ) -> Response:
+        query = request.query
+        found = reads.selected(
+            self.store,
+            target.kind,
+            target.namespace,
+            query.get("labelSelector", ""),
+            query.get("fieldSelector", ""),
+        )
+        for stored in found:
+            if stored.key in self.store.collection(target.kind.collection):
+                self._writes.delete(target.kind, stored.key, _options(request, options), author)
+        return Response(200, view.show_list(found, {"resourceVersion": str(self.store.revision)}))
+
+
+def _verb(request: Request, target: Target) -> str:
+    verb = _VERBS.get(request.method, "")
+    if verb == "get" and request.query.get("watch") in ("1", "true"):
+        return "watch"
+    if not target.name:
+        verb = {"get": "list", "delete": "deletecollection", "create": "create"}.get(verb, "")
+        if verb == "create" and target.kind.namespaced and not target.namespace:
+            raise ApiError(405, "the server does not allow this method on the requested resource")
+    elif verb == "create" and target.subresource != "binding":
+        verb = ""
+    if not verb:
+        raise ApiError(405, "the server does not allow this method on the requested resource")
+    return verb
+
+
+def _body(request: Request) -> Json:
+    """The body as a JSON object, empty if there is none. Raises ApiError 400 or 415."""
+    media = request.headers.get("content-type", "application/json").partition(";")[0].strip()
+    if request.body and media not in ("application/json", "", "application/octet-stream"):
+        message = (
+            f"the body of the request was in an unknown format ({media}) - accepted media types include: "
+        )
+        raise ApiError(415, f"{message}application/json (with kubectl: create -f or apply -f)")
+    try:
+        body: Any = orjson.loads(request.body) if request.body else {}
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"the object provided is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "the object provided is not a JSON object")
+    return body
+
+
+def _transform(request: Request, kind: Kind) -> Callable[[Json], Json]:
+    if request.method == "PUT":
+        body = _body(request)
+        return lambda current: body
+    media = request.headers.get("content-type", "")
+    return lambda current: patches.apply_patch(media, current, request.body, custom=kind.custom)
+
+
+def _author(request: Request, user: User, options: Json) -> Author:
+    strict = request.query.get("fieldValidation") == "Strict"
+    dry_run = bool(request.query.get("dryRun") or options.get("dryRun"))
+    return Author(user, dry_run, strict)
+
+
+def _options(request: Request, options: Json) -> Json:
+    """DeleteOptions of the body, else of the query."""
+    found = dict(options)
+    if "propagationPolicy" in request.query:
+        found.setdefault("propagationPolicy", request.query["propagationPolicy"])
+    if "gracePeriodSeconds" in request.query:
+        found.setdefault("gracePeriodSeconds", int(request.query["gracePeriodSeconds"]))
+    return found
+
+
+def _written(code: int, view: reads.View, stored: Stored, author: Author) -> Response:
+    headers = {"Warning": ", ".join(f'299 - "{text}"' for text in author.warnings).replace('\\"', '"')}
+    return Response(code, view.show(stored), headers=headers if author.warnings else {})

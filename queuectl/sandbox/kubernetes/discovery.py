@@ -1,0 +1,122 @@
+"""What kubectl asks before it asks: groups, resources, and just enough OpenAPI."""
+
+from __future__ import annotations
+
+import orjson
+
+from queuectl.sandbox.kubernetes.resources import Catalog, Kind
+from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
+
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2+queuectl", "platform": "linux/amd64"}
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+REVIEWS = {
+    ("authentication.k8s.io", "v1"): {
+        "tokenreviews": "TokenReview",
+        "selfsubjectreviews": "SelfSubjectReview",
+    },
+    ("authorization.k8s.io", "v1"): {
+        "selfsubjectaccessreviews": "SelfSubjectAccessReview",
+        "subjectaccessreviews": "SubjectAccessReview",
+    },
+}
+"""What is answered and never stored: kinds by group, version and plural."""
+
+
+def discover(catalog: Catalog, request: Request) -> Response | None:
+    """None where the path is not one of discovery's."""
+    steps = request.path.strip("/").split("/")
+    if steps[0] in ("healthz", "livez", "readyz"):
+        return Response(200, b"ok", content_type="text/plain")
+    if steps == ["version"]:
+        return _json(VERSION)
+    if steps == ["api"]:
+        return _json({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+    if steps == ["apis"]:
+        groups = [_group(group, versions) for group, versions in _versions(catalog).items() if group]
+        return _json({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    if steps[:2] == ["openapi", "v3"]:
+        return _json(_open_api(catalog, steps[2:]))
+    if steps[0] == "apis" and len(steps) == 2 and (versions := _versions(catalog).get(steps[1])):
+        return _json({"kind": "APIGroup", "apiVersion": "v1", **_group(steps[1], versions)})
+    if (steps[0], len(steps)) in (("api", 2), ("apis", 3)):
+        return _resources(catalog, "" if steps[0] == "api" else steps[1], steps[-1])
+    return None
+
+
+def _json(content: Json) -> Response:
+    return Response(200, orjson.dumps(content))
+
+
+def _versions(catalog: Catalog) -> dict[str, list[str]]:
+    return catalog.versions() | {group: [version] for group, version in REVIEWS}
+
+
+def _group(group: str, versions: list[str]) -> Json:
+    served = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": served, "preferredVersion": served[0]}
+
+
+def _resources(catalog: Catalog, group: str, version: str) -> Response | None:
+    resources = [entry for kind in catalog.of_version(group, version) for entry in _entries(kind)]
+    resources += [
+        {"name": plural, "singularName": "", "namespaced": False, "kind": kind, "verbs": ["create"]}
+        for plural, kind in REVIEWS.get((group, version), {}).items()
+    ]
+    if not resources:
+        return None
+    name = f"{group}/{version}" if group else version
+    return _json(
+        {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
+    )
+
+
+def _entries(kind: Kind) -> list[Json]:
+    entry = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": _VERBS,
+        "shortNames": list(kind.short),
+        "categories": list(kind.categories),
+    }
+    status = {
+        "name": f"{kind.plural}/status",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": ["get", "patch", "update"],
+    }
+    return [entry, status] if kind.status else [entry]
+
+
+def _open_api(catalog: Catalog, steps: list[str]) -> Json:
+    """Only that PATCH knows `fieldValidation`, without which kubectl won't apply; no bodies."""
+    if not steps:
+        paths: Json = {}
+        for group, versions in catalog.versions().items():
+            for version in versions:
+                path = f"apis/{group}/{version}" if group else f"api/{version}"
+                paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={version}"}
+        return {"paths": paths}
+    group, version = ("", steps[1]) if steps[0] == "api" else (steps[1], steps[-1])
+    kinds = catalog.of_version(group, version)
+    if not kinds:
+        raise ApiError(404, "the server could not find the requested resource")
+    parameters = [
+        {"name": n, "in": "query", "schema": {"type": "string"}} for n in ("dryRun", "fieldValidation")
+    ]
+    described: Json = {}
+    schemas: Json = {}
+    for kind in kinds:
+        identity = {"group": group, "version": version, "kind": kind.kind}
+        where = "/namespaces/{namespace}" if kind.namespaced else ""
+        path = f"/{'/'.join(steps)}{where}/{kind.plural}/{{name}}"
+        described[path] = {"patch": {"parameters": parameters, "x-kubernetes-group-version-kind": identity}}
+        schemas[f"{group}.{version}.{kind.kind}"] = {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "x-kubernetes-group-version-kind": [identity],
+        }
+    info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
+    return {"openapi": "3.0.0", "info": info, "paths": described, "components": {"schemas": schemas}}

@@ -1,0 +1,121 @@
+"""Faults on purpose: requests refused, delayed or answered too late; watches dropped or silenced."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from queuectl.sandbox.kubernetes.store import Store, Subscription
+from queuectl.sandbox.kubernetes.wire import ApiError
+
+
+class Action(StrEnum):
+    REFUSE = "refuse"
+    """Answer `code` and do nothing."""
+    DELAY = "delay"
+    """Wait `seconds`, then go on."""
+    LOSE_ANSWER = "lose answer"
+    """Do it, wait `seconds`, then answer 504."""
+    DROP_WATCH = "drop watch"
+    """Let a watch begin and end it after `seconds`."""
+    SILENCE_WATCH = "silence watch"
+    """Let a watch begin and tell nothing."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to the next `count` requests (None: all) that match; empty fields match everything."""
+
+    action: Action
+    verb: str = ""
+    """get list watch create update patch delete deletecollection."""
+    resource: str = ""
+    """Plural, or plural/subresource."""
+    user: str = ""
+    name: str = ""
+    count: int | None = 1
+    code: int = 500
+    retry_after: int | None = None
+    """Seconds, for 429 and 503."""
+    seconds: float = 0.0
+
+    def matches(self, verb: str, resource: str, user: str, name: str) -> bool:
+        pairs = ((self.verb, verb), (self.resource, resource), (self.user, user), (self.name, name))
+        return self.count != 0 and all(not wanted or wanted == found for wanted, found in pairs)
+
+
+@dataclass(slots=True)
+class Faults:
+    """The faults to come. `add` them at any time; the oldest that matches is used."""
+
+    waiting: list[Fault] = field(default_factory=list)
+    served: int = 0
+    """How many requests met a fault."""
+
+    def add(self, fault: Fault) -> None:
+        self.waiting.append(fault)
+
+    def clear(self) -> None:
+        self.waiting.clear()
+
+    def take(self, verb: str, resource: str, user: str, name: str) -> Fault | None:
+        for fault in self.waiting:
+            if fault.matches(verb, resource, user, name):
+                self.served += 1
+                if fault.count is not None:
+                    fault.count -= 1
+                    if fault.count == 0:
+                        self.waiting.remove(fault)
+                return fault
+        return None
+
+
+async def before(fault: Fault) -> None:
+    """What a fault does ahead of the request. Raises ApiError."""
+    if fault.action is Action.DELAY:
+        await asyncio.sleep(fault.seconds)
+    elif fault.action is Action.REFUSE:
+        if fault.code == 409:
+            message = (
+                "Operation cannot be fulfilled: the object has been modified; please apply your changes again"
+            )
+        else:
+            message = f"injected fault {fault.code}"
+        headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after is not None else {}
+        details = {"retryAfterSeconds": fault.retry_after} if fault.retry_after is not None else None
+        raise ApiError(fault.code, message, details=details, headers=headers)
+
+
+async def after(fault: Fault) -> None:
+    """What a fault does once the request is carried out. Raises ApiError."""
+    if fault.action is Action.LOSE_ANSWER:
+        await asyncio.sleep(fault.seconds)
+        raise ApiError(
+            504, "Timeout: request did not complete within requested timeout - context deadline exceeded"
+        )
+
+
+def watched(fault: Fault, subscription: Subscription) -> None:
+    """What a fault does to a watch that begins."""
+    if fault.action is Action.SILENCE_WATCH:
+        subscription.silent = True
+    elif fault.action is Action.DROP_WATCH:
+        asyncio.get_running_loop().call_later(fault.seconds, subscription.close)
+
+
+def drop_watches(store: Store, collection: str) -> None:
+    """End the open watches of a collection."""
+    store.close_watches(collection)
+
+
+def expire_watches(store: Store, collection: str) -> None:
+    """End them with an ERROR event 410, and forget the changes a new one could resume from."""
+    store.forget()
+    store.close_watches(collection, ApiError(410, "The resourceVersion for the provided watch is too old."))
+
+
+def silence_watches(store: Store, collection: str) -> None:
+    """Keep them open and tell nothing more."""
+    for subscription in store.watches(collection):
+        subscription.silent = True

@@ -1,0 +1,160 @@
+"""The three kinds of patch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import jsonpointer
+import orjson
+
+from queuectl.sandbox.kubernetes.wire import ApiError, Json
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+# Lists of objects that merge by a key, in the built-in kinds. Every other list is replaced as a whole.
+_MERGE_KEYS = {
+    "addresses": "type",
+    "conditions": "type",
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "matchConditions": "name",
+    "ownerReferences": "uid",
+    "ports": "containerPort",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "secrets": "name",
+    "topologySpreadConstraints": "topologyKey",
+    "variables": "name",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+    "webhooks": "name",
+}
+_MERGED_VALUES = ("finalizers", "podCIDRs", "podIPs", "hostIPs")
+"""Lists of plain values that merge as sets."""
+_DIRECTIVE = "$patch"
+_DELETE_VALUES = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+_RETAIN = "$retainKeys"
+
+
+def apply_patch(content_type: str, obj: Json, body: bytes, *, custom: bool) -> Json:
+    """The patched object; `obj` may be used up. Raises ApiError 400, 415 or 422."""
+    media = content_type.partition(";")[0].strip()
+    accepted = [JSON_PATCH, MERGE_PATCH] + ([] if custom else [STRATEGIC_PATCH])
+    if media not in accepted:
+        message = "the body of the request was in an unknown format - accepted media types include: "
+        raise ApiError(415, message + ", ".join(accepted))
+    try:
+        patch = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"error decoding patch: {error}") from None
+    if media == JSON_PATCH:
+        return _json_patch(obj, patch)
+    if not isinstance(patch, dict):
+        raise ApiError(400, "error decoding patch: it is not a JSON object")
+    return _merge(obj, patch) if media == MERGE_PATCH else _strategic(obj, patch)
+
+
+def _json_patch(obj: Json, patch: Any) -> Json:
+    if not isinstance(patch, list):
+        raise ApiError(400, "error decoding patch: a JSON patch is a list of operations")
+    try:
+        result = jsonpatch.JsonPatch(patch).apply(obj, in_place=True)
+    except (jsonpatch.JsonPatchConflict, jsonpatch.JsonPatchTestFailed, jsonpointer.JsonPointerException):
+        message = "the server rejected our request due to an error in our request"
+        raise ApiError(422, message, reason="Invalid", details={}) from None
+    except (jsonpatch.InvalidJsonPatch, TypeError, KeyError) as error:
+        raise ApiError(400, f"error decoding patch: {error}") from None
+    if not isinstance(result, dict):
+        raise ApiError(400, "the patched object is not a JSON object")
+    return result
+
+
+def _merge(target: Any, patch: Json) -> Json:
+    result: Json = target if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            result[name] = _merge(result.get(name), value)
+        else:
+            result[name] = value
+    return result
+
+
+def _strategic(target: Any, patch: Json) -> Json:
+    directive = patch.pop(_DIRECTIVE, None)
+    result: Json = target if isinstance(target, dict) and directive != "replace" else {}
+    if directive == "delete":
+        return {}
+    retained = patch.pop(_RETAIN, None)
+    for name, value in patch.items():
+        if name.startswith(_DELETE_VALUES):
+            field = name.removeprefix(_DELETE_VALUES)
+            result[field] = [item for item in result.get(field) or () if item not in value]
+        elif name.startswith(_ORDER):
+            continue
+        elif value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            result[name] = _strategic(result.get(name), value)
+        elif isinstance(value, list):
+            result[name] = _strategic_list(name, result.get(name) or [], value)
+        else:
+            result[name] = value
+    for name in [n for n in patch if n.startswith(_ORDER)]:
+        _reorder(result, name.removeprefix(_ORDER), patch[name])
+    if retained is not None:
+        result = {name: value for name, value in result.items() if name in retained}
+    return result
+
+
+def _merge_key(name: str, items: list[Any]) -> str | None:
+    if name == "ports" and any(isinstance(item, dict) and "port" in item for item in items):
+        return "port"
+    return _MERGE_KEYS.get(name)
+
+
+def _strategic_list(name: str, current: list[Any], patch: list[Any]) -> list[Any]:
+    if name in _MERGED_VALUES:
+        return current + [item for item in patch if item not in current]
+    key = _merge_key(name, patch + current)
+    if key is None or not all(isinstance(item, dict) for item in patch):
+        return patch
+    if any(item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [item for item in patch if _DIRECTIVE not in item]
+    result = list(current)
+    for item in patch:
+        if key not in item:
+            raise ApiError(400, f"map: {item} does not contain declared merge key: {key}")
+        found = next((i for i, old in enumerate(result) if old.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            result = [old for old in result if old.get(key) != item[key]]
+        elif found is None:
+            result.append(_strategic({}, item))
+        else:
+            result[found] = _strategic(result[found], item)
+    return result
+
+
+def _reorder(result: Json, name: str, order: list[Any]) -> None:
+    """Items named in `order` in that order, the rest behind them."""
+    if name not in result:
+        return
+    items = result[name]
+    key = _merge_key(name, order)
+    wanted = [item.get(key) if isinstance(item, dict) else item for item in order]
+
+    def place(item: Any) -> int:
+        identity = item.get(key) if isinstance(item, dict) else item
+        return wanted.index(identity) if identity in wanted else len(wanted)
+
+    result[name] = sorted(items, key=place)

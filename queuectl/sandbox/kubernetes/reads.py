@@ -1,0 +1,261 @@
+"""get, list and watch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import orjson
+
+from queuectl.sandbox.kubernetes import tables
+from queuectl.sandbox.kubernetes.builtin import from_stored
+from queuectl.sandbox.kubernetes.resources import Kind
+from queuectl.sandbox.kubernetes.selectors import Match, selection
+from queuectl.sandbox.kubernetes.store import Change, Key, Store, Stored, Subscription
+from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
+
+_INITIAL_END = {"k8s.io/initial-events-end": "true"}
+_MAX_PENDING = 10_000
+"""A watcher that is this far behind is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How the caller wants to see objects of one kind: whole, as a table or their metadata alone."""
+
+    kind: Kind
+    form: str
+    include: str
+    clock: Callable[[], datetime]
+
+    @classmethod
+    def of(cls, kind: Kind, request: Request, clock: Callable[[], datetime]) -> View:
+        accept = request.headers.get("accept", "").partition(",")[0]
+        form = next((f for f in ("Table", "PartialObjectMetadata") if f"as={f}" in accept), "")
+        return cls(kind, form.removesuffix("List"), request.query.get("includeObject", "Metadata"), clock)
+
+    def show(self, stored: Stored) -> bytes:
+        if not self.form and stored.api_version == self.kind.api_version:
+            return stored.raw
+        obj = from_stored(self.kind, stored.read())
+        if self.form == "Table":
+            rows = [tables.row(self.kind, obj, self.clock(), self.include)]
+            obj = tables.table(self.kind, rows, {"resourceVersion": str(stored.revision)})
+        elif self.form:
+            obj = tables.partial(obj)
+        return orjson.dumps(obj)
+
+    def show_list(self, items: list[Stored], metadata: Json) -> bytes:
+        if self.form == "Table":
+            now = self.clock()
+            rows = [
+                tables.row(self.kind, from_stored(self.kind, item.read()), now, self.include)
+                for item in items
+            ]
+            return orjson.dumps(tables.table(self.kind, rows, metadata))
+        kind, version = self.kind.list_kind, self.kind.api_version
+        if self.form:
+            kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        head = orjson.dumps({"kind": kind, "apiVersion": version, "metadata": metadata})
+        return b'%s,"items":[%s]}' % (head[:-1], b",".join(map(self.show, items)))
+
+
+def scope(namespace: str, match: Match | None) -> Match | None:
+    """`match` within one namespace; empty: all."""
+    if not namespace:
+        return match
+    if match is None:
+        return lambda stored: stored.key[0] == namespace
+    return lambda stored: stored.key[0] == namespace and match(stored)
+
+
+def selected(store: Store, kind: Kind, namespace: str, labels: str, fields: str) -> list[Stored]:
+    """What is there now, in order."""
+    match = scope(namespace, selection(kind, labels, fields))
+    objects = store.collection(kind.collection)
+    return [objects[key] for key in sorted(objects) if match is None or match(objects[key])]
+
+
+def list_objects(store: Store, view: View, namespace: str, request: Request) -> Response:
+    """One page; a later page shows the same revision as the first. Raises ApiError 400 or 410."""
+    query = request.query
+    match = scope(
+        namespace, selection(view.kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    )
+    revision, after = store.revision, None
+    if query.get("continue"):
+        revision, after = _read_token(query["continue"])
+    elif query.get("resourceVersionMatch") == "Exact":
+        revision = _revision(query.get("resourceVersion", "")) or 0
+    elif wanted := _revision(query.get("resourceVersion", "")):
+        store.since(view.kind.collection, max(wanted, store.floor))  # too large: refused
+    objects = store.collection(view.kind.collection)
+    if revision != store.revision:
+        objects = store.at(view.kind.collection, revision)
+    keys = sorted(key for key in objects if after is None or key > after)
+    found = [objects[key] for key in keys if match is None or match(objects[key])]
+    metadata: Json = {"resourceVersion": str(revision)}
+    limit = int(query.get("limit") or 0)
+    if limit and len(found) > limit:
+        metadata["continue"] = _write_token(revision, found[limit - 1].key)
+        if match is None or (namespace and not query.get("labelSelector") and not query.get("fieldSelector")):
+            metadata["remainingItemCount"] = len(found) - limit
+        found = found[:limit]
+    return Response(200, view.show_list(found, metadata))
+
+
+def _write_token(revision: int, key: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps([revision, *key]).encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, Key]:
+    try:
+        revision, namespace, name = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(revision), (str(namespace), str(name))
+    except ValueError:
+        raise ApiError(400, "continue key is not valid") from None
+
+
+def _revision(text: str) -> int | None:
+    """None for none and 0: any state will do."""
+    if text and not text.isdecimal():
+        raise ApiError(400, f'resourceVersion: Invalid value: "{text}": must be a number')
+    return int(text or 0) or None
+
+
+def watch(
+    store: Store, view: View, namespace: str, name: str, request: Request, bookmark_seconds: float
+) -> tuple[Response, Subscription | None]:
+    """A stream of whole lines. A revision that can't be told any more answers with an ERROR event."""
+    query = request.query
+    fields = ",".join(
+        part for part in (query.get("fieldSelector", ""), name and f"metadata.name={name}") if part
+    )
+    match = scope(
+        namespace if view.kind.namespaced else "",
+        selection(view.kind, query.get("labelSelector", ""), fields),
+    )
+    revision = _revision(query.get("resourceVersion", ""))
+    initial = query.get("sendInitialEvents") == "true"
+    bookmarks = query.get("allowWatchBookmarks") == "true"
+    if initial and not (bookmarks and query.get("resourceVersionMatch") == "NotOlderThan"):
+        raise ApiError(
+            422, "resourceVersionMatch: Forbidden: sendInitialEvents needs NotOlderThan and bookmarks"
+        )
+    collection = view.kind.collection
+    first: list[bytes] = []
+    try:
+        subscription = store.subscribe(collection, None if initial else revision)
+    except ApiError as error:
+        return Response(200, _failed(error)), None
+    if initial or (revision is None and query.get("sendInitialEvents") != "false"):
+        objects = store.collection(collection)
+        shown = [objects[key] for key in sorted(objects) if match is None or match(objects[key])]
+        first = [_line(b"ADDED", view.show(stored)) for stored in shown]
+    if initial:
+        first.append(_bookmark(view, store.revision, _INITIAL_END))
+    seconds = float(query.get("timeoutSeconds") or 0) or 3600.0
+    stream = Watch(store, view, match, subscription, first, bookmark_seconds if bookmarks else None, seconds)
+    return Response(200, stream.lines()), subscription
+
+
+@dataclass(slots=True)
+class Watch:
+    """One open watch; `bookmark_seconds` None sends no bookmarks."""
+
+    store: Store
+    view: View
+    match: Match | None
+    subscription: Subscription
+    first: list[bytes]
+    bookmark_seconds: float | None
+    seconds: float
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        collection = self.view.kind.collection
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.seconds
+        subscription = self.subscription
+        try:
+            if self.first:
+                yield b"".join(self.first)
+            while not subscription.closed:
+                if chunk := self._drain():
+                    yield chunk
+                if not await self._wait(end - loop.time()):
+                    # Before it ends by itself, and from time to time: where the next watch may begin.
+                    if self.bookmark_seconds is not None and not subscription.silent:
+                        yield _bookmark(self.view, self.store.revision, None)
+                    if loop.time() >= end:
+                        return
+            if subscription.failure is not None:
+                yield _line(b"ERROR", orjson.dumps(subscription.failure.status))
+        finally:
+            self.store.unsubscribe(collection, subscription)
+
+    async def _wait(self, left: float) -> bool:
+        """True when there is something to tell."""
+        patience = left if self.bookmark_seconds is None else min(left, self.bookmark_seconds)
+        try:
+            async with asyncio.timeout(max(patience, 0)):
+                await self.subscription.ready.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _drain(self) -> bytes:
+        pending = self.subscription.pending
+        self.subscription.ready.clear()
+        if self.subscription.silent:
+            pending.clear()
+        if len(pending) > _MAX_PENDING:
+            self.subscription.close()
+            return b""
+        lines = []
+        while pending:
+            if (line := self._event(pending.popleft())) is not None:
+                lines.append(line)
+        return b"".join(lines)
+
+    def _event(self, change: Change) -> bytes | None:
+        """The change as this watcher's selection sees it."""
+        kind, stored = change.type, change.stored
+        if self.match is not None:
+            was = change.before is not None and self.match(change.before)
+            now = change.type != "DELETED" and self.match(stored)
+            if not was and not now:
+                return None
+            kind = "MODIFIED" if was and now else "ADDED" if now else "DELETED"
+            if kind == "DELETED" and change.type != "DELETED" and change.before is not None:
+                return _line(b"DELETED", self.view.show(_at_revision(change.before, stored.revision)))
+        return _line(kind.encode(), self.view.show(stored))
+
+
+def _at_revision(stored: Stored, revision: int) -> Stored:
+    obj = stored.read()
+    obj["metadata"]["resourceVersion"] = str(revision)
+    return replace(stored, revision=revision, raw=orjson.dumps(obj))
+
+
+async def _failed(error: ApiError) -> AsyncIterator[bytes]:
+    yield _line(b"ERROR", orjson.dumps(error.status))
+
+
+def _line(kind: bytes, body: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (kind, body)
+
+
+def _bookmark(view: View, revision: int, annotations: Json | None) -> bytes:
+    metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if annotations:
+        metadata["annotations"] = annotations
+    obj: Json = {"kind": view.kind.kind, "apiVersion": view.kind.api_version, "metadata": metadata}
+    if view.form == "Table":
+        obj = tables.table(view.kind, [], metadata, heading=False)
+    elif view.form:
+        obj = tables.partial(obj)
+    return _line(b"BOOKMARK", orjson.dumps(obj))

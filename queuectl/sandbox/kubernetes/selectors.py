@@ -1,0 +1,77 @@
+"""Label and field selectors of a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from queuectl.sandbox.kubernetes.resources import Kind
+from queuectl.sandbox.kubernetes.store import Stored
+from queuectl.sandbox.kubernetes.wire import ApiError, Json
+
+Match = Callable[[Stored], bool]
+
+_SET = re.compile(r"^(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)$")
+_EQUAL = re.compile(r"^(?P<key>[^!=\s]+)\s*(?P<op>==|=|!=)\s*(?P<value>[^!=\s]*)$")
+_EXISTS = re.compile(r"^(?P<not>!?)\s*(?P<key>[^!=\s(),]+)$")
+_COMMA = re.compile(r",(?![^(]*\))")
+
+
+def selection(kind: Kind, labels: str, fields: str) -> Match | None:
+    """None selects everything. Raises ApiError 400 for what can't be parsed or isn't supported."""
+    parts = [_label(part.strip()) for part in _COMMA.split(labels) if part.strip()]
+    parts += [_field(kind, part.strip()) for part in fields.split(",") if part.strip()]
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else lambda stored: all(part(stored) for part in parts)
+
+
+def _label(text: str) -> Match:
+    if found := _SET.match(text):
+        key, values = found["key"], {value.strip() for value in found["values"].split(",")}
+        if found["op"] == "in":
+            return lambda stored: stored.labels.get(key) in values
+        return lambda stored: stored.labels.get(key) not in values
+    if found := _EQUAL.match(text):
+        key, value = found["key"], found["value"]
+        if found["op"] == "!=":
+            return lambda stored: stored.labels.get(key) != value
+        return lambda stored: stored.labels.get(key) == value
+    if found := _EXISTS.match(text):
+        key, wanted = found["key"], not found["not"]
+        return lambda stored: (key in stored.labels) is wanted
+    raise ApiError(400, f"unable to parse requirement: {text!r} is not a label selector")
+
+
+def _field(kind: Kind, text: str) -> Match:
+    found = _EQUAL.match(text)
+    if not found:
+        raise ApiError(400, f"invalid selector: '{text}'; can't understand '{text}'")
+    path, value, equal = found["key"], found["value"], found["op"] != "!="
+    if path == "metadata.name":
+        return lambda stored: (stored.key[1] == value) is equal
+    if path == "metadata.namespace":
+        return lambda stored: (stored.key[0] == value) is equal
+    if path not in kind.fields:
+        raise ApiError(400, f"field label not supported: {path}")
+    alias = _ALIASES.get(path, path)
+    return lambda stored: (_text(at_path(stored.read(), alias)) == value) is equal
+
+
+# events.k8s.io names them otherwise; the stored form is core/v1's.
+_ALIASES = {"source": "source.component", "reportingController": "reportingComponent"}
+_ALIASES |= {f"regarding.{name}": f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid")}
+
+
+def at_path(obj: Json, path: str) -> object:
+    """The value at a dotted path, None where there is none."""
+    value: object = obj
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

@@ -1,0 +1,248 @@
+"""Objects by kind, name and revision, as bytes; every change is told to those who watch.
+
+With a folder, SQLite holds the same: a write is in its journal before it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from uuid import NAMESPACE_URL, uuid5
+
+import orjson
+
+from queuectl.sandbox.kubernetes.wire import ApiError, Json
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped) and name."""
+
+_SCHEMA = """
+pragma journal_mode = wal;
+pragma synchronous = normal;
+create table if not exists object (
+  collection text, namespace text, name text, body blob not null, primary key (collection, namespace, name)
+) without rowid;
+create table if not exists setting (name text primary key, value text not null) without rowid;
+"""
+_PUT = "insert or replace into object (collection, namespace, name, body) values (?, ?, ?, ?)"
+_REMOVE = "delete from object where collection = ? and namespace = ? and name = ?"
+_REVISION = "insert or replace into setting (name, value) values ('revision', ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One object at one revision."""
+
+    key: Key
+    revision: int
+    uid: str
+    api_version: str
+    raw: bytes
+    labels: dict[str, str]
+    owners: tuple[str, ...]
+    """UIDs it is owned by."""
+
+    def read(self) -> Json:
+        """A fresh copy to change at will."""
+        return dict(orjson.loads(self.raw))
+
+
+class Change(NamedTuple):
+    """`stored` is what to show: for DELETED the last state, at the revision of the deletion."""
+
+    collection: str
+    type: str
+    before: Stored | None
+    stored: Stored
+
+
+@dataclass(eq=False, slots=True)
+class Subscription:
+    """Changes of one collection since it was made. A closed one ends its watch."""
+
+    pending: deque[Change] = field(default_factory=deque)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: bool = False
+    silent: bool = False
+    """A fault: stays open and tells nothing more."""
+    failure: ApiError | None = None
+    """Told as an ERROR event before the end."""
+
+    def close(self, failure: ApiError | None = None) -> None:
+        self.closed, self.failure = True, failure
+        self.ready.set()
+
+
+class Store:
+    """`history` is how many changes can be watched or listed back before a revision is Expired."""
+
+    def __init__(self, folder: Path | None, *, seed: str | None = None, history: int = 10_000) -> None:
+        self.revision = 0
+        self.uids: dict[str, tuple[str, Key]] = {}
+        self.dependents: dict[str, set[tuple[str, Key]]] = {}
+        """By the owner's UID."""
+        self._collections: dict[str, dict[Key, Stored]] = {}
+        self._changes: deque[Change] = deque(maxlen=history)
+        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._seed = seed or secrets.token_hex(16)
+        self._database: sqlite3.Connection | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Autocommit: each write below is one transaction of its own, opened by hand.
+            self._database = sqlite3.connect(folder / "objects.sqlite3", isolation_level=None)
+            self._load(self._database)
+        self.floor = self.revision
+        """Changes up to this revision can't be told any more."""
+
+    def _load(self, database: sqlite3.Connection) -> None:
+        database.executescript(_SCHEMA)
+        settings = dict(database.execute("select name, value from setting"))
+        self._seed = settings.get("seed", self._seed)
+        database.execute("insert or ignore into setting (name, value) values ('seed', ?)", (self._seed,))
+        self.revision = int(settings.get("revision", 0))
+        for collection, body in database.execute("select collection, body from object"):
+            stored = as_stored(orjson.loads(body), body)
+            self._index(collection, None, stored)
+
+    def close(self) -> None:
+        for collection in list(self._subscriptions):
+            self.close_watches(collection)
+        if self._database is not None:
+            self._database.close()
+
+    def new_uid(self, collection: str, key: Key) -> str:
+        """Never the same twice: the next revision is part of it."""
+        return str(uuid5(NAMESPACE_URL, f"{self._seed}/{collection}/{key[0]}/{key[1]}/{self.revision + 1}"))
+
+    def collection(self, name: str) -> dict[Key, Stored]:
+        return self._collections.setdefault(name, {})
+
+    def collections(self) -> Iterator[tuple[str, dict[Key, Stored]]]:
+        yield from list(self._collections.items())
+
+    def put(self, collection: str, obj: Json) -> Stored:
+        """Store a new object or a new state of one; gives it the next resourceVersion."""
+        revision = self.revision + 1
+        obj["metadata"]["resourceVersion"] = str(revision)
+        stored = as_stored(obj, orjson.dumps(obj))
+        self._persist(_PUT, (collection, *stored.key, stored.raw), revision)
+        before = self.collection(collection).get(stored.key)
+        self._index(collection, before, stored)
+        self._publish(Change(collection, "MODIFIED" if before else "ADDED", before, stored))
+        return stored
+
+    def remove(self, collection: str, key: Key, obj: Json) -> Stored:
+        """Remove it; `obj` is its last state."""
+        revision = self.revision + 1
+        obj["metadata"]["resourceVersion"] = str(revision)
+        last = as_stored(obj, orjson.dumps(obj))
+        self._persist(_REMOVE, (collection, *key), revision)
+        before = self.collection(collection)[key]
+        self._index(collection, before, None)
+        self._publish(Change(collection, "DELETED", before, last))
+        return last
+
+    def _persist(self, statement: str, values: tuple[object, ...], revision: int) -> None:
+        if self._database is not None:
+            self._database.execute("begin")
+            self._database.execute(statement, values)
+            self._database.execute(_REVISION, (str(revision),))
+            self._database.execute("commit")
+        self.revision = revision
+
+    def _index(self, collection: str, before: Stored | None, after: Stored | None) -> None:
+        if before is not None:
+            for owner in before.owners:
+                if rest := self.dependents.get(owner):
+                    rest.discard((collection, before.key))
+            if after is None:
+                del self.collection(collection)[before.key]
+                self.uids.pop(before.uid, None)
+        if after is not None:
+            self.collection(collection)[after.key] = after
+            self.uids[after.uid] = (collection, after.key)
+            for owner in after.owners:
+                self.dependents.setdefault(owner, set()).add((collection, after.key))
+
+    def _publish(self, change: Change) -> None:
+        if len(self._changes) == self._changes.maxlen:
+            self.floor = self._changes[0].stored.revision
+        self._changes.append(change)
+        for subscription in self._subscriptions.get(change.collection, ()):
+            subscription.pending.append(change)
+            subscription.ready.set()
+
+    # --- looking back and ahead ---
+
+    def forget(self) -> None:
+        """A compaction: every older revision is Expired from now on."""
+        self._changes.clear()
+        self.floor = self.revision
+
+    def since(self, collection: str, revision: int) -> list[Change]:
+        """Changes after `revision`, oldest first. Raises ApiError 410."""
+        self._reachable(revision)
+        newest_first: list[Change] = []
+        for change in reversed(self._changes):
+            if change.stored.revision <= revision:
+                break
+            if change.collection == collection:
+                newest_first.append(change)
+        return newest_first[::-1]
+
+    def at(self, collection: str, revision: int) -> dict[Key, Stored]:
+        """The collection as it was at `revision`. Raises ApiError 410."""
+        then = dict(self.collection(collection))
+        for change in reversed(self.since(collection, revision)):
+            if change.before is None:
+                del then[change.stored.key]
+            else:
+                then[change.stored.key] = change.before
+        return then
+
+    def _reachable(self, revision: int) -> None:
+        if revision < self.floor:
+            raise ApiError(410, f"too old resource version: {revision} ({self.floor})")
+        if revision > self.revision:
+            details = {
+                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+            }
+            message = f"Timeout: Too large resource version: {revision}, current: {self.revision}"
+            raise ApiError(504, message, details={**details, "retryAfterSeconds": 1})
+
+    def subscribe(self, collection: str, revision: int | None) -> Subscription:
+        """Changes after `revision` (None: from now on). Raises ApiError 410."""
+        subscription = Subscription()
+        if revision is not None:
+            subscription.pending.extend(self.since(collection, revision))
+        self._subscriptions.setdefault(collection, set()).add(subscription)
+        return subscription
+
+    def unsubscribe(self, collection: str, subscription: Subscription) -> None:
+        self._subscriptions.get(collection, set()).discard(subscription)
+
+    def watches(self, collection: str) -> list[Subscription]:
+        return list(self._subscriptions.get(collection, ()))
+
+    def close_watches(self, collection: str, failure: ApiError | None = None) -> None:
+        for subscription in self.watches(collection):
+            subscription.close(failure)
+
+
+def as_stored(obj: Json, raw: bytes) -> Stored:
+    metadata = obj["metadata"]
+    return Stored(
+        key=(metadata.get("namespace", ""), metadata["name"]),
+        revision=int(metadata["resourceVersion"]),
+        uid=metadata["uid"],
+        api_version=obj["apiVersion"],
+        raw=raw,
+        labels=metadata.get("labels") or {},
+        owners=tuple(owner["uid"] for owner in metadata.get("ownerReferences") or ()),
+    )
