@@ -153,7 +153,7 @@ def _admission(read: Json, workload: WorkloadId) -> Admission:
         pod_sets.append(
             PodSetAssignment(
                 name=name,
-                count=integer(entry, "count", "podSets", default=-1),
+                count=integer(entry, "count", "podSets", default=None),
                 requests=amounts(requests),
                 flavors=flavors,
                 node_selector=own.node_selector,
@@ -162,13 +162,13 @@ def _admission(read: Json, workload: WorkloadId) -> Admission:
         )
     attempt = Attempt(
         workload=workload,
-        number=integer(read, "attempt", "", default=0, low=1),
+        number=integer(read, "attempt", "", default=None, low=1),
         state=AttemptState.ADMITTED,
         assignment=Assignment(
             cluster_queue=checked(read.get("clusterQueue"), "clusterQueue"), pod_sets=tuple(pod_sets)
         ),
         admitted_at=timestamp(read.get("admittedAt"), "admittedAt"),
-        sequence=integer(read, "sequence", "", default=0, high=_MAX_SEQUENCE),
+        sequence=integer(read, "sequence", "", default=None, high=_MAX_SEQUENCE),
     )
     return Admission(attempt, checked(read.get("queue"), "queue"), before, added)
 
@@ -179,7 +179,7 @@ def _requests(entry: Json) -> dict[str, int]:
         raise BadField("podSets.requests", f"{len(found)} resources, at most {MAX_ENTRIES} are read")
     return {
         checked(name, "podSets.requests"): integer(
-            found, name, "podSets.requests", default=0, low=1, high=MAX_AMOUNT
+            found, name, "podSets.requests", default=None, low=1, high=MAX_AMOUNT
         )
         for name in found
     }
@@ -210,7 +210,7 @@ def scheduling(found: Json, path: str) -> Scheduling:
 def _seconds(item: Json, path: str) -> int | None:
     if item.get("tolerationSeconds") is None:
         return None
-    return integer(item, "tolerationSeconds", path, default=0, low=-(2**63), high=2**63 - 1)
+    return integer(item, "tolerationSeconds", path, default=None, low=-(2**63), high=2**63 - 1)
 
 
 def _scheduling_json(found: Scheduling) -> dict[str, Any]:

@@ -66,10 +66,15 @@ def objects(parent: Json, key: str, path: str, limit: int) -> Sequence[Json]:
     return found
 
 
-def integer(parent: Json, key: str, path: str, *, default: int, low: int = 0, high: int = MAX_COUNT) -> int:
-    """The whole number at `key`, `default` where absent or null. Raises BadField outside low..high."""
+def integer(
+    parent: Json, key: str, path: str, *, default: int | None, low: int = 0, high: int = MAX_COUNT
+) -> int:
+    """The whole number at `key`, `default` where absent or null; without a default it must be there.
+
+    Raises BadField, also outside low..high.
+    """
     value = parent.get(key)
-    if value is None:
+    if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadField(f"{path}.{key}", f"{_shown(value)} is not a whole number")

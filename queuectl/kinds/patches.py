@@ -138,8 +138,10 @@ def local_queue_status(report: LocalQueueReport) -> dict[str, Any]:
                 "uid": item.ref.uid,
                 "kind": item.ref.kind,
                 "position": item.position,
-                "reason": item.reason.code.value,
-                "message": _bounded(item.reason.message, _MAX_MESSAGE),
+                "reason": {
+                    "code": item.reason.code.value,
+                    "message": _bounded(item.reason.message, _MAX_MESSAGE),
+                },
             }
             for item in report.first[:MAX_WAITING]
         ],

@@ -257,55 +257,15 @@ _SCALARS = (
     | st.text(max_size=8)
     | st.sampled_from(["Always", "-1", "1e99", "0.5", "2026-11-21T10:00:00Z", "0001-01-01T00:00:00+23:59"])
 )
-_KEYS = st.sampled_from(
-    [
-        "metadata",
-        "spec",
-        "status",
-        "template",
-        "containers",
-        "initContainers",
-        "resources",
-        "requests",
-        "limits",
-        "overhead",
-        "cpu",
-        "nvidia.com/gpu",
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "nodeAffinity",
-        "nodeSelectorTerms",
-        "matchExpressions",
-        "values",
-        "key",
-        "operator",
-        "effect",
-        "tolerationSeconds",
-        "parallelism",
-        "completions",
-        "suspend",
-        "managedBy",
-        "runPolicy",
-        "pytorchReplicaSpecs",
-        "Master",
-        "Worker",
-        "replicas",
-        "conditions",
-        "type",
-        "active",
-        "generation",
-        "uid",
-        "name",
-        "namespace",
-        "annotations",
-        "labels",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "restartPolicy",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-    ]
+_WORDS = (
+    "metadata spec status template containers initContainers resources requests limits overhead cpu "
+    "nvidia.com/gpu nodeSelector tolerations affinity nodeAffinity nodeSelectorTerms matchExpressions values "
+    "key operator effect tolerationSeconds parallelism completions suspend managedBy runPolicy "
+    "pytorchReplicaSpecs Master Worker replicas conditions type active generation uid name namespace "
+    "annotations labels creationTimestamp deletionTimestamp restartPolicy "
+    "requiredDuringSchedulingIgnoredDuringExecution"
 )
+_KEYS = st.sampled_from(_WORDS.split())
 _JSON = st.recursive(
     _SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    Effect,
+    EffectKey,
+    PodSetAssignment,
+    ResourceFlavor,
+    Toleration,
+    Verb,
+    WorkloadId,
+)
+from queuectl.kinds.admission import Admission, Scheduling, additions, parse, render
+from queuectl.kinds.jobs import JOB_KINDS
+from queuectl.kinds.patches import pointer, start, stop
+from queuectl.kinds.workloads import observe
+from tests.kinds.job_objects import UID, job, pytorch_job
+
+SPOT = ResourceFlavor(
+    name="spot",
+    node_labels=(("gpu", "a100"), ("pool", "spot")),
+    tolerations=(Toleration("spot", "Exists", None, "NoSchedule"),),
+)
+CPUS = ResourceFlavor(name="cpus", node_labels=(("arch", "amd64"),))
+ANNOTATION = "queuectl.dev/reserved-admission"
+
+
+def _pod_set(name: str = "main", **more: Any) -> PodSetAssignment:
+    fields: dict[str, Any] = {
+        "count": 2,
+        "requests": (("cpu", 1500), ("nvidia.com/gpu", 8)),
+        "flavors": (("cpu", "cpus"), ("nvidia.com/gpu", "spot")),
+    }
+    return PodSetAssignment(name=name, **(fields | more))
+
+
+def _attempt(*pod_sets: PodSetAssignment, number: int = 1) -> Attempt:
+    return Attempt(
+        workload=WorkloadId(UID),
+        number=number,
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(cluster_queue="gpus", pod_sets=pod_sets or (_pod_set(),)),
+        admitted_at=datetime(2026, 11, 21, 10, 0, 0, 123456, tzinfo=UTC),
+        sequence=7,
+    )
+
+
+def _effect(obj: dict[str, Any], kind: str, attempt: Attempt) -> Effect:
+    event = observe(JOB_KINDS[kind], obj)
+    assert event is not None
+    return Effect(
+        key=EffectKey(attempt.workload, attempt.number, Verb.START),
+        workload=event.workload,
+        observation=event.observation,
+        attempt=attempt,
+        flavors=(CPUS, SPOT),
+    )
+
+
+def _applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """`obj` after a JSON patch of tests and adds."""
+    obj = json.loads(json.dumps(obj))
+    for step in patch:
+        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
+        holder = obj
+        for part in parents:
+            holder = holder[part]
+        if step["op"] == "test":
+            assert holder[last] == step["value"], step["path"]
+        else:
+            holder[last] = step["value"]
+    return obj
+
+
+def test_the_annotation_says_it_all_and_reads_back() -> None:
+    own = _pod_set(node_selector=(("disk", "ssd"),), tolerations=(Toleration("x", "Exists"),))
+    text = render(_attempt(own), "main", (CPUS, SPOT))
+    assert json.loads(text) == {
+        "workload": UID,
+        "attempt": 1,
+        "sequence": 7,
+        "queue": "main",
+        "clusterQueue": "gpus",
+        "admittedAt": "2026-11-21T10:00:00.123456Z",
+        "podSets": [
+            {
+                "name": "main",
+                "count": 2,
+                "requests": {"cpu": 1500, "nvidia.com/gpu": 8},
+                "flavors": {"cpu": "cpus", "nvidia.com/gpu": "spot"},
+                "before": {
+                    "nodeSelector": {"disk": "ssd"},
+                    "tolerations": [{"key": "x", "operator": "Exists"}],
+                },
+                "added": {
+                    "nodeSelector": {"arch": "amd64", "gpu": "a100", "pool": "spot"},
+                    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+                },
+            }
+        ],
+    }
+    read = parse(text, WorkloadId(UID))
+    assert isinstance(read, Admission)
+    assert read.attempt == _attempt(own)
+    assert read.queue == "main"
+
+
+def test_what_the_user_has_already_is_not_added() -> None:
+    own = _pod_set(node_selector=(("gpu", "a100"),), tolerations=SPOT.tolerations)
+    added = additions(own, (SPOT, CPUS))
+    assert added == Scheduling((("arch", "amd64"), ("pool", "spot")), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        7,
+        "",
+        "{",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        "9" * 10_000,
+        '{"workload":"another"}',
+        "\ud800",
+        "x" * 300_000,
+    ],
+    ids=lambda value: str(value)[:12].encode("utf-8", "replace").decode() + str(len(str(value))),
+)
+def test_a_malformed_annotation_says_nothing(text: object) -> None:
+    assert parse(text, WorkloadId(UID)) is None
+
+
+@given(
+    path=st.lists(st.integers(0, 9), min_size=1, max_size=5),
+    value=st.none() | st.integers() | st.text(max_size=3) | st.lists(st.none(), max_size=1) | st.just({}),
+)
+def test_an_annotation_broken_anywhere_is_read_whole_or_not_at_all(path: list[int], value: Any) -> None:
+    content = json.loads(render(_attempt(), "main", (CPUS, SPOT)))
+    holder = content
+    for step in path[:-1]:
+        keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+        inner = holder[keys[step % len(keys)]] if len(keys) else None
+        if not isinstance(inner, dict | list) or not inner:
+            break
+        holder = inner
+    keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+    holder[keys[path[-1] % len(keys)]] = value
+    read = parse(json.dumps(content), WorkloadId(UID))
+    if read is not None:
+        assert read.attempt.number >= 1
+        assert all(amount > 0 for pod in read.attempt.assignment.pod_sets for _, amount in pod.requests)
+        read.attempt.assignment.usage()
+
+
+def test_another_objects_annotation_is_not_ours() -> None:
+    assert parse(render(_attempt(), "main", (SPOT, CPUS)), WorkloadId("other")) is None
+
+
+def test_a_start_names_what_it_expects_and_steers_the_pods() -> None:
+    obj = job(pod={"nodeSelector": {"disk": "ssd"}}, parallelism=2)
+    own = _pod_set(node_selector=(("disk", "ssd"),))
+    patch = start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt(own)))
+    tested = {step["path"]: step["value"] for step in patch if step["op"] == "test"}
+    assert tested == {
+        "/metadata/uid": UID,
+        "/metadata/generation": 1,
+        "/metadata/labels/queuectl.dev~1queue-name": "main",
+        "/metadata/resourceVersion": "41",
+    }
+    after = _applied(obj, patch)
+    pod = after["spec"]["template"]["spec"]
+    assert after["spec"]["suspend"] is False
+    assert pod["nodeSelector"] == {"disk": "ssd", "arch": "amd64", "gpu": "a100", "pool": "spot"}
+    assert pod["tolerations"] == [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]
+    assert list(after["metadata"]["annotations"]) == [ANNOTATION]
+
+
+def test_other_annotations_survive_a_start_and_moving_versions_do_not_stop_it() -> None:
+    obj = job()
+    obj["metadata"]["annotations"] = {"note": "mine"}
+    patch = start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt()))
+    assert "/metadata/resourceVersion" not in {step["path"] for step in patch}
+    assert set(_applied(obj, patch)["metadata"]["annotations"]) == {"note", ANNOTATION}
+
+
+def test_a_start_of_a_pytorch_job_steers_each_replica() -> None:
+    obj = pytorch_job(Master=1, Worker=3)
+    attempt = _attempt(_pod_set("master", count=1), _pod_set("worker", count=3))
+    after = _applied(obj, start(JOB_KINDS["PyTorchJob"], _effect(obj, "PyTorchJob", attempt)))
+    assert after["spec"]["runPolicy"]["suspend"] is False
+    for replica in after["spec"]["pytorchReplicaSpecs"].values():
+        assert replica["template"]["spec"]["nodeSelector"]["pool"] == "spot"
+
+
+def test_a_second_admission_starts_from_the_users_own_fields() -> None:
+    kind = JOB_KINDS["Job"]
+    obj = job(pod={"nodeSelector": {"disk": "ssd"}})
+    own = _pod_set(node_selector=(("disk", "ssd"),))
+    started = _applied(obj, start(kind, _effect(obj, "Job", _attempt(own))))
+    event = observe(kind, started)
+    assert event is not None
+    assert event.workload.pod_sets[0].node_selector == (("disk", "ssd"),)
+    assert event.workload.pod_sets[0].tolerations == ()
+    assert event.observation.admission == _attempt(own)
+
+    plain = _pod_set(
+        node_selector=(("disk", "ssd"),),
+        requests=(("cpu", 1500),),
+        flavors=(("cpu", "cpus"),),
+    )
+    again = _applied(started, start(kind, _effect(started, "Job", _attempt(plain, number=2))))
+    pod = again["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"disk": "ssd", "arch": "amd64"}
+    assert pod["tolerations"] == []
+
+
+def test_fields_that_were_edited_since_are_the_users() -> None:
+    obj = job()
+    started = _applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
+    started["spec"]["template"]["spec"]["nodeSelector"]["pool"] = "other"
+    event = observe(JOB_KINDS["Job"], started)
+    assert event is not None
+    assert dict(event.workload.pod_sets[0].node_selector)["pool"] == "other"
+
+
+def test_a_start_that_adds_nothing_touches_no_scheduling_field() -> None:
+    obj = job()
+    attempt = _attempt(_pod_set(requests=(("cpu", 1),), flavors=(("cpu", "plain"),)))
+    effect = _effect(obj, "Job", attempt)
+    paths = [step["path"] for step in start(JOB_KINDS["Job"], effect)]
+    assert not any(path.startswith("/spec/template") for path in paths)
+
+
+def test_stopping_is_one_merge_patch_that_names_the_object() -> None:
+    for name, spec in (("Job", {"suspend": True}), ("PyTorchJob", {"runPolicy": {"suspend": True}})):
+        event = observe(JOB_KINDS[name], job() if name == "Job" else pytorch_job(Worker=1))
+        assert event is not None
+        assert stop(JOB_KINDS[name], event.workload.ref) == {"metadata": {"uid": UID}, "spec": spec}
+
+
+def test_pointers_escape_what_they_must() -> None:
+    assert pointer(("a/b~c", 0)) == "/a~1b~0c/0"

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from queuectl.core.events import ContextGone
+from queuectl.core.model import (
+    Gate,
+    LocalQueueName,
+    Namespace,
+    Node,
+    ObjectRef,
+    PriorityClass,
+    RuntimeClass,
+)
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport, Waiting
+from queuectl.core.resources import FlavorResource
+from queuectl.kinds.context import CONTEXT_KINDS
+from queuectl.kinds.jobs import JOB_KINDS
+from queuectl.kinds.patches import cluster_queue_status, event, local_queue_status, stamped
+from queuectl.kinds.policy_status import ClusterQueueStatus, LocalQueueStatus
+
+REF = ObjectRef("team-a", "Job", "train", "uid-1")
+AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+def _event(**more: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {"reason": "Pending", "message": "m", "warning": False, "key": "7", "at": AT}
+    return event(JOB_KINDS["Job"], REF, **(fields | more))
+
+
+def test_an_event_sent_twice_is_one() -> None:
+    assert _event() == _event()
+    names = {_event(**more)["metadata"]["name"] for more in ({}, {"key": "8"}, {"reason": "Admitted"})}
+    assert len(names) == 3
+
+
+def test_an_event_is_what_the_api_server_takes() -> None:
+    body = _event(message="ä\x00" * 5000, warning=True)
+    assert len(body["note"].encode()) <= 1024
+    assert "\x00" not in body["note"]
+    assert body["type"] == "Warning"
+    assert body["eventTime"] == "2026-11-21T10:00:00.000000Z"
+    assert body["regarding"] == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "namespace": "team-a",
+        "name": "train",
+        "uid": "uid-1",
+    }
+    long = event(
+        JOB_KINDS["Job"],
+        REF._replace(name="x" * 253),
+        reason="Pending",
+        message="",
+        warning=False,
+        key="",
+        at=AT,
+    )
+    assert len(long["metadata"]["name"]) <= 253
+
+
+def test_the_status_of_a_local_queue_names_the_first_that_wait() -> None:
+    waiting = tuple(
+        Waiting(REF, place, Reason(code=Code.WAITING_FOR_QUOTA, resource="gpu", requested=8, short_by=3))
+        for place in range(1, 61)
+    )
+    report = LocalQueueReport(
+        name=LocalQueueName("team-a", "main"),
+        cluster_queue="gpus",
+        condition=Condition(True, "Ready", "can admit"),
+        pending=60,
+        admitted=2,
+        first=waiting,
+    )
+    status = stamped(local_queue_status(report), None, "2026-11-21T10:00:00.000000Z")
+    assert (status["pendingWorkloads"], status["admittedWorkloads"], len(status["waiting"])) == (60, 2, 50)
+    first = status["waiting"][0]
+    assert (first["name"], first["uid"], first["kind"], first["position"]) == ("train", "uid-1", "Job", 1)
+    assert first["reason"]["code"] == "WaitingForQuota"
+    assert "short by 3" in first["reason"]["message"]
+    LocalQueueStatus.model_validate(status)
+
+
+def test_the_status_of_a_cluster_queue_says_what_is_used_and_borrowed() -> None:
+    gpu, cpu = FlavorResource("a100", "gpu"), FlavorResource("a100", "cpu")
+    report = ClusterQueueReport(
+        name="gpus",
+        condition=Condition(False, "FlavorNotFound", "no a100"),
+        pending=1,
+        admitted=2,
+        nominal=((gpu, 8), (cpu, 4000)),
+        used=((gpu, 12),),
+    )
+    status = stamped(cluster_queue_status(report), None, "t")
+    assert status["flavorsUsage"] == [
+        {
+            "name": "a100",
+            "resources": [
+                {"name": "cpu", "total": "0", "borrowed": "0"},
+                {"name": "gpu", "total": "12", "borrowed": "4"},
+            ],
+        }
+    ]
+    assert status["conditions"][0]["status"] == "False"
+    ClusterQueueStatus.model_validate(status)
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    def status(active: bool) -> dict[str, Any]:
+        shown = "True" if active else "False"
+        return {"conditions": [{"type": "Active", "status": shown, "reason": "r", "message": "m"}]}
+
+    first = stamped(status(True), None, "t1")
+    same = stamped(status(True), first, "t2")
+    assert same == first
+    assert stamped(status(False), same, "t3")["conditions"][0]["lastTransitionTime"] == "t3"
+
+
+def _read(kind: str, **fields: Any) -> object:
+    created = "2026-11-21T10:00:00Z"
+    metadata = {"name": fields.pop("name", "x"), "labels": {"a": "b"}, "creationTimestamp": created}
+    return CONTEXT_KINDS[kind].observe({"metadata": metadata, **fields})
+
+
+def test_context_is_read() -> None:
+    assert _read("Namespace") == Namespace("x", (("a", "b"),))
+    assert _read("PriorityClass", value=-5, globalDefault=True) == PriorityClass("x", -5, True)
+    assert _read("RuntimeClass", overhead={"podFixed": {"cpu": "250m"}}) == RuntimeClass("x", (("cpu", 250),))
+    ready = {
+        "allocatable": {"cpu": "8", "nvidia.com/gpu": "4", "odd": "?", "gone": "0"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    amounts = (("cpu", 8000), ("nvidia.com/gpu", 4))
+    assert _read("Node", status=ready) == Node("x", (("a", "b"),), amounts, True)
+    cordoned = _read("Node", status=ready, spec={"unschedulable": True})
+    assert cordoned == Node("x", (("a", "b"),), amounts, False)
+    assert _read("Node") == Node("x", (("a", "b"),), (), False)
+
+
+def test_of_all_policies_only_the_gate_counts() -> None:
+    assert _read("ValidatingAdmissionPolicy") is None
+    assert _read("ValidatingAdmissionPolicy", name="queuectl-jobs") == Gate("queuectl-jobs", AT)
+    assert CONTEXT_KINDS["ValidatingAdmissionPolicy"].gone("queuectl-jobs") == ContextGone(
+        Gate, "queuectl-jobs"
+    )
+
+
+def test_context_that_cant_be_read_says_nothing() -> None:
+    assert _read("PriorityClass", value="high") is None
+    assert CONTEXT_KINDS["Namespace"].observe({"metadata": []}) is None
+    assert CONTEXT_KINDS["Node"].observe({}) is None
