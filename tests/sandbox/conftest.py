@@ -14,14 +14,18 @@ import pytest_asyncio
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.example import pytorchjob_crd
+from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
 from tests.sandbox.cluster import Cluster, WallClock
 
 
 @asynccontextmanager
 async def small(folder: Path) -> AsyncIterator[Client]:
-    raise NotImplementedError
-    yield
+    async with (
+        SmallApi(folder) as server,
+        Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
+    ):
+        yield api
 
 
 @asynccontextmanager
