@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
@@ -26,6 +27,7 @@ IDLE_SECONDS: Final = 75.0
 LINGER_SECONDS: Final = 1.0
 """How long a body that nobody wants is still read, so that the answer arrives."""
 STOP_SECONDS: Final = 2.0
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -127,8 +129,8 @@ def _json(body: bytes) -> web.Response:
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     # A page in a browser may be made to call us under a name of its own that resolves to loopback.
-    host = request.host.lower()
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    host = _HOST.fullmatch(request.host.lower())
+    name = (host[1] or host[2]) if host else ""
     if not _is_loopback(name):
         raise Refusal(
             HTTPStatus.MISDIRECTED_REQUEST, "this server answers to localhost, 127.0.0.1 and [::1] only"

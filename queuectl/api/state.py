@@ -84,7 +84,7 @@ class State:
     workloads: Mapping[WorkloadId, StoredWorkload] = field(default_factory=dict)
     arrivals: tuple[tuple[int, WorkloadId], ...] = ()
     """Every workload in the order of first sight."""
-    names: Mapping[Name, tuple[WorkloadId, ...]] = field(default_factory=dict)
+    names: Mapping[Name, tuple[tuple[int, WorkloadId], ...]] = field(default_factory=dict)
     """Oldest first: a name may be used again while pods of its last owner are still alive."""
     seats: Mapping[str, Mapping[WorkloadId, StoredWorkload]] = field(default_factory=dict)
     """Workloads by the ClusterQueue they wait or hold quota in."""
@@ -124,7 +124,7 @@ class State:
     def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
         """The newest workload of that name that is not over."""
         found = self.names.get((namespace, kind, name))
-        return self.workloads[found[-1]] if found else None
+        return self.workloads[found[-1][1]] if found else None
 
     def after(self, arrival: int, workload: WorkloadId) -> int:
         """Index in `arrivals` of the first one seen after these."""
@@ -236,21 +236,22 @@ def _name(workload: StoredWorkload) -> Name:
 
 
 def _names(
-    names: Mapping[Name, tuple[WorkloadId, ...]],
+    names: Mapping[Name, tuple[tuple[int, WorkloadId], ...]],
     former: Mapping[WorkloadId, StoredWorkload],
     changed: Iterable[StoredWorkload],
-) -> Mapping[Name, tuple[WorkloadId, ...]]:
-    result: dict[Name, tuple[WorkloadId, ...]] | None = None
-    for workload in sorted(changed, key=lambda workload: workload.arrival):
-        over = workload.phase in OVER
-        if over != (workload.id in former):
+) -> Mapping[Name, tuple[tuple[int, WorkloadId], ...]]:
+    result: dict[Name, tuple[tuple[int, WorkloadId], ...]] | None = None
+    for workload in changed:
+        over, known = workload.phase in OVER, former.get(workload.id)
+        if (known is None) if over else (known is not None and known.arrival == workload.arrival):
             continue
         result = dict(names) if result is None else result
         name = _name(workload)
-        others = tuple(id for id in result.get(name, ()) if id != workload.id)
-        result[name] = others if over else (*others, workload.id)
-        if not result[name]:
-            del result[name]
+        found = [item for item in result.pop(name, ()) if item[1] != workload.id]
+        if not over:
+            found.append((workload.arrival, workload.id))
+        if found:
+            result[name] = tuple(sorted(found))
     return names if result is None else result
 
 

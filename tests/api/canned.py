@@ -1,0 +1,214 @@
+"""A ledger to read from, made of plain values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    ObjectRef,
+    Phase,
+    PodSetAssignment,
+    StoredWorkload,
+    WorkloadId,
+)
+from queuectl.core.reasons import Code, Limit, Reason
+from queuectl.ports import DecisionRow, LedgerUnavailable, Reading
+
+EPOCH_START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+
+
+def queue_spec(nominal: int, *, flavor: str = "a100", cohort: str | None = None, **more: object) -> str:
+    spec: dict[str, object] = {
+        "namespaceSelector": {},
+        "resourceGroups": [
+            {
+                "coveredResources": [GPU],
+                "flavors": [{"name": flavor, "resources": [{"name": GPU, "nominalQuota": str(nominal)}]}],
+            }
+        ],
+        **more,
+    }
+    if cohort:
+        spec["cohortName"] = cohort
+    return json.dumps(spec)
+
+
+def local_spec(cluster_queue: str, **more: object) -> str:
+    return json.dumps({"clusterQueue": cluster_queue, **more})
+
+
+WAITS = Reason(
+    code=Code.WAITING_FOR_QUOTA,
+    flavor="a100",
+    resource=GPU,
+    requested=6,
+    available=2,
+    short_by=4,
+    limit=Limit.NOMINAL_QUOTA,
+    node="ClusterQueue/team-a",
+)
+
+
+def workload(
+    name: str,
+    arrival: int,
+    *,
+    namespace: str = "default",
+    kind: str = "Job",
+    queue: str = "main",
+    cluster_queue: str | None = "team-a",
+    priority: int = 0,
+    phase: Phase = Phase.PENDING,
+    gpus: int | None = None,
+    reason: Reason | None = None,
+) -> StoredWorkload:
+    """With `gpus` it holds that many of flavor a100."""
+    uid = f"uid-{arrival}"
+    attempt = None
+    if gpus is not None and cluster_queue is not None:
+        pods = PodSetAssignment(name="main", count=gpus, requests=((GPU, 1),), flavors=((GPU, "a100"),))
+        attempt = Attempt(
+            workload=WorkloadId(uid),
+            number=1,
+            state=AttemptState.EVICTING if phase is Phase.EVICTING else AttemptState.ADMITTED,
+            assignment=Assignment(cluster_queue=cluster_queue, pod_sets=(pods,)),
+            admitted_at=EPOCH_START + timedelta(minutes=arrival),
+            sequence=arrival,
+        )
+    return StoredWorkload(
+        id=WorkloadId(uid),
+        ref=ObjectRef(namespace, kind, name, uid),
+        queue=queue,
+        cluster_queue=cluster_queue,
+        priority=priority,
+        created_at=EPOCH_START + timedelta(seconds=arrival),
+        arrival=arrival,
+        phase=phase,
+        attempts=1 if attempt else 0,
+        attempt=attempt,
+        reason=reason,
+        submitter="alice",
+    )
+
+
+def decision(sequence: int, of: StoredWorkload, verdict: str, reason: Reason | None = None) -> DecisionRow:
+    return DecisionRow(
+        sequence=sequence,
+        cycle=1,
+        now=EPOCH_START + timedelta(seconds=sequence),
+        epoch=1,
+        verdict=verdict,
+        workload=of.id,
+        ref=of.ref,
+        attempt=None,
+        reason=reason,
+        payload={"queue": of.queue},
+    )
+
+
+class CannedReadings:
+    """Implements Readings. `commit` moves it on; while `down` is set every read fails with it."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.epoch = 1
+        self.down: Exception | None = None
+        self.reads: list[int] = []
+        self.rows: list[DecisionRow] = []
+        self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
+        self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
+
+    def commit(self, *workloads: StoredWorkload, configs: dict[ConfigKey, str | None] | None = None) -> None:
+        self.sequence += 1
+        for one in workloads:
+            self._workloads[one.id] = (self.sequence, one)
+        for key, spec in (configs or {}).items():
+            self._configs[key] = (self.sequence, spec)
+
+    def end(self, one: StoredWorkload, phase: Phase = Phase.FINISHED) -> None:
+        self.commit(replace(one, phase=phase, attempt=None, reason=None))
+
+    def _answer(self) -> None:
+        if self.down is not None:
+            raise self.down
+
+    async def since(self, sequence: int) -> Reading:
+        self._answer()
+        self.reads.append(sequence)
+        return Reading(
+            sequence=self.sequence,
+            committed_at=EPOCH_START,
+            read_at=EPOCH_START,
+            epoch=self.epoch,
+            workloads=tuple(
+                one
+                for at, one in self._workloads.values()
+                if at > sequence and (sequence or one.phase not in (Phase.FINISHED, Phase.DELETED))
+            ),
+            configs=tuple(
+                (key, spec)
+                for key, (at, spec) in self._configs.items()
+                if at > sequence and (sequence or spec is not None)
+            ),
+        )
+
+    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
+        self._answer()
+        found = [one for _, one in self._workloads.values() if one.ref[:3] == (namespace, kind, name)]
+        return max(found, key=lambda one: one.arrival, default=None)
+
+    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
+        self._answer()
+        over = [
+            (at, one)
+            for at, one in self._workloads.values()
+            if one.phase in (Phase.FINISHED, Phase.DELETED) and (before is None or at < before)
+        ]
+        return sorted(over, key=lambda item: -item[0])[:limit]
+
+    async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
+        self._answer()
+        return [row for row in self.rows if row.workload == workload and row.sequence > after][:limit]
+
+    async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
+        self._answer()
+        return [row for row in self.rows if row.sequence > after][:limit]
+
+
+AWAY = LedgerUnavailable("connection refused")
+
+
+def two_teams() -> CannedReadings:
+    """team-a: 8 GPUs, 6 held; two wait. team-b: names a flavor that is missing."""
+    readings = CannedReadings()
+    readings.commit(
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): json.dumps({}),
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8, cohort="all"),
+            ConfigKey("ClusterQueue", "", "team-b"): queue_spec(8, flavor="h100"),
+            ConfigKey("LocalQueue", "default", "main"): local_spec("team-a"),
+            ConfigKey("LocalQueue", "other", "main"): local_spec("team-b"),
+        }
+    )
+    readings.commit(
+        workload("small", 1, gpus=2, phase=Phase.ADMITTED),
+        workload("large", 2, gpus=4, phase=Phase.EVICTING),
+        workload("waits", 3, reason=WAITS),
+        workload("urgent", 4, priority=10, reason=WAITS),
+        workload(
+            "stuck",
+            5,
+            namespace="other",
+            cluster_queue="team-b",
+            kind="PyTorchJob",
+            reason=Reason(code=Code.MISCONFIGURED, node="ClusterQueue/team-b", detail="FlavorNotFound"),
+        ),
+    )
+    return readings

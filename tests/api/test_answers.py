@@ -1,0 +1,342 @@
+"""What each path says of a committed state."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.reasons import Code, Reason
+from tests.api.canned import AWAY, GPU, WAITS, CannedReadings, decision, local_spec, queue_spec, workload
+from tests.api.conftest import Rest
+
+Serve = Callable[[CannedReadings], Awaitable[Rest]]
+
+
+async def test_a_cluster_queue_says_what_is_used_and_what_is_free(rest: Rest) -> None:
+    found = await rest.get("/api/v1/clusterqueues/team-a")
+    assert found.pop("ageSeconds") >= 0
+    assert found == {
+        "name": "team-a",
+        "cohort": "all",
+        "active": True,
+        "condition": {"reason": "Ready", "message": "Can admit new workloads"},
+        "stopPolicy": "None",
+        "queueingStrategy": "BestEffortFIFO",
+        "pending": 2,
+        "admitted": 2,
+        "flavors": [{"flavor": "a100", "resource": GPU, "nominal": 8, "used": 6, "free": 2}],
+        "sequence": 2,
+    }
+
+
+async def test_a_queue_whose_flavor_is_missing_says_so_until_the_flavor_appears(rest: Rest) -> None:
+    found = await rest.get("/api/v1/clusterqueues/team-b")
+    assert not found["active"]
+    assert found["condition"]["reason"] == "FlavorNotFound"
+    assert "h100" in found["condition"]["message"]
+    local = await rest.get("/api/v1/localqueues/other/main")
+    assert (local["active"], local["condition"]["reason"]) == (False, "ClusterQueueIsInactive")
+
+    rest.readings.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): "{}"})
+    await rest.view.refresh()
+    assert (await rest.get("/api/v1/clusterqueues/team-b"))["active"]
+    assert (await rest.get("/api/v1/localqueues/other/main"))["active"]
+
+
+async def test_lists_have_one_shape_and_say_from_which_state_they_are(rest: Rest) -> None:
+    for path in ("clusterqueues", "localqueues", "workloads"):
+        found = await rest.get(f"/api/v1/{path}")
+        assert set(found) == {"items", "next", "sequence", "ageSeconds"}
+        assert found["sequence"] == 2
+        assert found["next"] is None
+        assert found["items"]
+
+
+async def test_positions_follow_priority_then_creation_then_first_sight(serve: Serve) -> None:
+    readings = CannedReadings()
+    readings.commit(
+        workload("third", 1),
+        workload("second", 9, priority=5),
+        workload("first", 7, priority=5),
+        configs={ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8)},
+    )
+    rest = await serve(readings)
+    found = await rest.get("/api/v1/workloads")
+    assert {item["name"]: item["position"] for item in found["items"]} == {
+        "first": 1,
+        "second": 2,
+        "third": 3,
+    }
+
+
+async def test_who_is_kept_out_of_the_line_has_no_position_and_takes_none(serve: Serve) -> None:
+    readings = CannedReadings()
+    readings.commit(
+        workload("held", 1, reason=Reason(code=Code.ON_HOLD)),
+        workload("lost", 2, cluster_queue=None, reason=Reason(code=Code.QUEUE_NOT_FOUND)),
+        workload("running", 3, gpus=1, phase=Phase.ADMITTED),
+        workload("next", 4),
+        configs={ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8)},
+    )
+    rest = await serve(readings)
+    found = await rest.get("/api/v1/workloads")
+    assert {item["name"]: item["position"] for item in found["items"]} == {
+        "held": None,
+        "lost": None,
+        "running": None,
+        "next": 1,
+    }
+    queue = await rest.get("/api/v1/clusterqueues/team-a")
+    assert (queue["pending"], queue["admitted"]) == (2, 1)
+
+
+async def test_a_waiting_workload_says_what_binds_who_holds_it_and_what_would_help(rest: Rest) -> None:
+    found = await rest.get("/api/v1/workloads/default/Job/waits")
+    assert (found["phase"], found["position"], found["line"]) == ("Pending", 2, 2)
+    assert found["submitter"] == "alice"
+    assert found["admission"] is None
+    reason = found["reason"]
+    assert (reason["code"], reason["family"], reason["node"]) == (
+        "WaitingForQuota",
+        "not yet",
+        "ClusterQueue/team-a",
+    )
+    assert (reason["requested"], reason["available"], reason["shortBy"]) == (6, 2, 4)
+    assert reason["limit"] == "nominalQuota"
+    assert reason["message"] == WAITS.message
+    assert [(holder["name"], holder["amount"]) for holder in found["holders"]] == [("large", 4), ("small", 2)]
+    assert f"4 {GPU} of flavor a100" in found["help"]
+
+
+async def test_holders_are_looked_for_in_all_queues_below_the_cohort_that_binds(serve: Serve) -> None:
+    readings = CannedReadings()
+    tight = Reason(
+        code=Code.WAITING_FOR_QUOTA,
+        flavor="a100",
+        resource=GPU,
+        requested=9,
+        available=1,
+        short_by=8,
+        node="Cohort/root",
+    )
+    readings.commit(
+        workload("mine", 1, reason=tight),
+        workload("near", 2, gpus=3, phase=Phase.ADMITTED),
+        workload("far", 3, gpus=5, phase=Phase.ADMITTED, cluster_queue="team-b"),
+        workload("elsewhere", 4, gpus=7, phase=Phase.ADMITTED, cluster_queue="alone"),
+        configs={
+            ConfigKey("Cohort", "", "half"): '{"parentName": "root"}',
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8, cohort="root"),
+            ConfigKey("ClusterQueue", "", "team-b"): queue_spec(8, cohort="half"),
+            ConfigKey("ClusterQueue", "", "alone"): queue_spec(8),
+        },
+    )
+    rest = await serve(readings)
+    found = await rest.get("/api/v1/workloads/default/Job/mine")
+    assert [holder["name"] for holder in found["holders"]] == ["far", "near"]
+
+
+async def test_only_queues_in_a_circle_of_cohorts_are_inactive(serve: Serve) -> None:
+    readings = CannedReadings()
+    readings.commit(
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): "{}",
+            ConfigKey("Cohort", "", "a"): '{"parentName": "b"}',
+            ConfigKey("Cohort", "", "b"): '{"parentName": "a"}',
+            ConfigKey("ClusterQueue", "", "in"): queue_spec(8, cohort="a"),
+            ConfigKey("ClusterQueue", "", "out"): queue_spec(8, cohort="c"),
+        },
+    )
+    rest = await serve(readings)
+    assert (await rest.get("/api/v1/clusterqueues/in"))["condition"]["reason"] == "CohortCycle"
+    assert (await rest.get("/api/v1/clusterqueues/out"))["active"]
+
+
+async def test_an_admitted_workload_says_what_it_holds(rest: Rest) -> None:
+    found = await rest.get("/api/v1/workloads/default/Job/small")
+    assert found["admission"] == {
+        "clusterQueue": "team-a",
+        "podSets": [{"name": "main", "count": 2, "requests": {GPU: 1}, "flavors": {GPU: "a100"}}],
+    }
+    assert (found["attempt"], found["attempts"], found["position"], found["help"]) == (1, 1, None, None)
+    assert found["admittedAt"] == "2026-01-05T10:01:00Z"
+
+
+@pytest.mark.parametrize("kind", ["Job", "job", "jobs", "JOBS", "jobs.batch"])
+async def test_kinds_are_named_in_any_usual_way(rest: Rest, kind: str) -> None:
+    assert (await rest.get(f"/api/v1/workloads/default/{kind}/waits"))["kind"] == "Job"
+    assert len((await rest.get("/api/v1/workloads", kind=kind))["items"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ({}, ["small", "large", "waits", "urgent", "stuck"]),
+        ({"namespace": "other"}, ["stuck"]),
+        ({"queue": "main", "namespace": "default"}, ["small", "large", "waits", "urgent"]),
+        ({"clusterqueue": "team-b"}, ["stuck"]),
+        ({"phase": "Evicting"}, ["large"]),
+        ({"reason": "WaitingForQuota"}, ["waits", "urgent"]),
+        ({"kind": "pytorchjob"}, ["stuck"]),
+        ({"phase": "Pending", "reason": "Misconfigured", "namespace": "default"}, []),
+    ],
+)
+async def test_filters_narrow_the_list(rest: Rest, filters: dict[str, str], names: list[str]) -> None:
+    found = await rest.get("/api/v1/workloads", **filters)
+    assert [item["name"] for item in found["items"]] == names
+
+
+async def test_what_is_over_comes_from_the_ledger_newest_first(rest: Rest) -> None:
+    for arrival in (11, 12, 13):
+        rest.readings.end(workload(f"done-{arrival}", arrival))
+    rest.readings.end(workload("gone", 14), Phase.DELETED)
+    await rest.view.refresh()
+    first = await rest.get("/api/v1/workloads", phase="Finished", limit="2")
+    assert [item["name"] for item in first["items"]] == ["done-13", "done-12"]
+    second = await rest.get("/api/v1/workloads", phase="Finished", limit="2", next=first["next"])
+    assert [item["name"] for item in second["items"]] == ["done-11"]
+    assert (await rest.get("/api/v1/workloads/default/job/gone"))["phase"] == "Deleted"
+
+
+async def test_pages_hold_each_workload_once_although_others_come_and_go(serve: Serve) -> None:
+    readings = CannedReadings()
+    readings.commit(*(workload(f"w-{n}", n) for n in range(1, 26)))
+    rest = await serve(readings)
+    names: list[str] = []
+    parameters = {"limit": "10"}
+    while True:
+        page = await rest.get("/api/v1/workloads", **parameters)
+        names += [item["name"] for item in page["items"]]
+        assert len(page["items"]) <= 10
+        readings.end(workload("w-3", 3))
+        readings.commit(workload(f"late-{len(names)}", 100 + len(names)))
+        await rest.view.refresh()
+        if page["next"] is None:
+            break
+        parameters["next"] = page["next"]
+    assert names[:25] == [f"w-{n}" for n in range(1, 26)]
+    assert len(names) == len(set(names))
+
+
+async def test_queues_come_in_pages_too(rest: Rest) -> None:
+    first = await rest.get("/api/v1/clusterqueues", limit="1")
+    assert [item["name"] for item in first["items"]] == ["team-a"]
+    second = await rest.get("/api/v1/clusterqueues", limit="1", next=first["next"])
+    assert [item["name"] for item in second["items"]] == ["team-b"]
+    assert second["next"] is None
+    local = await rest.get("/api/v1/localqueues", limit="1")
+    following = await rest.get("/api/v1/localqueues", limit="1", next=local["next"])
+    assert [item["namespace"] for item in following["items"]] == ["other"]
+
+
+async def test_history_goes_no_further_than_the_state_that_answers(rest: Rest) -> None:
+    subject = workload("waits", 3)
+    rest.readings.rows = [
+        decision(1, subject, "Queued"),
+        decision(2, subject, "Pending", WAITS),
+        decision(3, subject, "Admitted"),
+    ]
+    found = await rest.get("/api/v1/workloads/default/job/waits/history")
+    assert [(row["sequence"], row["verdict"]) for row in found["items"]] == [(1, "Queued"), (2, "Pending")]
+    assert found["items"][1]["reason"]["shortBy"] == 4
+    assert found["items"][0]["details"] == {"queue": "main"}
+    rest.readings.commit()
+    await rest.view.refresh()
+    first = await rest.get("/api/v1/workloads/default/job/waits/history", limit="2")
+    second = await rest.get("/api/v1/workloads/default/job/waits/history", limit="2", next=first["next"])
+    assert [row["sequence"] for row in second["items"]] == [3]
+
+
+async def test_a_workload_that_came_after_the_last_look_is_found_all_the_same(rest: Rest) -> None:
+    rest.readings.commit(workload("fresh", 50))
+    found = await rest.get("/api/v1/workloads/default/job/fresh")
+    assert (found["position"], found["sequence"]) == (3, 3)
+
+
+async def test_a_name_used_again_is_the_newer_workload(rest: Rest) -> None:
+    rest.readings.commit(workload("large", 60))
+    await rest.view.refresh()
+    assert (await rest.get("/api/v1/workloads/default/job/large"))["uid"] == "uid-60"
+    rest.readings.end(workload("large", 2))
+    await rest.view.refresh()
+    assert (await rest.get("/api/v1/workloads/default/job/large"))["uid"] == "uid-60"
+
+
+async def test_amounts_beyond_64_bits_are_written_exactly(serve: Serve) -> None:
+    huge = 2**63 * 2_147_483_647
+    readings = CannedReadings()
+    too_large = Reason(
+        code=Code.EXCEEDS_MAX_QUOTA,
+        flavor="a100",
+        resource=GPU,
+        requested=huge,
+        available=8,
+        short_by=huge - 8,
+        node="ClusterQueue/team-a",
+    )
+    readings.commit(workload("huge", 1, reason=too_large))
+    rest = await serve(readings)
+    found = await rest.get("/api/v1/workloads/default/job/huge")
+    assert found["reason"]["requested"] == huge
+    assert found["help"].startswith("Waiting will not help")
+
+
+async def test_without_the_ledger_the_last_state_is_given_and_called_stale(rest: Rest) -> None:
+    rest.readings.down = AWAY
+    await rest.view.refresh()
+    for path in (
+        "clusterqueues",
+        "clusterqueues/team-a",
+        "localqueues",
+        "workloads",
+        "workloads/default/job/waits",
+    ):
+        found = await rest.get(f"/api/v1/{path}")
+        assert found["stale"] is True
+        assert found["sequence"] == 2
+    detail = await rest.refused(rest.client.get("/api/v1/workloads/default/job/waits/history"), 503)
+    assert "connection refused" in detail
+    await rest.refused(rest.client.get("/api/v1/workloads", params={"phase": "Finished"}), 503)
+    await rest.refused(rest.client.get("/api/v1/workloads/default/job/nobody"), 503)
+    assert "stale" in (await rest.get("/readyz"))["detail"]
+
+    rest.readings.down = None
+    await rest.view.refresh()
+    assert "stale" not in await rest.get("/api/v1/workloads")
+
+
+async def test_before_the_first_state_nothing_is_answered_and_nothing_is_ready(serve: Serve) -> None:
+    readings = CannedReadings()
+    readings.down = AWAY
+    rest = await serve(readings)
+    answer = await rest.client.get("/api/v1/workloads")
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    await rest.refused(rest.client.get("/readyz"), 503)
+    assert (await rest.get("/healthz")) == {"status": "ok"}
+
+
+async def test_a_queue_that_is_deleted_stays_in_sight_while_work_holds_its_quota(rest: Rest) -> None:
+    rest.readings.commit(
+        configs={ConfigKey("ClusterQueue", "", "team-a"): None, ConfigKey("ClusterQueue", "", "team-b"): None}
+    )
+    await rest.view.refresh()
+    found: Any = await rest.get("/api/v1/clusterqueues")
+    assert [(item["name"], item["condition"]["reason"]) for item in found["items"]] == [
+        ("team-a", "NotFound")
+    ]
+    assert found["items"][0]["flavors"][0]["used"] == 6
+    local = await rest.get("/api/v1/localqueues/default/main")
+    assert local["condition"]["reason"] == "ClusterQueueNotFound"
+
+
+async def test_a_stopped_local_queue_says_so(rest: Rest) -> None:
+    rest.readings.commit(
+        configs={ConfigKey("LocalQueue", "default", "main"): local_spec("team-a", stopPolicy="Hold")}
+    )
+    await rest.view.refresh()
+    found = await rest.get("/api/v1/localqueues/default/main")
+    assert (found["active"], found["stopPolicy"], found["condition"]["reason"]) == (False, "Hold", "Stopped")
+    assert (found["pending"], found["admitted"]) == (2, 2)

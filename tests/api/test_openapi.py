@@ -1,0 +1,70 @@
+"""The description agrees with the answers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.api.canned import decision, workload
+from tests.api.conftest import Rest
+
+
+async def test_every_path_is_described_and_answers_as_described(rest: Rest) -> None:
+    rest.readings.rows = [decision(1, workload("waits", 3), "Queued")]
+    description = await rest.get("/openapi.json")
+    assert description["openapi"].startswith("3.1")
+    for path, methods in description["paths"].items():
+        assert set(methods) == {"get"}
+        values = {"namespace": "default", "kind": "job", "name": "waits"}
+        if "clusterqueues" in path:
+            values["name"] = "team-a"
+        if "localqueues" in path:
+            values["name"] = "main"
+        answer = await rest.get(path.format(**values))
+        schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        check(answer, schema, description, path)
+
+
+async def test_every_reference_has_a_definition(rest: Rest) -> None:
+    description = await rest.get("/openapi.json")
+    names = set(re.findall(r'"\$ref": ?"#/components/schemas/([^"]+)"', (await _text(rest))))
+    assert names
+    assert names <= set(description["components"]["schemas"])
+
+
+async def test_parameters_that_are_described_are_the_ones_that_are_known(rest: Rest) -> None:
+    description = await rest.get("/openapi.json")
+    detail = await rest.refused(rest.client.get("/api/v1/workloads?nonsense=1"), 400)
+    known = [p["name"] for p in description["paths"]["/api/v1/workloads"]["get"]["parameters"]]
+    assert detail.endswith(", ".join(known))
+
+
+async def _text(rest: Rest) -> str:
+    return await (await rest.client.get("/openapi.json")).text()
+
+
+def check(value: Any, schema: Any, description: Any, place: str) -> None:
+    """As much of JSON Schema as the document uses."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        check(value, description["components"]["schemas"][name], description, place)
+    elif "anyOf" in schema:
+        wanted = next((s for s in schema["anyOf"] if (s.get("type") == "null") == (value is None)), None)
+        assert wanted is not None, place
+        check(value, wanted, description, place)
+    elif schema.get("type") == "object":
+        assert isinstance(value, dict), place
+        fields = schema.get("properties", {})
+        if schema.get("additionalProperties") is False:
+            assert set(value) <= set(fields), place
+        required = set(schema.get("required", ())) - {"stale", "detail"}
+        assert required <= set(value), place
+        for key in set(fields) & set(value):
+            check(value[key], fields[key], description, f"{place}.{key}")
+    elif schema.get("type") == "array":
+        for number, item in enumerate(value):
+            check(item, schema["items"], description, f"{place}[{number}]")
+    elif "type" in schema:
+        kinds = {"string": str, "integer": int, "number": float | int, "boolean": bool, "null": type(None)}
+        assert isinstance(value, kinds[schema["type"]]), place
+        assert value in schema.get("enum", (value,)), place

@@ -1,0 +1,146 @@
+"""How the state in memory follows the ledger."""
+
+from __future__ import annotations
+
+import random
+
+from queuectl.api.state import State
+from queuectl.api.view import View
+from queuectl.core.model import ConfigKey, Phase
+from queuectl.kinds.policy import parse_policy
+from queuectl.ports import SchemaMismatch
+from tests.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload
+
+
+def state(view: View) -> State:
+    sight = view.sight()
+    assert sight is not None
+    return sight.state
+
+
+async def test_only_what_is_new_is_read() -> None:
+    readings = two_teams()
+    view = View(readings, parse_policy)
+    await view.refresh()
+    await view.refresh()
+    readings.commit(workload("more", 9))
+    await view.refresh()
+    assert readings.reads == [0, 2, 2]
+    assert state(view).sequence == 3
+
+
+async def test_steps_lead_to_the_same_state_as_one_look() -> None:
+    dice = random.Random(7)
+    readings = CannedReadings()
+    readings.commit(configs={ConfigKey("ClusterQueue", "", name): queue_spec(8) for name in ("a", "b")})
+    view = View(readings, parse_policy)
+    for _ in range(300):
+        arrival = dice.randrange(1, 40)
+        queue, phase = dice.choice("ab"), dice.choice(list(Phase))
+        held = 1 if phase in (Phase.ADMITTED, Phase.EVICTING) else None
+        readings.commit(
+            workload(
+                f"w-{arrival % 7}",
+                arrival,
+                queue=queue,
+                cluster_queue=queue,
+                phase=phase,
+                gpus=held,
+                priority=dice.randrange(3),
+                reason=dice.choice((None, WAITS)),
+            )
+        )
+        if dice.random() < 0.1:
+            spec = dice.choice((None, queue_spec(8)))
+            readings.commit(configs={ConfigKey("ClusterQueue", "", dice.choice("ab")): spec})
+        if dice.random() < 0.5:
+            await view.refresh()
+    await view.refresh()
+    fresh = View(readings, parse_policy)
+    await fresh.refresh()
+    stepped, whole = state(view), state(fresh)
+    assert stepped.workloads == whole.workloads
+    assert stepped.arrivals == whole.arrivals
+    assert stepped.names == whole.names
+    assert stepped.counts == whole.counts
+    assert stepped.policies == whole.policies
+    assert set(stepped.queues) == set(whole.queues)
+    for name, expected in whole.queues.items():
+        other = stepped.queues[name]
+        assert (other.positions, other.used, other.pending) == (
+            expected.positions,
+            expected.used,
+            expected.pending,
+        )
+        assert (other.condition, set(other.holders)) == (expected.condition, set(expected.holders))
+
+
+async def test_a_state_that_was_handed_out_never_changes() -> None:
+    readings = two_teams()
+    view = View(readings, parse_policy)
+    await view.refresh()
+    before = state(view)
+    positions, line = dict(before.queues["team-a"].positions), before.arrivals
+    readings.end(workload("waits", 3))
+    await view.refresh()
+    assert (before.queues["team-a"].positions, before.arrivals) == (positions, line)
+    assert before.find("default", "Job", "waits") is not None
+    assert state(view).find("default", "Job", "waits") is None
+
+
+async def test_another_ledger_in_its_place_is_read_from_the_start() -> None:
+    readings = two_teams()
+    view = View(readings, parse_policy)
+    await view.refresh()
+    for change in ("shorter", "other epoch", "was away"):
+        other = CannedReadings()
+        other.commit(workload(change.replace(" ", "-"), 1))
+        if change != "shorter":
+            other.sequence = 5
+            other.epoch = 2 if change == "other epoch" else 1
+        if change == "was away":
+            readings.down = AWAY
+            await view.refresh()
+        view._readings = other
+        await view.refresh()
+        assert [one.ref.name for one in state(view).workloads.values()] == [change.replace(" ", "-")]
+        readings = other
+
+
+async def test_age_grows_until_the_ledger_confirms_the_state_again() -> None:
+    now = [100.0]
+    readings = two_teams()
+    view = View(readings, parse_policy, clock=lambda: now[0])
+    await view.refresh()
+    now[0] = 104.0
+    sight = view.sight()
+    assert sight is not None
+    assert (sight.age_seconds, sight.stale) == (4.0, False)
+    readings.down = SchemaMismatch("the ledger is of version 9")
+    await view.refresh()
+    sight = view.sight()
+    assert sight is not None
+    assert (sight.age_seconds, sight.stale) == (4.0, True)
+    assert view.problem == "the ledger is of version 9"
+    readings.down = None
+    await view.refresh()
+    sight = view.sight()
+    assert sight is not None
+    assert (sight.age_seconds, sight.stale) == (0.0, False)
+
+
+async def test_a_spec_that_cannot_be_read_stops_its_queue_alone() -> None:
+    readings = two_teams()
+    readings.commit(
+        configs={
+            ConfigKey("ClusterQueue", "", "odd"): '{"resourceGroups": 7}',
+            ConfigKey("ClusterQueue", "", "broken"): "{",
+            ConfigKey("Component", "", "queuectl"): '{"controller": {}}',
+        }
+    )
+    view = View(readings, parse_policy)
+    await view.refresh()
+    queues = state(view).queues
+    assert queues["odd"].condition.reason == "InvalidSpec"
+    assert queues["broken"].condition.reason == "InvalidSpec"
+    assert queues["team-a"].condition.active
