@@ -18,6 +18,7 @@ from queuectl.kinds.policy_schema import (
     Text,
     Weight,
     by_key,
+    not_negative,
     rule,
     rules,
     without_cohort,
@@ -35,6 +36,8 @@ StopPolicyName = Literal["None", "Hold", "HoldAndDrain"]
 
 
 class FairSharing(Part):
+    model_config = ConfigDict(json_schema_extra=rules(not_negative("weight")))
+
     weight: Weight = 1
     """Share of what is left to share. 0: served after all others."""
 

@@ -67,25 +67,29 @@ def _int_or_string(pattern: str) -> dict[str, Any]:
         "x-kubernetes-int-or-string": True,
         "pattern": pattern,
         "maxLength": MAX_QUANTITY_TEXT,
-        **rules(
-            rule(
-                "type(self) == int ? self >= 0 : !self.startsWith('-')",
-                "must be at least 0",
-            )
-        ),
     }
+
+
+def not_negative(field: str) -> dict[str, str]:
+    value = f"self.{field}"
+    return rule(
+        f"!has({value}) || (type({value}) == int ? int({value}) >= 0 : !{value}.startsWith('-'))",
+        "must be at least 0",
+        fieldPath=f".{field}",
+    )
 
 
 def _whole(field: str) -> dict[str, str]:
     """Rule on a resource's quota: `field` has no parts of a unit, unless the resource may be divided.
 
     The pattern leaves a decimal point only the 2nd to 7th place from the end. Looking there costs a fixed
-    amount, where a search through the text would be costed as through the largest possible request.
+    amount, where a search through the text is costed as through the largest possible request (before
+    Kubernetes 1.34 whatever its maxLength).
     """
-    text = f"self.{field}"
+    value = f"self.{field}"
     return rule(
-        f"{_DIVISIBLE} || !has({text}) || type({text}) == int || (!{text}.endsWith('m') && "
-        f"[2, 3, 4, 5, 6, 7].all(i, size({text}) < i || {text}.charAt(size({text}) - i) != '.'))",
+        f"{_DIVISIBLE} || !has({value}) || type({value}) == int || (!{value}.endsWith('m') && "
+        f"[2, 3, 4, 5, 6, 7].all(i, size({value}) < i || {value}.charAt(size({value}) - i) != '.'))",
         "must be a whole number: only cpu, memory, ephemeral-storage and hugepages can be divided",
         fieldPath=f".{field}",
     )
@@ -131,7 +135,13 @@ class ResourceQuota(Part):
     """Quota for one resource of one flavor."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(_whole("nominalQuota"), _whole("borrowingLimit"), _whole("lendingLimit"))
+        json_schema_extra=rules(
+            *(
+                check(field)
+                for field in ("nominalQuota", "borrowingLimit", "lendingLimit")
+                for check in (not_negative, _whole)
+            )
+        )
     )
 
     name: ResourceName
