@@ -49,7 +49,7 @@ class Lanes:
         emit: Callable[[Iterable[Event]], None],
         settled: Callable[..., None],
         *,
-        workers: int = WORKERS,
+        workers: int,
     ) -> None:
         self._cluster = cluster
         self._emit = emit

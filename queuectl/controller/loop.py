@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from queuectl.controller.effects import Lanes
+from queuectl.controller.effects import WORKERS, Lanes
 from queuectl.controller.notices import notices
 from queuectl.core.decisions import Plan
-from queuectl.core.engine import Engine
+from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result
 from queuectl.core.model import EffectKey, LocalQueueName
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
@@ -18,9 +18,6 @@ from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerUnavailabl
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-PUBLISH_EVERY = 5.0
-"""Seconds between two writes of one queue's status, at least."""
 
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 
@@ -41,20 +38,33 @@ class Controller:
     """Owns the engine. Nobody else may touch it while `run` runs; events come in through `emit`."""
 
     def __init__(
-        self, *, ledger: Ledger, cluster: Cluster, engine: Engine, observer: Observer, holder: str
+        self,
+        *,
+        ledger: Ledger,
+        cluster: Cluster,
+        engine: Engine,
+        observer: Observer,
+        holder: str,
+        budget: int = DEFAULT_BUDGET,
+        workers: int = WORKERS,
+        status_seconds: float = 5.0,
     ) -> None:
+        """`budget`: workloads looked at in one plan; `workers`: Kubernetes writes under way at one time;
+        `status_seconds`: least time between two writes of one queue's status."""
         self._ledger = ledger
         self._cluster = cluster
         self._engine = engine
         self._observer = observer
         self._holder = holder
+        self._budget = budget
+        self._status_seconds = status_seconds
         self._epoch = 0
         self._batch = 0
         self._inbox: list[Event] = []
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._acknowledged: list[EffectKey] = []
-        self._lanes = Lanes(cluster, self.emit, observer.settled)
+        self._lanes = Lanes(cluster, self.emit, observer.settled, workers=workers)
 
     @property
     def ready(self) -> bool:
@@ -109,7 +119,7 @@ class Controller:
             self._lanes.add_effects(self._engine.take_effects())
             return False
         now = await self._reach(self._ledger.now)
-        plan = self._engine.decide(now)
+        plan = self._engine.decide(now, self._budget)
         if not plan.decisions and not plan.probes and not self._acknowledged:
             return False
         first = 0
@@ -152,7 +162,7 @@ class Controller:
             delay = min(delay * 2, _LAST_RETRY)
 
     async def _publish(self) -> None:
-        """Write the status of queues in which something changed, each at most every PUBLISH_EVERY seconds."""
+        """Write the status of queues in which something changed, each at most every `status_seconds`."""
         late_locals: dict[LocalQueueName, LocalQueueReport] = {}
         late_queues: dict[str, ClusterQueueReport] = {}
         while True:
@@ -169,4 +179,4 @@ class Controller:
                     del late_queues[name]
             except ClusterUnavailable as error:
                 log.warning("queue status not written, will be again: %s", error)
-            await asyncio.sleep(PUBLISH_EVERY)
+            await asyncio.sleep(self._status_seconds)

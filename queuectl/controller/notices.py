@@ -14,13 +14,14 @@ def notices(plan: Plan) -> Iterator[tuple[WorkloadId, Notice]]:
     for decision in plan.decisions:
         match decision:
             case Keep(workload, ref, reason, recorded) if recorded:
-                yield workload, Notice(ref, "Pending", reason.message)
+                yield workload, Notice(ref, "Pending", reason.message, at=plan.now)
             case Admit(attempt, ref, detail):
                 text = _flavors(attempt.assignment)
                 text += f"; charged as debt: {detail}" if attempt.debt else ""
-                yield attempt.workload, Notice(ref, "Admitted", text)
-            case Evict(workload, ref, _, reason):
-                yield workload, Notice(ref, "Evicted", reason.message, warning=True)
+                yield attempt.workload, Notice(ref, "Admitted", text, key=f"{attempt.number}", at=plan.now)
+            case Evict(workload, ref, attempt, reason):
+                notice = Notice(ref, "Evicted", reason.message, warning=True, key=f"{attempt}", at=plan.now)
+                yield workload, notice
             case _:
                 pass
 
