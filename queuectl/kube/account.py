@@ -16,6 +16,19 @@ LOAD_SECONDS: Final = 30.0
 """For reading credentials: a plugin that asks a cloud may take seconds, and has no deadline of its own."""
 
 
+class Bearer:
+    """A token that never changes."""
+
+    def __init__(self, token: str) -> None:
+        self._header = f"Bearer {token}"
+
+    async def authorization(self) -> str | None:
+        return self._header
+
+    async def refresh(self, refused: str | None) -> None:
+        return None
+
+
 class Account:
     """An identity on one API server."""
 
