@@ -28,7 +28,10 @@ class Server:
     """One REST server."""
 
     def __init__(self, url: str) -> None:
-        parts = parse.urlsplit(url)
+        try:
+            parts = parse.urlsplit(url)
+        except ValueError:
+            parts = parse.urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Failure(f"--server {url}: must be a URL such as http://127.0.0.1:8080")
         self.url = url.rstrip("/")
@@ -54,9 +57,9 @@ class Server:
             raise Failure(f"no answer from {self.url}: {reason}\n{how_to_reach()}") from None
         try:
             document = json.loads(body) if len(body) <= MAX_BODY else None
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
-        if not isinstance(document, dict):
+        if not isinstance(document, dict) or "sequence" not in document:
             raise Failure(f"{self.url} does not answer as queuectl's REST server does: is --server right?")
         if document.get("stale"):
             age = document.get("ageSeconds", 0)
@@ -93,7 +96,7 @@ def how_to_reach() -> str:
 def _refused(problem: error.HTTPError, url: str) -> Failure:
     try:
         detail = json.loads(problem.read(MAX_BODY))["detail"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         detail = problem.reason
     if problem.code == 404:
         return NotGood(f"not found: {detail}")

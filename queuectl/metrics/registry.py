@@ -5,7 +5,7 @@ Label values come from closed lists and from objects that admins make, never fro
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -31,10 +31,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Called from the controller's one event loop. `clock` gives seconds that never run back."""
+    """Called from the controller's one event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._decisions = self._counter(
             "decisions", "Decisions, by verdict and, where there is one, reason code.", "verdict", "reason"
@@ -47,16 +46,15 @@ class Metrics:
         )
         self._sequence = self._gauge("ledger_sequence", "Last committed decision.")
         self._effects = self._counter("effects", "Kubernetes writes settled.", "verb", "result")
-        self._effect_retries = self._counter("effect_retries", "Kubernetes writes to be sent again.", "verb")
         self._effect_seconds = self._histogram(
             "effect_duration_seconds", "From the first sending of a Kubernetes write until settled.", "verb"
         )
-        self._open_effects = self._gauge("effects_open", "Committed Kubernetes writes not acknowledged.")
+        self._findings = self._gauge("ledger_findings", "Differences between the ledger and its history.")
         self._lag = self._histogram("event_loop_lag_seconds", "How late a timer fired.")
         self._epoch = self._gauge("leadership_epoch", "Epoch that this process writes under.")
         self._capacity = _Cells("queuectl_flavor_capacity", "Allocatable on nodes that match a flavor.")
         self._reports = _Reports()
-        self._silence = _Silence(clock)
+        self._silence = _Silence()
         for collector in (self._capacity, self._reports, self._silence):
             self._registry.register(collector)
         self._gauge("build_info", "Always 1; the version is a label.", "version").labels(__version__).set(1)
@@ -101,20 +99,13 @@ class Metrics:
         self._effects.labels(verb.value, result.value).inc()
         self._effect_seconds.labels(verb.value).observe(seconds)
 
-    def effect_retried(self, verb: Verb) -> None:
-        self._effect_retries.labels(verb.value).inc()
+    def observe_reflectors(self, ages: Callable[[], Mapping[str, float | None]]) -> None:
+        """`ages`: seconds since the API server was last heard, by kind; None: never. Asked at each scrape."""
+        self._silence.ages = ages
 
-    def effects_open(self, count: int) -> None:
-        self._open_effects.set(count)
-
-    def heard(self, kind: str) -> None:
-        """A reflector got something from the API server: an event, a bookmark or a list. `kind` is ours or
-        Kubernetes' own, of a closed list."""
-        self._silence.heard[kind] = self._clock()
-
-    def unwatched(self, kind: str) -> None:
-        """The kind is not installed (any more)."""
-        self._silence.heard.pop(kind, None)
+    def ledger_findings(self, count: int) -> None:
+        """What the last comparison of the ledger with its history found."""
+        self._findings.set(count)
 
     def loop_lag(self, seconds: float) -> None:
         self._lag.observe(seconds)
@@ -192,17 +183,15 @@ class _Reports(Collector):
 
 
 class _Silence(Collector):
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.heard: dict[str, float] = {}
+    def __init__(self) -> None:
+        self.ages: Callable[[], Mapping[str, float | None]] = dict
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
             "queuectl_reflector_silence_seconds",
-            "Time since the API server was last heard on a kind's watch.",
+            "Since the API server was last heard on a kind's watch; +Inf: never.",
             labels=("kind",),
         )
-        now = self._clock()
-        for kind, moment in sorted(self.heard.items()):
-            family.add_metric((kind,), max(0.0, now - moment))
+        for kind, age in sorted(self.ages().items()):
+            family.add_metric((kind,), math.inf if age is None else age)
         yield family

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from click.testing import CliRunner, Result
+
+from queuectl.cli import main
+from tests.api.canned import CannedReadings, two_teams
+from tests.cli.servers import rest
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str) -> Result: ...
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line in an environment where nothing is set up."""
+    for name in ("QUEUECTL_SERVER", "QUEUECTL_DATABASE_URL", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("QUEUECTL_DATA", str(tmp_path / "none"))
+
+    def invoke(*arguments: str) -> Result:
+        result = CliRunner().invoke(main, arguments, prog_name="queuectl")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def readings() -> CannedReadings:
+    return two_teams()
+
+
+@pytest.fixture
+def server(readings: CannedReadings) -> Iterator[str]:
+    with rest(readings) as url:
+        yield url

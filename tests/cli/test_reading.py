@@ -1,0 +1,235 @@
+"""`get` and `explain` against a server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from queuectl.core.reasons import Code, Reason
+from tests.api.canned import AWAY, WAITS, CannedReadings, decision, workload
+from tests.cli.conftest import Run
+from tests.cli.servers import eventually, replying
+
+
+def test_queues_are_listed_with_what_is_used(run: Run, server: str) -> None:
+    result = run("get", "clusterqueues", "--server", server)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == [
+        "NAME",
+        "COHORT",
+        "ACTIVE",
+        "PENDING",
+        "ADMITTED",
+        "USED/NOMINAL",
+        "CONDITION",
+    ]
+    assert lines[1].split() == ["team-a", "all", "True", "2", "2", "a100/nvidia.com/gpu", "6/8", "Ready"]
+    assert lines[2].split()[:3] == ["team-b", "-", "False"]
+    assert "FlavorNotFound: ResourceFlavor not found: h100" in lines[2]
+
+
+def test_local_queues_are_listed(run: Run, server: str) -> None:
+    result = run("get", "lq", "-n", "default", "--server", server)
+    assert [line.split()[:4] for line in result.stdout.splitlines()[1:]] == [
+        ["default", "main", "team-a", "True"]
+    ]
+
+
+def test_workloads_come_by_queue_those_that_run_first_then_in_line(run: Run, server: str) -> None:
+    result = run("get", "workloads", "--server", server)
+    assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == [
+        "job/small",
+        "job/large",
+        "job/urgent",
+        "job/waits",
+        "pytorchjob/stuck",
+    ]
+    assert WAITS.message in result.stdout
+
+
+def test_a_piped_table_is_whole_and_has_no_colour(run: Run, readings: CannedReadings, server: str) -> None:
+    long = "x" * 400
+    readings.commit(workload("long", 20, reason=Reason(code=Code.MISCONFIGURED, detail=long)))
+    result = eventually(
+        lambda: run("get", "workloads", "--reason", "Misconfigured", "--server", server),
+        lambda result: long in result.stdout,
+    )
+    assert "\x1b" not in result.stdout
+    assert all(line == line.rstrip() for line in result.stdout.splitlines())
+
+
+def test_filters_reach_the_server(run: Run, server: str) -> None:
+    result = run("get", "wl", "-n", "other", "--kind", "pytorchjob", "--server", server, "-o", "json")
+    assert [item["name"] for item in json.loads(result.stdout)["items"]] == ["stuck"]
+    result = run("get", "wl", "--phase", "Nonsense", "--server", server)
+    assert result.exit_code == 2
+    assert "phase" in result.stderr
+    assert "Pending" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("cq", "--phase", "Pending"), ("lq", "--kind", "job"), ("wl", "a", "--queue", "q")]
+)
+def test_a_filter_that_does_not_belong_there_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run("get", *arguments)
+    assert result.exit_code == 2
+    assert "does not go with" in result.stderr
+
+
+def test_all_pages_are_fetched(run: Run, readings: CannedReadings, server: str) -> None:
+    readings.commit(*(workload(f"w-{n}", n) for n in range(100, 2200)))
+    result = eventually(
+        lambda: run("get", "workloads", "-o", "json", "--server", server),
+        lambda result: "w-2199" in result.stdout,
+    )
+    found = [item["name"] for item in json.loads(result.stdout)["items"]]
+    assert len(found) == 2105
+    assert len(set(found)) == 2105
+
+
+@pytest.mark.parametrize(
+    "arguments", [("get", "cq", "team-a"), ("get", "lq", "main"), ("get", "wl", "job/waits")]
+)
+def test_one_object_is_shown_as_json_and_yaml(run: Run, server: str, arguments: tuple[str, ...]) -> None:
+    as_json = json.loads(run(*arguments, "--server", server, "-o", "json").stdout)
+    as_yaml = yaml.safe_load(run(*arguments, "--server", server, "-o", "yaml").stdout)
+    for found in (as_json, as_yaml):
+        found.pop("ageSeconds")
+    assert as_json == as_yaml
+    assert as_json["name"] in arguments[-1]
+    assert run(*arguments, "--server", server).exit_code == 0
+
+
+def test_explain_names_the_limit_who_holds_it_and_what_would_help(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
+    readings.rows = [
+        decision(1, workload("waits", 3), "Queued"),
+        decision(2, workload("waits", 3), "Pending", WAITS),
+    ]
+    result = run("explain", "job/waits", "--server", server)
+    assert result.exit_code == 0, result.output
+    text = result.stdout
+    assert text.startswith("Job default/waits: Pending, position 2 of 2 in ClusterQueue team-a\n")
+    for line in (
+        "Limit       nominalQuota of ClusterQueue/team-a",
+        "Requested   6 nvidia.com/gpu of flavor a100",
+        "Available   2 nvidia.com/gpu of flavor a100",
+        "Short by    4 nvidia.com/gpu of flavor a100",
+        f"Reason      {WAITS.message}",
+        "Held by     default/Job/large: 4 since 2026-01-05T10:02:00Z",
+        "Would help  It runs when 4 nvidia.com/gpu of flavor a100 more come free",
+    ):
+        assert line in text
+    history = text.partition("History\n")[2].splitlines()
+    assert [line.split()[2] for line in history[1:]] == ["Queued", "Pending"]
+
+
+def test_explain_shows_what_an_admitted_workload_holds(run: Run, server: str) -> None:
+    text = run("explain", "small", "--server", server).stdout
+    assert text.startswith("Job default/small: Admitted in ClusterQueue team-a\n")
+    assert "Holds     main: 2 x (1 nvidia.com/gpu of a100)" in text
+
+
+def test_explain_takes_other_kinds_and_namespaces(run: Run, server: str) -> None:
+    result = run("explain", "pytorchjob/stuck", "-n", "other", "--server", server, "-o", "yaml")
+    assert yaml.safe_load(result.stdout)["reason"]["code"] == "Misconfigured"
+
+
+def test_what_is_not_there_exits_1(run: Run, server: str) -> None:
+    for arguments in (
+        ("explain", "job/nobody"),
+        ("explain", "pod/x"),
+        ("get", "cq", "nobody"),
+        ("get", "wl", "../x"),
+    ):
+        result = run(*arguments, "--server", server)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "not found" in result.stderr
+
+
+def test_names_with_control_characters_are_shown_escaped(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
+    evil = Reason(code=Code.PRIORITY_NOT_FOUND, detail="a\x1b[31mred\r\n\x00\u202eb")
+    # It has the name of one that is there, so that no look can find it missing.
+    readings.commit(replace(workload("waits", 30, reason=evil), submitter="al\x07ice"))
+    found = eventually(
+        lambda: run("explain", "waits", "--server", server).stdout, lambda text: "PriorityNotFound" in text
+    )
+    assert "a\\x1b[31mred\\r\\n\\x00\\u202eb" in found
+    assert "al\\x07ice" in found
+    for arguments in (
+        ("explain", "waits"),
+        ("get", "wl"),
+        ("get", "wl", "waits", "-o", "yaml"),
+        ("get", "wl", "-o", "json"),
+    ):
+        text = run(*arguments, "--server", server).stdout
+        assert "\x1b" not in text
+        assert "\x00" not in text
+        assert "\u202e" not in text
+
+
+def test_a_stale_answer_is_given_and_called_stale(run: Run, readings: CannedReadings, server: str) -> None:
+    readings.down = AWAY
+    result = eventually(
+        lambda: run("explain", "waits", "--server", server), lambda result: "stale" in result.stderr
+    )
+    assert result.exit_code == 0
+    assert "the ledger can't be reached" in result.stderr
+    assert "History: not available" in result.stdout
+
+
+def test_the_sandbox_is_found_by_its_endpoints_file(run: Run, server: str, tmp_path: Path) -> None:
+    (tmp_path / "endpoints.json").write_text(json.dumps({"rest": server}))
+    result = run("get", "cq", "--data", str(tmp_path))
+    assert result.exit_code == 0
+    assert "team-a" in result.stdout
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"rest": 7}', "\x00"])
+def test_a_broken_endpoints_file_is_as_good_as_none(run: Run, tmp_path: Path, content: str) -> None:
+    (tmp_path / "endpoints.json").write_text(content)
+    result = run("get", "cq", "--data", str(tmp_path))
+    assert result.exit_code == 2
+    assert "port-forward" in result.stderr
+    assert "queuectl sandbox" in result.stderr
+
+
+@pytest.mark.parametrize("url", ["localhost:80", "ftp://x", "http://", "http://[::1", ""])
+def test_a_server_that_is_no_url_is_a_usage_error(run: Run, url: str) -> None:
+    result = run("get", "cq", "--server", url)
+    assert result.exit_code == 2
+    assert "--server" in result.stderr
+
+
+def test_a_server_that_is_not_there_exits_2_and_says_what_to_do(run: Run) -> None:
+    result = run("get", "cq", "--server", "http://127.0.0.1:9")
+    assert result.exit_code == 2
+    assert "http://127.0.0.1:9" in result.stderr
+    assert "port-forward" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<html>"),
+        (200, b"[]"),
+        (500, b"oops"),
+        (302, b""),
+        (200, b"[" * 100_000),
+        (503, b'{"detail": 7}'),
+    ],
+)
+def test_something_else_that_answers_exits_2(run: Run, status: int, body: bytes) -> None:
+    with replying(status, body) as url:
+        result = run("get", "cq", "--server", url)
+    assert result.exit_code == 2
+    assert url in result.stderr
+    assert len(result.stderr) < 1000
