@@ -1,0 +1,139 @@
+"""Core values as JSON for the ledger and back: the one place that knows the form.
+
+Strings lose what Postgres can't store (NUL, lone surrogates). Integers stay exact whatever their size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from queuectl.core.model import PodSetAssignment, Toleration
+from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
+
+PAYLOAD_VERSION: Final = 1
+
+Json = dict[str, Any]
+
+
+def clean(text: str) -> str:
+    """`text` as Postgres can store it."""
+    if text.isascii():
+        return text.replace("\0", "") if "\0" in text else text
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def clean_or_none(text: str | None) -> str | None:
+    return None if text is None else clean(text)
+
+
+def cleaned(value: Any) -> Any:
+    """A JSON value with every string in it, keys too, as Postgres can store it."""
+    match value:
+        case str():
+            return clean(value)
+        case Mapping():
+            return {clean(key): cleaned(one) for key, one in value.items()}
+        case list() | tuple():
+            return [cleaned(one) for one in value]
+        case _:
+            return value
+
+
+def dump(value: Any) -> str:
+    """JSON text of a cleaned value, the same for equal values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+# --- reasons
+
+_NUMBERS: Final = {
+    "requested": "requested",
+    "available": "available",
+    "shortBy": "short_by",
+}
+_WORDS: Final = ("flavor", "resource", "node", "by", "detail")
+
+
+def reason_to_json(reason: Reason) -> Json:
+    found: Json = {"code": reason.code.value}
+    for name in _WORDS:
+        if (text := getattr(reason, name)) is not None:
+            found[name] = clean(text)
+    for name, field in _NUMBERS.items():
+        if (number := getattr(reason, field)) is not None:
+            found[name] = number
+    if reason.limit is not None:
+        found["limit"] = reason.limit.value
+    if reason.cause is not None:
+        found["cause"] = reason.cause.value
+    if reason.others:
+        found["others"] = [reason_to_json(other) for other in reason.others]
+    return found
+
+
+def reason_from_json(value: Json) -> Reason:
+    return Reason(
+        code=Code(value["code"]),
+        limit=Limit(value["limit"]) if "limit" in value else None,
+        cause=PreemptionCause(value["cause"]) if "cause" in value else None,
+        others=tuple(reason_from_json(other) for other in value.get("others", ())),
+        **{name: value.get(name) for name in _WORDS},
+        **{field: value.get(name) for name, field in _NUMBERS.items()},
+    )
+
+
+# --- assignments
+
+
+def pod_sets_to_json(pod_sets: Iterable[PodSetAssignment]) -> list[Json]:
+    return [_pod_set_to_json(one) for one in pod_sets]
+
+
+def _pod_set_to_json(one: PodSetAssignment) -> Json:
+    found: Json = {
+        "name": clean(one.name),
+        "count": one.count,
+        "requests": {clean(resource): amount for resource, amount in one.requests},
+        "flavors": {clean(resource): clean(flavor) for resource, flavor in one.flavors},
+    }
+    if one.node_selector:
+        found["nodeSelector"] = {clean(key): clean(value) for key, value in one.node_selector}
+    if one.tolerations:
+        found["tolerations"] = [_toleration_to_json(toleration) for toleration in one.tolerations]
+    return found
+
+
+def pod_sets_from_json(values: Iterable[Json]) -> tuple[PodSetAssignment, ...]:
+    return tuple(
+        PodSetAssignment(
+            name=value["name"],
+            count=value["count"],
+            requests=tuple(sorted(value["requests"].items())),
+            flavors=tuple(sorted(value["flavors"].items())),
+            node_selector=tuple(sorted(value.get("nodeSelector", {}).items())),
+            tolerations=tuple(_toleration_from_json(one) for one in value.get("tolerations", ())),
+        )
+        for value in values
+    )
+
+
+def _toleration_to_json(one: Toleration) -> Json:
+    found: Json = {}
+    for name in ("key", "operator", "value", "effect"):
+        if (text := getattr(one, name)) is not None:
+            found[name] = clean(text)
+    if one.seconds is not None:
+        found["tolerationSeconds"] = one.seconds
+    return found
+
+
+def _toleration_from_json(value: Json) -> Toleration:
+    return Toleration(
+        key=value.get("key"),
+        operator=value.get("operator"),
+        value=value.get("value"),
+        effect=value.get("effect"),
+        seconds=value.get("tolerationSeconds"),
+    )

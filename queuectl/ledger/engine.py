@@ -1,0 +1,164 @@
+"""Connections to Postgres: made with deadlines, never cancelled inside a transaction, errors in our words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
+
+import asyncpg
+from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from queuectl.ports import LedgerRefused, LedgerUnavailable, SchemaMismatch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT: Final = 5.0
+_ACQUIRE_TIMEOUT: Final = 5.0
+_ANSWER_TIMEOUT: Final = 15.0
+"""Seconds until we give a silent server up; above every limit the server keeps by itself."""
+_IDLE_TIMEOUT: Final = 10.0
+
+# By SQLSTATE, a class of two characters or a whole code (the longer match counts).
+_REFUSED: Final = ("22", "23")  # bad value, constraint
+_MISMATCH: Final = ("3D000", "3F000", "42P01", "42703", "42883")  # no such database, schema, table, column
+
+
+def connect(url: str, *, read_only: bool = False, statement_timeout: float = 10.0) -> AsyncEngine:
+    """A pool for `url`, in libpq's form or with SQLAlchemy's `+asyncpg`. Connects when first used.
+
+    `statement_timeout` is in seconds; 0 sets none.
+    """
+    dsn = url.replace("postgresql+asyncpg://", "postgresql://", 1)
+    settings = {
+        "application_name": "queuectl",
+        "statement_timeout": f"{int(statement_timeout * 1000)}",
+        "lock_timeout": "2000",
+        "idle_in_transaction_session_timeout": f"{int(_IDLE_TIMEOUT * 1000)}",
+        "timezone": "UTC",
+        "jit": "off",
+    }
+    if read_only:
+        settings["default_transaction_read_only"] = "on"
+
+    async def open_connection() -> asyncpg.Connection:
+        # By asyncpg itself, which reads sockets, several hosts and TLS from a URL as libpq does.
+        return await asyncpg.connect(
+            dsn,
+            timeout=_CONNECT_TIMEOUT,
+            command_timeout=max(_ANSWER_TIMEOUT, statement_timeout * 1.5) if statement_timeout else None,
+            server_settings=settings,
+        )
+
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=open_connection,
+        pool_size=5,
+        max_overflow=5,
+        pool_timeout=_ACQUIRE_TIMEOUT,
+        pool_recycle=1800,
+        pool_use_lifo=True,
+    )
+
+
+@contextlib.asynccontextmanager
+async def reading(
+    engine: AsyncEngine, *, statement_timeout: float | None = None
+) -> AsyncIterator[AsyncConnection]:
+    """A read-only transaction that sees one committed state. The timeout is in seconds, 0: none."""
+    options = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    async with options.begin() as connection:
+        if statement_timeout is not None:
+            milliseconds = str(int(statement_timeout * 1000))
+            await connection.execute(select(func.set_config("statement_timeout", milliseconds, True)))
+        yield connection
+
+
+def translated(error: BaseException) -> Exception | None:
+    """What the ledger's caller should know of a database error; None if it is none.
+
+    One dead server shows as many different errors; whatever is not clearly our own doing counts as
+    LedgerUnavailable, which may be repeated.
+    """
+    chain = _chain(error)
+    state = next((s for e in chain if (s := getattr(e, "sqlstate", None))), None)
+    message = _message(error)
+    if state is not None:
+        if state.startswith(_MISMATCH):
+            return SchemaMismatch(f"{message}: run `queuectl migrate`")
+        if state.startswith(_REFUSED):
+            return LedgerRefused(f"{message} (SQLSTATE {state})")
+        return LedgerUnavailable(f"{message} (SQLSTATE {state})")
+    if any(isinstance(e, asyncpg.DataError | UnicodeError) for e in chain):
+        return LedgerRefused(message)  # a value that can't even be sent
+    known = (
+        DBAPIError,
+        PoolTimeout,
+        OSError,
+        TimeoutError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+    )
+    return LedgerUnavailable(message) if isinstance(error, known) else None
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = getattr(current, "orig", None) or current.__cause__
+    return chain
+
+
+def _message(error: BaseException) -> str:
+    orig = getattr(error, "orig", None)
+    text = str(orig or error).strip() or type(error).__name__
+    detail = getattr(orig, "detail", None)
+    # The driver's own class name comes first, as <class '...'>: it says nothing to an operator.
+    text = text.rpartition("'>: ")[2].splitlines()[0]
+    return f"{text} ({detail})" if detail else text
+
+
+def ledger_call(
+    function: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Makes a coroutine function raise the ledger's errors, and end its transaction even if cancelled."""
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await uncancelled(function(*args, **kwargs))
+        except Exception as error:
+            known = translated(error)
+            if known is None:
+                raise
+            raise known from error
+
+    return call
+
+
+async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; if we are cancelled meanwhile, first let it end (its own deadlines bound that)."""
+    task: asyncio.Task[T] = asyncio.get_running_loop().create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await _ended(task)
+        raise
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            continue
+    if not task.cancelled():
+        task.exception()  # seen: the caller is being cancelled and can't be told

@@ -1,0 +1,344 @@
+"""What a plan means for the ledger's rows: pure, and the same for Postgres and for its twin in memory.
+
+A plan becomes segments. In one segment no row is touched twice, so that each table takes one statement;
+a plan that evicts and releases the same workload has two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep, Release, Retire
+from queuectl.core.model import (
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    EffectKey,
+    ObjectRef,
+    Outcome,
+    Phase,
+    Verb,
+    WorkloadId,
+)
+from queuectl.core.reasons import Reason
+from queuectl.core.resources import MAX_AMOUNT
+from queuectl.ledger.codec import Json, clean, clean_or_none, cleaned, pod_sets_to_json, reason_to_json
+from queuectl.ports import LedgerRefused
+
+RULES_VERSION: Final = 1
+"""Of docs/scheduling.md: raised when the same state would be decided differently."""
+
+
+@dataclass(slots=True)
+class DecisionLine:
+    """One row of history."""
+
+    sequence: int
+    verdict: str
+    config_version: int
+    payload: Json
+    workload: str | None = None
+    ref: ObjectRef | None = None
+    attempt: int | None = None
+    reason: Reason | None = None
+
+
+@dataclass(slots=True)
+class WorkloadLine:
+    """A workload as it is seen first, or again with another queue, priority or shape."""
+
+    sequence: int
+    id: WorkloadId
+    ref: ObjectRef
+    queue: str
+    cluster_queue: str | None
+    priority: int
+    created_at: datetime
+    arrival: int
+    submitter: str | None
+    labels: dict[str, str]
+    shape: str
+
+
+@dataclass(slots=True)
+class WorkloadChange:
+    """What becomes of a workload that has a row. None leaves a field as it is."""
+
+    id: WorkloadId
+    sequence: int
+    held: bool | None = None
+    """It must hold quota already (True) or must not (False); else memory and ledger disagree."""
+    phase: Phase | None = None
+    cluster_queue: str | None = None
+    opened: int | None = None
+    """Number of the attempt that opens: above all it had."""
+    reason: Reason | None = None
+    reason_set: bool = False
+
+    @property
+    def closes(self) -> bool:
+        return self.phase in (Phase.FINISHED, Phase.DELETED)
+
+
+@dataclass(slots=True)
+class Opened:
+    """An attempt that opens, in state Admitted."""
+
+    workload: WorkloadId
+    number: int
+    cluster_queue: str
+    admitted_at: datetime
+    sequence: int
+    debt: bool
+    pod_sets: list[Json]
+
+
+@dataclass(slots=True)
+class HoldLine:
+    """`count` pods of `amount` each, of one podset and one resource."""
+
+    workload: WorkloadId
+    attempt: int
+    cluster_queue: str
+    pod_set: str
+    count: int
+    flavor: str
+    resource: str
+    amount: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class AttemptChange:
+    workload: WorkloadId
+    number: int
+    state: AttemptState
+    sequence: int
+
+
+@dataclass(slots=True)
+class Segment:
+    configs: list[tuple[int, ConfigKey, str | None]] = field(default_factory=list)
+    seen: list[WorkloadLine] = field(default_factory=list)
+    changes: dict[WorkloadId, WorkloadChange] = field(default_factory=dict)
+    opened: list[Opened] = field(default_factory=list)
+    holds: list[HoldLine] = field(default_factory=list)
+    attempts: list[AttemptChange] = field(default_factory=list)
+    effects: list[tuple[int, EffectKey]] = field(default_factory=list)
+
+    def change(self, workload: WorkloadId, sequence: int) -> WorkloadChange:
+        found = self.changes.setdefault(workload, WorkloadChange(workload, sequence))
+        found.sequence = sequence
+        return found
+
+
+class Fold:
+    """Rows of consecutive decisions, the first of which gets sequence number `first`."""
+
+    def __init__(self, first: int, now: datetime, config_version: int) -> None:
+        self.first = first
+        self.now = now
+        self.config_version = config_version
+        self.lines: list[DecisionLine] = []
+        self.segments: list[Segment] = []
+        # Of the last segment: rows it has touched, workloads it has moved on, and ended.
+        self._touched: set[object] = set()
+        self._moved: set[object] = set()
+        self._ended: set[object] = set()
+
+    def add_all(self, decisions: Iterable[Decision]) -> None:
+        """Raises LedgerRefused for a number that no row can hold."""
+        for decision in decisions:
+            self.add(decision)
+
+    def add(self, decision: Decision, *, attempt_sequence: int | None = None) -> None:
+        """`attempt_sequence` is for an attempt that was opened by a decision of a ledger now lost."""
+        line = DecisionLine(
+            self.first + len(self.lines), decision.verdict.value, self.config_version, payload={}
+        )
+        self.lines.append(line)
+        segment = self._segment(decision)
+        match decision:
+            case Configure(key, spec):
+                self.config_version = line.config_version = line.sequence
+                self._configure(segment, line, key, spec)
+            case Enqueue():
+                self._enqueue(segment, line, decision)
+            case Keep(workload, ref, reason):
+                line.workload, line.ref, line.reason = workload, _ref(ref), reason
+                change = segment.change(workload, line.sequence)
+                change.reason, change.reason_set = reason, True
+            case Admit(attempt, ref):
+                line.workload, line.ref, line.attempt = attempt.workload, _ref(ref), attempt.number
+                self._admit(segment, line, decision, attempt_sequence or line.sequence)
+            case Evict():
+                self._evict(segment, line, decision)
+            case Release(workload, ref, number, detail):
+                line.workload, line.ref, line.attempt = workload, _ref(ref), number
+                line.payload = {"detail": clean(detail)}
+                change = segment.change(workload, line.sequence)
+                change.held, change.phase = True, Phase.PENDING
+                segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
+            case Retire():
+                self._retire(segment, line, decision)
+
+    def _segment(self, decision: Decision) -> Segment:
+        """The segment for this decision: a new one if the last would have to touch a row twice."""
+        subject: ConfigKey | WorkloadId
+        match decision:
+            case Configure(key):
+                subject, again = key, key in self._touched
+            case Enqueue():
+                subject = decision.workload.id
+                again = subject in self._touched
+            case Keep(subject):
+                again = subject in self._ended
+            case _:
+                subject = _workload(decision)
+                again = subject in self._moved
+        if again or not self.segments:
+            self.segments.append(Segment())
+            self._touched, self._moved, self._ended = set(), set(), set()
+        self._touched.add(subject)
+        if isinstance(decision, Admit | Evict | Release | Retire):
+            self._moved.add(subject)
+        if isinstance(decision, Retire):
+            self._ended.add(subject)
+        return self.segments[-1]
+
+    def _configure(self, segment: Segment, line: DecisionLine, key: ConfigKey, spec: str | None) -> None:
+        key = ConfigKey(clean(key.kind), clean(key.namespace), clean(key.name))
+        line.payload = {
+            "kind": key.kind,
+            "namespace": key.namespace,
+            "name": key.name,
+            "spec": None if spec is None else cleaned(json.loads(spec)),
+        }
+        segment.configs.append((line.sequence, key, clean_or_none(spec)))
+
+    def _enqueue(self, segment: Segment, line: DecisionLine, decision: Enqueue) -> None:
+        workload = decision.workload
+        name = f"workload {workload.ref}"
+        seen = WorkloadLine(
+            sequence=line.sequence,
+            id=workload.id,
+            ref=_ref(workload.ref),
+            queue=clean(workload.queue),
+            cluster_queue=clean_or_none(decision.cluster_queue),
+            priority=_bounded(name, "priority", decision.priority, -MAX_AMOUNT),
+            created_at=workload.created_at,
+            arrival=_bounded(name, "arrival", decision.arrival),
+            submitter=clean_or_none(workload.submitter),
+            labels={clean(key): clean(value) for key, value in workload.labels},
+            shape=hashlib.sha256(repr(workload.pod_sets).encode("utf-8", "replace")).hexdigest()[:32],
+        )
+        segment.seen.append(seen)
+        line.workload, line.ref = workload.id, seen.ref
+        line.payload = {
+            "queue": seen.queue,
+            "clusterQueue": seen.cluster_queue,
+            "priority": seen.priority,
+            "arrival": seen.arrival,
+            "createdAt": seen.created_at.isoformat(),
+            "submitter": seen.submitter,
+            "shape": seen.shape,
+        }
+
+    def _admit(self, segment: Segment, line: DecisionLine, decision: Admit, sequence: int) -> None:
+        attempt = decision.attempt
+        queue = clean(attempt.assignment.cluster_queue)
+        line.payload = {
+            "clusterQueue": queue,
+            "podSets": pod_sets_to_json(attempt.assignment.pod_sets),
+            "admittedAt": attempt.admitted_at.isoformat(),
+            "debt": attempt.debt,
+        }
+        if decision.detail is not None:
+            line.payload["detail"] = clean(decision.detail)
+        rebuilt = sequence != line.sequence
+        if rebuilt:
+            line.payload["rebuiltFrom"] = sequence
+        change = segment.change(attempt.workload, line.sequence)
+        change.held, change.phase, change.cluster_queue = False, Phase.ADMITTED, queue
+        change.opened, change.reason, change.reason_set = attempt.number, None, True
+        name = f"attempt {attempt.number} of {decision.ref}"
+        _bounded(name, "number", attempt.number, 1)
+        segment.opened.append(
+            Opened(
+                workload=attempt.workload,
+                number=attempt.number,
+                cluster_queue=queue,
+                admitted_at=attempt.admitted_at,
+                sequence=sequence,
+                debt=attempt.debt,
+                pod_sets=line.payload["podSets"],
+            )
+        )
+        segment.holds += _holds(attempt, name, queue, line.sequence)
+        if not attempt.debt and not rebuilt:
+            segment.effects.append((line.sequence, EffectKey(attempt.workload, attempt.number, Verb.START)))
+
+    def _evict(self, segment: Segment, line: DecisionLine, decision: Evict) -> None:
+        workload, number = decision.workload, decision.attempt
+        line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
+        line.reason = decision.reason
+        line.payload = {"preemptor": clean_or_none(decision.preemptor)}
+        change = segment.change(workload, line.sequence)
+        change.held, change.phase = True, Phase.EVICTING
+        change.reason, change.reason_set = decision.reason, True
+        segment.attempts.append(AttemptChange(workload, number, AttemptState.EVICTING, line.sequence))
+        segment.effects.append((line.sequence, EffectKey(workload, number, Verb.STOP)))
+
+    def _retire(self, segment: Segment, line: DecisionLine, decision: Retire) -> None:
+        workload, number = decision.workload, decision.attempt
+        line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
+        line.payload = {"outcome": decision.outcome.value}
+        change = segment.change(workload, line.sequence)
+        change.held = number is not None
+        change.phase = Phase.DELETED if decision.outcome is Outcome.DELETED else Phase.FINISHED
+        if number is not None:
+            segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
+
+
+def line_reason(line: DecisionLine) -> Json | None:
+    return None if line.reason is None else reason_to_json(line.reason)
+
+
+def _workload(decision: Admit | Evict | Release | Retire) -> WorkloadId:
+    return decision.attempt.workload if isinstance(decision, Admit) else decision.workload
+
+
+def _ref(ref: ObjectRef) -> ObjectRef:
+    return ObjectRef(*map(clean, ref))
+
+
+def _holds(attempt: Attempt, name: str, cluster_queue: str, sequence: int) -> Iterable[HoldLine]:
+    for pod_set in attempt.assignment.pod_sets:
+        flavors = dict(pod_set.flavors)
+        field_name = f"podset {pod_set.name}"
+        count = _bounded(name, f"{field_name}, count", pod_set.count)
+        for resource, amount in pod_set.requests:
+            if resource not in flavors:
+                raise LedgerRefused(f"{name}: {field_name} has no flavor for {resource}")
+            yield HoldLine(
+                workload=attempt.workload,
+                attempt=attempt.number,
+                cluster_queue=cluster_queue,
+                pod_set=clean(pod_set.name),
+                count=count,
+                flavor=clean(flavors[resource]),
+                resource=clean(resource),
+                amount=_bounded(name, f"{field_name}, {resource}", amount),
+                sequence=sequence,
+            )
+
+
+def _bounded(name: str, what: str, value: Any, least: int = 0) -> int:
+    if not isinstance(value, int) or not least <= value <= MAX_AMOUNT:
+        raise LedgerRefused(f"{name}: {what} is {value}, must be between {least} and {MAX_AMOUNT}")
+    return value

@@ -1,0 +1,91 @@
+"""History by the month: partitions made ahead of time, and dropped when they are past their keep."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import func, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuectl.ledger.engine import ledger_call
+from queuectl.ledger.tables import HISTORY, SCHEMA
+
+MONTHS_AHEAD: Final = 3
+_LEAF: Final = re.compile(r"_(\d{4})_(\d{2})$")
+
+
+@ledger_call
+async def ensure_partitions(engine: AsyncEngine, months_ahead: int = MONTHS_AHEAD) -> list[str]:
+    """Make this month's partitions and those of the next months; returns the names of new ones.
+
+    Without a partition rows go to the default one: nothing is lost, but a month can't be dropped any more.
+    """
+    async with engine.begin() as connection:
+        return await add_partitions(connection, months_ahead)
+
+
+async def add_partitions(connection: AsyncConnection, months_ahead: int = MONTHS_AHEAD) -> list[str]:
+    now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+    there = set(await _leaves(connection))
+    made = []
+    for parent in HISTORY.values():
+        for month in range(now.year * 12 + now.month - 1, now.year * 12 + now.month + months_ahead):
+            name = f"{parent}_{month // 12:04}_{month % 12 + 1:02}"
+            if name in there:
+                continue
+            await connection.execute(
+                text(
+                    f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{name} PARTITION OF {SCHEMA}.{parent} "
+                    f"FOR VALUES FROM ('{_first_day(month)}') TO ('{_first_day(month + 1)}')"
+                )
+            )
+            made.append(name)
+    return made
+
+
+@ledger_call
+async def drop_history(engine: AsyncEngine, keep_months: int) -> list[str]:
+    """Drop months of history that ended over `keep_months` months ago; returns the partitions' names.
+
+    Open workloads, attempts and holds are not history and stay, however old.
+    """
+    if keep_months < 1:
+        raise ValueError(f"history is kept for at least 1 month, not {keep_months}")
+    async with engine.begin() as connection:
+        now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+        oldest = now.year * 12 + now.month - 1 - keep_months
+        dropped = []
+        for name in await _leaves(connection):
+            match = _LEAF.search(name)
+            if match and int(match[1]) * 12 + int(match[2]) - 1 < oldest:
+                await connection.execute(text(f"DROP TABLE {SCHEMA}.{name}"))
+                dropped.append(name)
+        return dropped
+
+
+async def used_defaults(connection: AsyncConnection) -> list[str]:
+    """Default partitions that have rows."""
+    used = []
+    for parent in HISTORY.values():
+        name = f"{parent}_default"
+        rows = await connection.execute(text(f"SELECT EXISTS (SELECT FROM {SCHEMA}.{name})"))
+        if rows.scalar_one():
+            used.append(name)
+    return used
+
+
+async def _leaves(connection: AsyncConnection) -> list[str]:
+    rows = await connection.execute(
+        text(
+            "SELECT relname FROM pg_class WHERE relnamespace = CAST(:schema AS regnamespace) "
+            "AND relispartition AND relkind = 'r' ORDER BY relname"
+        ),
+        {"schema": SCHEMA},
+    )
+    return list(rows.scalars())
+
+
+def _first_day(month: int) -> str:
+    return f"{month // 12:04}-{month % 12 + 1:02}-01 00:00:00+00"

@@ -1,0 +1,106 @@
+"""The ledger in Postgres. One writer per cluster, READ COMMITTED, the fence row in every transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Select, cast, delete, func, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuectl.core.decisions import Plan
+from queuectl.core.model import EffectKey, Snapshot
+from queuectl.ledger import tables as t
+from queuectl.ledger.engine import ledger_call, reading
+from queuectl.ledger.fold import Fold
+from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
+from queuectl.ledger.writing import Writing
+from queuectl.ports import LedgerRefused, LostLeadership
+
+
+class PostgresLedger:
+    """ports.Ledger over a pool made by `engine.connect`, for one cluster."""
+
+    def __init__(self, engine: AsyncEngine, cluster_id: str) -> None:
+        self._engine = engine
+        self._cluster = cluster_id
+
+    @ledger_call
+    async def take_epoch(self, holder: str) -> int:
+        table = t.leadership
+        fresh = upsert(table).values(
+            cluster_id=self._cluster,
+            # Not 1: a writer of a database that was lost must not pass for one of its successor.
+            epoch=cast(func.date_part("epoch", func.clock_timestamp()), BigInteger),
+            sequence=0,
+            config_sequence=0,
+            batches=0,
+            holder=holder,
+            taken_at=func.clock_timestamp(),
+        )
+        raised = fresh.on_conflict_do_update(
+            index_elements=[table.c.cluster_id],
+            set_={"epoch": table.c.epoch + 1, "holder": holder, "taken_at": func.clock_timestamp()},
+        ).returning(table.c.epoch)
+        async with self._engine.begin() as connection:
+            epoch = int((await connection.execute(raised)).scalar_one())
+            await connection.execute(
+                delete(t.batch).where(t.batch.c.cluster_id == self._cluster, t.batch.c.epoch < epoch)
+            )
+            return epoch
+
+    @ledger_call
+    async def load(self) -> Snapshot:
+        async with reading(self._engine) as connection:
+            found = (await connection.execute(_leadership(self._cluster))).one_or_none()
+            return Snapshot(
+                sequence=found.sequence if found else 0,
+                now=found.now if found else None,
+                workloads=tuple(await open_workloads(connection, self._cluster)),
+                configs=tuple(await configs_in_force(connection, self._cluster)),
+                effects=tuple(await effects_due(connection, self._cluster)),
+            )
+
+    @ledger_call
+    async def now(self) -> datetime:
+        last = select(t.leadership.c.now).where(t.leadership.c.cluster_id == self._cluster)
+        async with self._engine.begin() as connection:
+            question = select(func.greatest(func.clock_timestamp(), last.scalar_subquery()))
+            found: datetime = (await connection.execute(question)).scalar_one()
+            return found
+
+    @ledger_call
+    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+        recorded = plan.recorded
+        async with self._engine.begin() as connection:
+            writing = Writing(connection, self._cluster, plan.now)
+            fence = await writing.fence(epoch, len(recorded))
+            if fence is None:
+                raise await self._refusal(connection, epoch, plan.now)
+            first = fence.sequence - len(recorded) + 1
+            # Only now, with the row locked: a first try of this batch may have been committing until here.
+            known = await writing.begin_batch(batch, epoch, first, fence.batches)
+            if known is not None:
+                await connection.rollback()
+                return known
+            await writing.acknowledge(acknowledged)
+            fold = Fold(first, plan.now, fence.config_sequence)
+            fold.add_all(recorded)
+            await writing.store(fold, epoch=epoch, cycle=plan.cycle)
+        return first
+
+    async def _refusal(self, connection: AsyncConnection, epoch: int, now: datetime) -> Exception:
+        """Why the fence let nothing through."""
+        found = (await connection.execute(_leadership(self._cluster))).one_or_none()
+        if found is None:
+            return LostLeadership(f"the ledger has no leader of cluster {self._cluster}: was it replaced?")
+        if found.epoch != epoch:
+            return LostLeadership(f"epoch {epoch} is over: {found.holder} took epoch {found.epoch}")
+        return LedgerRefused(f"time ran back: the plan is of {now}, the last commit of {found.now}")
+
+
+def _leadership(cluster: str) -> Select[Any]:
+    table = t.leadership
+    return select(table).where(table.c.cluster_id == cluster)

@@ -1,0 +1,119 @@
+"""Rows of the ledger as core values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Row, Select, and_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    EffectKey,
+    ObjectRef,
+    Phase,
+    StoredWorkload,
+    Verb,
+    WorkloadId,
+)
+from queuectl.ledger import tables as t
+from queuectl.ledger.codec import pod_sets_from_json, reason_from_json
+from queuectl.ports import DecisionRow
+
+_ATTEMPT: Final = (*("number", "state", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),)
+
+
+def workloads_with_attempts() -> Select[Any]:
+    """Workloads, each with its open attempt (columns `attempt_*`) if it has one."""
+    open_attempt = and_(
+        t.attempt.c.cluster_id == t.workload.c.cluster_id,
+        t.attempt.c.workload == t.workload.c.id,
+        t.attempt.c.open,
+    )
+    attempt = [t.attempt.c[name].label(f"attempt_{name}") for name in _ATTEMPT]
+    return select(t.workload, *attempt).select_from(t.workload.outerjoin(t.attempt, open_attempt))
+
+
+def stored_workload(row: Row[Any]) -> StoredWorkload:
+    """From a row of `workloads_with_attempts`."""
+    return StoredWorkload(
+        id=WorkloadId(row.id),
+        ref=ObjectRef(row.namespace, row.kind, row.name, row.uid),
+        queue=row.queue,
+        cluster_queue=row.cluster_queue,
+        priority=row.priority,
+        created_at=row.created_at,
+        arrival=row.arrival,
+        phase=Phase(row.phase),
+        attempts=row.attempts,
+        attempt=_attempt(row) if row.open and row.attempt_number is not None else None,
+        reason=None if row.reason is None else reason_from_json(row.reason),
+        submitter=row.submitter,
+    )
+
+
+def _attempt(row: Row[Any]) -> Attempt:
+    return Attempt(
+        workload=WorkloadId(row.id),
+        number=row.attempt_number,
+        state=AttemptState(row.attempt_state),
+        assignment=Assignment(
+            cluster_queue=row.attempt_cluster_queue, pod_sets=pod_sets_from_json(row.attempt_pod_sets)
+        ),
+        admitted_at=row.attempt_admitted_at,
+        sequence=row.attempt_sequence,
+        debt=row.attempt_debt,
+    )
+
+
+def decision_row(row: Row[Any]) -> DecisionRow:
+    """From a row of `decision`."""
+    return DecisionRow(
+        sequence=row.sequence,
+        cycle=row.cycle,
+        now=row.now,
+        epoch=row.epoch,
+        verdict=row.verdict,
+        workload=None if row.workload is None else WorkloadId(row.workload),
+        ref=None if row.uid is None else ObjectRef(row.namespace, row.kind, row.name, row.uid),
+        attempt=row.attempt,
+        reason=None if row.reason is None else reason_from_json(row.reason),
+        payload=row.payload,
+    )
+
+
+async def open_workloads(connection: AsyncConnection, cluster: str) -> Sequence[StoredWorkload]:
+    """In the order of their arrival."""
+    query = (
+        workloads_with_attempts()
+        .where(t.workload.c.cluster_id == cluster, t.workload.c.open)
+        .order_by(t.workload.c.arrival, t.workload.c.id)
+    )
+    return [stored_workload(row) for row in await connection.execute(query)]
+
+
+async def configs_in_force(connection: AsyncConnection, cluster: str) -> Sequence[tuple[ConfigKey, str]]:
+    table = t.config_revision.c
+    query = (
+        select(table.kind, table.namespace, table.name, table.spec)
+        .where(table.cluster_id == cluster, table.to_seq.is_(None))
+        .order_by(table.kind, table.namespace, table.name)
+    )
+    rows = await connection.execute(query)
+    return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
+
+
+async def effects_due(connection: AsyncConnection, cluster: str) -> Sequence[EffectKey]:
+    """Not acknowledged, in the order of the decisions that ask for them."""
+    table = t.effect.c
+    query = (
+        select(table.workload, table.attempt, table.verb)
+        .where(table.cluster_id == cluster, table.open)
+        .order_by(table.sequence)
+    )
+    rows = await connection.execute(query)
+    return [EffectKey(WorkloadId(workload), attempt, Verb(verb)) for workload, attempt, verb in rows]

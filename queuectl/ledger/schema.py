@@ -1,0 +1,107 @@
+"""Bringing a database to the schema this program knows, and telling whether it is there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuectl.ledger.engine import connect, ledger_call
+from queuectl.ledger.partitions import add_partitions
+from queuectl.ledger.tables import SCHEMA
+from queuectl.ports import LedgerUnavailable, SchemaMismatch
+from queuectl.shipped import shipped
+
+_VERSION_TABLE: Final = "schema_version"
+_LOCK: Final = 0x71756575  # any number: one migration at a time per database
+
+
+async def migrate(url: str) -> str:
+    """Bring the database at `url` to the newest schema; returns its revision. May be repeated.
+
+    Raises LedgerUnavailable, and SchemaMismatch if the schema is newer than this program.
+    """
+    engine = connect(url, statement_timeout=0)
+    try:
+        return await _migrate(engine)
+    finally:
+        await engine.dispose()
+
+
+@ledger_call
+async def _migrate(engine: AsyncEngine) -> str:
+    scripts = _scripts()
+    async with engine.begin() as connection:
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        await connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+        _known(await connection.run_sync(_revision), scripts)
+        await connection.run_sync(_upgrade)
+        await add_partitions(connection)
+    return str(scripts.get_current_head())
+
+
+async def check(url: str, *, writing: bool = False) -> None:
+    """Raises SchemaMismatch, saying what to do, unless the database has the schema this program knows.
+
+    With `writing` also LedgerUnavailable if the server takes no writes.
+    """
+    engine = connect(url)
+    try:
+        await check_schema(engine, writing=writing)
+    finally:
+        await engine.dispose()
+
+
+@ledger_call
+async def check_schema(engine: AsyncEngine, *, writing: bool = False) -> None:
+    """As `check`, over a pool."""
+    scripts = _scripts()
+    async with engine.begin() as connection:
+        revision = await connection.run_sync(_revision)
+        database = (await connection.execute(text("SELECT current_database()"))).scalar_one()
+        read_only = (await connection.execute(text("SHOW transaction_read_only"))).scalar_one() == "on"
+    if revision is None:
+        raise SchemaMismatch(f"database {database} has no ledger in it: run `queuectl migrate`")
+    _known(revision, scripts)
+    if revision != scripts.get_current_head():
+        raise SchemaMismatch(
+            f"the ledger in database {database} is of schema {revision}, this program needs "
+            f"{scripts.get_current_head()}: run `queuectl migrate`"
+        )
+    if writing and read_only:
+        raise LedgerUnavailable(f"database {database} takes no writes: is this server a standby?")
+
+
+def _known(revision: str | None, scripts: ScriptDirectory) -> None:
+    if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
+        raise SchemaMismatch(
+            f"the ledger's schema {revision} is newer than this program, which knows up to "
+            f"{scripts.get_current_head()}: run a newer queuectl"
+        )
+
+
+def _revision(connection: Connection) -> str | None:
+    options = {"version_table": _VERSION_TABLE, "version_table_schema": SCHEMA}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()
+
+
+def _upgrade(connection: Connection) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(shipped("migrations")).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,359 @@
+"""The statements a commit is made of: each takes any number of rows as arrays, one per column.
+
+Parameters with a single value are named `p_NAME`, arrays `a_COLUMN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    BindParameter,
+    Boolean,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    column,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.dml import Insert, Update
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
+from sqlalchemy.types import TypeEngine
+
+from queuectl.ledger import tables as t
+
+
+def _parameter(name: str, kind: Any) -> BindParameter[Any]:
+    """A single value; the prefix keeps its name apart from those of columns."""
+    return bindparam(f"p_{name}", type_=kind)
+
+
+CLUSTER: Final = _parameter("cluster", Text)
+NOW: Final = _parameter("now", t.decision.c.now.type)
+
+
+class Columns:
+    """Rows as a table in a statement: `("id", Text), ("count", BigInteger)` becomes unnest of two arrays."""
+
+    def __init__(self, *columns: tuple[str, TypeEngine[Any]]) -> None:
+        self._columns = columns
+        arrays = [cast(bindparam(f"a_{name}", type_=ARRAY(kind)), ARRAY(kind)) for name, kind in columns]
+        self.table: TableValuedAlias = (
+            func.unnest(*arrays)
+            .table_valued(*(column(name, kind) for name, kind in columns), name="given")
+            .render_derived()
+        )
+
+    def column(self, name: str) -> ColumnElement[Any]:
+        return self.table.c[name]
+
+    def bind(self, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+        """Parameters for these rows, each in the order of the columns."""
+        by_column = list(zip(*rows, strict=True)) or [()] * len(self._columns)
+        return {f"a_{name}": list(values) for (name, _), values in zip(self._columns, by_column, strict=True)}
+
+
+_TEXT, _INT, _BOOL = Text(), BigInteger(), Boolean()
+
+
+def _of(table: FromClause, *names: str) -> list[tuple[str, TypeEngine[Any]]]:
+    """Columns with the types they have in `table`; JSON travels as text."""
+    return [(name, _TEXT if isinstance(table.c[name].type, JSONB) else table.c[name].type) for name in names]
+
+
+def _source(
+    table: FromClause, given: Columns, names: Sequence[str], **fixed: ColumnElement[Any]
+) -> tuple[list[str], Select[Any]]:
+    """What to insert into `table`: its columns, and the query that gives them."""
+    values = {
+        name: cast(given.column(name), JSONB) if isinstance(table.c[name].type, JSONB) else given.column(name)
+        for name in names
+    }
+    values.update(fixed)
+    return list(values), select(*values.values()).select_from(given.table)
+
+
+# --- leadership
+
+FENCE: Final = (
+    update(t.leadership)
+    .where(
+        t.leadership.c.cluster_id == CLUSTER,
+        t.leadership.c.epoch == _parameter("epoch", _INT),
+        or_(t.leadership.c.now.is_(None), t.leadership.c.now <= NOW),
+    )
+    .values(
+        sequence=t.leadership.c.sequence + _parameter("rows", _INT),
+        batches=t.leadership.c.batches + 1,
+        now=NOW,
+    )
+    .returning(t.leadership.c.sequence, t.leadership.c.config_sequence, t.leadership.c.batches)
+)
+"""Takes the cluster's row for this transaction, checks the epoch, and numbers the decisions."""
+
+CONFIGURED: Final = (
+    update(t.leadership)
+    .where(t.leadership.c.cluster_id == CLUSTER)
+    .values(config_sequence=_parameter("config_sequence", _INT))
+)
+
+NEW_BATCH: Final = (
+    upsert(t.batch)
+    .values(
+        cluster_id=CLUSTER,
+        id=_parameter("batch", _TEXT),
+        number=_parameter("number", _INT),
+        first_sequence=_parameter("first", _INT),
+        epoch=_parameter("epoch", _INT),
+    )
+    .on_conflict_do_nothing()
+    .returning(t.batch.c.id)
+)
+KNOWN_BATCH: Final = select(t.batch.c.first_sequence).where(
+    t.batch.c.cluster_id == CLUSTER, t.batch.c.id == _parameter("batch", _TEXT)
+)
+FORGET_BATCHES: Final = delete(t.batch).where(
+    t.batch.c.cluster_id == CLUSTER, t.batch.c.number <= _parameter("number", _INT)
+)
+
+# --- history
+
+_DECISION_NAMES: Final = (
+    *("sequence", "verdict", "config_version", "workload"),
+    *("namespace", "kind", "name", "uid", "attempt", "reason", "payload"),
+)
+DECISION_ROWS: Final = Columns(*_of(t.decision, *_DECISION_NAMES))
+DECISIONS: Final = insert(t.decision).from_select(
+    *_source(
+        t.decision,
+        DECISION_ROWS,
+        _DECISION_NAMES,
+        cluster_id=CLUSTER,
+        now=NOW,
+        epoch=_parameter("epoch", _INT),
+        cycle=_parameter("cycle", _INT),
+        payload_version=_parameter("payload_version", t.decision.c.payload_version.type),
+        rules_version=_parameter("rules_version", t.decision.c.rules_version.type),
+    )
+)
+
+# --- workloads
+
+_SEEN_NAMES: Final = (
+    *("id", "namespace", "kind", "name", "uid", "queue", "cluster_queue", "priority", "created_at"),
+    *("arrival", "submitter", "labels", "shape", "queued_seq"),
+)
+SEEN_ROWS: Final = Columns(*_of(t.workload, *_SEEN_NAMES))
+
+
+def _seen() -> Insert:
+    source = _source(
+        t.workload_open,
+        SEEN_ROWS,
+        _SEEN_NAMES,
+        cluster_id=CLUSTER,
+        phase=cast("Pending", Text),
+        attempts=cast(0, BigInteger),
+        updated_seq=SEEN_ROWS.column("queued_seq"),
+        open=true(),
+    )
+    statement = upsert(t.workload_open).from_select(*source)
+    new = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["cluster_id", "id"],
+        set_={
+            **{name: new[name] for name in ("queue", "cluster_queue", "priority", "labels", "shape")},
+            "submitter": func.coalesce(new.submitter, t.workload_open.c.submitter),
+            "updated_seq": new.queued_seq,
+        },
+    )
+
+
+SEEN: Final = _seen()
+
+OBJECT_ROWS: Final = Columns(*_of(t.workload_object, "uid", "workload", "kind"))
+OBJECTS: Final = (
+    upsert(t.workload_object)
+    .from_select(
+        ["cluster_id", "uid", "workload", "kind", "role"],
+        select(
+            CLUSTER,
+            OBJECT_ROWS.table.c.uid,
+            OBJECT_ROWS.table.c.workload,
+            OBJECT_ROWS.table.c.kind,
+            cast("whole", Text),
+        ),
+    )
+    .on_conflict_do_nothing()
+)
+NO_OBJECTS: Final = delete(t.workload_object).where(
+    t.workload_object.c.cluster_id == CLUSTER,
+    t.workload_object.c.workload == func.any(_parameter("workloads", ARRAY(Text))),
+)
+
+CHANGE_ROWS: Final = Columns(
+    ("id", _TEXT),
+    ("seq", _INT),
+    ("held", _BOOL),
+    ("phase", _TEXT),
+    ("cluster_queue", _TEXT),
+    ("opened", _INT),
+    ("reason_set", _BOOL),
+    ("reason", _TEXT),
+    ("closes", _BOOL),
+)
+
+
+def _changes() -> Update:
+    row, new = t.workload.c, CHANGE_ROWS.table.c
+    return (
+        update(t.workload)
+        .where(
+            row.cluster_id == CLUSTER,
+            row.open,
+            row.id == new.id,
+            or_(new.held.is_(None), new.held == (row.phase != "Pending")),
+            or_(new.opened.is_(None), row.attempts < new.opened),
+        )
+        .values(
+            phase=func.coalesce(new.phase, row.phase),
+            cluster_queue=func.coalesce(new.cluster_queue, row.cluster_queue),
+            attempts=func.coalesce(new.opened, row.attempts),
+            reason=case((new.reason_set, cast(new.reason, JSONB)), else_=row.reason),
+            updated_seq=new.seq,
+            open=~new.closes,
+            closed_seq=case((new.closes, new.seq)),
+            closed_at=case((new.closes, NOW)),
+        )
+    )
+
+
+CHANGES: Final = _changes()
+
+# --- attempts and holds
+
+_ATTEMPT_NAMES: Final = (
+    *("workload", "number", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),
+)
+ATTEMPT_ROWS: Final = Columns(*_of(t.attempt, *_ATTEMPT_NAMES))
+ATTEMPTS: Final = insert(t.attempt).from_select(
+    *_source(t.attempt, ATTEMPT_ROWS, _ATTEMPT_NAMES, cluster_id=CLUSTER, state=cast("Admitted", Text))
+)
+
+_HOLD_NAMES: Final = (
+    *("workload", "attempt", "cluster_queue", "pod_set", "count", "flavor", "resource", "amount", "from_seq"),
+)
+HOLD_ROWS: Final = Columns(*_of(t.hold_line, *_HOLD_NAMES))
+HOLDS: Final = insert(t.hold_line).from_select(
+    *_source(t.hold_line, HOLD_ROWS, _HOLD_NAMES, cluster_id=CLUSTER, from_at=NOW)
+)
+
+MOVE_ROWS: Final = Columns(
+    ("workload", _TEXT), ("number", _INT), ("state", _TEXT), ("seq", _INT), ("closes", _BOOL)
+)
+
+
+def _moves() -> Update:
+    row, new = t.attempt.c, MOVE_ROWS.table.c
+    return (
+        update(t.attempt)
+        .where(
+            row.cluster_id == CLUSTER,
+            row.open,
+            row.workload == new.workload,
+            row.number == new.number,
+            or_(new.closes, row.state != "Evicting"),
+        )
+        .values(
+            state=new.state,
+            open=~new.closes,
+            closed_seq=case((new.closes, new.seq)),
+            closed_at=case((new.closes, NOW)),
+        )
+    )
+
+
+MOVES: Final = _moves()
+
+END_ROWS: Final = Columns(("workload", _TEXT), ("attempt", _INT), ("seq", _INT))
+END_HOLDS: Final = (
+    update(t.hold_line)
+    .where(
+        t.hold_line.c.cluster_id == CLUSTER,
+        t.hold_line.c.open,
+        t.hold_line.c.workload == END_ROWS.table.c.workload,
+        t.hold_line.c.attempt == END_ROWS.table.c.attempt,
+    )
+    .values(open=~true(), to_seq=END_ROWS.table.c.seq, closed_at=NOW)
+)
+WITHDRAW: Final = (
+    update(t.effect)
+    .where(
+        t.effect.c.cluster_id == CLUSTER,
+        t.effect.c.open,
+        t.effect.c.workload == END_ROWS.table.c.workload,
+        t.effect.c.attempt == END_ROWS.table.c.attempt,
+    )
+    .values(open=~true(), closed_at=NOW)
+)
+"""What an attempt still had to do is not to be done any more: it ended, or is to be stopped."""
+
+# --- effects
+
+_EFFECT_NAMES: Final = ("sequence", "workload", "attempt", "verb")
+EFFECT_ROWS: Final = Columns(*_of(t.effect, *_EFFECT_NAMES))
+EFFECTS: Final = insert(t.effect).from_select(
+    *_source(t.effect, EFFECT_ROWS, _EFFECT_NAMES, cluster_id=CLUSTER)
+)
+
+ACKNOWLEDGED_ROWS: Final = Columns(*_of(t.effect, "workload", "attempt", "verb"))
+ACKNOWLEDGE: Final = (
+    update(t.effect)
+    .where(
+        t.effect.c.cluster_id == CLUSTER,
+        t.effect.c.open,
+        t.effect.c.workload == ACKNOWLEDGED_ROWS.table.c.workload,
+        t.effect.c.attempt == ACKNOWLEDGED_ROWS.table.c.attempt,
+        t.effect.c.verb == ACKNOWLEDGED_ROWS.table.c.verb,
+    )
+    .values(open=~true(), acknowledged_at=NOW, closed_at=NOW)
+)
+
+# --- policy
+
+_CONFIG_NAMES: Final = ("kind", "namespace", "name", "from_seq", "spec")
+CONFIG_ROWS: Final = Columns(*_of(t.config_revision, *_CONFIG_NAMES))
+CONFIGS: Final = insert(t.config_revision).from_select(
+    *_source(t.config_revision, CONFIG_ROWS, _CONFIG_NAMES, cluster_id=CLUSTER, from_at=NOW)
+)
+
+CONFIG_END_ROWS: Final = Columns(*_of(t.config_revision, "kind", "namespace", "name", "to_seq"))
+END_CONFIGS: Final = (
+    update(t.config_revision)
+    .where(
+        and_(
+            t.config_revision.c.cluster_id == CLUSTER,
+            t.config_revision.c.to_seq.is_(None),
+            *(
+                t.config_revision.c[name] == CONFIG_END_ROWS.column(name)
+                for name in ("kind", "namespace", "name")
+            ),
+        )
+    )
+    .values(to_seq=CONFIG_END_ROWS.table.c.to_seq, to_at=NOW)
+)

@@ -1,0 +1,177 @@
+"""The ledger's tables, as migrations/ makes them. Everything is per cluster.
+
+`workload`, `attempt`, `hold_line` and `effect` are each split in two: a small part with the rows that are
+open, which every cycle reads and writes, and the closed ones by month, which are only added to and dropped a
+month at a time. A row that closes moves from the one to the other by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, MetaData, SmallInteger, Table, Text
+from sqlalchemy.dialects.postgresql import JSONB
+
+SCHEMA: Final = "queuectl"
+
+metadata = MetaData(schema=SCHEMA)
+
+_Time = DateTime(timezone=True)
+
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),  # of the last decision
+    Column("config_sequence", BigInteger, nullable=False),  # of the last decision that changed the policy
+    Column("batches", BigInteger, nullable=False),
+    Column("now", _Time),  # of the last commit; null before the first
+    Column("holder", Text, nullable=False),
+    Column("taken_at", _Time, nullable=False),
+)
+
+batch = Table(
+    "batch",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("first_sequence", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+)
+
+config_revision = Table(
+    "config_revision",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("from_seq", BigInteger, primary_key=True),
+    Column("to_seq", BigInteger),  # null: in force
+    Column("from_at", _Time, nullable=False),
+    Column("to_at", _Time),
+    Column("spec", Text, nullable=False),  # text, so that it comes back as it went in
+)
+
+
+def _workload_columns() -> list[Column[object]]:
+    return [
+        Column("cluster_id", Text, nullable=False),
+        Column("id", Text, nullable=False),
+        Column("namespace", Text, nullable=False),
+        Column("kind", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("uid", Text, nullable=False),
+        Column("queue", Text, nullable=False),
+        Column("cluster_queue", Text),
+        Column("priority", BigInteger, nullable=False),
+        Column("created_at", _Time, nullable=False),
+        Column("arrival", BigInteger, nullable=False),
+        Column("submitter", Text),
+        Column("labels", JSONB, nullable=False),
+        Column("shape", Text, nullable=False),  # hash of its podsets
+        Column("phase", Text, nullable=False),
+        Column("attempts", BigInteger, nullable=False),
+        Column("reason", JSONB),
+        Column("queued_seq", BigInteger, nullable=False),
+        Column("updated_seq", BigInteger, nullable=False),
+        Column("open", Boolean, nullable=False),
+        Column("closed_seq", BigInteger),
+        Column("closed_at", _Time),
+    ]
+
+
+workload = Table("workload", metadata, *_workload_columns())
+workload_open = Table("workload_open", metadata, *_workload_columns())
+
+workload_object = Table(
+    "workload_object",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("uid", Text, primary_key=True),
+    Column("workload", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("role", Text, nullable=False),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    Column("cluster_id", Text, nullable=False),
+    Column("workload", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("cluster_queue", Text, nullable=False),
+    Column("admitted_at", _Time, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("debt", Boolean, nullable=False),
+    Column("pod_sets", JSONB, nullable=False),
+    Column("open", Boolean, nullable=False),
+    Column("closed_seq", BigInteger),
+    Column("closed_at", _Time),
+)
+
+hold_line = Table(
+    "hold_line",
+    metadata,
+    Column("cluster_id", Text, nullable=False),
+    Column("workload", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("cluster_queue", Text, nullable=False),
+    Column("pod_set", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("flavor", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("amount", BigInteger, nullable=False),  # of one pod
+    Column("from_seq", BigInteger, nullable=False),
+    Column("from_at", _Time, nullable=False),
+    Column("open", Boolean, nullable=False),
+    Column("to_seq", BigInteger),
+    Column("closed_at", _Time),
+)
+
+effect = Table(
+    "effect",
+    metadata,
+    Column("cluster_id", Text, nullable=False),
+    Column("sequence", BigInteger, nullable=False),  # of the decision that asks for it
+    Column("workload", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("open", Boolean, nullable=False),
+    Column("acknowledged_at", _Time),  # null in a closed row: withdrawn
+    Column("closed_at", _Time),
+)
+
+decision = Table(
+    "decision",
+    metadata,
+    Column("cluster_id", Text, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("now", _Time, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("cycle", BigInteger, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("workload", Text),
+    Column("namespace", Text),
+    Column("kind", Text),
+    Column("name", Text),
+    Column("uid", Text),
+    Column("attempt", BigInteger),
+    Column("reason", JSONB),
+    Column("payload", JSONB, nullable=False),
+    Column("payload_version", SmallInteger, nullable=False),
+    Column("rules_version", SmallInteger, nullable=False),
+    Column("config_version", BigInteger, nullable=False),  # sequence of the last Configured before it
+)
+
+HISTORY: Final = {
+    "decision": "decision",
+    "workload": "workload_closed",
+    "attempt": "attempt_closed",
+    "hold_line": "hold_line_closed",
+    "effect": "effect_closed",
+}
+"""Per table, what of it is partitioned by month."""

@@ -1,0 +1,187 @@
+"""One transaction's writes: the rows of a fold, by a few statements that must touch what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Executable
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.core.model import AttemptState, ConfigKey, EffectKey
+from queuectl.ledger import statements as s
+from queuectl.ledger.codec import PAYLOAD_VERSION, dump, reason_to_json
+from queuectl.ledger.fold import (
+    RULES_VERSION,
+    AttemptChange,
+    DecisionLine,
+    Fold,
+    Segment,
+    WorkloadChange,
+    line_reason,
+)
+from queuectl.ports import LedgerRefused
+
+_BATCHES_KEPT: Final = 256
+"""Batches remembered for a commit that is repeated: its answer was lost a moment ago, or never."""
+
+
+class Fence(NamedTuple):
+    sequence: int
+    """Of the last decision of this transaction."""
+    config_sequence: int
+    batches: int
+
+
+class Writing:
+    """Writes of one transaction on `connection`. Raises LedgerRefused where a row is not as memory has it."""
+
+    def __init__(self, connection: AsyncConnection, cluster: str, now: datetime) -> None:
+        self._connection = connection
+        self._fixed: dict[str, Any] = {"cluster": cluster, "now": now}
+
+    async def fence(self, epoch: int, rows: int) -> Fence | None:
+        """Lock the cluster's row and number `rows` decisions. None: another epoch, or time ran back."""
+        found = (await self._run(s.FENCE, epoch=epoch, rows=rows)).one_or_none()
+        return None if found is None else Fence(*found)
+
+    async def begin_batch(self, batch: str, epoch: int, first: int, number: int) -> int | None:
+        """Note this batch; when it is stored already, returns the first sequence number it got."""
+        noted = await self._run(s.NEW_BATCH, batch=batch, epoch=epoch, first=first, number=number)
+        if noted.first() is None:
+            return int((await self._run(s.KNOWN_BATCH, batch=batch)).scalar_one())
+        if number % _BATCHES_KEPT == 0:
+            await self._run(s.FORGET_BATCHES, number=number - _BATCHES_KEPT)
+        return None
+
+    async def acknowledge(self, keys: Sequence[EffectKey]) -> None:
+        """Those that are acknowledged or withdrawn already stay as they are."""
+        if keys:
+            await self._bulk(s.ACKNOWLEDGE, s.ACKNOWLEDGED_ROWS, sorted(set(keys)))
+
+    async def store(self, fold: Fold, *, epoch: int, cycle: int) -> None:
+        if not fold.lines:
+            return
+        await self._bulk(
+            s.DECISIONS,
+            s.DECISION_ROWS,
+            map(_decision_row, fold.lines),
+            epoch=epoch,
+            cycle=cycle,
+            payload_version=PAYLOAD_VERSION,
+            rules_version=RULES_VERSION,
+        )
+        for segment in fold.segments:
+            await self._configs(segment.configs)
+            await self._workloads(segment)
+            await self._attempts(segment)
+        if any(segment.configs for segment in fold.segments):
+            await self._run(s.CONFIGURED, config_sequence=fold.config_version)
+
+    async def _configs(self, configs: list[tuple[int, ConfigKey, str | None]]) -> None:
+        if not configs:
+            return
+        await self._bulk(s.END_CONFIGS, s.CONFIG_END_ROWS, [(*key, sequence) for sequence, key, _ in configs])
+        fresh = [(*key, sequence, spec) for sequence, key, spec in configs if spec is not None]
+        if fresh:
+            await self._bulk(s.CONFIGS, s.CONFIG_ROWS, fresh)
+
+    async def _workloads(self, segment: Segment) -> None:
+        if segment.seen:
+            rows = [
+                (
+                    *(one.id, *one.ref, one.queue, one.cluster_queue, one.priority, one.created_at),
+                    *(one.arrival, one.submitter, dump(one.labels), one.shape, one.sequence),
+                )
+                for one in segment.seen
+            ]
+            await self._bulk(s.SEEN, s.SEEN_ROWS, rows)
+            objects = [(one.ref.uid, one.id, one.ref.kind) for one in segment.seen]
+            await self._bulk(s.OBJECTS, s.OBJECT_ROWS, objects)
+        changes = segment.changes.values()
+        if changes:
+            await self._bulk(s.CHANGES, s.CHANGE_ROWS, map(_change_row, changes), expect=len(changes))
+        ended = [change.id for change in changes if change.closes]
+        if ended:
+            await self._run(s.NO_OBJECTS, workloads=ended)
+
+    async def _attempts(self, segment: Segment) -> None:
+        if segment.attempts:
+            moves = segment.attempts
+            await self._bulk(s.MOVES, s.MOVE_ROWS, map(_move_row, moves), expect=len(moves))
+            over = [(one.workload, one.number, one.sequence) for one in moves]
+            await self._bulk(s.WITHDRAW, s.END_ROWS, over)
+            ended = [row for row, one in zip(over, moves, strict=True) if one.state is AttemptState.CLOSED]
+            if ended:
+                await self._bulk(s.END_HOLDS, s.END_ROWS, ended)
+        if segment.opened:
+            rows = [
+                (
+                    *(one.workload, one.number, one.cluster_queue, one.admitted_at, one.sequence),
+                    *(one.debt, dump(one.pod_sets)),
+                )
+                for one in segment.opened
+            ]
+            await self._bulk(s.ATTEMPTS, s.ATTEMPT_ROWS, rows)
+        if segment.holds:
+            lines = [
+                (
+                    *(one.workload, one.attempt, one.cluster_queue, one.pod_set, one.count),
+                    *(one.flavor, one.resource, one.amount, one.sequence),
+                )
+                for one in segment.holds
+            ]
+            await self._bulk(s.HOLDS, s.HOLD_ROWS, lines)
+        if segment.effects:
+            await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
+
+    async def _run(self, statement: Executable, **parameters: Any) -> Any:
+        return await self._execute(statement, {}, parameters)
+
+    async def _execute(
+        self, statement: Executable, arrays: dict[str, list[Any]], parameters: dict[str, Any]
+    ) -> Any:
+        named = {f"p_{name}": value for name, value in (self._fixed | parameters).items()}
+        return await self._connection.execute(statement, arrays | named)
+
+    async def _bulk(
+        self,
+        statement: Executable,
+        columns: s.Columns,
+        rows: Iterable[Sequence[Any]],
+        *,
+        expect: int | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Run `statement` over all rows at once; with `expect`, that many must have been touched."""
+        result = await self._execute(statement, columns.bind(rows), parameters)
+        if expect is not None and result.rowcount != expect:
+            raise LedgerRefused(
+                f"{expect - result.rowcount} of {expect} rows of {statement.table.name} are not "  # type: ignore[attr-defined]
+                "in the state that memory has them in"
+            )
+
+
+def _decision_row(line: DecisionLine) -> tuple[Any, ...]:
+    reason = line_reason(line)
+    return (
+        *(line.sequence, line.verdict, line.config_version, line.workload),
+        *(line.ref or (None, None, None, None)),
+        *(line.attempt, None if reason is None else dump(reason), dump(line.payload)),
+    )
+
+
+def _change_row(change: WorkloadChange) -> tuple[Any, ...]:
+    reason = None if change.reason is None else dump(reason_to_json(change.reason))
+    return (
+        *(change.id, change.sequence, change.held, change.phase, change.cluster_queue, change.opened),
+        *(change.reason_set, reason, change.closes),
+    )
+
+
+def _move_row(change: AttemptChange) -> tuple[Any, ...]:
+    return (
+        *(change.workload, change.number, change.state, change.sequence),
+        change.state is AttemptState.CLOSED,
+    )
