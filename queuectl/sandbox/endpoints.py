@@ -1,0 +1,105 @@
+"""Where everything is: ports, the files others find it by, and the lock on the folder that holds it all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+FILE: Final = "endpoints.json"
+
+
+class SandboxError(Exception):
+    """The sandbox can't be started or can't go on; the message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Whole URLs: metrics with its path, postgres for libpq."""
+
+    kubernetes: str
+    rest: str
+    metrics: str
+    postgres: str
+
+    def write(self, folder: Path) -> None:
+        """Into the file that others wait for: it is there at once and whole."""
+        write_private(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """What an earlier sandbox on this folder wrote, if it can be read."""
+        try:
+            return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file at once, readable by its owner alone."""
+    partial = path.with_name(f".{path.name}.new")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def port_of(url: str | None) -> int:
+    """0 where there is none."""
+    try:
+        return urlsplit(url or "").port or 0
+    except ValueError:
+        return 0
+
+
+def choose_ports(wanted: list[tuple[int, int]]) -> list[int]:
+    """Distinct ports nobody listens on: (the one asked for, or 0; the one used before, or 0).
+
+    Raises SandboxError for one that was asked for and is taken.
+    """
+    held: list[socket.socket] = []
+    with contextlib.ExitStack() as stack:
+        for asked, before in wanted:
+            listener = _listen(asked) if asked else (_listen(before) if before else None) or _listen(0)
+            if listener is None:
+                raise SandboxError(f"port {asked} of 127.0.0.1 is in use")
+            held.append(stack.enter_context(listener))
+        return [int(listener.getsockname()[1]) for listener in held]
+
+
+def _listen(port: int) -> socket.socket | None:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this sandbox alone while the block, or the process, lasts. Raises SandboxError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / "sandbox.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SandboxError(f"{folder} can't be used: {error.strerror}. Choose another with --data") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            raise SandboxError(
+                f"a sandbox runs on {folder} already (process {holder or 'unknown'}): "
+                "stop it, or choose another folder with --data"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

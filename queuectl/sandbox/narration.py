@@ -1,0 +1,138 @@
+"""What the sandbox says: one line per decision as it happens, and what to try."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.resources import format_amount
+from queuectl.ports import DecisionRow, LedgerUnavailable, Readings
+from queuectl.sandbox.endpoints import Endpoints
+
+_POLL_SECONDS: Final = 0.1
+_PAGE: Final = 500
+_COLOURS: Final = {
+    Verdict.ADMITTED: "green",
+    Verdict.PENDING: "yellow",
+    Verdict.EVICTED: "red",
+    Verdict.RETIRED: "dim",
+}
+
+
+class Teller:
+    """Prints whole lines, at once; in colour only for people at a terminal."""
+
+    def __init__(self, *, plain: bool) -> None:
+        self._console = Console(
+            highlight=False, no_color=plain or None, soft_wrap=True, markup=False, emoji=False
+        )
+
+    def say(self, line: str = "", style: str = "") -> None:
+        """Raises OSError when nobody reads any more."""
+        self._console.print(Text(line, style=style))
+        sys.stdout.flush()
+
+
+async def tell_decisions(
+    readings: Readings, after: int, say: Callable[[str, str], None], admitted: Callable[[], None]
+) -> None:
+    """One line for every decision above `after`, until cancelled; `admitted` is called at each admission."""
+    while True:
+        try:
+            rows = await readings.decisions(after=after, limit=_PAGE)
+        except LedgerUnavailable:
+            rows = []
+        for row in rows:
+            after = row.sequence
+            say(describe(row), _COLOURS.get(Verdict(row.verdict), ""))
+            if row.verdict == Verdict.ADMITTED:
+                admitted()
+        if len(rows) < _PAGE:
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def describe(row: DecisionRow) -> str:
+    """Time, sequence, verdict, workload or policy object, and why or what."""
+    what = str(row.ref) if row.ref else _policy_object(row.payload)
+    parts = [f"{row.now:%H:%M:%S}", f"#{row.sequence:<5}", f"{row.verdict:<10}", what]
+    detail = row.reason.message if row.reason else _detail(row)
+    if detail:
+        parts.append(f"- {detail}")
+    return " ".join(parts)
+
+
+def _policy_object(payload: dict[str, Any]) -> str:
+    key = payload.get("key")
+    if isinstance(key, dict):
+        key = list(key.values())
+    if isinstance(key, list | tuple):
+        return "/".join(str(part) for part in key if part)
+    return str(key or payload.get("kind", ""))
+
+
+def _detail(row: DecisionRow) -> str:
+    if row.verdict == Verdict.ADMITTED:
+        return _charge(row.payload)
+    for name in ("detail", "outcome", "clusterQueue"):
+        if value := row.payload.get(name):
+            return str(value)
+    return ""
+
+
+def _charge(payload: dict[str, Any]) -> str:
+    """Such as `team-a: 4 nvidia.com/gpu of a100, 16 cpu of a100`."""
+    totals: dict[tuple[str, str], int] = {}
+    for pod_set in payload.get("podSets") or ():
+        for resource, amount in pod_set["requests"].items():
+            cell = (resource, pod_set["flavors"].get(resource, ""))
+            totals[cell] = totals.get(cell, 0) + amount * pod_set["count"]
+    # What is scarce is told first.
+    ordered = sorted(totals.items(), key=lambda item: ("/" not in item[0][0], item[0]))
+    charges = ", ".join(
+        f"{format_amount(resource, amount)} {resource} of {flavor}" for (resource, flavor), amount in ordered
+    )
+    queue = payload.get("clusterQueue")
+    return f"{queue}: {charges}" if queue else charges
+
+
+def what_to_try(folder: Path, endpoints: Endpoints, *, example: bool) -> list[str]:
+    """Lines to copy into a shell."""
+    kubectl = f"kubectl --kubeconfig {shlex.quote(str(folder / 'kubeconfig'))}"
+    ours = own_command()
+    namespace, name = ("team-a", "too-large") if example else ("default", "NAME")
+    lines = [
+        f"{kubectl} get jobs,pytorchjobs,localqueues -A",
+        f"{kubectl} -n {namespace} describe job {name}",
+        f"{ours} get workloads --server {endpoints.rest}",
+        f"{ours} explain job/{name} -n {namespace} --server {endpoints.rest}",
+        f"curl -s {endpoints.rest}/api/v1/clusterqueues",
+    ]
+    if shutil.which("kubectl") is None:
+        lines.append("(kubectl is not on your PATH; any kubectl works with this kubeconfig)")
+    return lines
+
+
+def controller_command(folder: Path, config: Path, endpoints: Endpoints) -> str:
+    """How to run the controller apart."""
+    quoted = [shlex.quote(str(part)) for part in (config, folder / "kubeconfig", endpoints.postgres)]
+    return (
+        f"{own_command()} controller --config {quoted[0]} --kubeconfig {quoted[1]} --context controller "
+        f"--database-url {quoted[2]}"
+    )
+
+
+def own_command() -> str:
+    """`queuectl`, where that is this one."""
+    found = shutil.which("queuectl")
+    if found and Path(found).parent == Path(sys.executable).parent:
+        return "queuectl"
+    return f"{shlex.quote(sys.executable)} -m queuectl"

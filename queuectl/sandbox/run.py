@@ -1,0 +1,383 @@
+"""`queuectl sandbox`: everything on this machine, started in the right order and stopped as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import aiohttp
+import yaml
+
+from queuectl.ports import Readings
+from queuectl.sandbox import example, tenancy
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError, find_assets
+from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of, write_private
+from queuectl.sandbox.install import Installer, InstallError, read_kustomization
+from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
+from queuectl.sandbox.players import play
+from queuectl.sandbox.players.api import Api, ApiError
+from queuectl.sandbox.policy_check import problems_of_policy
+from queuectl.sandbox.postgres import EmbeddedPostgres
+from queuectl.sandbox.postgres_places import PostgresFailed
+from queuectl.sandbox.processes import Child, ChildDied, spawn
+from queuectl.shipped import shipped
+
+_READY_SECONDS: Final = 90.0
+_STOP_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.05
+_LOG_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user chose. A port of 0 takes a free one, the last one if it is free."""
+
+    data: Path
+    control_plane: Literal["small", "real"] = "small"
+    empty: bool = False
+    """Load no example."""
+    headless: bool = False
+    controller: bool = True
+    """False: it is run apart."""
+    kubernetes_port: int = 0
+    rest_port: int = 0
+    metrics_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the sandbox needs of the rest of the program."""
+
+    now: Callable[[], datetime]
+    """Aware, UTC."""
+    migrate: Callable[[str], Awaitable[None]]
+    """Bring the database at this URL to this version's schema."""
+    readings: Callable[[str, str], AbstractAsyncContextManager[Readings]]
+    """Of the ledger at this URL for this cluster id."""
+
+
+Plane = SmallApi | ControlPlane
+
+
+async def run(options: Options, parts: Parts) -> int:
+    """Serve until Ctrl-C, SIGTERM or SIGHUP: 0. If a part of it fails: 1, with a message on stderr."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    problem: BaseException | None = None
+    try:
+        with locked(options.data):
+            _log_to(options.data / "log" / "sandbox.log")
+            await _until(stop, _Sandbox(options, parts).serve())
+    except BaseExceptionGroup as group:
+        problem = _known(group)
+        if problem is None:
+            raise
+    except _KNOWN as error:
+        problem = error
+    if problem is not None:
+        with contextlib.suppress(OSError):
+            print(f"Error: {problem}", file=sys.stderr, flush=True)
+    return 0 if problem is None else 1
+
+
+_KNOWN: Final = (
+    SandboxError,
+    InstallError,
+    ChildDied,
+    PostgresFailed,
+    ControlPlaneError,
+    ApiError,
+    BrokenPipeError,
+)
+
+
+def _known(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """The failure to tell, if all of them are of kinds that the user can do something about."""
+    known, rest = group.split(_KNOWN)
+    if rest is not None or known is None:
+        return None
+    error: BaseException = known
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:
+    """Do the work until it ends or is stopped; then it has cleaned up."""
+
+    async def watch() -> None:
+        await stop.wait()
+        working.cancel()
+
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(_awaited(work))
+        watching = tasks.create_task(watch())
+        working.add_done_callback(lambda _: watching.cancel())
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+def _log_to(path: Path) -> None:
+    """What our parts log goes to a file: the terminal is for decisions."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for log in path.parent.glob("*.log"):
+        if log.stat().st_size > _LOG_BYTES:
+            log.unlink()
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+
+
+class _Clock:
+    """Players live in real time."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self.now = now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _Sandbox:
+    """One run. What it starts is in the order of `serve`, and ends in the reverse order."""
+
+    def __init__(self, options: Options, parts: Parts) -> None:
+        self._options = options
+        self._parts = parts
+        self._folder = options.data.absolute()
+        self._teller = Teller(plain=options.headless)
+        self._config = self._folder / "queuectl.yaml"
+
+    async def serve(self) -> None:
+        """Never returns by itself: it is cancelled, or one of its parts fails."""
+        before = Endpoints.read(self._folder)
+        ports = choose_ports(
+            [
+                (self._options.kubernetes_port, port_of(before.kubernetes if before else None)),
+                (self._options.rest_port, port_of(before.rest if before else None)),
+                (self._options.metrics_port, port_of(before.metrics if before else None)),
+            ]
+        )
+        # Whoever waits for this run must not read where the last one was.
+        (self._folder / "endpoints.json").unlink(missing_ok=True)
+        async with AsyncExitStack() as stack:
+            postgres = EmbeddedPostgres(self._folder / "postgres")
+            plane = self._plane(ports[0])
+            async with asyncio.TaskGroup() as starting:
+                starting.create_task(self._enter_postgres(stack, postgres))
+                starting.create_task(self._enter(stack, plane))
+            plane.write_kubeconfig(self._folder / "kubeconfig")
+            endpoints = Endpoints(
+                kubernetes=plane.url,
+                rest=f"http://127.0.0.1:{ports[1]}",
+                metrics=f"http://127.0.0.1:{ports[2]}/metrics",
+                postgres=postgres.url,
+            )
+            api = await stack.enter_async_context(_client(plane, "admin"))
+            await self._install(api, plane)
+            await self._live(stack, api, plane, postgres, endpoints)
+
+    def _plane(self, port: int) -> Plane:
+        if self._options.control_plane == "small":
+            return SmallApi(self._folder / "kubernetes", port=port, check=problems_of_policy)
+        assets = find_assets()
+        if assets is None:
+            raise SandboxError(
+                "--control-plane real needs KUBEBUILDER_ASSETS: the folder with etcd, kube-apiserver, "
+                "kube-controller-manager and kubectl"
+            )
+        return ControlPlane(self._folder / "control-plane", assets, port=port)
+
+    async def _enter(self, stack: AsyncExitStack, part: AbstractAsyncContextManager[object]) -> None:
+        await stack.enter_async_context(part)
+
+    async def _enter_postgres(self, stack: AsyncExitStack, postgres: EmbeddedPostgres) -> None:
+        asked = postgres.folder
+        await stack.enter_async_context(postgres)
+        if postgres.folder != asked:
+            self._teller.say(f"Postgres keeps its data in {postgres.folder}: its user can't reach {asked}")
+        await self._parts.migrate(postgres.url)
+
+    async def _install(self, api: Api, plane: Plane) -> None:
+        """Definitions, roles and the gate, as shipped; PyTorchJob if nobody else brought it."""
+        installer = Installer(api)
+        manifests = shipped("manifests")
+        await installer.apply(read_kustomization(manifests))
+        mutating = await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy")
+        if mutating:
+            await installer.apply(read_kustomization(manifests / "mutating"))
+        if not await installer.serves("kubeflow.org/v1", "PyTorchJob"):
+            await installer.apply([example.pytorchjob_crd()])
+        if not self._options.empty:
+            await installer.apply(example.nodes())
+            await installer.apply(read_kustomization(manifests / "examples"))
+        await installer.apply(
+            tenancy.rights(["default", *([] if self._options.empty else example.NAMESPACES)])
+        )
+        async with _client(plane, "tenant") as tenant:
+            await tenancy.wait_for_gate(tenant, mutating=mutating)
+
+    async def _live(
+        self,
+        stack: AsyncExitStack,
+        api: Client,
+        plane: Plane,
+        postgres: EmbeddedPostgres,
+        endpoints: Endpoints,
+    ) -> None:
+        """Start what lives on the two, and watch over all of it."""
+        readings = await stack.enter_async_context(self._parts.readings(postgres.url, await _cluster_id(api)))
+        last = (await readings.since(0)).sequence
+        children = await stack.enter_async_context(self._children(endpoints))
+        admitted = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for child in children:
+                tasks.create_task(_watch_over(child))
+            tasks.create_task(_watch_postgres(postgres))
+            if isinstance(plane, ControlPlane):
+                tasks.create_task(_watch_plane(plane))
+            small = isinstance(plane, SmallApi)
+            tasks.create_task(play(api, _Clock(self._parts.now), controller_manager=small))
+            await self._ready(endpoints)
+            endpoints.write(self._folder)
+            self._greet(endpoints)
+            tasks.create_task(tell_decisions(readings, last, self._teller.say, admitted.set))
+            if not self._options.empty:
+                tenant = await stack.enter_async_context(_client(plane, "tenant"))
+                told = self._folder / f"example-{self._options.control_plane}.json"
+                tasks.create_task(example.load(tenant, told))
+            tasks.create_task(self._tell_first(admitted))
+
+    @contextlib.asynccontextmanager
+    async def _children(self, endpoints: Endpoints) -> AsyncIterator[list[Child]]:
+        """Controller and REST; both are stopped together."""
+        config = {
+            "controller": {"listen": f"127.0.0.1:{port_of(endpoints.metrics)}"},
+            "api": {"listen": f"127.0.0.1:{port_of(endpoints.rest)}"},
+        }
+        write_private(self._config, yaml.safe_dump(config))
+        children: list[Child] = []
+        try:
+            if self._options.controller:
+                children.append(await self._spawn("controller", endpoints, context="controller"))
+            children.append(await self._spawn("api", endpoints, context="admin"))
+            yield children
+        finally:
+            await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in children))
+
+    async def _spawn(self, command: str, endpoints: Endpoints, *, context: str) -> Child:
+        flags = ["--config", str(self._config), "--kubeconfig", str(self._folder / "kubeconfig")]
+        return await spawn(
+            [sys.executable, "-m", "queuectl", command, *flags, "--context", context],
+            name=f"queuectl {command}",
+            log=self._folder / "log" / f"{command}.log",
+            env={**os.environ, "QUEUECTL_DATABASE_URL": endpoints.postgres},
+        )
+
+    async def _ready(self, endpoints: Endpoints) -> None:
+        """Wait until REST answers from a committed state, and the controller from its own."""
+        urls = [f"{endpoints.rest}/readyz"]
+        if self._options.controller:
+            urls.append(f"{endpoints.metrics.removesuffix('/metrics')}/readyz")
+        timeout = aiohttp.ClientTimeout(total=5)
+        waiting = ""
+        try:
+            async with asyncio.timeout(_READY_SECONDS), aiohttp.ClientSession(timeout=timeout) as session:
+                for waiting in urls:
+                    await _until_good(session, waiting)
+        except TimeoutError:
+            raise SandboxError(
+                f"{waiting} did not answer in {_READY_SECONDS:g} s: see {self._folder / 'log'}"
+            ) from None
+
+    def _greet(self, endpoints: Endpoints) -> None:
+        say = self._teller.say
+        say(f"queuectl sandbox is up after {_age():.1f} s; Ctrl-C stops it, the data stays", "bold")
+        for name, value in (
+            ("data", self._folder),
+            ("Kubernetes", endpoints.kubernetes),
+            ("REST", endpoints.rest),
+            ("metrics", endpoints.metrics),
+            ("Postgres", endpoints.postgres),
+        ):
+            say(f"  {name:<11} {value}")
+        if not self._options.controller:
+            say("run the controller:", "bold")
+            say(f"  {controller_command(self._folder, self._config, endpoints)}")
+        say("try:", "bold")
+        for line in what_to_try(self._folder, endpoints, example=not self._options.empty):
+            say(f"  {line}")
+        say("decisions:", "bold")
+
+    async def _tell_first(self, admitted: asyncio.Event) -> None:
+        await admitted.wait()
+        self._teller.say(f"first admission {_age():.1f} s after the start of the program", "bold")
+
+
+def _client(plane: Plane, identity: str) -> Client:
+    return Client(plane.url, plane.ssl_context(), plane.tokens[identity])
+
+
+async def _cluster_id(api: Api) -> str:
+    """UID of the namespace that a server makes for itself, which takes a real one a moment."""
+    while True:
+        try:
+            namespace = await api.request("GET", "/api/v1/namespaces/kube-system")
+            return str(namespace["metadata"]["uid"])
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _until_good(session: aiohttp.ClientSession, url: str) -> None:
+    while True:
+        try:
+            async with session.get(url) as answer:
+                if answer.status == 200:
+                    return
+        except (aiohttp.ClientError, TimeoutError):
+            pass
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _watch_over(child: Child) -> None:
+    await child.wait()
+    raise child.death()
+
+
+async def _watch_postgres(postgres: EmbeddedPostgres) -> None:
+    await postgres.wait()
+    raise SandboxError(f"Postgres has ended, see {postgres.folder / 'postgres.log'}")
+
+
+async def _watch_plane(plane: ControlPlane) -> None:
+    while True:
+        plane.check()
+        await asyncio.sleep(0.5)
+
+
+def _age() -> float:
+    """Seconds since this process was started, the interpreter's own start included."""
+    with open("/proc/self/stat", encoding="ascii") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,93 @@
+"""What is applied is what `kubectl apply -k` would apply."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from queuectl.sandbox import example, tenancy
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import find_assets
+from queuectl.sandbox.install import RUNS_BESIDE, Installer, InstallError, read_kustomization
+from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.players.api import ApiError, Object
+from queuectl.sandbox.policy_check import problems_of_policy
+from queuectl.shipped import shipped
+
+FOLDERS = (".", "mutating", "examples")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_our_reading_of_each_kustomization_is_kubectls(folder: str) -> None:
+    assets = find_assets()
+    if assets is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to compare with")
+    path = shipped("manifests") / folder
+    out = subprocess.run([assets / "kubectl", "kustomize", path], capture_output=True, check=True, timeout=60)
+    theirs = [thing for thing in yaml.safe_load_all(out.stdout) if thing["kind"] not in RUNS_BESIDE]
+    ours = read_kustomization(path)
+    left_out = {"ConfigMap"}  # generated for the Deployment
+    assert sorted(map(identity, ours)) == sorted(identity(t) for t in theirs if t["kind"] not in left_out)
+    by_identity = {identity(thing): thing for thing in theirs}
+    for thing in ours:
+        assert thing == by_identity[identity(thing)]
+
+
+def identity(thing: Object) -> tuple[str, str, str]:
+    metadata = thing["metadata"]
+    return thing["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def test_namespaces_and_definitions_come_first() -> None:
+    kinds = [thing["kind"] for thing in read_kustomization(shipped("manifests"))]
+    last_definition = len(kinds) - 1 - kinds[::-1].index("CustomResourceDefinition")
+    assert set(kinds[: last_definition + 1]) == {"Namespace", "CustomResourceDefinition"}
+
+
+def test_a_kustomization_that_transforms_its_objects_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("resources: []\nnamePrefix: x-\n")
+    with pytest.raises(InstallError, match=r"kustomization.yaml: fields namePrefix are not known here"):
+        read_kustomization(tmp_path)
+
+
+async def test_everything_shipped_applies_twice_and_the_gate_holds(tmp_path: Path) -> None:
+    async with (
+        SmallApi(tmp_path, check=problems_of_policy) as server,
+        Client(server.url, server.ssl_context(), server.tokens["admin"]) as admin,
+        Client(server.url, server.ssl_context(), server.tokens["tenant"]) as tenant,
+    ):
+        for _ in range(2):
+            installer = Installer(admin)
+            await installer.apply([example.pytorchjob_crd()])
+            for folder in FOLDERS:
+                await installer.apply(read_kustomization(shipped("manifests") / folder))
+            await installer.apply(example.nodes())
+            await installer.apply(tenancy.rights(["default"]))
+        await tenancy.wait_for_gate(tenant, mutating=True)
+        for _, thing in example.jobs():
+            kind = "jobs" if thing["kind"] == "Job" else "pytorchjobs"
+            path = f"/apis/{thing['apiVersion']}/namespaces/{thing['metadata']['namespace']}/{kind}"
+            made = await tenant.request("POST", path, thing)
+            spec = made["spec"] if kind == "jobs" else made["spec"]["runPolicy"]
+            assert spec["suspend"] is True
+
+
+async def test_a_bad_policy_object_is_refused_with_its_name_and_field(tmp_path: Path) -> None:
+    async with (
+        SmallApi(tmp_path, check=problems_of_policy) as server,
+        Client(server.url, server.ssl_context(), server.tokens["admin"]) as admin,
+    ):
+        await Installer(admin).apply(read_kustomization(shipped("manifests") / "crds"))
+        queue = {
+            "apiVersion": "queuectl.dev/v1beta1",
+            "kind": "LocalQueue",
+            "metadata": {"name": "main", "namespace": "default"},
+            "spec": {},
+        }
+        with pytest.raises(InstallError, match=r"LocalQueue main can't be applied: .*clusterQueue"):
+            await Installer(admin).apply([queue])
+        with pytest.raises(ApiError, match="404"):
+            await admin.request("GET", "/apis/queuectl.dev/v1beta1/namespaces/default/localqueues/main")
