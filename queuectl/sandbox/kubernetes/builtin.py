@@ -320,5 +320,4 @@ def from_stored(kind: Kind, obj: Json) -> Json:
     """To the version it is asked for in."""
     if kind.collection == EVENTS and kind.group:
         obj = {_EVENT_NAMES_BACK.get(name, name): value for name, value in obj.items()}
-    obj["apiVersion"] = kind.api_version
-    return obj
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **obj} | {"apiVersion": kind.api_version}

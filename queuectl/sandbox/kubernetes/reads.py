@@ -61,7 +61,11 @@ class View:
         if self.form:
             kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
         head = orjson.dumps({"kind": kind, "apiVersion": version, "metadata": metadata})
-        return b'%s,"items":[%s]}' % (head[:-1], b",".join(map(self.show, items)))
+        shown = list(map(self.show, items))
+        prefix = f'{{"apiVersion":"{version}","kind":"{self.kind.kind}",'.encode()
+        if not (self.form or self.kind.custom):
+            shown = [b"{" + item.removeprefix(prefix).removeprefix(b"{") for item in shown]
+        return b'%s,"items":[%s]}' % (head[:-1], b",".join(shown))
 
 
 def scope(namespace: str, match: Match | None) -> Match | None:

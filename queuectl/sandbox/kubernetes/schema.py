@@ -29,10 +29,12 @@ def prune(value: Any, schema: Json, path: str = "") -> list[str]:
     if isinstance(value, dict):
         root = not path or schema.get("x-kubernetes-embedded-resource")
         for name in list(value):
+            if root and name in _ROOT_FIELDS:
+                continue
             child = _child(schema, name)
             if child is not None:
                 dropped += prune(value[name], child, f"{path}.{name}" if path else name)
-            elif not (root and name in _ROOT_FIELDS):
+            else:
                 del value[name]
                 dropped.append(f"{path}.{name}" if path else name)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):

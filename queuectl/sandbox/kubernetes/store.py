@@ -130,6 +130,8 @@ class Store:
         """Store a new object or a new state of one; gives it the next resourceVersion."""
         revision = self.revision + 1
         obj["metadata"]["resourceVersion"] = str(revision)
+        # These two come first: lists of built-in kinds leave them out of their items by cutting the text.
+        obj = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], **obj}
         stored = as_stored(obj, orjson.dumps(obj))
         self._persist(_PUT, (collection, *stored.key, stored.raw), revision)
         before = self.collection(collection).get(stored.key)

@@ -1,0 +1,146 @@
+"""delete: preconditions, finalizers, dependents, namespaces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kube_api.client import MERGE, Client, Json, configmap, eventually, job, owned_by, pod
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def gone(api: Client, path: str) -> bool:
+    status, _ = await api.call("GET", path)
+    return status == 404
+
+
+async def test_a_deletion_names_what_it_deleted(api: Client) -> None:
+    created = await api.create(api.configmaps, configmap("a"))
+    status, answer = await api.call("DELETE", f"{api.configmaps}/a")
+    assert (status, answer["kind"], answer["status"]) == (200, "Status", "Success")
+    assert answer["details"]["uid"] == created["metadata"]["uid"]
+    again = await api.refused("DELETE", f"{api.configmaps}/a")
+    assert again["code"] == 404
+
+
+@pytest.mark.parametrize("preconditions", [{"uid": "another"}, {"resourceVersion": "1"}])
+async def test_a_deletion_may_name_what_it_expects(api: Client, preconditions: Json) -> None:
+    created = await api.create(api.configmaps, configmap("a"))
+    path = f"{api.configmaps}/a"
+    answer = await api.refused("DELETE", path, {"preconditions": preconditions})
+    assert (answer["code"], answer["reason"]) == (409, "Conflict")
+    wanted = {name: created["metadata"][name] for name in preconditions}
+    status, _ = await api.call("DELETE", path, {"preconditions": wanted})
+    assert status == 200
+    assert await gone(api, path)
+
+
+async def test_finalizers_keep_an_object_until_the_last_is_taken_away(api: Client) -> None:
+    await api.create(api.configmaps, configmap("a", finalizers=["example.com/hold"]))
+    path = f"{api.configmaps}/a"
+    status, answer = await api.call("DELETE", path)
+    assert status == 200
+    terminating = await api.get(path)
+    assert terminating["metadata"]["deletionTimestamp"]
+    more = {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}
+    answer = await api.refused("PATCH", path, more, media=MERGE)
+    assert answer["code"] == 422
+    patched = await api.patch(path, {"metadata": {"deletionTimestamp": None}, "data": {"still": "editable"}})
+    assert patched["metadata"]["deletionTimestamp"] == terminating["metadata"]["deletionTimestamp"]
+    await api.patch(path, {"metadata": {"finalizers": None}})
+    assert await gone(api, path)
+
+
+async def test_a_collection_is_deleted_by_selector(api: Client) -> None:
+    for name, group in (("a", "1"), ("b", "1"), ("c", "2")):
+        await api.create(api.configmaps, configmap(name, labels={"group": group}))
+    status, _ = await api.call("DELETE", api.configmaps, labelSelector="group=1")
+    assert status == 200
+    found = await api.get(api.configmaps, labelSelector="group")
+    assert [item["metadata"]["name"] for item in found["items"]] == ["c"]
+
+
+async def test_dependents_go_in_the_background(api: Client) -> None:
+    owner = await api.create(api.configmaps, configmap("owner"))
+    await api.create(api.configmaps, configmap("dependent", ownerReferences=owned_by(owner)))
+    await api.call("DELETE", f"{api.configmaps}/owner", propagationPolicy="Background")
+    await eventually(lambda: gone(api, f"{api.configmaps}/dependent"), "the dependent to go")
+
+
+async def test_a_dependent_with_another_owner_stays(api: Client) -> None:
+    owners = [await api.create(api.configmaps, configmap(name)) for name in ("one", "two")]
+    references = [reference for owner in owners for reference in owned_by(owner)]
+    await api.create(api.configmaps, configmap("dependent", ownerReferences=references))
+    await api.create(api.configmaps, configmap("witness", ownerReferences=owned_by(owners[0])))
+    await api.call("DELETE", f"{api.configmaps}/one")
+    await eventually(lambda: gone(api, f"{api.configmaps}/witness"), "the witness to go")
+    assert not await gone(api, f"{api.configmaps}/dependent")
+
+
+async def test_in_the_foreground_the_owner_waits_for_its_dependents(api: Client) -> None:
+    owner = await api.create(api.configmaps, configmap("owner"))
+    held = configmap("dependent", ownerReferences=owned_by(owner), finalizers=["example.com/hold"])
+    await api.create(api.configmaps, held)
+    await api.call("DELETE", f"{api.configmaps}/owner", propagationPolicy="Foreground")
+    waiting = await api.get(f"{api.configmaps}/owner")
+    assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
+
+    async def terminating() -> bool:
+        found = await api.get(f"{api.configmaps}/dependent")
+        return "deletionTimestamp" in found["metadata"]
+
+    await eventually(terminating, "the dependent to be deleted")
+    await api.patch(f"{api.configmaps}/dependent", {"metadata": {"finalizers": None}})
+    await eventually(lambda: gone(api, f"{api.configmaps}/owner"), "the owner to follow")
+
+
+async def test_a_job_keeps_its_pods_unless_told_otherwise(api: Client) -> None:
+    for name, policy in (("kept", ""), ("taken", "Background")):
+        owner = await api.create(api.jobs, job(name))
+        await api.create(api.pods, pod(f"{name}-pod", ownerReferences=owned_by(owner)))
+        query = {"propagationPolicy": policy} if policy else {}
+        await api.call("DELETE", f"{api.jobs}/{name}", **query)
+    await eventually(lambda: gone(api, f"{api.jobs}/kept"), "the job to go")
+    await eventually(lambda: gone(api, f"{api.pods}/taken-pod"), "the pod to go with its job")
+    orphan = await api.get(f"{api.pods}/kept-pod")
+    assert "ownerReferences" not in orphan["metadata"]
+
+
+async def test_a_pod_on_a_node_ends_gracefully_and_one_without_at_once(api: Client) -> None:
+    for name in ("placed", "loose"):
+        await api.create(api.pods, pod(name))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "placed"}, "target": target}
+    await api.create(f"{api.pods}/placed/binding", binding)
+    bound = await api.get(f"{api.pods}/placed")
+    assert bound["spec"]["nodeName"] == "node-1"
+    again = await api.refused("POST", f"{api.pods}/placed/binding", binding)
+    assert again["code"] == 409
+    for name in ("placed", "loose"):
+        await api.call("DELETE", f"{api.pods}/{name}")
+    assert await gone(api, f"{api.pods}/loose")
+    terminating = await api.get(f"{api.pods}/placed")
+    assert terminating["metadata"]["deletionGracePeriodSeconds"] == 30
+    await api.call("DELETE", f"{api.pods}/placed", {"gracePeriodSeconds": 0})
+    assert await gone(api, f"{api.pods}/placed")
+
+
+async def test_a_namespace_takes_its_contents_with_it_and_nothing_new(api: Client) -> None:
+    await api.create(api.configmaps, configmap("held", finalizers=["example.com/hold"]))
+    await api.create(api.configmaps, configmap("free"))
+    path = f"/api/v1/namespaces/{api.namespace}"
+    status, answer = await api.call("DELETE", path)
+    assert (status, answer["kind"], answer["status"]["phase"]) == (200, "Namespace", "Terminating")
+    refused = await api.refused("POST", api.configmaps, configmap("late"))
+    assert (refused["code"], refused["reason"]) == (403, "Forbidden")
+    await eventually(lambda: gone(api, f"{api.configmaps}/free"), "the contents to go")
+    assert not await gone(api, path)
+    await api.patch(f"{api.configmaps}/held", {"metadata": {"finalizers": None}})
+    await eventually(lambda: gone(api, path), "the namespace to go")
+
+
+async def test_an_object_born_without_its_owner_is_collected(api: Client) -> None:
+    owner = await api.create(api.configmaps, configmap("owner"))
+    await api.call("DELETE", f"{api.configmaps}/owner")
+    await api.create(api.configmaps, configmap("late", ownerReferences=owned_by(owner)))
+    await eventually(lambda: gone(api, f"{api.configmaps}/late"), "the orphan to go")
