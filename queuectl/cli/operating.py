@@ -17,11 +17,12 @@ from queuectl.cli.options import Failure, NotGood, Options, with_options
 Found = TypeVar("Found")
 
 
-def call(work: Coroutine[Any, Any, Found]) -> Found:
+def call(work: Coroutine[Any, Any, Found], *, logs: bool = True) -> Found:
     """Run it to its end. What the user can mend becomes a Failure; the rest is a defect, with its trace."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    if logs:
+        logging.basicConfig(
+            stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
@@ -63,7 +64,7 @@ def _failure(error: BaseException) -> Failure | None:
         return Failure(f"the ledger can't be reached: {error}\nLook at --database-url and at Postgres itself")
     if isinstance(error, ClusterUnavailable):
         return Failure(f"the API server can't be reached: {error}\nLook at --kubeconfig and --context")
-    if isinstance(error, OSError | FileNotFoundError):
+    if isinstance(error, OSError):
         return Failure(str(error))
     return None
 
@@ -82,10 +83,10 @@ def controller(options: Options) -> None:
 @with_options
 def api(options: Options) -> None:
     """Serve queues, workloads and their reasons over REST, read-only."""
-    settings, _, _ = options.connected(cluster=False)
+    settings, kubeconfig, context = options.connected(cluster=False)
     from queuectl import app
 
-    call(app.run_api(settings))
+    call(app.run_api(settings, kubeconfig, context))
 
 
 @click.command("migrate")
@@ -165,6 +166,13 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     from queuectl.settings import SandboxOptions
 
     wanted = SandboxOptions(data=options.folder, controller=not no_controller, **values)
-    from queuectl import app
-
-    call(app.run_sandbox(wanted))
+    try:
+        from queuectl import app
+    except ModuleNotFoundError as error:
+        raise Failure(
+            f"the sandbox needs {error.name}, which is not installed: pip install 'queuectl[sandbox]'"
+        ) from None
+    # It tells its own story on stdout, and keeps its log in its folder.
+    code = call(app.run_sandbox(wanted), logs=False)
+    if code:
+        raise SystemExit(code)

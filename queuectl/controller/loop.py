@@ -26,11 +26,14 @@ class Observer(Protocol):
     """Who counts what happens: metrics. Called on the loop, must not block."""
 
     def took_epoch(self, epoch: int) -> None: ...
-    def committed(self, plan: Plan, *, acknowledged: int, seconds: float) -> None: ...
+    def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None: ...
     def ledger_unavailable(self) -> None: ...
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
     def reported(
-        self, local_queues: Sequence[LocalQueueReport], cluster_queues: Sequence[ClusterQueueReport]
+        self,
+        local_queues: Sequence[LocalQueueReport],
+        cluster_queues: Sequence[ClusterQueueReport],
+        gone: Sequence[str],
     ) -> None: ...
 
 
@@ -139,7 +142,8 @@ class Controller:
         started = asyncio.get_running_loop().time()
         first = await self._reach(lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch))
         seconds = asyncio.get_running_loop().time() - started
-        self._observer.committed(plan, acknowledged=len(done), seconds=seconds)
+        last = first + len(plan.recorded) - 1
+        self._observer.committed(plan, seconds=seconds, sequence=last)
         return first
 
     async def _commit_acknowledged(self) -> None:
@@ -166,8 +170,8 @@ class Controller:
         late_locals: dict[LocalQueueName, LocalQueueReport] = {}
         late_queues: dict[str, ClusterQueueReport] = {}
         while True:
-            local_queues, cluster_queues = self._engine.take_reports()
-            self._observer.reported(local_queues, cluster_queues)
+            local_queues, cluster_queues, gone = self._engine.take_reports()
+            self._observer.reported(local_queues, cluster_queues, gone)
             late_locals |= {report.name: report for report in local_queues}
             late_queues |= {report.name: report for report in cluster_queues}
             try:

@@ -188,8 +188,10 @@ class Engine:
         """All committed writes that are not acknowledged."""
         return self._state.unacknowledged()
 
-    def take_reports(self) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport]]:
-        """Of the queues in which anything changed since the last call."""
+    def take_reports(
+        self,
+    ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
+        """Of the queues in which anything changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
 
 

@@ -501,15 +501,16 @@ class State:
             )
         return effects
 
-    def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport]]:
+    def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
         if not self.synced:
-            return [], []
+            return [], [], []
         locals_, queues = sorted(self._changed), sorted(self._changed_queues)
         self._changed, self._changed_queues = set(), set()
         at = (self.directory, self.members, self.lines)
         return (
             [local_queue_report(*at, name) for name in locals_ if name in self.directory.local_queues],
             [cluster_queue_report(*at, name) for name in queues if name in self.directory.queues],
+            [name for name in queues if name not in self.directory.queues],
         )
 
     def _charge_unchanged(self, entry: Entry) -> bool:

@@ -80,6 +80,16 @@ async def reading(
         yield connection
 
 
+@contextlib.asynccontextmanager
+async def database(url: str, *, read_only: bool = False) -> AsyncIterator[AsyncEngine]:
+    """`connect`, and nothing left open afterwards."""
+    engine = connect(url, read_only=read_only)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
 def translated(error: BaseException) -> Exception | None:
     """What the ledger's caller should know of a database error; None if it is none.
 

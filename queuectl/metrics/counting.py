@@ -1,0 +1,44 @@
+"""Counts what the controller does: its observer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuectl.core.decisions import Plan
+from queuectl.core.events import Result
+from queuectl.core.model import EffectKey
+from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.metrics.registry import Metrics
+
+
+class Counting:
+    """controller.loop.Observer on metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._queues: dict[str, ClusterQueueReport] = {}
+
+    def took_epoch(self, epoch: int) -> None:
+        self._metrics.epoch(epoch)
+
+    def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None:
+        self._metrics.observe_plan(plan)
+        self._metrics.committed(decisions=len(plan.recorded), seconds=seconds, sequence=sequence)
+
+    def ledger_unavailable(self) -> None:
+        self._metrics.commit_failed("unavailable")
+
+    def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
+        self._metrics.effect_settled(key.verb, result, seconds)
+
+    def reported(
+        self,
+        local_queues: Sequence[LocalQueueReport],
+        cluster_queues: Sequence[ClusterQueueReport],
+        gone: Sequence[str],
+    ) -> None:
+        for name in gone:
+            self._queues.pop(name, None)
+        self._queues |= {report.name: report for report in cluster_queues}
+        if cluster_queues or gone:
+            self._metrics.observe_reports(list(self._queues.values()))
