@@ -19,7 +19,7 @@ from queuectl.core.resources import FlavorResource
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.session import api_path, cluster_id
 from queuectl.ports import ClusterUnavailable, Notice
-from queuectl.sandbox.kubernetes.faults import Action, Fault
+from queuectl.sandbox.kubernetes.faults import Action, Fault, Faults
 from tests.kube.sites import (
     AT,
     CRDS,
@@ -44,6 +44,16 @@ async def site(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     folder: Path = tmp_path_factory.mktemp(request.param)
     async with SITES[request.param](folder) as site:
         yield site
+
+
+Flawed = tuple[Site, Faults]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["in_process", "small"])
+async def flawed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Flawed]:
+    """A server that can be asked for faults."""
+    async with SITES[request.param](tmp_path_factory.mktemp("flawed")) as site:
+        yield site, site.faults
 
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
@@ -285,8 +295,8 @@ async def test_a_cluster_is_known_by_the_uid_of_kube_system(site: Site) -> None:
 # --- with faults, which only the small API can be asked for ---------------------------------------------
 
 
-async def test_a_start_whose_answer_is_lost_is_found_done(site: Site) -> None:
-    faults = _faults(site)
+async def test_a_start_whose_answer_is_lost_is_found_done(flawed: Flawed) -> None:
+    site, faults = flawed
     obj = await site.job("lost")
     faults.add(Fault(Action.LOSE_ANSWER, verb="patch", name="lost"))
     settled, _ = await site.cluster.start(effect(obj))
@@ -297,8 +307,8 @@ async def test_a_start_whose_answer_is_lost_is_found_done(site: Site) -> None:
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])
-async def test_a_server_in_trouble_is_asked_again_later(site: Site, code: int) -> None:
-    faults = _faults(site)
+async def test_a_server_in_trouble_is_asked_again_later(flawed: Flawed, code: int) -> None:
+    site, faults = flawed
     obj = await site.job(f"trouble-{code}")
     faults.add(Fault(Action.REFUSE, verb="patch", code=code, retry_after=7 if code == 429 else None))
     with pytest.raises(ClusterUnavailable) as caught:
@@ -307,20 +317,13 @@ async def test_a_server_in_trouble_is_asked_again_later(site: Site, code: int) -
     assert (await site.cluster.start(effect(obj)))[0].result is Result.DONE
 
 
-async def test_nothing_is_called_dead_while_the_server_cant_say(site: Site) -> None:
-    faults = _faults(site)
+async def test_nothing_is_called_dead_while_the_server_cant_say(flawed: Flawed) -> None:
+    site, faults = flawed
     ref = effect(await site.job("unsaid")).workload.ref
     for resource in ("jobs", "pods"):
         faults.add(Fault(Action.REFUSE, resource=resource, code=503))
         with pytest.raises(ClusterUnavailable):
             await site.cluster.anything_alive(ref)
-
-
-def _faults(site: Site) -> Any:
-    if site.faults is None:
-        pytest.skip("faults are asked of the small API")
-    site.faults.clear()
-    return site.faults
 
 
 async def _pytorch(site: Site) -> None:

@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from queuectl.core.events import ContextGone, ContextObserved, Listed, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Namespace, WorkloadId
+from queuectl.core.model import PriorityClass, WorkloadId
+from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import api_path
 from tests.kube.scripted import QUICK, Scripted, Watching, bookmark, gone, job, line, watching
-from tests.kube.sites import CRDS, PYTORCH_CRD, in_process, pytorch_job, pytorch_jobs
+from tests.kube.sites import CRDS, PYTORCH_CRD, SITES, Site, pytorch_job, pytorch_jobs
 
 
 def _told(seen: Watching) -> list[str]:
@@ -249,33 +253,44 @@ async def test_a_token_that_expired_is_read_anew_and_the_request_sent_once_more(
     assert script.tokens == ["Bearer old", "Bearer new", "Bearer new"]
 
 
-# --- on the small API -----------------------------------------------------------------------------------
+# --- on servers that keep objects ----------------------------------------------------------------------
 
 
-async def test_every_source_is_listed_and_a_kind_that_comes_later_is_picked_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", sorted(SITES))
+async def test_every_source_is_listed_and_a_kind_that_comes_later_is_picked_up(
+    server: str, tmp_path: Path
+) -> None:
     seen: list[object] = []
-    async with asyncio.timeout(20), in_process(tmp_path, bookmark_seconds=0.1) as site:
+    async with asyncio.timeout(30), SITES[server](tmp_path) as site:
         all_of_them = reflectors(site.session, seen.extend, timings=QUICK)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(all_of_them.run())
             await _until(lambda: {e.source for e in seen if isinstance(e, Listed)} == all_of_them.sources)
             assert Listed("PyTorchJob", None) in seen
             await site.create(CRDS, PYTORCH_CRD)
-            created = await site.create(pytorch_jobs(), pytorch_job("torch"))
+            created = await _created(site, pytorch_jobs(), pytorch_job("torch"))
             uid = WorkloadId(created["metadata"]["uid"])
             await _until(lambda: any(isinstance(e, WorkloadObserved) and e.workload.id == uid for e in seen))
             labels = {"labels": {"queuectl.dev/queue-name": None}}
             await site.session.patch(pytorch_jobs("torch"), {"metadata": labels})
             await _until(lambda: WorkloadGone(uid) in seen)
-            namespaces = api_path("", "v1", "namespaces")
-            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "late"}}
-            await site.create(namespaces, body)
-            await _until(lambda: any(isinstance(e, ContextObserved) and e.value.name == "late" for e in seen))
-            await site.session.delete(f"{namespaces}/late")
-            await _until(lambda: ContextGone(Namespace, "late") in seen)
+            classes = api_path("scheduling.k8s.io", "v1", "priorityclasses")
+            await site.create(classes, {"metadata": {"name": "late"}, "value": 7})
+            await _until(lambda: ContextObserved(PriorityClass("late", 7)) in seen)
+            await site.session.delete(f"{classes}/late")
+            await _until(lambda: ContextGone(PriorityClass, "late") in seen)
             task.cancel()
 
 
 async def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0.005)
+
+
+async def _created(site: Site, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Create an object of a kind that may not be served yet."""
+    while True:
+        try:
+            return await site.create(path, body)
+        except (NotFound, TooManyRequests):
+            await asyncio.sleep(0.02)

@@ -216,3 +216,15 @@ async def test_a_certificate_nobody_vouches_for_is_refused(tmp_path: Path) -> No
 
 async def _hello(_: web.Request) -> web.Response:
     return web.json_response({"hello": "you"})
+
+
+async def test_a_watch_that_ends_inside_an_event_says_so() -> None:
+    script = Scripted()
+    script.watch(b'{"type":"BOOKMARK","object":{}}\n{"type":')
+    async with script.serve():
+        session = await _answer(script)
+        async with session.watch("/x", query={"resourceVersion": "1"}) as batches:
+            assert await anext(batches) == [{"type": "BOOKMARK", "object": {}}]
+            with pytest.raises(errors.Unavailable, match="ended inside an event"):
+                await anext(batches)
+        await session.close()
