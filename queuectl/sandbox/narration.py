@@ -71,21 +71,21 @@ def describe(row: DecisionRow) -> str:
 
 
 def _policy_object(payload: dict[str, Any]) -> str:
-    key = payload.get("key")
-    if isinstance(key, dict):
-        key = list(key.values())
-    if isinstance(key, list | tuple):
-        return "/".join(str(part) for part in key if part)
-    return str(key or payload.get("kind", ""))
+    return "/".join(str(part) for name in ("kind", "namespace", "name") if (part := payload.get(name)))
 
 
 def _detail(row: DecisionRow) -> str:
-    if row.verdict == Verdict.ADMITTED:
-        return _charge(row.payload)
-    for name in ("detail", "outcome", "clusterQueue"):
-        if value := row.payload.get(name):
-            return str(value)
-    return ""
+    payload = row.payload
+    match row.verdict:
+        case Verdict.ADMITTED:
+            return _charge(payload)
+        case Verdict.QUEUED:
+            queue = payload.get("clusterQueue") or payload.get("queue")
+            return f"in {queue}, priority {payload.get('priority')}"
+        case Verdict.CONFIGURED:
+            return "" if payload.get("spec") is not None else "deleted"
+        case _:
+            return str(payload.get("detail") or payload.get("outcome") or "")
 
 
 def _charge(payload: dict[str, Any]) -> str:

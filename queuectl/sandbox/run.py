@@ -19,7 +19,7 @@ from typing import Final, Literal
 import aiohttp
 import yaml
 
-from queuectl.ports import Readings
+from queuectl.ports import LedgerUnavailable, Readings
 from queuectl.sandbox import example, tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError, find_assets
@@ -246,7 +246,7 @@ class _Sandbox:
     ) -> None:
         """Start what lives on the two, and watch over all of it."""
         readings = await stack.enter_async_context(self._parts.readings(postgres.url, await _cluster_id(api)))
-        last = (await readings.since(0)).sequence
+        last = await _last_decision(readings)
         children = await stack.enter_async_context(self._children(endpoints))
         admitted = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -294,10 +294,10 @@ class _Sandbox:
         )
 
     async def _ready(self, endpoints: Endpoints) -> None:
-        """Wait until REST answers from a committed state, and the controller from its own."""
-        urls = [f"{endpoints.rest}/readyz"]
+        """Wait until all answer: controller and REST from a committed state, REST alone at least at all."""
+        urls = [f"{endpoints.rest}/healthz"]
         if self._options.controller:
-            urls.append(f"{endpoints.metrics.removesuffix('/metrics')}/readyz")
+            urls = [f"{endpoints.metrics.removesuffix('/metrics')}/readyz", f"{endpoints.rest}/readyz"]
         timeout = aiohttp.ClientTimeout(total=5)
         waiting = ""
         try:
@@ -335,6 +335,14 @@ class _Sandbox:
 
 def _client(plane: Plane, identity: str) -> Client:
     return Client(plane.url, plane.ssl_context(), plane.tokens[identity])
+
+
+async def _last_decision(readings: Readings) -> int:
+    """Sequence of the newest, 0 where none was ever made."""
+    try:
+        return (await readings.since(0)).sequence
+    except LedgerUnavailable:
+        return 0
 
 
 async def _cluster_id(api: Api) -> str:
