@@ -75,6 +75,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        strict=True,
         alias_generator=to_camel,
         populate_by_name=True,
         hide_input_in_errors=True,
@@ -82,7 +83,7 @@ class _Section(BaseModel):
 
 
 class DatabaseSettings(_Section):
-    url: SecretStr | None = None
+    url: SecretStr | None = Field(default=None, strict=False)
     """`postgresql://USER@HOST/DATABASE`; the variable QUEUECTL_DATABASE_URL comes before it."""
 
     @field_validator("url")
@@ -147,23 +148,6 @@ class Settings(_Section):
         for section in ("controller", "api"):
             document[section]["listen"] = str(getattr(self, section).listen)
         return document
-
-
-class SandboxOptions(NamedTuple):
-    """What `queuectl sandbox` was asked for. Port 0 takes a free one."""
-
-    data: Path
-    empty: bool = False
-    """Load no example."""
-    headless: bool = False
-    """For scripts: no live screen, no colours."""
-    control_plane: str = "small"
-    """`small`, or `real`: the binaries in KUBEBUILDER_ASSETS."""
-    controller: bool = True
-    """False: the controller is run apart."""
-    kubernetes_port: int = 0
-    rest_port: int = 0
-    metrics_port: int = 0
 
 
 def load(
@@ -249,4 +233,5 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else str(error)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return where + " ".join(str(problem).split())
+    context = error.context if isinstance(error, yaml.MarkedYAMLError) else None
+    return where + " ".join(f"{f'{context}: ' if context else ''}{problem}".split())

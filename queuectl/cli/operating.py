@@ -163,15 +163,15 @@ _PORT = click.IntRange(0, 65535)
 @with_options
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     """Run all of it on this machine: Postgres, a Kubernetes API, players, controller and REST."""
-    from queuectl.settings import SandboxOptions
-
-    wanted = SandboxOptions(data=options.folder, controller=not no_controller, **values)
     try:
-        from queuectl import app
+        from queuectl.sandbox.run import Options as Wanted
     except ModuleNotFoundError as error:
         raise Failure(
             f"the sandbox needs {error.name}, which is not installed: pip install 'queuectl[sandbox]'"
         ) from None
+    from queuectl import app
+
+    wanted = Wanted(data=options.folder, controller=not no_controller, **values)
     # It tells its own story on stdout, and keeps its log in its folder.
     code = call(app.run_sandbox(wanted), logs=False)
     if code:

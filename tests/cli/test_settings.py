@@ -1,0 +1,158 @@
+"""The configuration file: what is good in it, and how what is not is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from queuectl.settings import Address, ConfigurationError, load
+
+URL = "postgresql://queuectl@db/queuectl"
+Write = Callable[[str | bytes], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def file(content: str | bytes) -> Path:
+        path = tmp_path / "queuectl.yaml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return file
+
+
+def problems(path: Path, **more: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(path, environ=more)
+    return caught.value.problems
+
+
+def test_without_a_file_the_defaults_are_loopback() -> None:
+    settings = load(environ={})
+    assert settings.controller.listen.loopback
+    assert settings.api.listen.loopback
+    assert settings.database.url is None
+
+
+def test_a_file_sets_what_it_names(write: Write) -> None:
+    path = write(
+        "\ufeffdatabase: {url: 'postgresql://file/db'}\n"
+        "controller:\n  listen: '[::]:8081'\n  budget: 5\n  statusSeconds: 2\n"
+        "api: {listen: '[::1]:0', refreshSeconds: 1.5}\n"
+    )
+    settings = load(path, environ={})
+    assert settings.controller.listen == Address("::", 8081)
+    assert str(settings.controller.listen) == "[::]:8081"
+    assert (settings.controller.budget, settings.controller.status_seconds) == (5, 2.0)
+    assert settings.api.listen == Address("::1", 0)
+    assert settings.database_url == "postgresql://file/db"
+
+
+def test_a_flag_comes_before_the_environment_and_that_before_the_file(write: Write) -> None:
+    path = write("database: {url: 'postgresql://file/db'}")
+    environ = {"QUEUECTL_DATABASE_URL": "postgresql://environment/db"}
+    assert load(path, environ=environ).database_url == "postgresql://environment/db"
+    assert load(path, environ=environ, database_url=URL).database_url == URL
+
+
+def test_no_database_is_told_when_it_is_needed() -> None:
+    with pytest.raises(ConfigurationError, match="QUEUECTL_DATABASE_URL"):
+        _ = load(environ={}).database_url
+
+
+def test_all_problems_are_told_at_once_with_their_paths(write: Write) -> None:
+    found = problems(
+        write(
+            "controller: {listen: nowhere, budget: 0, effects: many, leaseSeconds: 3}\n"
+            "api: {listen: '0.0.0.0:8080', refreshSeconds: .nan}\n"
+            "database: {url: 'mysql://root:hunter2@db'}\n"
+            "extra: 1\n"
+        )
+    )
+    places = [problem.partition(".yaml: ")[2].partition(":")[0] for problem in found]
+    assert sorted(places) == sorted(
+        [
+            "controller.listen",
+            "controller.budget",
+            "controller.effects",
+            "controller.leaseSeconds",
+            "api.listen",
+            "api.refreshSeconds",
+            "database.url",
+            "extra",
+        ]
+    )
+    assert "hunter2" not in "".join(found)
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:80", "10.0.0.1:80", "[::]:80", "example.com:80", "[::ffff:1.2.3.4]:1"]
+)
+def test_rest_listens_on_loopback_only(write: Write, listen: str) -> None:
+    (problem,) = problems(write(f"api: {{listen: '{listen}'}}"))
+    assert "is not loopback" in problem
+    assert "port-forward" in problem
+
+
+@pytest.mark.parametrize(
+    "listen",
+    ["80", ":80", "localhost", "localhost:", "localhost:65536", "localhost:-1", "::1:80", "a:b", "x:٣"],
+)
+def test_an_address_is_host_and_port(write: Write, listen: str) -> None:
+    (problem,) = problems(write(f"controller: {{listen: '{listen}'}}"))
+    assert "HOST:PORT" in problem
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a: &x [1]\nb: *x", "line 2, column 4: aliases"),
+        ("api: {}\napi: {}", "line 2, column 1: key 'api' is given twice"),
+        ("[" * 5000, "nested deeper than"),
+        ("\tapi: {}", "line 1, column 1"),
+        ("api: {}\n---\napi: {}", "single document"),
+        ("- api", "must be a mapping"),
+        ("text", "must be a mapping"),
+        ("api: !!python/object/apply:os.system [ls]", "line 1, column 6"),
+        ("? [1, 2]\n: 3", "is no text"),
+        (b"\xff\xfe\xfa", ""),
+        (b"api: {\x00}", "special characters are not allowed"),
+        ("a: " + "9" * 5000, ""),
+        ("a: 2001-99-99", ""),
+        (b"#" * ((1 << 20) + 1), "larger than"),
+        ("controller: {budget: yes}", "controller.budget"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_its_place(
+    write: Write, content: str | bytes, told: str
+) -> None:
+    found = problems(write(content))
+    assert any(told in problem for problem in found), found
+    assert all("queuectl.yaml" in problem for problem in found)
+
+
+def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path / "none.yaml")
+    assert problem == f"{tmp_path}/none.yaml: No such file or directory"
+    assert "directory" in problems(tmp_path)[0]
+
+
+def test_an_empty_file_is_all_defaults(write: Write) -> None:
+    assert load(write(""), environ={}) == load(environ={})
+    assert load(write("# nothing\n"), environ={}) == load(environ={})
+
+
+def test_what_is_public_has_no_password(write: Write) -> None:
+    settings = load(database_url="postgresql://u:hunter2@db/q", environ={})
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in repr(settings.public())
+    assert settings.public()["controller"]["listen"] == "127.0.0.1:8081"
+
+
+def test_cursors_are_signed_alike_by_all_replicas_of_one_database() -> None:
+    one, again = (load(database_url=URL, environ={}).cursor_key for _ in range(2))
+    other = load(database_url=URL + "2", environ={}).cursor_key
+    assert one == again
+    assert one != other
