@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuectl.ledger.engine import connect
+from queuectl.ledger.schema import migrate
+from queuectl.sandbox.postgres import EmbeddedPostgres
+from tests.ledger.places import reachable_folder
+
+_numbers = itertools.count(1)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def server() -> AsyncIterator[EmbeddedPostgres]:
+    """One server for all tests, with one migrated database; tests keep apart by cluster id."""
+    with reachable_folder() as folder:
+        async with EmbeddedPostgres(folder / "pg", settings={"fsync": "off"}) as postgres:
+            await migrate(postgres.url)
+            yield postgres
+
+
+@pytest.fixture
+def cluster() -> str:
+    return f"cluster-{next(_numbers)}"
+
+
+@pytest.fixture
+async def engine(server: EmbeddedPostgres) -> AsyncIterator[AsyncEngine]:
+    """A pool that must have every connection back at the end of the test."""
+    pool = connect(server.url)
+    yield pool
+    out = pool.pool.checkedout()  # type: ignore[attr-defined]
+    await pool.dispose()
+    assert out == 0, f"{out} connections were not given back"

@@ -1,0 +1,134 @@
+"""Short names for plans and what they are about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    ObjectRef,
+    Outcome,
+    PodSet,
+    PodSetAssignment,
+    Toleration,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
+
+GPU = "nvidia.com/gpu"
+CREATED = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+WAITING = Reason(
+    code=Code.WAITING_FOR_QUOTA,
+    flavor="a100",
+    resource=GPU,
+    requested=8,
+    available=3,
+    short_by=5,
+    limit=Limit.NOMINAL_QUOTA,
+    node="ClusterQueue/team-a",
+    others=(Reason(code=Code.NO_MATCHING_FLAVOR, flavor="spot", detail="taint x is not tolerated"),),
+)
+PREEMPTED = Reason(
+    code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="ns/Job/urgent", detail="priority 5 > 0"
+)
+
+
+def ref(name: str) -> ObjectRef:
+    return ObjectRef("ns", "Job", name, f"uid-{name}")
+
+
+def wid(name: str) -> WorkloadId:
+    return WorkloadId(f"uid-{name}")
+
+
+def workload(name: str, **fields: object) -> Workload:
+    given: dict[str, object] = {
+        "id": wid(name),
+        "ref": ref(name),
+        "queue": "lq",
+        "created_at": CREATED,
+        "pod_sets": (PodSet(name="main", count=2, requests=(("cpu", 1500), (GPU, 4))),),
+        "submitter": "alice",
+        "labels": (("team", "a"),),
+    }
+    return Workload(**(given | fields))  # type: ignore[arg-type]
+
+
+def enqueue(name: str, *, queue: str | None = "team-a", priority: int = 0, arrival: int = 1) -> Enqueue:
+    return Enqueue(workload(name), queue, priority, arrival)
+
+
+def pod_sets(gpus: int = 4) -> tuple[PodSetAssignment, ...]:
+    return (
+        PodSetAssignment(
+            name="driver",
+            count=1,
+            requests=(("cpu", 500),),
+            flavors=(("cpu", "a100"),),
+            node_selector=(("disk", "ssd"), ("zone", "b")),
+            tolerations=(
+                Toleration(key="x", operator="Exists", effect="NoExecute", seconds=30),
+                Toleration(),
+            ),
+        ),
+        PodSetAssignment(
+            name="worker",
+            count=2,
+            requests=(("cpu", 1500), (GPU, gpus)),
+            flavors=(("cpu", "a100"), (GPU, "a100")),
+        ),
+    )
+
+
+def attempt(name: str, number: int = 1, *, now: datetime, gpus: int = 4, debt: bool = False) -> Attempt:
+    return Attempt(
+        workload=wid(name),
+        number=number,
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(cluster_queue="team-a", pod_sets=pod_sets(gpus)),
+        admitted_at=now,
+        debt=debt,
+    )
+
+
+def admit(name: str, number: int = 1, *, now: datetime, gpus: int = 4, debt: bool = False) -> Admit:
+    detail = "it was found running" if debt else None
+    return Admit(attempt(name, number, now=now, gpus=gpus, debt=debt), ref(name), detail)
+
+
+def keep(name: str, reason: Reason = WAITING, *, recorded: bool = True) -> Keep:
+    return Keep(wid(name), ref(name), reason, recorded)
+
+
+def evict(name: str, number: int = 1, reason: Reason = PREEMPTED) -> Evict:
+    return Evict(wid(name), ref(name), number, reason, wid("urgent"))
+
+
+def release(name: str, number: int = 1) -> Release:
+    return Release(wid(name), ref(name), number, "nothing of it is alive")
+
+
+def retire(name: str, number: int | None = None, outcome: Outcome = Outcome.SUCCEEDED) -> Retire:
+    return Retire(wid(name), ref(name), number, outcome)
+
+
+def configure(name: str, nominal: int | None, *, kind: str = "ClusterQueue") -> Configure:
+    """A ClusterQueue with `nominal` GPUs and plenty of cpu in flavor a100; None: gone."""
+    key = ConfigKey(kind, "", name)
+    if nominal is None:
+        return Configure(key, None)
+    spec = (
+        '{"resourceGroups":[{"coveredResources":["cpu","nvidia.com/gpu"],"flavors":[{"name":"a100","resources":'
+        f'[{{"name":"cpu","nominalQuota":"1000"}},{{"name":"nvidia.com/gpu","nominalQuota":{nominal}}}]}}]}}]}}'
+    )
+    return Configure(key, spec)
+
+
+def plan(*decisions: Decision, now: datetime, cycle: int = 1) -> Plan:
+    return Plan(version=1, cycle=cycle, now=now, decisions=decisions)

@@ -1,0 +1,447 @@
+"""What any ledger promises, asked of Postgres and of its twin in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuectl.core.decisions import Decision, Enqueue
+from queuectl.core.model import (
+    Assignment,
+    AttemptState,
+    ConfigKey,
+    EffectKey,
+    Outcome,
+    Phase,
+    PodSetAssignment,
+    Snapshot,
+    StoredWorkload,
+    Verb,
+)
+from queuectl.core.reasons import Code, Reason
+from queuectl.ledger.memory import MemoryLedger, MemoryStore
+from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ledger.queries import LedgerReadings
+from queuectl.ports import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, Readings
+from tests.ledger.plans import (
+    CREATED,
+    GPU,
+    PREEMPTED,
+    WAITING,
+    admit,
+    attempt,
+    configure,
+    enqueue,
+    evict,
+    keep,
+    plan,
+    ref,
+    release,
+    retire,
+    wid,
+    workload,
+)
+
+
+@dataclass
+class Book:
+    """A ledger under test, with its epoch taken and names for batches."""
+
+    ledger: Ledger
+    readings: Readings
+    another: Callable[[], Ledger]
+    """A second process over the same rows."""
+    epoch: int = 0
+    batches: int = 0
+
+    async def write(self, *decisions: Decision, acknowledged: Sequence[EffectKey] = ()) -> int:
+        self.batches += 1
+        return await self.ledger.commit(
+            plan(*decisions, now=await self.ledger.now()),
+            acknowledged,
+            epoch=self.epoch,
+            batch=f"batch-{self.batches}",
+        )
+
+    async def now(self) -> datetime:
+        return await self.ledger.now()
+
+    async def one(self, name: str) -> StoredWorkload:
+        [found] = [w for w in (await self.ledger.load()).workloads if w.id == wid(name)]
+        return found
+
+
+class Ticking:
+    """A clock that goes on by a second each time it is read."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 5, 5, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.time += timedelta(seconds=1)
+        return self.time
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def book(request: pytest.FixtureRequest, cluster: str, engine: AsyncEngine) -> Book:
+    if request.param == "memory":
+        store, clock = MemoryStore(), Ticking()
+        twin = MemoryLedger(clock, store)
+        book = Book(twin, twin, lambda: MemoryLedger(clock, store))
+    else:
+        book = Book(
+            PostgresLedger(engine, cluster),
+            LedgerReadings(engine, cluster),
+            lambda: PostgresLedger(engine, cluster),
+        )
+    book.epoch = await book.ledger.take_epoch("first")
+    return book
+
+
+async def test_a_new_ledger_is_empty(book: Book) -> None:
+    assert await book.ledger.load() == Snapshot(sequence=0, now=None)
+
+
+async def test_each_taking_raises_the_epoch(book: Book) -> None:
+    assert await book.ledger.take_epoch("second") == book.epoch + 1
+
+
+async def test_a_queued_workload_comes_back_as_it_was_seen(book: Book) -> None:
+    first = await book.write(enqueue("one", priority=-7, arrival=3))
+    assert first == 1
+    assert await book.one("one") == StoredWorkload(
+        id=wid("one"),
+        ref=ref("one"),
+        queue="lq",
+        cluster_queue="team-a",
+        priority=-7,
+        created_at=CREATED,
+        arrival=3,
+        phase=Phase.PENDING,
+        attempts=0,
+        attempt=None,
+        reason=None,
+        submitter="alice",
+    )
+
+
+async def test_an_admission_opens_an_attempt_with_its_sequence_and_asks_for_a_start(book: Book) -> None:
+    now = await book.now()
+    await book.write(enqueue("one"), keep("one"))
+    first = await book.write(admit("one", now=now))
+    assert first == 3
+    found = await book.one("one")
+    assert found.attempt == replace(attempt("one", now=now), sequence=3)
+    assert (found.phase, found.attempts, found.reason) == (Phase.ADMITTED, 1, None)
+    snapshot = await book.ledger.load()
+    assert snapshot.effects == (EffectKey(wid("one"), 1, Verb.START),)
+    assert snapshot.sequence == 3
+
+
+async def test_what_runs_already_is_charged_and_not_started(book: Book) -> None:
+    await book.write(enqueue("one"), admit("one", now=await book.now(), debt=True))
+    found = await book.one("one")
+    assert found.attempt is not None
+    assert found.attempt.debt
+    assert (await book.ledger.load()).effects == ()
+
+
+async def test_a_reason_comes_back_with_all_its_numbers(book: Book) -> None:
+    huge = replace(WAITING, requested=2**80, short_by=2**80 - 3)
+    await book.write(enqueue("one"), enqueue("two"), keep("one", huge), keep("two", PREEMPTED))
+    assert (await book.one("one")).reason == huge
+    assert (await book.one("two")).reason == PREEMPTED
+
+
+async def test_what_memory_alone_takes_note_of_is_not_stored(book: Book) -> None:
+    await book.write(enqueue("one"), keep("one", recorded=False))
+    assert (await book.one("one")).reason is None
+    assert (await book.ledger.load()).sequence == 1
+
+
+async def test_an_eviction_holds_its_quota_until_the_release(book: Book) -> None:
+    now = await book.now()
+    await book.write(enqueue("one"), admit("one", now=now))
+    await book.write(evict("one"))
+    found = await book.one("one")
+    assert found.attempt == replace(attempt("one", now=now), sequence=2, state=AttemptState.EVICTING)
+    assert (found.phase, found.reason) == (Phase.EVICTING, PREEMPTED)
+    # The start that nobody has acknowledged is not to be made any more.
+    assert (await book.ledger.load()).effects == (EffectKey(wid("one"), 1, Verb.STOP),)
+    await book.write(release("one"))
+    found = await book.one("one")
+    assert (found.phase, found.attempt, found.attempts) == (Phase.PENDING, None, 1)
+    assert (await book.ledger.load()).effects == ()
+
+
+async def test_a_workload_may_be_admitted_evicted_and_admitted_again_in_one_plan(book: Book) -> None:
+    now = await book.now()
+    first = await book.write(
+        enqueue("one"),
+        admit("one", now=now),
+        evict("one"),
+        release("one"),
+        keep("one"),
+        admit("one", 2, now=now, gpus=1),
+    )
+    found = await book.one("one")
+    assert found.attempt == replace(attempt("one", 2, now=now, gpus=1), sequence=first + 5)
+    assert (await book.ledger.load()).effects == (EffectKey(wid("one"), 2, Verb.START),)
+
+
+async def test_an_ended_workload_is_not_open_but_found(book: Book) -> None:
+    await book.write(enqueue("one"), enqueue("two", arrival=2), admit("one", now=await book.now()))
+    at = await book.write(retire("one", 1), retire("two", None, Outcome.DELETED))
+    assert (await book.ledger.load()).workloads == ()
+    assert (await book.ledger.load()).effects == ()
+    found = await book.readings.find("ns", "Job", "one")
+    assert found is not None
+    assert (found.phase, found.attempt, found.attempts) == (Phase.FINISHED, None, 1)
+    ended = await book.readings.finished(before=None, limit=10)
+    assert [(seq, one.id, one.phase) for seq, one in ended] == [
+        (at + 1, wid("two"), Phase.DELETED),
+        (at, wid("one"), Phase.FINISHED),
+    ]
+    assert [seq for seq, _ in await book.readings.finished(before=at + 1, limit=10)] == [at]
+    assert len(await book.readings.finished(before=None, limit=1)) == 1
+
+
+async def test_a_workload_may_come_back_after_it_ended(book: Book) -> None:
+    now = await book.now()
+    await book.write(enqueue("one"), admit("one", now=now), retire("one", 1), enqueue("one", arrival=9))
+    found = await book.one("one")
+    assert (found.phase, found.attempts, found.arrival) == (Phase.PENDING, 0, 9)
+    await book.write(admit("one", now=await book.now()))
+    assert await book.readings.find("ns", "Job", "one") == await book.one("one")
+
+
+async def test_acknowledged_effects_are_not_offered_again(book: Book) -> None:
+    start = EffectKey(wid("one"), 1, Verb.START)
+    await book.write(enqueue("one"), admit("one", now=await book.now()))
+    await book.write(acknowledged=[start, start])
+    assert (await book.ledger.load()).effects == ()
+    await book.write(acknowledged=[start, EffectKey(wid("nobody"), 4, Verb.STOP)])
+    assert (await book.ledger.load()).sequence == 2
+
+
+async def test_an_effect_may_be_acknowledged_in_the_commit_that_evicts(book: Book) -> None:
+    await book.write(enqueue("one"), admit("one", now=await book.now()))
+    await book.write(evict("one"), acknowledged=[EffectKey(wid("one"), 1, Verb.START)])
+    assert (await book.ledger.load()).effects == (EffectKey(wid("one"), 1, Verb.STOP),)
+
+
+async def test_the_same_batch_again_stores_nothing_and_answers_the_same(book: Book) -> None:
+    await book.write(enqueue("zero"))
+    again = plan(enqueue("one"), admit("one", now=await book.now()), now=await book.now())
+    answers = [await book.ledger.commit(again, [], epoch=book.epoch, batch="the same") for _ in range(3)]
+    assert answers == [2, 2, 2]
+    assert (await book.ledger.load()).sequence == 3
+    assert await book.write(keep("zero")) == 4
+
+
+async def test_an_empty_commit_answers_the_next_free_number(book: Book) -> None:
+    assert await book.write() == 1
+    await book.write(enqueue("one"))
+    assert await book.write() == 2
+
+
+async def test_a_deposed_leader_stores_nothing(book: Book) -> None:
+    await book.write(enqueue("one"))
+    newer = await book.another().take_epoch("second")
+    with pytest.raises(LostLeadership, match=f"epoch {book.epoch} is over: second took epoch {newer}"):
+        await book.write(enqueue("two"))
+    with pytest.raises(LostLeadership):
+        await book.write(acknowledged=[EffectKey(wid("one"), 1, Verb.START)])
+    assert (await book.ledger.load()).sequence == 1
+
+
+async def test_an_epoch_not_yet_taken_is_refused(book: Book) -> None:
+    book.epoch += 1
+    with pytest.raises(LostLeadership):
+        await book.write(enqueue("one"))
+
+
+async def test_time_never_runs_back(book: Book) -> None:
+    await book.write(enqueue("one"))
+    before = plan(enqueue("two"), now=await book.now() - timedelta(hours=1))
+    with pytest.raises(LedgerRefused, match="time ran back"):
+        await book.ledger.commit(before, [], epoch=book.epoch, batch="late")
+    ahead = await book.now() + timedelta(minutes=1)
+    await book.ledger.commit(plan(enqueue("two"), now=ahead), [], epoch=book.epoch, batch="ahead")
+    assert await book.now() >= ahead
+
+
+@pytest.mark.parametrize(
+    ("before", "bad"),
+    [
+        ((), lambda now: keep("one")),
+        ((), lambda now: admit("one", now=now)),
+        ((), lambda now: evict("one")),
+        ((), lambda now: release("one")),
+        ((), lambda now: retire("one")),
+        (("queued",), lambda now: evict("one")),
+        (("queued",), lambda now: release("one")),
+        (("queued",), lambda now: retire("one", 1)),
+        (("queued", "admitted"), lambda now: admit("one", 2, now=now)),
+        (("queued", "admitted"), lambda now: evict("one", 2)),
+        (("queued", "admitted"), lambda now: release("one", 2)),
+        (("queued", "admitted"), lambda now: retire("one")),
+        (("queued", "admitted", "evicted"), lambda now: evict("one")),
+        (("queued", "admitted", "released"), lambda now: admit("one", 1, now=now)),
+        (("queued", "retired"), lambda now: keep("one")),
+    ],
+)
+async def test_what_contradicts_the_ledger_is_refused_whole(
+    book: Book, before: tuple[str, ...], bad: Callable[[datetime], Decision]
+) -> None:
+    now = await book.now()
+    steps: dict[str, Decision] = {
+        "queued": enqueue("one"),
+        "admitted": admit("one", now=now),
+        "evicted": evict("one"),
+        "released": release("one"),
+        "retired": retire("one"),
+    }
+    if before:
+        await book.write(*(steps[name] for name in before))
+    state = await book.ledger.load()
+    with pytest.raises(LedgerRefused):
+        await book.write(enqueue("other", arrival=2), bad(now))
+    assert await book.ledger.load() == state
+    assert await book.write(enqueue("other", arrival=2)) == state.sequence + 1
+
+
+@pytest.mark.parametrize(
+    ("count", "amount"), [(1, -1), (-1, 1), (1, 2**63), (2**63, 1)], ids=["less", "fewer", "more", "many"]
+)
+async def test_an_amount_no_row_can_hold_is_refused_by_name(book: Book, count: int, amount: int) -> None:
+    await book.write(enqueue("one"))
+    bad = PodSetAssignment(name="main", count=count, requests=((GPU, amount),), flavors=((GPU, "a100"),))
+    good = admit("one", now=await book.now())
+    assignment = Assignment(cluster_queue="team-a", pod_sets=(bad,))
+    with pytest.raises(LedgerRefused, match=r"attempt 1 of ns/Job/one: podset main, .* is -?\d+, must be"):
+        await book.write(replace(good, attempt=replace(good.attempt, assignment=assignment)))
+    assert (await book.one("one")).attempt is None
+
+
+async def test_the_largest_amount_fits(book: Book) -> None:
+    top = PodSetAssignment(
+        name="main", count=2**63 - 1, requests=((GPU, 2**63 - 1),), flavors=((GPU, "a100"),)
+    )
+    good = admit("one", now=await book.now())
+    assignment = Assignment(cluster_queue="team-a", pod_sets=(top,))
+    await book.write(enqueue("one"), replace(good, attempt=replace(good.attempt, assignment=assignment)))
+    found = await book.one("one")
+    assert found.attempt is not None
+    assert found.attempt.assignment == assignment
+
+
+async def test_strings_postgres_cannot_hold_lose_only_that(book: Book) -> None:
+    hostile = workload("one", submitter="al\0ice \ud800", labels=(("a\0", "\0"),))
+    reason = Reason(code=Code.ON_HOLD, detail="\0\u2028ok\udfff")
+    await book.write(Enqueue(hostile, "team-a", 0, 1), keep("one", reason))
+    found = await book.one("one")
+    assert found.submitter == "alice ?"
+    assert found.reason == Reason(code=Code.ON_HOLD, detail="\u2028ok?")
+
+
+async def test_policy_in_force_is_what_was_configured_last(book: Book) -> None:
+    a, b = ConfigKey("ClusterQueue", "", "a"), ConfigKey("ClusterQueue", "", "b")
+    await book.write(configure("a", 1), configure("b", 1), configure("a", 2))
+    snapshot = await book.ledger.load()
+    assert snapshot.configs == ((a, configure("a", 2).spec), (b, configure("b", 1).spec))
+    await book.write(configure("a", None), configure("c", None))
+    assert (await book.ledger.load()).configs == ((b, configure("b", 1).spec),)
+    await book.write(configure("a", 3))
+    assert dict((await book.ledger.load()).configs)[a] == configure("a", 3).spec
+
+
+async def test_a_waiting_workload_may_change_queue_and_priority(book: Book) -> None:
+    await book.write(enqueue("one"), keep("one"))
+    moved = Enqueue(workload("one", queue="other", submitter=None), None, 5, 1)
+    await book.write(moved)
+    found = await book.one("one")
+    assert (found.queue, found.cluster_queue, found.priority) == ("other", None, 5)
+    assert (found.submitter, found.reason) == ("alice", WAITING)
+
+
+# --- readings
+
+
+async def test_readers_see_what_changed_since_a_sequence(book: Book) -> None:
+    now = await book.now()
+    await book.write(configure("a", 1), configure("b", 1))
+    await book.write(enqueue("one"), enqueue("two", arrival=2), enqueue("three", arrival=3))
+    whole = await book.readings.since(0)
+    assert [one.id for one in whole.workloads] == [wid("one"), wid("two"), wid("three")]
+    assert len(whole.configs) == 2
+    assert (whole.sequence, whole.epoch) == (5, book.epoch)
+    assert whole.committed_at <= whole.read_at
+    await book.write(admit("two", now=now), retire("one"), configure("b", None))
+    news = await book.readings.since(whole.sequence)
+    assert [(one.id, one.phase) for one in news.workloads] == [
+        (wid("two"), Phase.ADMITTED),
+        (wid("one"), Phase.FINISHED),
+    ]
+    assert news.configs == ((ConfigKey("ClusterQueue", "", "b"), None),)
+    assert news.workloads[0].attempt is not None
+    nothing = await book.readings.since(news.sequence)
+    assert (nothing.workloads, nothing.configs, nothing.sequence) == ((), (), 8)
+    assert [one.id for one in (await book.readings.since(0)).workloads] == [wid("three"), wid("two")]
+
+
+async def test_one_that_ended_and_came_back_is_read_in_that_order(book: Book) -> None:
+    await book.write(enqueue("one"))
+    await book.write(retire("one"), enqueue("one", arrival=2))
+    news = await book.readings.since(1)
+    assert [one.phase for one in news.workloads] == [Phase.FINISHED, Phase.PENDING]
+
+
+async def test_history_tells_every_decision_in_order(book: Book) -> None:
+    now = await book.now()
+    await book.write(enqueue("one"), enqueue("two", arrival=2), keep("one"))
+    await book.write(admit("one", now=now), evict("one"), release("one"), retire("one"))
+    rows = await book.readings.history(wid("one"), after=0, limit=100)
+    assert [(row.sequence, row.verdict) for row in rows] == [
+        (1, "Queued"),
+        (3, "Pending"),
+        (4, "Admitted"),
+        (5, "Evicted"),
+        (6, "Released"),
+        (7, "Retired"),
+    ]
+    assert rows[1].reason == WAITING
+    assert rows[3].reason == PREEMPTED
+    assert {row.ref for row in rows} == {ref("one")}
+    assert {row.epoch for row in rows} == {book.epoch}
+    assert rows[2].payload["clusterQueue"] == "team-a"
+    assert rows[3].payload == {"preemptor": wid("urgent")}
+    assert rows[5].payload == {"outcome": "Succeeded"}
+    assert [row.sequence for row in await book.readings.history(wid("one"), after=3, limit=2)] == [4, 5]
+    everything = await book.readings.decisions(after=0, limit=100)
+    assert [row.sequence for row in everything] == list(range(1, 8))
+    assert [row.sequence for row in await book.readings.decisions(after=5, limit=1)] == [6]
+
+
+async def test_a_policy_decision_shows_its_spec(book: Book) -> None:
+    await book.write(configure("a", 4), configure("a", None))
+    made, gone = await book.readings.decisions(after=0, limit=9)
+    assert made.payload["name"] == "a"
+    assert isinstance(made.payload["spec"], dict)
+    assert gone.payload["spec"] is None
+
+
+async def test_find_knows_no_strangers(book: Book) -> None:
+    await book.write(enqueue("one"))
+    assert await book.readings.find("ns", "Job", "two") is None
+    assert await book.readings.find("ns", "PyTorchJob", "one") is None
+
+
+async def test_a_cluster_nobody_has_led_says_so(engine: AsyncEngine, cluster: str) -> None:
+    for readings in (LedgerReadings(engine, cluster), MemoryLedger(Ticking())):
+        with pytest.raises(LedgerUnavailable, match="no controller has led"):
+            await readings.since(0)
