@@ -1,0 +1,304 @@
+"""The ledger's twin in memory: the same answers and refusals as Postgres, for tests and simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from queuectl.core.decisions import Plan
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    EffectKey,
+    Phase,
+    Snapshot,
+    StoredWorkload,
+    WorkloadId,
+)
+from queuectl.core.reasons import Reason
+from queuectl.ledger.codec import pod_sets_from_json, reason_from_json, reason_to_json
+from queuectl.ledger.fold import (
+    AttemptChange,
+    DecisionLine,
+    Fold,
+    HoldLine,
+    Opened,
+    Segment,
+    WorkloadChange,
+    WorkloadLine,
+    line_reason,
+)
+from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLeadership, Reading
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """What one cluster's rows would be. Several MemoryLedgers may share one, as leaders do a database."""
+
+    epoch: int = 0
+    holder: str = ""
+    sequence: int = 0
+    config_sequence: int = 0
+    now: datetime | None = None
+    batches: dict[str, int] = field(default_factory=dict)
+    workloads: dict[WorkloadId, StoredWorkload] = field(default_factory=dict)
+    updated: dict[WorkloadId, int] = field(default_factory=dict)
+    holds: dict[tuple[WorkloadId, int], tuple[HoldLine, ...]] = field(default_factory=dict)
+    effects: dict[EffectKey, int] = field(default_factory=dict)
+    configs: dict[ConfigKey, tuple[int, str | None]] = field(default_factory=dict)
+    ended: list[tuple[int, StoredWorkload]] = field(default_factory=list)
+    decisions: list[DecisionRow] = field(default_factory=list)
+
+
+class _Journal:
+    """Changes of dictionaries that can be taken back: a refused commit leaves nothing."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+
+    def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        if key in table:
+            before = table[key]
+            self._undo.append(lambda: table.__setitem__(key, before))
+        else:
+            self._undo.append(lambda: table.pop(key, None))
+        table[key] = value
+
+    def drop(self, table: dict[Any, Any], key: Any) -> Any:
+        before = table.pop(key)
+        self._undo.append(lambda: table.__setitem__(key, before))
+        return before
+
+    def append(self, rows: list[Any], row: Any) -> None:
+        rows.append(row)
+        self._undo.append(rows.pop)
+
+    def roll_back(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+
+
+class MemoryLedger:
+    """ports.Ledger and ports.Readings over a MemoryStore. `clock` stands for the database's."""
+
+    def __init__(self, clock: Callable[[], datetime], store: MemoryStore | None = None) -> None:
+        self._clock = clock
+        self.store = store if store is not None else MemoryStore()
+
+    # --- ports.Ledger
+
+    async def take_epoch(self, holder: str) -> int:
+        self.store.epoch += 1
+        self.store.holder = holder
+        self.store.batches.clear()
+        return self.store.epoch
+
+    async def load(self) -> Snapshot:
+        store = self.store
+        return Snapshot(
+            sequence=store.sequence,
+            now=store.now,
+            workloads=tuple(sorted(store.workloads.values(), key=lambda one: (one.arrival, one.id))),
+            configs=tuple(self._in_force()),
+            effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),
+        )
+
+    async def now(self) -> datetime:
+        clock = self._clock()
+        return clock if self.store.now is None else max(clock, self.store.now)
+
+    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+        store = self.store
+        if epoch != store.epoch:
+            raise LostLeadership(f"epoch {epoch} is over: {store.holder} took epoch {store.epoch}")
+        if store.now is not None and plan.now < store.now:
+            raise LedgerRefused(f"time ran back: the plan is of {plan.now}, the last commit of {store.now}")
+        if batch in store.batches:
+            return store.batches[batch]
+        first = store.sequence + 1
+        fold = Fold(first, plan.now, store.config_sequence)
+        fold.add_all(plan.recorded)
+        journal = _Journal()
+        try:
+            for done in set(acknowledged) & store.effects.keys():
+                journal.drop(store.effects, done)
+            for line in fold.lines:
+                journal.append(store.decisions, _decision_row(line, plan, epoch))
+            for segment in fold.segments:
+                self._apply(segment, journal)
+        except LedgerRefused:
+            journal.roll_back()
+            raise
+        store.batches[batch] = first
+        store.sequence += len(fold.lines)
+        store.config_sequence = fold.config_version
+        store.now = plan.now
+        return first
+
+    def _apply(self, segment: Segment, journal: _Journal) -> None:
+        store = self.store
+        for sequence, name, spec in segment.configs:
+            journal.put(store.configs, name, (sequence, spec))
+        for seen in segment.seen:
+            self._see(seen, journal)
+        for change in segment.changes.values():
+            self._change(change, journal)
+        for move in segment.attempts:
+            self._move(move, journal)
+        lines: dict[WorkloadId, list[HoldLine]] = {}
+        for line in segment.holds:
+            lines.setdefault(line.workload, []).append(line)
+        for opened in segment.opened:
+            self._open(opened, journal)
+            key = (opened.workload, opened.number)
+            journal.put(store.holds, key, tuple(lines.get(opened.workload, ())))
+        for sequence, effect in segment.effects:
+            journal.put(store.effects, effect, sequence)
+        for change in segment.changes.values():
+            if change.closes:
+                ended = journal.drop(store.workloads, change.id)
+                journal.drop(store.updated, change.id)
+                journal.append(store.ended, (change.sequence, ended))
+
+    def _see(self, line: WorkloadLine, journal: _Journal) -> None:
+        known = self.store.workloads.get(line.id)
+        fresh = StoredWorkload(
+            id=line.id,
+            ref=line.ref,
+            queue=line.queue,
+            cluster_queue=line.cluster_queue,
+            priority=line.priority,
+            created_at=line.created_at,
+            arrival=line.arrival,
+            phase=Phase.PENDING,
+            attempts=0,
+            attempt=None,
+            reason=None,
+            submitter=line.submitter,
+        )
+        if known is not None:
+            fresh = replace(
+                known,
+                queue=line.queue,
+                cluster_queue=line.cluster_queue,
+                priority=line.priority,
+                submitter=line.submitter if line.submitter is not None else known.submitter,
+            )
+        journal.put(self.store.workloads, line.id, fresh)
+        journal.put(self.store.updated, line.id, line.sequence)
+
+    def _change(self, change: WorkloadChange, journal: _Journal) -> None:
+        known = self.store.workloads.get(change.id)
+        if known is None or (change.held is not None and change.held != (known.phase is not Phase.PENDING)):
+            raise LedgerRefused(f"workload {change.id} is not in the state that memory has it in")
+        if change.opened is not None and change.opened <= known.attempts:
+            raise LedgerRefused(f"workload {change.id} has had attempt {change.opened} already")
+        changed = replace(
+            known,
+            phase=change.phase or known.phase,
+            cluster_queue=change.cluster_queue or known.cluster_queue,
+            attempts=change.opened or known.attempts,
+            reason=_as_stored(change.reason) if change.reason_set else known.reason,
+        )
+        journal.put(self.store.workloads, change.id, changed)
+        journal.put(self.store.updated, change.id, change.sequence)
+
+    def _move(self, move: AttemptChange, journal: _Journal) -> None:
+        store = self.store
+        workload = store.workloads.get(move.workload)
+        attempt = workload.attempt if workload else None
+        closes = move.state is AttemptState.CLOSED
+        again = attempt is not None and attempt.state is AttemptState.EVICTING and not closes
+        if workload is None or attempt is None or attempt.number != move.number or again:
+            raise LedgerRefused(f"attempt {move.number} of {move.workload} is not open as memory has it")
+        for key in [key for key in store.effects if key[:2] == (move.workload, move.number)]:
+            journal.drop(store.effects, key)
+        left = None if closes else replace(attempt, state=move.state)
+        journal.put(store.workloads, move.workload, replace(workload, attempt=left))
+        if closes:
+            journal.drop(store.holds, (move.workload, move.number))
+
+    def _open(self, opened: Opened, journal: _Journal) -> None:
+        workload = self.store.workloads[opened.workload]
+        attempt = Attempt(
+            workload=opened.workload,
+            number=opened.number,
+            state=AttemptState.ADMITTED,
+            assignment=Assignment(
+                cluster_queue=opened.cluster_queue, pod_sets=pod_sets_from_json(opened.pod_sets)
+            ),
+            admitted_at=opened.admitted_at,
+            sequence=opened.sequence,
+            debt=opened.debt,
+        )
+        journal.put(self.store.workloads, opened.workload, replace(workload, attempt=attempt))
+
+    # --- ports.Readings
+
+    async def since(self, sequence: int) -> Reading:
+        store = self.store
+        if not store.epoch:
+            raise LedgerUnavailable("no controller has led this cluster yet")
+        changed = [(store.updated[one.id], one) for one in store.workloads.values()]
+        if sequence:
+            changed = [pair for pair in (*store.ended, *changed) if pair[0] > sequence]
+        if sequence:
+            configs = [(key, spec) for key, (at, spec) in store.configs.items() if at > sequence]
+        else:
+            configs = list(self._in_force())
+        clock = await self.now()
+        return Reading(
+            sequence=store.sequence,
+            committed_at=store.now or clock,
+            read_at=clock,
+            epoch=store.epoch,
+            workloads=tuple(one for _, one in sorted(changed, key=lambda pair: pair[0])),
+            configs=tuple(configs),
+        )
+
+    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
+        wanted = (namespace, kind, name)
+        found = [one for one in self.store.workloads.values() if one.ref[:3] == wanted]
+        if found:
+            return max(found, key=lambda one: self.store.updated[one.id])
+        return next((one for _, one in reversed(self.store.ended) if one.ref[:3] == wanted), None)
+
+    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
+        ended = [pair for pair in reversed(self.store.ended) if before is None or pair[0] < before]
+        return ended[:limit]
+
+    async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
+        rows = [row for row in self.store.decisions if row.workload == workload and row.sequence > after]
+        return rows[:limit]
+
+    async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
+        return [row for row in self.store.decisions if row.sequence > after][:limit]
+
+    def _in_force(self) -> Iterator[tuple[ConfigKey, str]]:
+        for key, (_, spec) in sorted(self.store.configs.items()):
+            if spec is not None:
+                yield key, spec
+
+
+def _as_stored(reason: Reason | None) -> Reason | None:
+    return None if reason is None else reason_from_json(reason_to_json(reason))
+
+
+def _decision_row(line: DecisionLine, plan: Plan, epoch: int) -> DecisionRow:
+    reason = line_reason(line)
+    return DecisionRow(
+        sequence=line.sequence,
+        cycle=plan.cycle,
+        now=plan.now,
+        epoch=epoch,
+        verdict=line.verdict,
+        workload=None if line.workload is None else WorkloadId(line.workload),
+        ref=line.ref,
+        attempt=line.attempt,
+        reason=None if reason is None else reason_from_json(reason),
+        payload=line.payload,
+    )

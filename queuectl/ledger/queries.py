@@ -1,0 +1,127 @@
+"""Reading the ledger: short read-only transactions, each of which sees one committed state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
+from queuectl.ledger import tables as t
+from queuectl.ledger.engine import ledger_call, reading
+from queuectl.ledger.rows import configs_in_force, decision_row, stored_workload, workloads_with_attempts
+from queuectl.ports import DecisionRow, LedgerUnavailable, Reading
+
+READ_TIMEOUT: Final = 5.0
+"""Seconds one statement of a reader may take."""
+
+
+class LedgerReadings:
+    """ports.Readings over a pool made by `engine.connect`, for one cluster."""
+
+    def __init__(self, engine: AsyncEngine, cluster_id: str) -> None:
+        self._engine = engine
+        self._cluster = cluster_id
+
+    @ledger_call
+    async def since(self, sequence: int) -> Reading:
+        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+            table = t.leadership.c
+            query = select(table.epoch, table.sequence, table.now, table.taken_at, func.clock_timestamp())
+            found = (await connection.execute(query.where(table.cluster_id == self._cluster))).one_or_none()
+            if found is None:
+                raise LedgerUnavailable(f"no controller has led cluster {self._cluster} yet")
+            epoch, last, committed_at, taken_at, read_at = found
+            return Reading(
+                sequence=last,
+                committed_at=committed_at or taken_at,
+                read_at=read_at,
+                epoch=epoch,
+                workloads=tuple(await self._workloads(connection, sequence)),
+                configs=tuple(await self._configs(connection, sequence)),
+            )
+
+    async def _workloads(self, connection: AsyncConnection, after: int) -> Sequence[StoredWorkload]:
+        row = t.workload.c
+        query = workloads_with_attempts().where(row.cluster_id == self._cluster)
+        query = query.where(row.updated_seq > after) if after else query.where(row.open)
+        return [stored_workload(one) for one in await connection.execute(query.order_by(row.updated_seq))]
+
+    async def _configs(
+        self, connection: AsyncConnection, after: int
+    ) -> Sequence[tuple[ConfigKey, str | None]]:
+        if not after:
+            return await configs_in_force(connection, self._cluster)
+        row = t.config_revision.c
+        query = (
+            select(row.kind, row.namespace, row.name, row.spec, row.to_seq)
+            .where(row.cluster_id == self._cluster, or_(row.from_seq > after, row.to_seq > after))
+            .order_by(row.from_seq)
+        )
+        newest: dict[ConfigKey, str | None] = {}
+        for kind, namespace, name, spec, to_seq in await connection.execute(query):
+            newest[ConfigKey(kind, namespace, name)] = spec if to_seq is None else None
+        return list(newest.items())
+
+    @ledger_call
+    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
+        row = t.workload.c
+        query = (
+            workloads_with_attempts()
+            .where(row.cluster_id == self._cluster, row.namespace == namespace, row.kind == kind)
+            .where(row.name == name)
+            .order_by(row.updated_seq.desc())
+            .limit(1)
+        )
+        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+            # Those that are open first: they are newer, and looked up in one small table.
+            for only in (row.open, ~row.open):
+                if found := (await connection.execute(query.where(only))).one_or_none():
+                    return stored_workload(found)
+        return None
+
+    @ledger_call
+    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
+        row = t.workload.c
+        query = (
+            workloads_with_attempts()
+            .where(row.cluster_id == self._cluster, ~row.open)
+            .order_by(row.closed_seq.desc())
+            .limit(limit)
+        )
+        if before is not None:
+            query = query.where(row.closed_seq < before)
+        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+            rows = await connection.execute(query)
+            return [(one.closed_seq, stored_workload(one)) for one in rows]
+
+    async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
+        return await self._decisions(t.decision.c.workload == workload, after, limit)
+
+    async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
+        return await self._decisions(None, after, limit)
+
+    @ledger_call
+    async def _decisions(self, only: Any, after: int, limit: int) -> list[DecisionRow]:
+        query = _decisions(self._cluster, after).limit(limit)
+        if only is not None:
+            query = query.where(only)
+        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+            return [decision_row(row) for row in await connection.execute(query)]
+
+
+def _decisions(cluster: str, after: int) -> Select[Any]:
+    row = t.decision.c
+    return (
+        select(t.decision).where(and_(row.cluster_id == cluster, row.sequence > after)).order_by(row.sequence)
+    )
+
+
+@ledger_call
+async def clusters(engine: AsyncEngine) -> list[str]:
+    """Ids of the clusters that this database has ledgers of."""
+    async with reading(engine, statement_timeout=READ_TIMEOUT) as connection:
+        query = select(t.leadership.c.cluster_id).order_by(t.leadership.c.cluster_id)
+        return list((await connection.execute(query)).scalars())
