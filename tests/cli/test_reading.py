@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +21,7 @@ import yaml
 from queuectl.core.reasons import Code, Reason
 from tests.api.canned import AWAY, WAITS, CannedReadings, decision, workload
 from tests.cli.conftest import Run
-from tests.cli.servers import eventually, replying
+from tests.cli.servers import DEADLINE_SECONDS, eventually, replying
 
 
 def test_queues_are_listed_with_what_is_used(run: Run, server: str) -> None:
@@ -233,3 +242,25 @@ def test_something_else_that_answers_exits_2(run: Run, status: int, body: bytes)
     assert result.exit_code == 2
     assert url in result.stderr
     assert len(result.stderr) < 1000
+
+
+def test_a_table_in_a_terminal_is_folded_to_its_width(server: str) -> None:
+    """On a terminal of its own, 60 columns wide."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    with subprocess.Popen(
+        [sys.executable, "-m", "queuectl", "get", "workloads", "--server", server],
+        stdout=follower,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "60"},
+    ) as process:
+        os.close(follower)
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(leader, 4096):
+                text += part
+        os.close(leader)
+        assert process.wait(DEADLINE_SECONDS) == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text.decode())
+    assert plain != text.decode()
+    assert "job/" in plain
+    assert max(len(line) for line in plain.splitlines()) <= 60
