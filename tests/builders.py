@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -162,7 +163,7 @@ def policy(value: Policy) -> PolicyObserved:
         key = ConfigKey("LocalQueue", value.name.namespace, value.name.name)
     else:
         key = ConfigKey(type(value).__name__, "", value.name)
-    return PolicyObserved(key, value, repr(value))
+    return PolicyObserved(key, value, json.dumps({"value": repr(value)}))
 
 
 def priority(name: str, value: int) -> PolicyObserved:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from queuectl.core.cycle import schedule, tell
-from queuectl.core.decisions import Admit, Configure, Decision, Keep, Plan
+from queuectl.core.decisions import Admit, Configure, Decision, Keep, Plan, Release, Retire
 from queuectl.core.events import Event
 from queuectl.core.flavors import Assigned, adopt, nominate
 from queuectl.core.lifecycle import Adopt, Probe, Resend, step
@@ -94,8 +94,11 @@ class Engine:
                 decisions.append(what)
         opened = len(decisions)
         left = max(0, budget - len(due))
-        more = len(due) > budget
-        if left:
+        # Quota that this plan frees is there for the next one. To look for room before would park in vain, and
+        # the wake-up that the release brings would come too early.
+        frees = any(isinstance(d, Release | Retire) for d in decisions)
+        more = frees or len(due) > budget
+        if left and not frees:
             more |= self._admissions(now, left, charged, decisions)
         return Plan(
             version=self._version,

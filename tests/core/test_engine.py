@@ -151,6 +151,19 @@ def test_a_finish_that_promises_nothing_is_probed_first() -> None:
     assert retire.outcome is Outcome.FAILED
 
 
+def test_quota_that_comes_free_in_the_same_batch_wakes_a_newcomer() -> None:
+    """The newcomer was looked at before the release was applied, and parked after it: nobody woke it."""
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(
+        observed(workload("a"), suspended=False, finished=Outcome.SUCCEEDED, generation=2),
+        observed(workload("b", created=1)),
+    )
+    assert admitted(world.run()) == ["b"]
+
+
 def test_hold_keeps_a_waiting_one_out_and_evicts_a_running_one_until_nothing_is_alive() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))

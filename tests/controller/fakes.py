@@ -1,0 +1,189 @@
+"""A cluster of Jobs in memory, and a ledger, both of which can fail at any boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from queuectl.core.decisions import Plan
+from queuectl.core.events import EffectSettled, Event, Listed, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model import (
+    AttemptState,
+    Effect,
+    EffectKey,
+    ObjectRef,
+    Outcome,
+    Snapshot,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.ledger.memory import MemoryLedger
+from queuectl.ports import ClusterUnavailable, LedgerUnavailable, Notice
+from tests.builders import seen
+
+
+class Crash(BaseException):
+    """kill -9: nothing after it runs, nothing catches it."""
+
+
+@dataclass
+class Crashes:
+    """Counts boundaries, and kills at one of them."""
+
+    at: int | None = None
+    passed: list[str] = field(default_factory=list)
+
+    def boundary(self, name: str) -> None:
+        self.passed.append(name)
+        if self.at is not None and len(self.passed) == self.at:
+            raise Crash(name)
+
+
+class CrashingLedger:
+    """ports.Ledger over the twin in memory, with a boundary before and after each write."""
+
+    def __init__(self, inner: MemoryLedger, crashes: Crashes) -> None:
+        self._inner = inner
+        self._crashes = crashes
+        self.unavailable = 0
+        """How many calls are refused first."""
+        self.lost_acks = 0
+        """How many commits land without anybody hearing of it."""
+
+    async def take_epoch(self, holder: str) -> int:
+        self._crashes.boundary("before take_epoch")
+        epoch = await self._inner.take_epoch(holder)
+        self._crashes.boundary("after take_epoch")
+        return epoch
+
+    async def load(self) -> Snapshot:
+        return await self._inner.load()
+
+    async def now(self):  # type: ignore[no-untyped-def]
+        return await self._inner.now()
+
+    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise LedgerUnavailable("away")
+        self._crashes.boundary("before commit")
+        first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch)
+        if self.lost_acks:
+            self.lost_acks -= 1
+            raise LedgerUnavailable("the answer was lost")
+        self._crashes.boundary("after commit")
+        return first
+
+
+@dataclass
+class Job:
+    workload: Workload
+    suspended: bool = True
+    generation: int = 1
+    finished: Outcome | None = None
+    attempt: int | None = None
+    pods: int = 0
+    starts: list[int] = field(default_factory=list)
+    stops: int = 0
+
+
+class JobCluster:
+    """ports.Cluster: Jobs that run from their start until `finish`."""
+
+    def __init__(self, crashes: Crashes) -> None:
+        self.jobs: dict[WorkloadId, Job] = {}
+        self.notices: list[Notice] = []
+        self.published: list[LocalQueueReport] = []
+        self.emit: Callable[[Iterable[Event]], None] = lambda events: None
+        self.unavailable = 0
+        self._crashes = crashes
+
+    # --- what users and the cluster do
+
+    def submit(self, *workloads: Workload) -> None:
+        for workload in workloads:
+            self.jobs[workload.id] = Job(workload)
+            self.emit([self.seen(workload.id)])
+
+    def edit(self, workload: Workload) -> None:
+        job = self.jobs[workload.id]
+        job.workload, job.generation = workload, job.generation + 1
+        self.emit([self.seen(workload.id)])
+
+    def finish(self, name: str) -> None:
+        job = self.jobs[WorkloadId(f"uid-{name}")]
+        assert not job.suspended
+        job.finished, job.pods = Outcome.SUCCEEDED, 0
+        self.emit([self.seen(job.workload.id)])
+
+    def delete(self, name: str) -> None:
+        job = self.jobs.pop(WorkloadId(f"uid-{name}"))
+        self.emit([WorkloadGone(job.workload.id)])
+
+    def running(self) -> list[str]:
+        jobs = self.jobs.values()
+        return sorted(j.workload.ref.name for j in jobs if not j.suspended and not j.finished)
+
+    def seen(self, workload: WorkloadId) -> WorkloadObserved:
+        job = self.jobs[workload]
+        state = seen(suspended=job.suspended, finished=job.finished, generation=job.generation)
+        return WorkloadObserved(job.workload, state)
+
+    def listed(self) -> list[Event]:
+        return [*(self.seen(workload) for workload in self.jobs), Listed("Job", frozenset(self.jobs))]
+
+    # --- ports.Cluster
+
+    async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self._maybe_away()
+        self._crashes.boundary("before start")
+        job = self.jobs.get(effect.key.workload)
+        if job is None:
+            return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
+        if job.attempt == effect.key.attempt and not job.suspended:
+            return EffectSettled(effect.key, Result.DONE, job.generation), None
+        if job.generation != effect.observation.generation:
+            return EffectSettled(effect.key, Result.REFUSED), self.seen(effect.key.workload)
+        job.suspended, job.attempt, job.generation = False, effect.key.attempt, job.generation + 1
+        job.pods = effect.attempt.assignment.pods
+        job.starts.append(effect.key.attempt)
+        self._crashes.boundary("after start")
+        self.emit([self.seen(effect.key.workload)])
+        return EffectSettled(effect.key, Result.DONE, job.generation), None
+
+    async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self._maybe_away()
+        self._crashes.boundary("before stop")
+        job = self.jobs.get(effect.key.workload)
+        if job is None:
+            return EffectSettled(effect.key, Result.GONE), WorkloadGone(effect.key.workload)
+        if not job.suspended:
+            job.suspended, job.generation, job.pods = True, job.generation + 1, 0
+            job.stops += 1
+        self._crashes.boundary("after stop")
+        self.emit([self.seen(effect.key.workload)])
+        return EffectSettled(effect.key, Result.DONE, job.generation), None
+
+    async def anything_alive(self, ref: ObjectRef) -> bool:
+        job = self.jobs.get(WorkloadId(ref.uid))
+        return job is not None and (job.pods > 0 or (not job.suspended and not job.finished))
+
+    async def announce(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    async def publish_local_queue(self, report: LocalQueueReport) -> None:
+        self.published.append(report)
+
+    async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
+        pass
+
+    def _maybe_away(self) -> None:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise ClusterUnavailable("away")
+
+
+def opened(snapshot: Snapshot) -> dict[str, AttemptState]:
+    """Open attempts by the name of their workload."""
+    return {w.ref.name: w.attempt.state for w in snapshot.workloads if w.attempt is not None}

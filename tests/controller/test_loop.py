@@ -1,0 +1,263 @@
+"""The asyncio driver: order of writes, crashes at every boundary, fencing, doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from queuectl.controller.loop import Controller
+from queuectl.core.engine import Engine
+from queuectl.core.events import ContextObserved, Event, Listed
+from queuectl.core.model import AttemptState, Namespace
+from queuectl.ledger.memory import MemoryLedger, MemoryStore
+from queuectl.ports import LostLeadership
+from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, workload
+from tests.controller.fakes import Crash, Crashes, CrashingLedger, JobCluster, opened
+
+DEADLINE = 20.0
+
+
+class Silent:
+    """An observer that looks away."""
+
+    def took_epoch(self, epoch: int) -> None: ...
+    def committed(self, plan: object, *, seconds: float, sequence: int) -> None: ...
+    def ledger_unavailable(self) -> None: ...
+    def settled(self, key: object, result: object, *, seconds: float) -> None: ...
+    def reported(self, local_queues: object, cluster_queues: object, gone: object) -> None: ...
+
+
+class Site:
+    """A cluster and a ledger that outlive controllers."""
+
+    def __init__(self) -> None:
+        self.crashes = Crashes()
+        self.cluster = JobCluster(self.crashes)
+        self.store = MemoryStore()
+        self._ticks = 0
+        self._leader: asyncio.Future[None] | None = None
+        self.memory = MemoryLedger(self._clock, self.store)
+        self.ledger = CrashingLedger(self.memory, self.crashes)
+        self.policies = [flavor("default"), queue("cq", 2), local_queue("lq", "cq")]
+
+    def _clock(self) -> datetime:
+        self._ticks += 1
+        return T0 + timedelta(seconds=self._ticks)
+
+    def listed(self) -> list[Event]:
+        given = [policy(value) for value in self.policies]
+        return [ContextObserved(Namespace("ns")), *given, Listed("policies"), *self.cluster.listed()]
+
+    def controller(self) -> Controller:
+        controller = Controller(
+            ledger=self.ledger,
+            cluster=self.cluster,
+            engine=Engine(SOURCES),
+            observer=Silent(),
+            holder="test",
+            status_seconds=0.01,
+        )
+        self.cluster.emit = controller.emit
+        return controller
+
+    @contextlib.asynccontextmanager
+    async def leading(self) -> AsyncIterator[Controller]:
+        """A controller that has read everything; a crash in it ends the block without a word."""
+        controller = self.controller()
+        controller.emit(self.listed())
+        task = asyncio.ensure_future(controller.run())  # noqa: TID251 (it may be killed)
+        self._leader = task
+        try:
+            yield controller
+            controller.stop()
+            async with asyncio.timeout(DEADLINE):
+                await task
+        finally:
+            task.cancel()
+            with contextlib.suppress(BaseException):
+                await task
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while not condition():
+                if self._leader is not None and self._leader.done():
+                    await self._leader
+                await asyncio.sleep(0.001)
+
+
+async def test_the_ledger_hears_of_a_start_before_the_cluster() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+    passed = [name for name in site.crashes.passed if name.endswith(("commit", "start"))]
+    assert passed[:2] == ["before commit", "after commit"]
+    assert passed.index("before start") > passed.index("after commit")
+
+
+async def test_an_acknowledged_start_is_not_sent_again_by_the_next_leader() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+    assert site.store.effects == {}
+    async with site.leading() as controller:
+        await site.until(lambda: controller.ready)
+    assert site.crashes.passed.count("before start") == 1
+
+
+async def test_what_waits_is_told_once_and_started_when_there_is_room() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.cluster.finish("a")
+        await site.until(lambda: site.cluster.running() == ["b"])
+    told = [(notice.ref.name, notice.reason) for notice in site.cluster.notices]
+    assert sorted(told) == [("a", "Admitted"), ("b", "Admitted"), ("b", "Pending")]
+
+
+async def test_a_ledger_that_is_away_stops_admission_and_nothing_else() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.ledger.unavailable = 2
+        site.cluster.submit(workload("b"))
+        await site.until(lambda: site.ledger.unavailable < 2)
+        assert site.cluster.running() == ["a"]
+        await site.until(lambda: site.cluster.running() == ["a", "b"])
+
+
+async def test_a_commit_whose_answer_is_lost_is_stored_once() -> None:
+    site = Site()
+    site.ledger.lost_acks = 3
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+    assert site.cluster.jobs[workload("a").id].starts == [1]
+    sequences = [row.sequence for row in site.store.decisions]
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+async def test_an_api_server_that_is_away_gets_the_start_later_and_once() -> None:
+    site = Site()
+    site.cluster.unavailable = 2
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+    assert site.cluster.jobs[workload("a").id].starts == [1]
+
+
+async def test_a_deposed_leader_stores_nothing_and_ends() -> None:
+    site = Site()
+    controller = site.controller()
+    controller.emit(site.listed())
+    task = asyncio.ensure_future(controller.run())  # noqa: TID251 (it may be killed)
+    await site.until(lambda: controller.ready)
+    await site.memory.take_epoch("another")
+    before = len(site.store.decisions)
+    site.cluster.submit(workload("a"))
+    with pytest.raises(BaseExceptionGroup) as raised:
+        async with asyncio.timeout(DEADLINE):
+            await task
+    assert raised.group_contains(LostLeadership)
+    assert len(site.store.decisions) == before
+    assert site.cluster.running() == []
+
+
+async def test_hold_stops_a_running_one_and_its_end_brings_it_back() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.cluster.edit(workload("a", hold=True))
+        await site.until(lambda: site.cluster.running() == [])
+        site.cluster.edit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+    assert site.cluster.jobs[workload("a").id].starts == [1, 2]
+
+
+async def test_a_job_deleted_while_it_runs_gives_its_quota_to_the_next() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.cluster.delete("a")
+        await site.until(lambda: site.cluster.running() == ["b"])
+    assert opened(await site.memory.load()) == {"b": AttemptState.ADMITTED}
+
+
+# --- crashes at every boundary --------------------------------------------------------------------------
+
+
+async def live(site: Site) -> None:
+    """Three jobs through a queue for two: one is edited, one is held and let go again, all end."""
+    if not site.cluster.jobs:
+        site.cluster.submit(*(workload(name, created=n) for n, name in enumerate("abc")))
+    await site.until(lambda: len(site.cluster.running()) == 2 or _over(site))
+    if site.cluster.jobs[workload("a").id].stops == 0 and "a" in site.cluster.running():
+        site.cluster.edit(workload("a", hold=True))
+        await site.until(lambda: "a" not in site.cluster.running())
+    if site.cluster.jobs[workload("a").id].workload.hold:
+        site.cluster.edit(workload("a"))
+    while not _over(site):
+        await site.until(lambda: bool(site.cluster.running()) or _over(site))
+        for name in site.cluster.running():
+            if name != "a" or site.cluster.jobs[workload("a").id].stops:
+                site.cluster.finish(name)
+        await asyncio.sleep(0)
+    await site.until(lambda: not site.store.workloads)
+
+
+def _over(site: Site) -> bool:
+    return all(job.finished for job in site.cluster.jobs.values())
+
+
+async def _boundaries() -> int:
+    site = Site()
+    async with site.leading():
+        await live(site)
+    return len(site.crashes.passed)
+
+
+async def _crash_and_go_on(at: int) -> tuple[Site, bool]:
+    """Kill the first controller at boundary `at`, then let another one finish the job."""
+    site = Site()
+    site.crashes.at = at
+    crashed = False
+    with contextlib.suppress(Crash, BaseExceptionGroup):
+        async with site.leading() as controller:
+            living = asyncio.ensure_future(live(site))  # noqa: TID251 (it may be killed)
+            await site.until(lambda: living.done() or len(site.crashes.passed) >= at)
+            crashed = not living.done() or bool(living.exception())
+            living.cancel()
+            with contextlib.suppress(BaseException):
+                await living
+            assert controller is not None
+    site.crashes.at = None
+    async with site.leading():
+        await live(site)
+    return site, crashed
+
+
+async def test_a_crash_at_any_boundary_loses_nothing_and_starts_nothing_twice() -> None:
+    boundaries = await _boundaries()
+    assert boundaries > 15
+    hit = 0
+    for at in range(1, boundaries + 1):
+        site, crashed = await _crash_and_go_on(at)
+        hit += crashed
+        for job in site.cluster.jobs.values():
+            # Each attempt was started at most once, and nobody was let go without a row.
+            assert job.starts == sorted(set(job.starts)), (at, site.crashes.passed[at - 1])
+            assert job.finished
+        sequences = [row.sequence for row in site.store.decisions]
+        assert sequences == list(range(1, len(sequences) + 1))
+        assert site.store.holds == {}, f"quota leaked after a crash at {site.crashes.passed[at - 1]}"
+        assert site.store.effects == {}
+    assert hit > boundaries / 2
