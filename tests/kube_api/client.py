@@ -66,7 +66,7 @@ class Client:
         *,
         media: str = "application/json",
         headers: Mapping[str, str] | None = None,
-        **query: str | int,
+        **query: Any,
     ) -> tuple[int, Json]:
         """Status and decoded body, `{"text": ...}` where it is no JSON."""
         data = None if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
@@ -81,17 +81,17 @@ class Client:
             except orjson.JSONDecodeError:
                 return response.status, {"text": text.decode()}
 
-    async def get(self, path: str, **query: str | int) -> Json:
+    async def get(self, path: str, **query: Any) -> Json:
         status, body = await self.call("GET", path, **query)
         assert status == 200, body
         return body
 
-    async def create(self, path: str, body: Json, **query: str | int) -> Json:
+    async def create(self, path: str, body: Json, **query: Any) -> Json:
         status, created = await self.call("POST", path, body, **query)
         assert status == 201, created
         return created
 
-    async def patch(self, path: str, body: object, media: str = MERGE, **query: str | int) -> Json:
+    async def patch(self, path: str, body: object, media: str = MERGE, **query: Any) -> Json:
         status, patched = await self.call("PATCH", path, body, media=media, **query)
         assert status == 200, patched
         return patched
@@ -105,7 +105,7 @@ class Client:
         return answer
 
     @asynccontextmanager
-    async def watch(self, path: str, **query: str | int) -> AsyncIterator[Events]:
+    async def watch(self, path: str, **query: Any) -> AsyncIterator[Events]:
         params = {"watch": "1", "timeoutSeconds": "60", **{name: str(value) for name, value in query.items()}}
         async with self.session.get(path, params=params) as response:
             assert response.status == 200, await response.text()
@@ -118,12 +118,14 @@ class Events:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
-    async def next(self) -> tuple[str, Json]:
-        """Type and object of the next event; raises EOFError when the watch has ended."""
+    async def next(self, end: tuple[str, Json] | None = None) -> tuple[str, Json]:
+        """Type and object of the next event; where the watch has ended, `end` or EOFError."""
         async with asyncio.timeout(DEADLINE):
             line = await self._response.content.readline()
         if not line:
-            raise EOFError
+            if end is None:
+                raise EOFError
+            return end
         event = orjson.loads(line)
         return event["type"], event["object"]
 

@@ -82,7 +82,9 @@ async def pytorch(server: Server) -> None:
         async def served() -> bool:
             status, _ = await client.call("GET", "/apis/kubeflow.org/v1/pytorchjobs")
             found = await client.get(f"{DEFINITIONS}/{name}")
-            held = {c["type"] for c in found.get("status", {}).get("conditions", ()) if c["status"] == "True"}
+            held = {
+                c["type"] for c in found.get("status", {}).get("conditions") or () if c["status"] == "True"
+            }
             return status == 200 and "Established" in held
 
         await eventually(served, "PyTorchJobs to be served")

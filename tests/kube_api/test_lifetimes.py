@@ -98,8 +98,8 @@ async def test_a_job_keeps_its_pods_unless_told_otherwise(api: Client) -> None:
     for name, policy in (("kept", ""), ("taken", "Background")):
         owner = await api.create(api.jobs, job(name))
         await api.create(api.pods, pod(f"{name}-pod", ownerReferences=owned_by(owner)))
-        query = {"propagationPolicy": policy} if policy else {}
-        await api.call("DELETE", f"{api.jobs}/{name}", **query)
+        options = {"propagationPolicy": policy} if policy else {}
+        await api.call("DELETE", f"{api.jobs}/{name}", options)
     await eventually(lambda: gone(api, f"{api.jobs}/kept"), "the job to go")
     await eventually(lambda: gone(api, f"{api.pods}/taken-pod"), "the pod to go with its job")
     orphan = await api.get(f"{api.pods}/kept-pod")

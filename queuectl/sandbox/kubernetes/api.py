@@ -65,6 +65,7 @@ class Api:
         for name in _FIRST_NAMESPACES:
             if ("", name) not in store.collection(NAMESPACES):
                 self._writes.create(namespaces, "", {"metadata": {"name": name}}, Author(_SYSTEM))
+        store.forget()
 
     async def handle(self, request: Request) -> Response:
         """Never raises ApiError: a refusal is a response too."""
@@ -157,7 +158,11 @@ class Api:
             return Response(201, orjson.dumps({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
         if verb == "create":
             return _written(201, view, writes.create(kind, target.namespace, _body(request), author), author)
-        stored = writes.update(kind, target.key, _transform(request, kind), author, target.subresource)
+        if verb == "update":
+            stored = writes.replace(kind, target.key, _body(request), author, target.subresource)
+        else:
+            patch = patches.Patch(request.headers.get("content-type", ""), request.body, custom=kind.custom)
+            stored = writes.update(kind, target.key, patch.apply, author, target.subresource)
         return _written(200, view, stored, author)
 
     def _deleted(self, view: reads.View, stored: Stored, gone: bool) -> Response:
@@ -222,14 +227,6 @@ def _body(request: Request) -> Json:
     if not isinstance(body, dict):
         raise ApiError(400, "the object provided is not a JSON object")
     return body
-
-
-def _transform(request: Request, kind: Kind) -> Callable[[Json], Json]:
-    if request.method == "PUT":
-        body = _body(request)
-        return lambda current: body
-    media = request.headers.get("content-type", "")
-    return lambda current: patches.apply_patch(media, current, request.body, custom=kind.custom)
 
 
 def _author(request: Request, user: User, options: Json) -> Author:

@@ -45,37 +45,45 @@ _ORDER = "$setElementOrder/"
 _RETAIN = "$retainKeys"
 
 
-def apply_patch(content_type: str, obj: Json, body: bytes, *, custom: bool) -> Json:
-    """The patched object; `obj` may be used up. Raises ApiError 400, 415 or 422."""
-    media = content_type.partition(";")[0].strip()
-    accepted = [JSON_PATCH, MERGE_PATCH] + ([] if custom else [STRATEGIC_PATCH])
-    if media not in accepted:
-        message = "the body of the request was in an unknown format - accepted media types include: "
-        raise ApiError(415, message + ", ".join(accepted))
-    try:
-        patch = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ApiError(400, f"error decoding patch: {error}") from None
-    if media == JSON_PATCH:
-        return _json_patch(obj, patch)
-    if not isinstance(patch, dict):
-        raise ApiError(400, "error decoding patch: it is not a JSON object")
-    return _merge(obj, patch) if media == MERGE_PATCH else _strategic(obj, patch)
+class Patch:
+    """One request's patch. Raises ApiError 400 or 415."""
+
+    def __init__(self, content_type: str, body: bytes, *, custom: bool) -> None:
+        self._media = content_type.partition(";")[0].strip()
+        accepted = [JSON_PATCH, MERGE_PATCH] + ([] if custom else [STRATEGIC_PATCH])
+        if self._media not in accepted:
+            message = "the body of the request was in an unknown format - accepted media types include: "
+            raise ApiError(415, message + ", ".join(accepted))
+        try:
+            self._patch = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise ApiError(400, f"error decoding patch: {error}") from None
+        if not isinstance(self._patch, list if self._media == JSON_PATCH else dict):
+            raise ApiError(400, "error decoding patch: a JSON patch is a list, any other an object")
+
+    def apply(self, obj: Json) -> Json:
+        """The patched object; `obj` and the patch are used up. Raises ApiError 400 or 422."""
+        if self._media == JSON_PATCH:
+            return _json_patch(obj, self._patch)
+        return _merge(obj, self._patch) if self._media == MERGE_PATCH else _strategic(obj, self._patch)
 
 
-def _json_patch(obj: Json, patch: Any) -> Json:
-    if not isinstance(patch, list):
-        raise ApiError(400, "error decoding patch: a JSON patch is a list of operations")
+def _json_patch(obj: Json, operations: list[Any]) -> Json:
     try:
-        result = jsonpatch.JsonPatch(patch).apply(obj, in_place=True)
+        for operation in operations:
+            if operation["op"] == "replace":
+                parent, _ = jsonpointer.JsonPointer(operation["path"]).to_last(obj)
+                # Kubernetes lets a replace add what an object lacks.
+                operation = {**operation, "op": "add"} if isinstance(parent, dict) else operation
+            obj = jsonpatch.JsonPatch([operation]).apply(obj, in_place=True)
     except (jsonpatch.JsonPatchConflict, jsonpatch.JsonPatchTestFailed, jsonpointer.JsonPointerException):
         message = "the server rejected our request due to an error in our request"
-        raise ApiError(422, message, reason="Invalid", details={}) from None
+        raise ApiError(422, message, details={}) from None
     except (jsonpatch.InvalidJsonPatch, TypeError, KeyError) as error:
         raise ApiError(400, f"error decoding patch: {error}") from None
-    if not isinstance(result, dict):
+    if not isinstance(obj, dict):
         raise ApiError(400, "the patched object is not a JSON object")
-    return result
+    return obj
 
 
 def _merge(target: Any, patch: Json) -> Json:

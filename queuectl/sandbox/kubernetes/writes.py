@@ -19,19 +19,14 @@ Check = Callable[[Json], Iterable[Cause]]
 """What is wrong with an object, beyond its schema."""
 Transform = Callable[[Json], Json]
 FOREGROUND = "foregroundDeletion"
-_SERVER_OWNED = (
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "managedFields",
-    "selfLink",
-    "resourceVersion",
-)
+_SERVER_OWNED = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
+_LEFT_OUT = ("managedFields", "selfLink")
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes, and how: `strict` refuses unknown fields, which are else dropped; `warnings` collects them."""
+    """Who writes, and how: `strict` refuses unknown fields, else they are dropped and named in `warnings`."""
 
     user: User
     dry_run: bool = False
@@ -51,6 +46,12 @@ class Writes:
         """Now, or `after` seconds later, as Kubernetes writes it."""
         return (self.clock() + timedelta(seconds=after)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def replace(self, kind: Kind, key: Key, body: Json, author: Author, subresource: str = "") -> Stored:
+        """PUT: where `body` tells a UID, it must be this object's."""
+        uid = (body.get("metadata") or {}).get("uid") or None
+        _precondition(kind, self.find(kind, key), "UID", uid, self.find(kind, key).uid)
+        return self.update(kind, key, lambda current: body, author, subresource)
+
     def find(self, kind: Kind, key: Key) -> Stored:
         stored = self.store.collection(kind.collection).get(key)
         if stored is None:
@@ -63,7 +64,7 @@ class Writes:
         obj = self._decode(kind, obj, author)
         metadata = obj["metadata"]
         key = self._place(kind, namespace, metadata)
-        for name in _SERVER_OWNED:
+        for name in (*_SERVER_OWNED, *_LEFT_OUT):
             metadata.pop(name, None)
         metadata["uid"] = self.store.new_uid(kind.collection, key)
         metadata["creationTimestamp"] = self.timestamp()
@@ -98,10 +99,12 @@ class Writes:
             raise ApiError(400, message)
         if not isinstance(obj.setdefault("metadata", {}), dict):
             raise ApiError(400, "metadata: must be an object")
-        for name in ("labels", "annotations"):
-            values = obj["metadata"].get(name, {})
-            if values is None or values == {}:
+        for name in ("labels", "annotations", "finalizers", "ownerReferences"):
+            values = obj["metadata"].get(name)
+            if not values:
                 obj["metadata"].pop(name, None)
+            elif name in ("finalizers", "ownerReferences"):
+                continue
             elif not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
                 raise ApiError(400, f"json: cannot unmarshal metadata.{name}: its values must be strings")
         if kind.schema is not None:
@@ -222,8 +225,9 @@ class Writes:
         if kind.namespaced and metadata.setdefault("namespace", namespace) != namespace:
             message = "the namespace of the provided object does not match the namespace sent on the request"
             raise ApiError(400, message)
-        if uid := metadata.get("uid"):
-            _precondition(kind, stored, "UID", uid, stored.uid)
+        if (uid := metadata.get("uid") or stored.uid) != stored.uid:
+            cause = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+            raise invalid(kind.kind, kind.group, name, [cause])
         revision = metadata.get("resourceVersion")
         if revision and revision != str(stored.revision):
             raise conflict(kind.plural, kind.group, name, _MODIFIED)
@@ -235,18 +239,12 @@ class Writes:
         """What a write can't change of the metadata, and what it may not try to."""
         before = old["metadata"]
         after = new["metadata"] = dict(new["metadata"])
-        created = after.get("creationTimestamp")
-        causes = []
-        if created and created != before["creationTimestamp"]:
-            message = f'Invalid value: "{created}": field is immutable'
-            causes.append(Cause("metadata.creationTimestamp", message))
         added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
         if added and before.get("deletionTimestamp"):
             message = "Forbidden: no new finalizers can be added if the object is being deleted"
-            causes.append(Cause("metadata.finalizers", message, "FieldValueForbidden"))
-        if causes:
-            raise invalid(kind.kind, kind.group, before["name"], causes)
-        for name in ("uid", "creationTimestamp", "generation", "managedFields", "selfLink", *_SERVER_OWNED):
+            cause = Cause("metadata.finalizers", message, "FieldValueForbidden")
+            raise invalid(kind.kind, kind.group, before["name"], [cause])
+        for name in ("uid", "creationTimestamp", "generation", *_SERVER_OWNED, *_LEFT_OUT):
             after.pop(name, None)
             if name in before:
                 after[name] = before[name]
@@ -368,8 +366,9 @@ class Writes:
     def _orphan(self, owner: Stored) -> None:
         for collection, key in sorted(self.store.dependents.get(owner.uid, ())):
             obj = self.store.collection(collection)[key].read()
-            owners = [o for o in obj["metadata"]["ownerReferences"] if o["uid"] != owner.uid]
-            obj["metadata"]["ownerReferences"] = owners
+            references = obj["metadata"].pop("ownerReferences")
+            if others := [reference for reference in references if reference["uid"] != owner.uid]:
+                obj["metadata"]["ownerReferences"] = others
             self.store.put(collection, obj)
 
 
