@@ -1,0 +1,134 @@
+"""The client as the controller's own service account: its RBAC, and the gate that confines it, in force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from queuectl.core.events import ContextObserved, Listed, Result, WorkloadObserved
+from queuectl.core.model import Gate, LocalQueueName, ResourceFlavor, Verb
+from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport
+from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.reflector import reflectors
+from queuectl.kube.session import Session
+from queuectl.ports import Notice
+from queuectl.sandbox.control_plane import find_assets
+from tests.conftest import shared
+from tests.gate.site import JOB, KINDS, NAMESPACE, Kind, Site, served
+from tests.kube.scripted import QUICK
+from tests.kube.sites import AT, effect
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OLD = "1.33"
+TIME = "2026-11-21T10:00:00Z"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["today", OLD])
+async def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    assets = find_assets()
+    if assets is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped")
+    crd = shared() / "crds" / "kubeflow.org_pytorchjobs.yaml"
+    emulated = OLD if request.param == OLD else None
+    folder = tmp_path_factory.mktemp(f"plane-{request.param}")
+    async with served(folder, assets, crd, emulated=emulated, mutating=False) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def session(site: Site) -> AsyncIterator[Session]:
+    """Ours."""
+    opened = await Session.from_kubeconfig(str(site.plane.folder / "kubeconfig"), "controller")
+    async with asyncio.timeout(60):
+        yield opened
+    await opened.close()
+
+
+async def test_all_that_we_read_we_may_read(site: Site, session: Session) -> None:
+    seen: list[object] = []
+    all_of_them = reflectors(session, seen.extend, timings=QUICK)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(all_of_them.run())
+        while {event.source for event in seen if isinstance(event, Listed)} != all_of_them.sources:
+            await asyncio.sleep(0.01)
+        task.cancel()
+    assert any(isinstance(event, ContextObserved) and isinstance(event.value, Gate) for event in seen)
+    assert not any(status in (401, 403) for _, status in session.requests)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_the_gate_lets_our_starts_and_stops_through(site: Site, session: Session, kind: Kind) -> None:
+    cluster = KubeCluster(session)
+    await site.create(kind, "ours")
+    for attempt in (1, 2):
+        obj = await site.get(kind, "ours")
+        settled, _ = await cluster.start(effect(obj, kind.name, attempt=attempt))
+        assert settled.result is Result.DONE
+        started = await site.get(kind, "ours")
+        assert not kind.suspended(started)
+        assert await cluster.anything_alive(effect(started, kind.name).workload.ref)
+        stopping = effect(started, kind.name, attempt=attempt, verb=Verb.STOP)
+        settled, _ = await cluster.stop(stopping)
+        assert settled.result is Result.DONE
+        assert kind.suspended(await site.get(kind, "ours"))
+        assert not await cluster.anything_alive(stopping.workload.ref)
+    await site.admin.request("DELETE", kind.path("ours"))
+
+
+async def test_a_job_that_ran_before_is_steered_anew_on_old_servers_too(site: Site, session: Session) -> None:
+    cluster = KubeCluster(session)
+    await site.create(JOB, "ran")
+    await cluster.start(effect(await site.get(JOB, "ran")))
+    await cluster.stop(effect(await site.get(JOB, "ran"), verb=Verb.STOP))
+    # As the Job controller leaves it.
+    suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "lastTransitionTime": TIME}
+    status = {"status": {"startTime": TIME, "conditions": [suspended]}}
+    await site.merge(site.admin, JOB, "ran", status, "status")
+    another = ResourceFlavor(name="spot", node_labels=(("pool", "another"),))
+    tries = 1
+    while True:
+        asked = replace(effect(await site.get(JOB, "ran"), attempt=2), flavors=(another,))
+        settled, event = await cluster.start(asked)
+        if settled.result is Result.DONE:
+            break
+        assert settled.result is Result.REFUSED
+        assert isinstance(event, WorkloadObserved)
+        tries += 1
+        assert tries < 3
+    assert tries == (1 if "today" in site.plane.folder.name else 2)
+    pod = (await site.get(JOB, "ran"))["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "another"}
+    assert not pod.get("tolerations")
+
+
+async def test_we_may_tell_people_what_they_wait_for(site: Site, session: Session) -> None:
+    cluster = KubeCluster(session)
+    await site.create(JOB, "told")
+    ref = effect(await site.get(JOB, "told")).workload.ref
+    await cluster.announce(Notice(ref, "Pending", "WaitingForQuota", at=AT))
+    code, output = await site.kubectl("describe", "job", "told", "-n", NAMESPACE)
+    assert code == 0
+    assert "WaitingForQuota" in output
+    ready = Condition(True, "Ready", "can admit")
+    queues = await site.admin.request("GET", "/apis/queuectl.dev/v1beta1/localqueues")
+    queue = queues["items"][0]["metadata"]
+    name = LocalQueueName(queue["namespace"], queue["name"])
+    await cluster.publish_local_queue(
+        LocalQueueReport(name=name, cluster_queue="x", condition=ready, pending=3, admitted=0, first=())
+    )
+    path = f"/apis/queuectl.dev/v1beta1/namespaces/{name.namespace}/localqueues/{name.name}"
+    assert (await site.admin.request("GET", path))["status"]["pendingWorkloads"] == 3
+    queues = await site.admin.request("GET", "/apis/queuectl.dev/v1beta1/clusterqueues")
+    cluster_queue = queues["items"][0]["metadata"]["name"]
+    await cluster.publish_cluster_queue(
+        ClusterQueueReport(name=cluster_queue, condition=ready, pending=4, admitted=0, nominal=(), used=())
+    )
+    path = f"/apis/queuectl.dev/v1beta1/clusterqueues/{cluster_queue}"
+    assert (await site.admin.request("GET", path))["status"]["pendingWorkloads"] == 4
