@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from queuectl.api import schemas
@@ -10,7 +11,7 @@ from queuectl.api.advice import advice
 from queuectl.api.state import LocalQueueState, QueueState, State
 from queuectl.core import model
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import FlavorResource
 from queuectl.ports import DecisionRow
 
@@ -36,6 +37,34 @@ def reason(value: Reason) -> schemas.Reason:
         detail=value.detail,
         others=tuple(reason(other) for other in value.others),
     )
+
+
+def as_of(value: Reason, state: State) -> Reason:
+    """With the numbers of `state`: the ledger keeps those of the moment when its code or limit last changed.
+
+    Unchanged where what it lacked has come free since: then it is about to be looked at.
+    """
+    others = tuple(as_of(other, state) for other in value.others)
+    room = _room(value, state)
+    if room is not None and value.requested is not None and value.requested > room:
+        return replace(value, available=room, short_by=value.requested - room, others=others)
+    return replace(value, others=others)
+
+
+def _room(value: Reason, state: State) -> int | None:
+    """What is there of what it lacks, where a ClusterQueue's nominal quota binds."""
+    kind, _, name = (value.node or "").partition("/")
+    queue = state.queues.get(name) if kind == "ClusterQueue" else None
+    if queue is None or value.limit is not Limit.NOMINAL_QUOTA or not value.flavor or not value.resource:
+        return None
+    cell = FlavorResource(value.flavor, value.resource)
+    match value.code:
+        case Code.WAITING_FOR_QUOTA:
+            return queue.free(cell)
+        case Code.EXCEEDS_MAX_QUOTA:
+            return queue.nominal.get(cell, 0)
+        case _:
+            return None
 
 
 def _workload(value: model.StoredWorkload, position: int | None) -> dict[str, Any]:
@@ -73,12 +102,17 @@ def _admission(assignment: model.Assignment) -> schemas.Admission:
 
 
 def workload(value: model.StoredWorkload, state: State) -> schemas.Workload:
-    return schemas.Workload(**_workload(value, state.position(value)))
+    return schemas.Workload(**_workload(_now(value, state), state.position(value)))
+
+
+def _now(value: model.StoredWorkload, state: State) -> model.StoredWorkload:
+    return value if value.reason is None else replace(value, reason=as_of(value.reason, state))
 
 
 def workload_detail(
     value: model.StoredWorkload, state: State, may_read: MayRead, committed: dict[str, Any]
 ) -> schemas.WorkloadDetail:
+    value = _now(value, state)
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(
@@ -120,12 +154,7 @@ def holders(value: model.StoredWorkload, state: State, may_read: MayRead) -> Ite
 
 def _cluster_queue(value: QueueState) -> dict[str, Any]:
     queue = value.queue or model.ClusterQueue(name=value.name)
-    nominal = {
-        FlavorResource(flavor.name, resource): quota.nominal
-        for group in queue.resource_groups
-        for flavor in group.flavors
-        for resource, quota in flavor.resources
-    }
+    nominal = value.nominal
     cells = [*nominal, *sorted(cell for cell in value.used if cell not in nominal)]
     return {
         "name": value.name,
@@ -142,7 +171,7 @@ def _cluster_queue(value: QueueState) -> dict[str, Any]:
                 resource=cell.resource,
                 nominal=nominal.get(cell, 0),
                 used=value.used.get(cell, 0),
-                free=max(0, nominal.get(cell, 0) - value.used.get(cell, 0)),
+                free=value.free(cell),
             )
             for cell in cells
         ),

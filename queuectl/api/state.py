@@ -64,7 +64,12 @@ class QueueState:
     pending: int
     holders: tuple[StoredWorkload, ...]
     """Those with an open attempt here, being evicted included."""
+    nominal: Mapping[FlavorResource, int]
+    """In the order of the spec."""
     used: Mapping[FlavorResource, int]
+
+    def free(self, cell: FlavorResource) -> int:
+        return max(0, self.nominal.get(cell, 0) - self.used.get(cell, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +308,20 @@ def _queue_state(
         positions=MappingProxyType({id: number for number, (_, id) in enumerate(line, start=1)}),
         pending=len(waiting),
         holders=holders,
+        nominal=MappingProxyType(_nominal(policy)),
         used=MappingProxyType(used),
     )
+
+
+def _nominal(policy: Policy | str | None) -> dict[FlavorResource, int]:
+    if not isinstance(policy, ClusterQueue):
+        return {}
+    return {
+        FlavorResource(flavor.name, resource): quota.nominal
+        for group in policy.resource_groups
+        for flavor in group.flavors
+        for resource, quota in flavor.resources
+    }
 
 
 def _in_line(workload: StoredWorkload) -> bool:

@@ -340,3 +340,12 @@ async def test_a_stopped_local_queue_says_so(rest: Rest) -> None:
     found = await rest.get("/api/v1/localqueues/default/main")
     assert (found["active"], found["stopPolicy"], found["condition"]["reason"]) == (False, "Hold", "Stopped")
     assert (found["pending"], found["admitted"]) == (2, 2)
+
+
+async def test_the_numbers_of_a_reason_are_those_of_the_state_it_is_read_from(rest: Rest) -> None:
+    """The ledger has a new row only when the code or the limit changes, not each time some quota moves."""
+    rest.readings.end(workload("small", 1))
+    await rest.view.refresh()
+    reason = (await rest.get("/api/v1/workloads/default/job/waits"))["reason"]
+    assert (reason["requested"], reason["available"], reason["shortBy"]) == (6, 4, 2)
+    assert "4 available, short by 2" in reason["message"]
