@@ -14,6 +14,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 FILE: Final = "endpoints.json"
+_LAST: Final = "last-endpoints.json"
 
 
 class SandboxError(Exception):
@@ -34,12 +35,19 @@ class Endpoints:
         write_private(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """What an earlier sandbox on this folder wrote, if it can be read."""
+    def read(cls, folder: Path, name: str = FILE) -> Self | None:
+        """Where the sandbox on this folder is; None where none is, or the file can't be read."""
         try:
-            return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+            return cls(**json.loads((folder / name).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
+
+    @classmethod
+    def retire(cls, folder: Path) -> Self | None:
+        """Nobody shall look there any more. Returns where the last sandbox on this folder was."""
+        with contextlib.suppress(FileNotFoundError):
+            (folder / FILE).replace(folder / _LAST)
+        return cls.read(folder, _LAST)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -85,7 +93,8 @@ def _listen(port: int) -> socket.socket | None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this sandbox alone while the block, or the process, lasts. Raises SandboxError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # As root, Postgres runs as somebody else, who passes through; what lies in it is closed by itself.
+        folder.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
         descriptor = os.open(folder / "sandbox.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SandboxError(f"{folder} can't be used: {error.strerror}. Choose another with --data") from error

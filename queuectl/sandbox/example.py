@@ -27,8 +27,8 @@ TOO_LARGE: Final = ("team-a", "too-large")
 _QUEUE: Final = "main"
 _ACCELERATOR: Final = "example.com/accelerator"
 _SPOT_TAINT: Final = {"key": "example.com/spot", "value": "true", "effect": "NoSchedule"}
-_CPU_PER_GPU: Final = 4
-_MEMORY_GI_PER_GPU: Final = 16
+_CPU_PER_GPU: Final = 2
+_MEMORY_GI_PER_GPU: Final = 8
 
 _log = logging.getLogger(__name__)
 
@@ -84,10 +84,10 @@ def nodes() -> list[Object]:
 
 
 def fake_node(name: str, accelerator: str, *, gpus: int, taints: list[Object] | None = None) -> Object:
-    """A node that exists in the API alone, with twice the cpu and memory that its GPUs' pods ask for."""
+    """A node that exists in the API alone, with four times the cpu and memory that its GPUs' pods ask for."""
     room = {
-        "cpu": str(2 * _CPU_PER_GPU * gpus),
-        "memory": f"{2 * _MEMORY_GI_PER_GPU * gpus}Gi",
+        "cpu": str(4 * _CPU_PER_GPU * gpus),
+        "memory": f"{4 * _MEMORY_GI_PER_GPU * gpus}Gi",
         "pods": "110",
         "nvidia.com/gpu": str(gpus),
     }

@@ -40,6 +40,8 @@ _STOP_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.05
 _LOG_BYTES: Final = 8 << 20
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -169,7 +171,7 @@ class _Sandbox:
 
     async def serve(self) -> None:
         """Never returns by itself: it is cancelled, or one of its parts fails."""
-        before = Endpoints.read(self._folder)
+        before = Endpoints.retire(self._folder)
         ports = choose_ports(
             [
                 (self._options.kubernetes_port, port_of(before.kubernetes if before else None)),
@@ -177,24 +179,19 @@ class _Sandbox:
                 (self._options.metrics_port, port_of(before.metrics if before else None)),
             ]
         )
-        # Whoever waits for this run must not read where the last one was.
-        (self._folder / "endpoints.json").unlink(missing_ok=True)
         async with AsyncExitStack() as stack:
             postgres = EmbeddedPostgres(self._folder / "postgres")
             plane = self._plane(ports[0])
             async with asyncio.TaskGroup() as starting:
-                starting.create_task(self._enter_postgres(stack, postgres))
-                starting.create_task(self._enter(stack, plane))
-            plane.write_kubeconfig(self._folder / "kubeconfig")
+                starting.create_task(self._start_postgres(stack, postgres))
+                serving = starting.create_task(self._start_plane(stack, plane))
             endpoints = Endpoints(
                 kubernetes=plane.url,
                 rest=f"http://127.0.0.1:{ports[1]}",
                 metrics=f"http://127.0.0.1:{ports[2]}/metrics",
                 postgres=postgres.url,
             )
-            api = await stack.enter_async_context(_client(plane, "admin"))
-            await self._install(api, plane)
-            await self._live(stack, api, plane, postgres, endpoints)
+            await self._live(stack, serving.result(), plane, postgres, endpoints)
 
     def _plane(self, port: int) -> Plane:
         if self._options.control_plane == "small":
@@ -207,15 +204,23 @@ class _Sandbox:
             )
         return ControlPlane(self._folder / "control-plane", assets, port=port)
 
-    async def _enter(self, stack: AsyncExitStack, part: AbstractAsyncContextManager[object]) -> None:
-        await stack.enter_async_context(part)
-
-    async def _enter_postgres(self, stack: AsyncExitStack, postgres: EmbeddedPostgres) -> None:
+    async def _start_postgres(self, stack: AsyncExitStack, postgres: EmbeddedPostgres) -> None:
         asked = postgres.folder
         await stack.enter_async_context(postgres)
         if postgres.folder != asked:
             self._teller.say(f"Postgres keeps its data in {postgres.folder}: its user can't reach {asked}")
         await self._parts.migrate(postgres.url)
+        _log.info("Postgres serves after %.1f s", _age())
+
+    async def _start_plane(self, stack: AsyncExitStack, plane: Plane) -> Client:
+        """Returns the admin's way to it."""
+        await stack.enter_async_context(plane)
+        plane.write_kubeconfig(self._folder / "kubeconfig")
+        api = await stack.enter_async_context(_client(plane, "admin"))
+        _log.info("Kubernetes serves after %.1f s", _age())
+        await self._install(api, plane)
+        _log.info("manifests are installed after %.1f s", _age())
+        return api
 
     async def _install(self, api: Api, plane: Plane) -> None:
         """Definitions, roles and the gate, as shipped; PyTorchJob if nobody else brought it."""
@@ -248,6 +253,7 @@ class _Sandbox:
         readings = await stack.enter_async_context(self._parts.readings(postgres.url, await _cluster_id(api)))
         last = await _last_decision(readings)
         children = await stack.enter_async_context(self._children(endpoints))
+        stack.callback(Endpoints.retire, self._folder)
         admitted = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             for child in children:
