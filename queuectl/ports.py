@@ -100,6 +100,19 @@ class Cluster(Protocol):
         """Write the status of a ClusterQueue. A queue that is gone is no error."""
 
 
+class Lease(Protocol):
+    """Who should lead. Whose writes count is the epoch's to say, not the lease's."""
+
+    async def acquire(self) -> None:
+        """Wait until it is ours."""
+
+    async def lost(self) -> None:
+        """Return when it is ours no more: all work must stop, then `release`."""
+
+    async def release(self) -> None:
+        """All work has stopped: hand it on if it is still ours."""
+
+
 # --- reading ----------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from queuectl.core.events import ContextObserved, Listed, Result, WorkloadObserv
 from queuectl.core.model import Gate, LocalQueueName, ResourceFlavor, Verb
 from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport
 from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.lease import KubeLease
 from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import Session
 from queuectl.ports import Notice
@@ -132,3 +133,19 @@ async def test_we_may_tell_people_what_they_wait_for(site: Site, session: Sessio
     )
     path = f"/apis/queuectl.dev/v1beta1/clusterqueues/{cluster_queue}"
     assert (await site.admin.request("GET", path))["status"]["pendingWorkloads"] == 4
+
+
+async def test_the_lease_that_is_shipped_can_be_ours(site: Site) -> None:
+    kubeconfig = str(site.plane.folder / "kubeconfig")
+    lease = KubeLease(
+        lambda: Session.from_kubeconfig(kubeconfig, "controller"),
+        namespace="queuectl-system",
+        name="queuectl-controller",
+        holder="us",
+    )
+    path = "/apis/coordination.k8s.io/v1/namespaces/queuectl-system/leases/queuectl-controller"
+    async with asyncio.timeout(30):
+        await lease.acquire()
+        assert (await site.admin.request("GET", path))["spec"]["holderIdentity"] == "us"
+        await lease.release()
+    assert not (await site.admin.request("GET", path))["spec"].get("holderIdentity")

@@ -1,0 +1,215 @@
+"""Who should lead: a coordination.k8s.io Lease, kept by a thread with an event loop of its own.
+
+Only durations on this machine's monotonic clock count; times written by others are never compared. The holder
+trusts itself from the start of its last good write for the lease's duration less a margin, and no longer; a
+blocked main loop does not lose the lease, and one that will not stop afterwards ends with the process. The
+Lease decides who tries; whose writes count is decided by the epoch in the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from time import monotonic
+from typing import Any, Final
+
+from queuectl.kinds.admission import rfc3339
+from queuectl.kube.errors import ApiError, BadKubeconfig
+from queuectl.kube.session import Object, Session, api_path
+
+_log: Final = logging.getLogger(__name__)
+
+EXIT_CODE: Final = 70
+"""Of a process that lost the lease and did not stop by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """In seconds."""
+
+    duration: float = 15.0
+    """A holder that has written nothing for so long has lost it."""
+    margin: float = 3.0
+    """How much earlier the holder itself stops trusting it."""
+    renew: float = 3.0
+    """Between two writes, or two looks while another holds it; drawn from half of it upwards."""
+    patience: float = 2.0
+    """For work to stop after the lease is lost, before the process is ended."""
+
+
+class KubeLease:
+    """One tenure: acquired once, then held until it is lost or released. Lost means that the process ends."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Session]],
+        *,
+        namespace: str,
+        name: str,
+        holder: str,
+        times: LeaseTimes | None = None,
+        random: Random | None = None,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        """`connect` makes a session for the thread's own loop; `holder` names this process alone."""
+        self._connect = connect
+        self._path = api_path("coordination.k8s.io", "v1", "leases", namespace, name)
+        self._holder = holder
+        self._times = times or LeaseTimes()
+        self._random = random or Random()
+        self._end = end
+        self._record: tuple[str, object] = ("", None)
+        self._changed_at = monotonic()
+        self._trusted_until: float | None = None
+        self._held = False
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._acquired = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="lease", daemon=True)
+
+    # --- on the main loop -------------------------------------------------------------------------------
+
+    async def acquire(self) -> None:
+        """Wait until the lease is ours."""
+        if self._main is None:
+            self._main = asyncio.get_running_loop()
+            self._thread.start()
+        await self._acquired.wait()
+
+    async def lost(self) -> None:
+        """Return when it is no longer ours; whoever waits must then stop and call `release`."""
+        await self._lost.wait()
+
+    async def release(self) -> None:
+        """Say that all work has stopped, and hand the lease on if it is still ours."""
+        self._stopping.set()
+        if self._main is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    # --- on the thread ----------------------------------------------------------------------------------
+
+    @property
+    def _trusted(self) -> bool:
+        return self._trusted_until is not None and monotonic() < self._trusted_until
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._keep())
+        except Exception:
+            _log.exception("the lease is not kept any more")
+        if self._stopping.is_set():
+            return
+        self._tell(self._lost)
+        if self._held and not self._stopping.wait(self._times.patience):
+            _log.critical("lease %s is lost and work goes on: ending the process", self._path)
+            self._end(EXIT_CODE)
+
+    async def _keep(self) -> None:
+        """Try to get it, keep it; returns when it is lost or to be released."""
+        session = await self._connected()
+        if session is None:
+            return
+        try:
+            while not self._stopping.is_set():
+                await self._try(session)
+                if self._held and not self._trusted:
+                    return
+                if self._trusted and not self._held:
+                    self._held = True
+                    self._tell(self._acquired)
+                await self._wait()
+            if self._trusted:
+                await self._hand_on(session)
+        finally:
+            await session.close()
+
+    async def _connected(self) -> Session | None:
+        while not self._stopping.is_set():
+            try:
+                return await self._connect()
+            except BadKubeconfig as error:
+                _log.warning("lease: %s", error)
+                await self._wait()
+        return None
+
+    async def _try(self, session: Session) -> None:
+        """One read, and one write where it is free or ours; within what is left of our trust."""
+        begun = monotonic()
+        trusted_until = self._trusted_until if self._held else None
+        left = self._times.duration if trusted_until is None else trusted_until - begun
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                lease = await session.get(self._path)
+                if not self._free(lease.get("spec") or {}):
+                    self._trusted_until = None
+                    return
+                written = await session.request("PUT", self._path, self._claimed(session, lease))
+        except (ApiError, TimeoutError) as error:
+            _log.warning("lease: %s", error or "no answer in time")
+            return
+        self._note(written.get("spec") or {})
+        self._trusted_until = begun + self._times.duration - self._times.margin
+
+    def _free(self, spec: Object) -> bool:
+        """Nobody's, ours, or of a holder from whom nothing came for as long as it said."""
+        holder = spec.get("holderIdentity")
+        self._note(spec)
+        if not holder or holder == self._holder:
+            return True
+        seconds = spec.get("leaseDurationSeconds")
+        patience = float(seconds) if isinstance(seconds, int) else self._times.duration
+        return monotonic() - self._changed_at > patience
+
+    def _note(self, spec: Object) -> None:
+        record = (str(spec.get("holderIdentity") or ""), spec.get("renewTime"))
+        if record != self._record:
+            self._record = record
+            self._changed_at = monotonic()
+
+    def _claimed(self, session: Session, lease: Object) -> Object:
+        before = lease.get("spec") or {}
+        now = rfc3339(session.server_time())
+        spec: dict[str, Any] = {
+            **before,
+            "holderIdentity": self._holder,
+            # Whole seconds, upwards: others wait at least as long as we trust ourselves.
+            "leaseDurationSeconds": max(1, -int(-self._times.duration // 1)),
+            "renewTime": now,
+        }
+        if before.get("holderIdentity") != self._holder:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = int(before.get("leaseTransitions") or 0) + 1
+        # The resourceVersion that comes with it makes the write fail if another was faster.
+        return {**lease, "spec": spec}
+
+    async def _hand_on(self, session: Session) -> None:
+        try:
+            async with asyncio.timeout(self._times.patience):
+                lease = await session.get(self._path)
+                spec = lease.get("spec") or {}
+                if spec.get("holderIdentity") == self._holder:
+                    await session.request(
+                        "PUT", self._path, {**lease, "spec": {**spec, "holderIdentity": ""}}
+                    )
+        except (ApiError, TimeoutError) as error:
+            _log.warning("lease not handed on: %s", error or "no answer in time")
+
+    async def _wait(self) -> None:
+        """Until the next try, the end of our trust or the release, whichever comes first."""
+        until = monotonic() + self._random.uniform(self._times.renew / 2, self._times.renew)
+        if self._held and self._trusted_until is not None:
+            until = min(until, self._trusted_until)
+        await asyncio.to_thread(self._stopping.wait, max(0.0, until - monotonic()))
+
+    def _tell(self, event: asyncio.Event) -> None:
+        assert self._main is not None
+        try:
+            self._main.call_soon_threadsafe(event.set)
+        except RuntimeError:
+            _log.debug("nobody is left to be told")

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from queuectl.kube.inprocess import InProcessTransport
+from queuectl.kube.lease import EXIT_CODE, KubeLease, LeaseTimes
+from queuectl.kube.session import Deadlines, Session
+from queuectl.ports import Lease
+
+QUICK = LeaseTimes(duration=1.0, margin=0.4, renew=0.05, patience=0.15)
+
+
+@dataclass
+class _Answer:
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Server:
+    """One Lease with optimistic locking, shared by threads; it can hang or refuse."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.lease: dict[str, Any] = {"metadata": {"name": "l", "resourceVersion": "1"}, "spec": spec}
+        self.trouble = ""
+        self.writes = 0
+        self._lock = threading.Lock()
+
+    async def handle(self, method: str, path: str, query: Any, headers: Any, body: bytes) -> _Answer:
+        while self.trouble == "hang":
+            await asyncio.sleep(0.01)
+        if self.trouble:
+            return _Answer(500, b"<html>")
+        with self._lock:
+            if method == "PUT":
+                asked = json.loads(body)
+                if asked["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+                    return _Answer(409, b"{}")
+                version = str(int(asked["metadata"]["resourceVersion"]) + 1)
+                self.lease = asked | {"metadata": {"name": "l", "resourceVersion": version}}
+                self.writes += 1
+            return _Answer(200, json.dumps(self.lease).encode())
+
+    @property
+    def holder(self) -> str:
+        return str(self.lease["spec"].get("holderIdentity"))
+
+
+@asynccontextmanager
+async def _lease(
+    server: _Server, holder: str = "a", *, ended: list[int] | None = None
+) -> AsyncIterator[KubeLease]:
+    async def connect() -> Session:
+        return Session(InProcessTransport(server.handle), deadlines=Deadlines(unary=30))
+
+    end = (ended if ended is not None else []).append
+    lease = KubeLease(
+        connect, namespace="n", name="l", holder=holder, times=QUICK, random=Random(holder), end=end
+    )
+    _: Lease = lease
+    try:
+        async with asyncio.timeout(20):
+            yield lease
+    finally:
+        server.trouble = ""
+        await lease.release()
+
+
+async def test_a_free_lease_is_taken_and_handed_on() -> None:
+    server = _Server(leaseTransitions=4)
+    async with _lease(server) as lease:
+        await lease.acquire()
+        assert (server.holder, server.lease["spec"]["leaseTransitions"]) == ("a", 5)
+    assert server.holder == ""
+
+
+async def test_a_lease_that_is_renewed_is_waited_for_and_taken_when_its_holder_falls_silent() -> None:
+    # A renewTime of another clock, hours ahead, must not matter.
+    server = _Server(holderIdentity="b", renewTime="2999-01-01T00:00:00.000000Z", leaseDurationSeconds=1)
+    async with _lease(server) as lease, asyncio.TaskGroup() as group:
+        waiting = group.create_task(lease.acquire())
+        for beat in range(6):
+            await asyncio.sleep(0.25)
+            server.lease["spec"]["renewTime"] = str(beat)
+            assert not waiting.done()
+        begun = time.monotonic()
+        await waiting
+        assert time.monotonic() - begun > 0.7
+        assert server.holder == "a"
+
+
+async def test_a_server_that_hangs_ends_the_trust_before_anybody_else_can_take_over() -> None:
+    server = _Server()
+    async with _lease(server) as lease:
+        await lease.acquire()
+        begun = time.monotonic()
+        server.trouble = "hang"
+        await lease.lost()
+        assert time.monotonic() - begun < QUICK.duration - QUICK.margin + 0.3
+
+
+async def test_a_server_that_refuses_ends_the_trust_too() -> None:
+    server = _Server()
+    async with _lease(server) as lease:
+        await lease.acquire()
+        server.trouble = "refuse"
+        await lease.lost()
+
+
+async def test_trouble_that_passes_in_time_changes_nothing() -> None:
+    server = _Server()
+    async with _lease(server) as lease, asyncio.TaskGroup() as group:
+        await lease.acquire()
+        lost = group.create_task(lease.lost())
+        for _ in range(3):
+            server.trouble = "refuse"
+            await asyncio.sleep(0.2)
+            server.trouble = ""
+            writes = server.writes
+            while server.writes == writes:
+                await asyncio.sleep(0.005)
+        assert not lost.done()
+        lost.cancel()
+
+
+async def test_a_blocked_main_loop_keeps_the_lease() -> None:
+    server = _Server()
+    async with _lease(server) as lease:
+        await lease.acquire()
+        writes = server.writes
+        time.sleep(1.5)  # noqa: ASYNC251
+        assert server.writes > writes + 5
+
+
+async def test_who_takes_it_from_us_ends_our_trust_at_once() -> None:
+    server = _Server()
+    async with _lease(server) as lease:
+        await lease.acquire()
+        version = str(int(server.lease["metadata"]["resourceVersion"]) + 1)
+        taken = {"holderIdentity": "b", "renewTime": "x", "leaseDurationSeconds": 1}
+        server.lease = {"metadata": {"name": "l", "resourceVersion": version}, "spec": taken}
+        await lease.lost()
+        assert server.holder == "b"
+
+
+async def test_work_that_does_not_stop_ends_with_the_process() -> None:
+    server, ended = _Server(), list[int]()
+    async with _lease(server, ended=ended) as lease:
+        await lease.acquire()
+        server.trouble = "hang"
+        await lease.lost()
+        while not ended:
+            await asyncio.sleep(0.005)
+    assert ended == [EXIT_CODE]
+
+
+async def test_work_that_stops_in_time_is_left_in_peace() -> None:
+    server, ended = _Server(), list[int]()
+    async with _lease(server, ended=ended) as lease:
+        await lease.acquire()
+        server.trouble = "refuse"
+        await lease.lost()
+        await lease.release()
+    assert ended == []
+
+
+async def test_of_two_one_leads_and_the_other_follows_at_once_when_it_leaves() -> None:
+    server = _Server()
+    async with _lease(server, "a") as first, asyncio.TaskGroup() as group:
+        await first.acquire()
+        async with _lease(server, "b") as second:
+            waiting = group.create_task(second.acquire())
+            await asyncio.sleep(0.3)
+            assert not waiting.done()
+            begun = time.monotonic()
+            await first.release()
+            await waiting
+            assert time.monotonic() - begun < 0.6
+            assert server.holder == "b"
