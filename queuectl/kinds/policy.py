@@ -66,7 +66,7 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
     key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
     try:
         model = _validated(key, {name: obj[name] for name in ("spec", "value", "description") if name in obj})
-        return PolicyObserved(key, POLICY_KINDS[key.kind].value(key, model), _canonical(model))
+        return PolicyObserved(key, _kind(key).value(key, model), _canonical(model))
     except BadPolicy as problem:
         return PolicyInvalid(key, clean(str(problem), _DETAIL))
 
@@ -79,20 +79,24 @@ def parse_policy(key: ConfigKey, spec: str) -> Policy:
         raise BadPolicy(f"{key}: stored spec is no JSON: {problem}") from None
     if not isinstance(content, dict):
         raise BadPolicy(f"{key}: stored spec is no object")
-    return POLICY_KINDS[key.kind].value(key, _validated(key, _whole(key, content)))
+    return _kind(key).value(key, _validated(key, _whole(key, content)))
+
+
+def _kind(key: ConfigKey) -> PolicyKind:
+    kind = POLICY_KINDS.get(key.kind)
+    if kind is None:
+        raise BadPolicy(f"{key}: kind {key.kind!r} is none of {', '.join(POLICY_KINDS)}")
+    return kind
 
 
 def _whole(key: ConfigKey, spec: dict[str, Any]) -> dict[str, Any]:
     """The object around a stored spec: a WorkloadPriorityClass has its fields at the top."""
-    return spec if "spec" not in POLICY_KINDS[key.kind].model.model_fields else {"spec": spec}
+    return {"spec": spec} if "spec" in _kind(key).model.model_fields else spec
 
 
 def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.Part:
-    kind = POLICY_KINDS.get(key.kind)
-    if kind is None:
-        raise BadPolicy(f"{key}: kind {key.kind!r} is none of {', '.join(POLICY_KINDS)}")
     try:
-        return kind.model.model_validate(_printable(content))
+        return _kind(key).model.model_validate(_printable(content))
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_input=True)[0]
         shown = repr(first["input"])[:60] if isinstance(first["input"], str | int) else "found"
@@ -129,13 +133,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> ClusterQueue:
     spec = model.spec
-    if spec.preemption.borrow_within_cohort and (
-        spec.preemption.borrow_within_cohort.policy != "Never"
-        and spec.preemption.reclaim_within_cohort == "Never"
-    ):
-        raise BadPolicy(
-            "spec.preemption.borrowWithinCohort.policy: must be Never while reclaimWithinCohort is"
-        )
+    _consistent(spec)
     return ClusterQueue(
         name=key.name,
         cohort=spec.cohort_name,
@@ -144,6 +142,21 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         queueing_strategy=QueueingStrategy(spec.queueing_strategy),
         stop_policy=StopPolicy(spec.stop_policy),
     )
+
+
+def _consistent(spec: objects.ClusterQueueSpec) -> None:
+    """Rules on fields that have no say in the core yet. Raises BadPolicy."""
+    preemption, fungibility = spec.preemption, spec.flavor_fungibility
+    borrowing = preemption.borrow_within_cohort
+    if borrowing and borrowing.policy != "Never" and preemption.reclaim_within_cohort == "Never":
+        raise BadPolicy(
+            "spec.preemption.borrowWithinCohort.policy: must be Never while reclaimWithinCohort is"
+        )
+    choices = (fungibility.when_can_borrow, fungibility.when_can_preempt)
+    if fungibility.preference and choices != ("TryNextFlavor", "TryNextFlavor"):
+        raise BadPolicy(
+            "spec.flavorFungibility.preference: needs TryNextFlavor for both whenCanBorrow and whenCanPreempt"
+        )
 
 
 def _cohort(key: ConfigKey, model: objects.CohortObject) -> Cohort:
@@ -186,6 +199,12 @@ def _priority_class(key: ConfigKey, model: objects.WorkloadPriorityClassObject) 
 def _selector(model: objects.LabelSelectorModel | None) -> LabelSelector | None:
     if model is None:
         return None
+    for index, one in enumerate(model.match_expressions):
+        if (one.operator in ("In", "NotIn")) != bool(one.values):
+            raise BadPolicy(
+                f"spec.namespaceSelector.matchExpressions[{index}].values: In and NotIn need values, "
+                "Exists and DoesNotExist have none"
+            )
     return LabelSelector(
         labels=tuple(sorted(model.match_labels.items())),
         expressions=tuple(Requirement(one.key, one.operator, one.values) for one in model.match_expressions),

@@ -95,8 +95,19 @@ def _whole(field: str) -> dict[str, str]:
     )
 
 
+def _at_least_zero(value: int | str) -> int | str:
+    if str(value).startswith("-"):
+        raise ValueError("must be at least 0")
+    return value
+
+
 Quantity = Annotated[int | str, _fits(QUANTITY_PATTERN), WithJsonSchema(_int_or_string(QUANTITY_PATTERN))]
-Weight = Annotated[int | str, _fits(_WEIGHT_PATTERN), WithJsonSchema(_int_or_string(_WEIGHT_PATTERN))]
+Weight = Annotated[
+    int | str,
+    _fits(_WEIGHT_PATTERN),
+    AfterValidator(_at_least_zero),
+    WithJsonSchema(_int_or_string(_WEIGHT_PATTERN)),
+]
 Name = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, min_length=1, max_length=253)]
 ResourceName = Annotated[str, StringConstraints(pattern=_QUALIFIED, min_length=1, max_length=317)]
 LabelKey = Annotated[str, StringConstraints(pattern=_QUALIFIED, min_length=1, max_length=317)]

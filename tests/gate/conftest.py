@@ -1,0 +1,50 @@
+"""Real API servers with the gate: of today, with the mutating policy too, and as an older release answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from queuectl.sandbox.control_plane import find_assets
+from tests.conftest import shared
+from tests.gate.site import Site, served
+
+NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
+OLDEST = "1.33"
+"""The oldest release these binaries can answer as; the policies use nothing that 1.30 has not."""
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    found = find_assets()
+    if found is None:
+        pytest.skip(NO_ASSETS)
+    return found
+
+
+@pytest.fixture(scope="session")
+def pytorch_crd() -> Path:
+    path = shared() / "crds" / "kubeflow.org_pytorchjobs.yaml"
+    if not path.exists():
+        pytest.skip(f"{path} is missing: set QUEUECTL_SHARED to try the gate on the real PyTorchJob")
+    return path
+
+
+@pytest_asyncio.fixture(
+    scope="session", loop_scope="session", params=["validating", "mutating", f"as-{OLDEST}"]
+)
+async def site(
+    request: pytest.FixtureRequest,
+    assets: Path,
+    pytorch_crd: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Site]:
+    """The whole of manifests/ in force, and on `mutating` manifests/mutating too."""
+    emulated = OLDEST if request.param == f"as-{OLDEST}" else None
+    folder = tmp_path_factory.mktemp("plane")
+    mutating = request.param == "mutating"
+    async with served(folder, assets, pytorch_crd, emulated=emulated, mutating=mutating) as found:
+        yield found

@@ -1,0 +1,313 @@
+"""A real API server with the gate in force, seen by three identities, and the two job kinds to try it on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane
+from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+NAMESPACE = "team-a"
+QUEUE = "queuectl.dev/queue-name"
+ADMISSION = "queuectl.dev/reserved-admission"
+SUBMITTER = "queuectl.dev/reserved-submitter"
+BYPASS = "queuectl.dev/reserved-bypass"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+IN_FORCE_SECONDS = 60
+
+Json = dict[str, Any]
+JOB_RESOURCES = {
+    "batch": ["jobs", "jobs/status"],
+    "kubeflow.org": ["pytorchjobs", "pytorchjobs/status", "pytorchjobs/scale"],
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a test needs to know of a job kind."""
+
+    name: str
+    group: str
+    plural: str
+    suspend: tuple[str, ...]
+    pods: tuple[str, ...]
+    """Path of the number of pods that a tenant would like to grow."""
+    template: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def path(self, name: str = "", subresource: str = "") -> str:
+        parts = ["apis", self.group, "v1", "namespaces", NAMESPACE, self.plural, name, subresource]
+        return "/" + "/".join(part for part in parts if part)
+
+    def body(self, name: str, *, suspend: bool | None = True, queue: str | None = "main") -> Json:
+        """An object of 2 workers with one GPU each."""
+        container = {"name": "c", "image": "train:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        # Spelled out, so that an object that is read and written back is the same.
+        template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+        spec: Json = {"parallelism": 2, "completions": 8, "template": template}
+        if self.name == "PyTorchJob":
+            container["name"] = "pytorch"
+            spec = {
+                "runPolicy": {"backoffLimit": 3},
+                "pytorchReplicaSpecs": {
+                    "Master": {"replicas": 1, "template": template},
+                    "Worker": {"replicas": 2, "template": template},
+                },
+            }
+        body: Json = {
+            "apiVersion": f"{self.group}/v1",
+            "kind": self.name,
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": spec,
+        }
+        if queue is not None:
+            body["metadata"]["labels"] = {QUEUE: queue}
+        if suspend is not None:
+            put(body, self.suspend, suspend)
+        return body
+
+    def suspended(self, obj: Json) -> bool:
+        return bool(look(obj, self.suspend))
+
+    def facts(self, obj: Json) -> Json:
+        """All that a tenant must not change."""
+        metadata = obj["metadata"]
+        annotations: Mapping[str, str] = metadata.get("annotations") or {}
+        return {
+            "suspended": self.suspended(obj),
+            "queue": (metadata.get("labels") or {}).get(QUEUE),
+            "reserved": {
+                key: value for key, value in annotations.items() if key.startswith("queuectl.dev/reserved-")
+            },
+            "pods": look(obj, self.pods),
+            "template": look(obj, self.template),
+        }
+
+
+JOB = Kind("Job", "batch", "jobs", ("spec", "suspend"), ("spec", "parallelism"), ("spec", "template", "spec"))
+_WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
+PYTORCH_JOB = Kind(
+    "PyTorchJob",
+    "kubeflow.org",
+    "pytorchjobs",
+    ("spec", "runPolicy", "suspend"),
+    (*_WORKER, "replicas"),
+    (*_WORKER, "template", "spec"),
+)
+KINDS = (JOB, PYTORCH_JOB)
+
+
+def look(obj: Any, path: tuple[str | int, ...]) -> Any:
+    """What is at `path`, None where it ends early."""
+    for key in path:
+        if isinstance(obj, Mapping):
+            obj = obj.get(str(key))
+        elif isinstance(obj, list) and isinstance(key, int) and key < len(obj):
+            obj = obj[key]
+        else:
+            return None
+    return obj
+
+
+def put(obj: Json, path: tuple[str, ...], value: object) -> None:
+    for key in path[:-1]:
+        obj = obj.setdefault(key, {})
+    obj[path[-1]] = value
+
+
+def nested(path: tuple[str, ...], value: object) -> Json:
+    """A merge patch that sets one field."""
+    body: Json = {}
+    put(body, path, value)
+    return body
+
+
+def pointer(path: tuple[str, ...]) -> str:
+    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in path)
+
+
+@dataclass
+class Site:
+    plane: ControlPlane
+    admin: Client
+    tenant: Client
+    controller: Client
+    mutating: bool
+    """The mutating policy is there too."""
+
+    async def kubectl(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and everything it printed, as admin."""
+        process = await asyncio.create_subprocess_exec(
+            self.plane.kubectl,
+            f"--kubeconfig={self.plane.folder / 'kubeconfig'}",
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(60):
+            output, _ = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, output.decode()
+
+    async def create(self, kind: Kind, name: str, **how: Any) -> Json:
+        """A suspended object, as the tenant makes it."""
+        return await self.tenant.request("POST", kind.path(), kind.body(name, **how))
+
+    async def get(self, kind: Kind, name: str) -> Json:
+        return await self.admin.request("GET", kind.path(name))
+
+    async def merge(self, client: Client, kind: Kind, name: str, patch: Json, subresource: str = "") -> Json:
+        return await client.request("PATCH", kind.path(name, subresource), patch, content_type=MERGE_PATCH)
+
+    async def start(self, kind: Kind, name: str) -> Json:
+        """Let it go as the controller does."""
+        obj = await self.get(kind, name)
+        patch = start_patch(kind, obj)
+        return await self.controller.request("PATCH", kind.path(name), patch, content_type=JSON_PATCH)
+
+    async def running(self, kind: Kind, name: str) -> Json:
+        await self.create(kind, name)
+        return await self.start(kind, name)
+
+
+def start_patch(kind: Kind, obj: Json, selector: Mapping[str, str] = {"pool": "a100"}) -> list[Json]:
+    metadata = obj["metadata"]
+    note: Json = {
+        "op": "add",
+        "path": pointer(("metadata", "annotations", ADMISSION)),
+        "value": '{"attempt":1}',
+    }
+    if not metadata.get("annotations"):
+        note = {"op": "add", "path": "/metadata/annotations", "value": {ADMISSION: '{"attempt":1}'}}
+    toleration = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+        {"op": "test", "path": "/metadata/generation", "value": metadata["generation"]},
+        {"op": "test", "path": pointer(("metadata", "labels", QUEUE)), "value": "main"},
+        note,
+        {"op": "add", "path": pointer((*kind.template, "nodeSelector")), "value": dict(selector)},
+        {"op": "add", "path": pointer((*kind.template, "tolerations")), "value": [toleration]},
+        {"op": "add", "path": pointer(kind.suspend), "value": False},
+    ]
+
+
+# --- setting it up ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, assets: Path, pytorch_crd: Path, *, emulated: str | None, mutating: bool
+) -> AsyncIterator[Site]:
+    async with (
+        ControlPlane(folder, assets, emulated=emulated, controllers=False, fsync=False) as plane,
+        AsyncExitStack() as stack,
+    ):
+        plane.write_kubeconfig(folder / "kubeconfig")
+        clients = {
+            name: await stack.enter_async_context(Client(plane.url, plane.ssl_context(), token))
+            for name, token in plane.tokens.items()
+        }
+        site = Site(plane, clients["admin"], clients["tenant"], clients["controller"], mutating)
+        await _prepare(site, pytorch_crd)
+        yield site
+
+
+async def _prepare(site: Site, pytorch_crd: Path) -> None:
+    crd = yaml.load(pytorch_crd.read_text(), yaml.CSafeLoader)
+    await site.admin.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    for folder in (MANIFESTS, MANIFESTS / "mutating") if site.mutating else (MANIFESTS,):
+        code, output = await site.kubectl("apply", "-k", str(folder))
+        assert code == 0, output
+    code, output = await site.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    assert code == 0, output
+    code, output = await site.kubectl("apply", "-k", str(MANIFESTS / "examples"))
+    assert code == 0, output
+    # All rights on jobs, so that what is refused is refused by the gate.
+    await _grant(site, "tenant", NAMESPACE)
+    await _grant(site, CONTROLLER_USER, NAMESPACE)
+    await _in_force(site)
+
+
+async def _grant(site: Site, user: str, namespace: str) -> None:
+    name = user.replace(":", "-")
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    rules = [
+        {"apiGroups": [group], "resources": resources, "verbs": ["*"]}
+        for group, resources in JOB_RESOURCES.items()
+    ]
+    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": rules})
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
+
+
+async def _in_force(site: Site) -> None:
+    """A policy takes effect some seconds after it is made: ask without storing until all answer."""
+    probe = {"dryRun": "All"}
+    async with asyncio.timeout(IN_FORCE_SECONDS):
+        for kind in KINDS:
+            while not await _gated(site, kind, probe):
+                await asyncio.sleep(0.1)
+            while not await _denied(
+                site.controller.request("POST", kind.path(), kind.body("probe"), query=probe), "queuectl-self"
+            ):
+                await asyncio.sleep(0.1)
+        while not await _denied(
+            site.admin.request("POST", "/apis/queuectl.dev/v1beta1/clusterqueues", _overlent(), query=probe),
+            "queuectl-policies",
+        ):
+            await asyncio.sleep(0.1)
+        await site.create(PYTORCH_JOB, "probe")
+        while not await _denied(
+            site.merge(site.tenant, PYTORCH_JOB, "probe", {"spec": {"replicas": 9}}, "scale?dryRun=All"),
+            "queuectl-scale",
+        ):
+            await asyncio.sleep(0.1)
+        await site.admin.request("DELETE", PYTORCH_JOB.path("probe"))
+
+
+async def _gated(site: Site, kind: Kind, probe: Mapping[str, str]) -> bool:
+    if site.mutating:
+        made = await site.tenant.request("POST", kind.path(), kind.body("probe"), query=probe)
+        if SUBMITTER not in (made["metadata"].get("annotations") or {}):
+            return False
+        body = kind.body("probe")
+        body["metadata"]["annotations"] = {ADMISSION: "x"}
+    else:
+        body = kind.body("probe", suspend=False)
+    return await _denied(site.tenant.request("POST", kind.path(), body, query=probe), "queuectl-jobs")
+
+
+async def _denied(request: Any, policy: str) -> bool:
+    try:
+        await request
+    except ApiError as error:
+        return policy in str(error)
+    return False
+
+
+def _overlent() -> Json:
+    quota = {"name": "cpu", "nominalQuota": 1, "lendingLimit": 2}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "a100", "resources": [quota]}]}
+    return {
+        "apiVersion": "queuectl.dev/v1beta1",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "probe"},
+        "spec": {"cohortName": "research", "resourceGroups": [group]},
+    }

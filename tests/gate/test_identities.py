@@ -1,0 +1,217 @@
+"""What the controller may write and what not, and who gets past the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import pytest
+
+from queuectl.sandbox.players.api import JSON_PATCH, ApiError
+from tests.gate.site import (
+    ADMISSION,
+    BYPASS,
+    KINDS,
+    PYTORCH_JOB,
+    QUEUE,
+    SUBMITTER,
+    Json,
+    Kind,
+    Site,
+    look,
+    nested,
+    pointer,
+    put,
+    start_patch,
+)
+from tests.sandbox.polling import eventually
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.parametrize("kind", KINDS, ids=str),
+]
+
+
+async def test_the_controller_starts_stops_and_starts_again(site: Site, kind: Kind) -> None:
+    await site.create(kind, "cycle")
+    started = await site.start(kind, "cycle")
+    assert not kind.suspended(started)
+    assert look(started, (*kind.template, "nodeSelector")) == {"pool": "a100"}
+    stop = nested(kind.suspend, True) | {"metadata": {"uid": started["metadata"]["uid"]}}
+    stopped = await site.merge(site.controller, kind, "cycle", stop)
+    assert kind.suspended(stopped)
+    again = start_patch(kind, stopped, {"pool": "spot"})
+    restarted = await site.controller.request("PATCH", kind.path("cycle"), again, content_type=JSON_PATCH)
+    assert look(restarted, (*kind.template, "nodeSelector")) == {"pool": "spot"}
+
+
+async def test_a_start_is_refused_after_an_edit_and_goes_through_after_an_annotation(
+    site: Site, kind: Kind
+) -> None:
+    seen = await site.create(kind, "raced")
+    note: Json = {"metadata": {"annotations": {"team": "x"}}}
+    annotated = await site.merge(site.tenant, kind, "raced", note)
+    await site.merge(site.tenant, kind, "raced", nested(kind.pods, 1))
+    refusal = await _refused(_start(site, kind, annotated, seen["metadata"]["generation"]))
+    assert "422" in refusal
+    assert "queuectl-self" not in refusal
+    edited = await site.get(kind, "raced")
+    await site.merge(site.tenant, kind, "raced", {"metadata": {"annotations": {"team": "y"}}})
+    await _start(site, kind, edited, edited["metadata"]["generation"])
+
+
+async def _start(site: Site, kind: Kind, obj: Json, generation: int) -> Json:
+    patch = start_patch(kind, obj)
+    patch[1]["value"] = generation
+    return await site.controller.request(
+        "PATCH", kind.path(obj["metadata"]["name"]), patch, content_type=JSON_PATCH
+    )
+
+
+IMAGE = "another image"
+NO_PART_OF_A_POD = "writes no part of a pod template but nodeSelector and tolerations"
+BEYOND_DUTY = {
+    IMAGE: NO_PART_OF_A_POD,
+    "service account": NO_PART_OF_A_POD,
+    "pod labels": NO_PART_OF_A_POD,
+    "size": "",
+    "labels": "writes no metadata but annotations queuectl.dev/reserved-*",
+    "queue": "writes no metadata but annotations queuectl.dev/reserved-*",
+    "finalizers": "writes no metadata but annotations queuectl.dev/reserved-*",
+    "owners": "writes no metadata but annotations queuectl.dev/reserved-*",
+    "other annotations": "writes no metadata but annotations queuectl.dev/reserved-*",
+    "rest of the spec": "writes no field of the spec but suspend and what steers its pods",
+}
+
+
+def _beyond_duty(kind: Kind, what: str) -> Json:
+    template = kind.template[:-1]
+    patches: dict[str, Json] = {
+        IMAGE: nested((*kind.template, "containers"), [{"name": "c", "image": "miner:1"}]),
+        "service account": nested((*kind.template, "serviceAccountName"), "admin"),
+        "pod labels": nested((*template, "metadata"), {"labels": {"a": "b"}}),
+        "size": nested(kind.pods, 7),
+        "labels": {"metadata": {"labels": {"a": "b"}}},
+        "queue": {"metadata": {"labels": {QUEUE: "other"}}},
+        "finalizers": {"metadata": {"finalizers": ["queuectl.dev/stay"]}},
+        "owners": {
+            "metadata": {
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}],
+            }
+        },
+        "other annotations": {"metadata": {"annotations": {"team": "z"}}},
+        "rest of the spec": {"spec": {"activeDeadlineSeconds": 1}},
+    }
+    if kind is PYTORCH_JOB:
+        patches["rest of the spec"] = {"spec": {"runPolicy": {"activeDeadlineSeconds": 1}}}
+    return patches[what]
+
+
+@pytest.mark.parametrize("what", BEYOND_DUTY)
+async def test_a_stolen_token_of_the_controller_changes_nothing_else(
+    site: Site, kind: Kind, what: str
+) -> None:
+    name = "stolen-" + what.replace(" ", "-")
+    before = kind.facts(await site.create(kind, name))
+    refusal = await _refused(site.merge(site.controller, kind, name, _beyond_duty(kind, what)))
+    assert kind.facts(await site.get(kind, name)) == before
+    # A Job's template is immutable anyway, but for resources while it is suspended.
+    assert "field is immutable" in refusal or ("queuectl-self" in refusal and BEYOND_DUTY[what] in refusal)
+
+
+async def test_a_stolen_token_of_the_controller_creates_and_deletes_nothing(site: Site, kind: Kind) -> None:
+    refusal = await _refused(site.controller.request("POST", kind.path(), kind.body("made")))
+    assert "neither creates nor deletes" in refusal
+    await site.create(kind, "kept")
+    refusal = await _refused(site.controller.request("DELETE", kind.path("kept")))
+    assert "neither creates nor deletes" in refusal
+
+
+async def test_a_stolen_token_of_the_controller_touches_no_unlabelled_object(site: Site, kind: Kind) -> None:
+    await site.create(kind, "not-ours", queue=None)
+    refusal = await _refused(site.merge(site.controller, kind, "not-ours", nested(kind.suspend, False)))
+    assert "touches no object without the label queuectl.dev/queue-name" in refusal
+
+
+async def test_the_controller_takes_the_start_time_out_of_a_status_and_no_more(
+    site: Site, kind: Kind
+) -> None:
+    await site.create(kind, "status")
+    at = "2030-01-01T00:00:00Z"
+    await site.merge(site.admin, kind, "status", {"status": {"startTime": at}}, "status")
+    more: Json = {"status": {"failed": 1} if kind.name == "Job" else {"completionTime": at}}
+    refusal = await _refused(site.merge(site.controller, kind, "status", more, "status"))
+    assert "takes startTime out of a status" in refusal
+    patch: list[Json] = [{"op": "remove", "path": "/status/startTime"}]
+    await site.controller.request("PATCH", kind.path("status", "status"), patch, content_type=JSON_PATCH)
+    assert look(await site.get(kind, "status"), ("status", "startTime")) is None
+
+
+async def test_who_may_bypass_lets_a_job_go_and_is_named_where_that_can_be(site: Site, kind: Kind) -> None:
+    await site.create(kind, "bypassed")
+    await site.merge(site.admin, kind, "bypassed", nested(kind.suspend, False))
+    let_go = await site.get(kind, "bypassed")
+    assert not kind.suspended(let_go)
+    note = look(let_go, ("metadata", "annotations", BYPASS))
+    assert note == ("admin" if site.mutating else None)
+
+
+async def test_who_may_bypass_still_creates_suspended_where_that_can_be(site: Site, kind: Kind) -> None:
+    made = await site.admin.request("POST", kind.path(), kind.body("by-admin", suspend=False))
+    assert kind.suspended(made) == site.mutating
+    submitter = look(made, ("metadata", "annotations", SUBMITTER))
+    assert submitter == ("admin" if site.mutating else None)
+
+
+async def test_a_tenant_writes_no_bypass_of_its_own(site: Site, kind: Kind) -> None:
+    await site.create(kind, "no-bypass")
+    patch: Json = {"metadata": {"annotations": {BYPASS: "admin"}}}
+    refusal = await _refused(site.merge(site.tenant, kind, "no-bypass", patch))
+    assert "annotations queuectl.dev/reserved-*" in refusal
+
+
+async def test_all_verbs_in_one_namespace_do_not_bypass(site: Site, kind: Kind) -> None:
+    """Who owns a namespace often has `*` on everything in it."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a"
+    name = f"owner-{kind.plural}"
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": [everything]})
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
+    }
+    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
+    await site.create(kind, "owned")
+    # Only that role lets the tenant do this: once it may, the role counts.
+    await eventually(lambda: _lists_config_maps(site), "the role of a namespace's owner")
+    refusal = await _refused(site.merge(site.tenant, kind, "owned", nested(kind.suspend, False)))
+    assert "queuectl-jobs" in refusal
+    await site.admin.request("DELETE", f"{rbac}/rolebindings/{name}")
+
+
+async def test_a_start_keeps_what_the_tenant_wrote(site: Site, kind: Kind) -> None:
+    body = kind.body("steered")
+    put(body, (*kind.template, "nodeSelector"), {"zone": "a"})
+    body["metadata"]["annotations"] = {"team": "x"}
+    made = await site.tenant.request("POST", kind.path(), body)
+    patch = start_patch(kind, made, {"zone": "a", "pool": "a100"})
+    started = await site.controller.request("PATCH", kind.path("steered"), patch, content_type=JSON_PATCH)
+    assert started["metadata"]["annotations"]["team"] == "x"
+    assert started["metadata"]["annotations"][ADMISSION] == '{"attempt":1}'
+    assert pointer(kind.suspend) == patch[-1]["path"]
+
+
+async def _lists_config_maps(site: Site) -> bool:
+    try:
+        await site.tenant.request("GET", "/api/v1/namespaces/team-a/configmaps")
+    except ApiError:
+        return False
+    return True
+
+
+async def _refused(attempt: Awaitable[object]) -> str:
+    with pytest.raises(ApiError) as caught:
+        await attempt
+    assert caught.value.status in (403, 422)
+    return str(caught.value)
