@@ -69,11 +69,12 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
 
             async def upkeep() -> None:
                 """Every minute: partitions ahead of time, and the ledger held against its own history."""
+                verifier = verifying.Verifier(engine, cluster)
                 while True:
                     await asyncio.sleep(settings.controller.verify_seconds)
                     try:
                         await ensure_partitions(engine)
-                        findings = await verifying.verify(url, cluster)
+                        findings = await verifier.run()
                     except LedgerUnavailable as error:
                         log.warning("ledger not verified: %s", error)
                         continue
@@ -202,13 +203,17 @@ async def verify(settings: Settings) -> Sequence[object]:
     return await verifying.verify(settings.database_url, None)
 
 
-async def rebuild(settings: Settings, kubeconfig: Path | None, context: str | None) -> object:
-    """Make the open holds of a lost ledger again from what runs. Stops nothing."""
-    await schema.check(settings.database_url, writing=True)
+async def rebuild(settings: Settings, kubeconfig: Path | None, context: str | None) -> int:
+    """Make the open holds of a lost ledger again from what runs; returns how many. Stops nothing."""
+    url = settings.database_url
+    await schema.check(url, writing=True)
     async with _session(kubeconfig, context) as session:
-        return await rebuilding.rebuild(
-            settings.database_url, await cluster_id(session), await admitted(session), holder=_holder()
-        )
+        found = [
+            rebuilding.Found(seen.workload, seen.observation, admission.assignment.cluster_queue, 0)
+            for seen in await admitted(session)
+            if (admission := seen.observation.admission) is not None
+        ]
+        return await rebuilding.rebuild(url, await cluster_id(session), found)
 
 
 async def run_sandbox(options: Options) -> int:

@@ -49,7 +49,13 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _failure(error: BaseException) -> Failure | None:
-    from queuectl.ports import ClusterUnavailable, LedgerUnavailable, LostLeadership, SchemaMismatch
+    from queuectl.ports import (
+        ClusterUnavailable,
+        LedgerRefused,
+        LedgerUnavailable,
+        LostLeadership,
+        SchemaMismatch,
+    )
     from queuectl.settings import ConfigurationError
 
     if isinstance(error, Failure):
@@ -62,6 +68,8 @@ def _failure(error: BaseException) -> Failure | None:
         return Failure(f"{error}\n`queuectl migrate` brings the database to this version")
     if isinstance(error, LedgerUnavailable):
         return Failure(f"the ledger can't be reached: {error}\nLook at --database-url and at Postgres itself")
+    if isinstance(error, LedgerRefused):
+        return NotGood(f"the ledger refuses: {error}")
     if isinstance(error, ClusterUnavailable):
         return Failure(f"the API server can't be reached: {error}\nLook at --kubeconfig and --context")
     if isinstance(error, OSError):
