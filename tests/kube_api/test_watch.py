@@ -83,9 +83,9 @@ async def test_too_old_a_revision_is_told_as_an_error_event(api: Client, pytorch
 
 async def test_a_watch_ends_by_itself_and_a_bookmark_says_where_to_go_on(api: Client) -> None:
     start = await now(api)
-    last = await api.create(api.configmaps, configmap("a"))
     query: dict[str, str | int] = {"allowWatchBookmarks": "true", "timeoutSeconds": 5}
     async with api.watch(api.configmaps, resourceVersion=start, **query) as events:
+        last = await api.create(api.configmaps, configmap("a"))
         assert await events.names(1) == [("ADDED", "a")]
         kind, obj = await events.next()
         assert kind == "BOOKMARK"

@@ -65,6 +65,15 @@ class Gate:
             found = _on_update(kind, old, new) if old is not None else _on_create(kind, new, user)
             self._deny(kind, new, JOBS_POLICY, found)
 
+    def validate_delete(self, kind: Kind, obj: Json, user: User) -> None:
+        """queuectl's own service account deletes no job."""
+        if (
+            kind.collection in _JOBS
+            and user.name == CONTROLLER_USER
+            and self._in_force("validating", SELF_POLICY)
+        ):
+            self._deny(kind, obj, SELF_POLICY, iter((0,)))
+
     def _in_force(self, sort: str, name: str) -> bool:
         policies = self._store.collection(f"{sort}admissionpolicies.admissionregistration.k8s.io")
         bindings = self._store.collection(f"{sort}admissionpolicybindings.admissionregistration.k8s.io")

@@ -19,8 +19,6 @@ from queuectl.sandbox.kubernetes.store import Change, Key, Store, Stored, Subscr
 from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
-_MAX_PENDING = 10_000
-"""A watcher that is this far behind is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +214,6 @@ class Watch:
         self.subscription.ready.clear()
         if self.subscription.silent:
             pending.clear()
-        if len(pending) > _MAX_PENDING:
-            self.subscription.close()
-            return b""
         lines = []
         while pending:
             if (line := self._event(pending.popleft())) is not None:

@@ -30,6 +30,8 @@ create table if not exists object (
 ) without rowid;
 create table if not exists setting (name text primary key, value text not null) without rowid;
 """
+_MAX_PENDING = 10_000
+"""A watcher that is this far behind is dropped."""
 _PUT = "insert or replace into object (collection, namespace, name, body) values (?, ?, ?, ?)"
 _REMOVE = "delete from object where collection = ? and namespace = ? and name = ?"
 _REVISION = "insert or replace into setting (name, value) values ('revision', ?)"
@@ -176,7 +178,10 @@ class Store:
         if len(self._changes) == self._changes.maxlen:
             self.floor = self._changes[0].stored.revision
         self._changes.append(change)
-        for subscription in self._subscriptions.get(change.collection, ()):
+        for subscription in self.watches(change.collection):
+            if len(subscription.pending) >= _MAX_PENDING:
+                self.unsubscribe(change.collection, subscription)
+                subscription.close()
             subscription.pending.append(change)
             subscription.ready.set()
 

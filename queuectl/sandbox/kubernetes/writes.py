@@ -275,6 +275,7 @@ class Writes:
         wanted = options.get("preconditions") or {}
         _precondition(kind, stored, "UID", wanted.get("uid"), stored.uid)
         _precondition(kind, stored, "ResourceVersion", wanted.get("resourceVersion"), str(stored.revision))
+        self.gate.validate_delete(kind, stored.read(), author.user)
         # batch/v1 alone keeps its dependents when nothing is said.
         policy = options.get("propagationPolicy") or ("Orphan" if kind.collection == JOBS else "Background")
         if author.dry_run:

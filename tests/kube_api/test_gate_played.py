@@ -1,0 +1,92 @@
+"""The small API plays the gate: what is tried on real API servers is tried on it too, with the same tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import ControlPlane
+from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.players.api import ApiError
+from tests.conftest import shared
+from tests.gate import test_ways as ways
+from tests.gate.site import MANIFESTS, QUEUE, Kind, Site, nested
+from tests.gate.test_identities import *  # noqa: F403
+from tests.gate.test_ways import *  # noqa: F403
+from tests.gate.test_ways import WAITING, _tried
+
+# Not served: server-side apply, scale, and writing a status as a tenant.
+UNSERVED = ("server-side apply", "label removal by status", "forged annotation by status")
+del test_replicas_do_not_grow_by_the_scale_subresource  # noqa: F821
+del test_what_waits_stays_as_it_is_whatever_a_tenant_sends  # noqa: F821
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+_FIRST = ("Namespace", "CustomResourceDefinition")
+
+
+def _objects(*folders: str) -> list[dict[str, Any]]:
+    texts = [path.read_text() for folder in folders for path in sorted((MANIFESTS / folder).glob("*.yaml"))]
+    found = [obj for text in texts for obj in yaml.load_all(text, yaml.CSafeLoader)]
+    found = [obj for obj in found if obj and obj["kind"] != "Kustomization"]
+    return sorted(found, key=lambda obj: obj["kind"] not in _FIRST)
+
+
+def _path(obj: dict[str, Any]) -> str:
+    kind, namespace = obj["kind"].lower(), obj["metadata"].get("namespace")
+    plural = kind[:-1] + "ies" if kind.endswith("y") else kind + ("es" if kind.endswith("class") else "s")
+    root = f"/apis/{obj['apiVersion']}" if "/" in obj["apiVersion"] else "/api/v1"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["validating", "mutating"])
+async def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    mutating = request.param == "mutating"
+    async with SmallApi(tmp_path_factory.mktemp("small")) as api, AsyncExitStack() as stack:
+        clients = {
+            name: await stack.enter_async_context(Client(api.url, api.ssl_context(), token))
+            for name, token in api.tokens.items()
+        }
+        found = Site(
+            cast(ControlPlane, api), clients["admin"], clients["tenant"], clients["controller"], mutating
+        )
+        crd = shared() / "crds" / "kubeflow.org_pytorchjobs.yaml"
+        definition = yaml.load(Path(crd).read_text(), yaml.CSafeLoader)
+        for obj in [definition, *_objects("crds", "gate", *(["mutating"] if mutating else []), "examples")]:
+            await found.admin.request("POST", _path(obj), obj)
+        yield found
+
+
+async def test_without_its_binding_a_policy_is_not_in_force(site: Site, kind: Kind) -> None:
+    path = f"{POLICIES}/validatingadmissionpolicybindings"
+    binding = await site.admin.request("GET", f"{path}/queuectl-jobs")
+    await site.admin.request("DELETE", f"{path}/queuectl-jobs")
+    try:
+        await site.tenant.request("POST", kind.path(), kind.body("ungated"))
+        started = await site.merge(site.tenant, kind, "ungated", nested(kind.suspend, False))
+        assert not kind.suspended(started)
+    finally:
+        binding["metadata"] = {"name": "queuectl-jobs"}
+        await site.admin.request("POST", path, binding)
+    unlabelled = {"metadata": {"labels": {QUEUE: None}}}
+    with pytest.raises(ApiError, match="ValidatingAdmissionPolicy 'queuectl-jobs'"):
+        await site.merge(site.tenant, kind, "ungated", unlabelled)
+
+
+@pytest.mark.parametrize("way", WAITING)
+async def test_what_waits_stays_as_it_is_here_too(site: Site, kind: Kind, way: str) -> None:
+    if way not in UNSERVED:
+        await ways.test_what_waits_stays_as_it_is_whatever_a_tenant_sends(site, kind, way)
+        return
+    name = f"unserved-{WAITING[way].__name__.strip('_').replace('_', '-')}"
+    before = await site.create(kind, name)
+    assert await _tried(WAITING[way](site, kind, name))
+    assert await site.get(kind, name) == before
