@@ -23,6 +23,16 @@ SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How far one request looks through what is over for rows that pass its filter."""
 
+_PAGE: Final = (query.LIMIT, query.NEXT)
+_FILTERS: Final = (
+    query.NAMESPACE,
+    query.QUEUE,
+    query.CLUSTER_QUEUE,
+    query.PHASE,
+    query.REASON,
+    query.KIND,
+)
+
 Item = TypeVar("Item", bound=schemas.Document)
 Found = TypeVar("Found")
 
@@ -61,15 +71,16 @@ class Routes:
         self._cursors = cursors
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        page = (query.LIMIT, query.NEXT)
-        workload = "/api/v1/workloads/{namespace}/{kind}/{name}"
+        return (*self._of_queues(), *self._of_workloads())
+
+    def _of_queues(self) -> tuple[Endpoint, ...]:
         return (
             Endpoint(
                 "/api/v1/clusterqueues",
                 "ClusterQueues by name",
                 self.cluster_queues,
                 schemas.Page[schemas.ClusterQueue],
-                page,
+                _PAGE,
             ),
             Endpoint(
                 "/api/v1/clusterqueues/{name}",
@@ -82,7 +93,7 @@ class Routes:
                 "LocalQueues by namespace and name",
                 self.local_queues,
                 schemas.Page[schemas.LocalQueue],
-                (query.NAMESPACE, query.CLUSTER_QUEUE, *page),
+                (query.NAMESPACE, query.CLUSTER_QUEUE, *_PAGE),
             ),
             Endpoint(
                 "/api/v1/localqueues/{namespace}/{name}",
@@ -90,33 +101,30 @@ class Routes:
                 self.local_queue,
                 schemas.LocalQueueDetail,
             ),
+        )
+
+    def _of_workloads(self) -> tuple[Endpoint, ...]:
+        one = "/api/v1/workloads/{namespace}/{kind}/{name}"
+        return (
             Endpoint(
                 "/api/v1/workloads",
                 "Workloads in the order of their first sight",
                 self.workloads,
                 schemas.Page[schemas.Workload],
-                (
-                    query.NAMESPACE,
-                    query.QUEUE,
-                    query.CLUSTER_QUEUE,
-                    query.PHASE,
-                    query.REASON,
-                    query.KIND,
-                    *page,
-                ),
+                (*_FILTERS, *_PAGE),
             ),
             Endpoint(
-                workload,
+                one,
                 "One workload: why it waits, who holds what it lacks, what would help",
                 self.workload,
                 schemas.WorkloadDetail,
             ),
             Endpoint(
-                f"{workload}/history",
+                f"{one}/history",
                 "Decisions on one workload, oldest first",
                 self.history,
                 schemas.Page[schemas.Decision],
-                page,
+                _PAGE,
             ),
         )
 
