@@ -175,7 +175,7 @@ class Fold:
                 change.reason, change.reason_set = reason, True
             case Admit(attempt, ref):
                 line.workload, line.ref, line.attempt = attempt.workload, _ref(ref), attempt.number
-                self._admit(segment, line, decision, attempt_sequence or line.sequence)
+                self._admit(segment, line, decision, attempt_sequence)
             case Evict():
                 self._evict(segment, line, decision)
             case Release(workload, ref, number, detail):
@@ -249,7 +249,7 @@ class Fold:
             "shape": seen.shape,
         }
 
-    def _admit(self, segment: Segment, line: DecisionLine, decision: Admit, sequence: int) -> None:
+    def _admit(self, segment: Segment, line: DecisionLine, decision: Admit, rebuilt_from: int | None) -> None:
         attempt = decision.attempt
         queue = clean(attempt.assignment.cluster_queue)
         line.payload = {
@@ -260,13 +260,12 @@ class Fold:
         }
         if decision.detail is not None:
             line.payload["detail"] = clean(decision.detail)
-        rebuilt = sequence != line.sequence
-        if rebuilt:
-            line.payload["rebuiltFrom"] = sequence
+        name = f"attempt {attempt.number} of {decision.ref}"
+        if rebuilt_from is not None:
+            line.payload["rebuiltFrom"] = _bounded(name, "sequence", rebuilt_from, 1)
         change = segment.change(attempt.workload, line.sequence)
         change.held, change.phase, change.cluster_queue = False, Phase.ADMITTED, queue
         change.opened, change.reason, change.reason_set = attempt.number, None, True
-        name = f"attempt {attempt.number} of {decision.ref}"
         _bounded(name, "number", attempt.number, 1)
         segment.opened.append(
             Opened(
@@ -274,13 +273,13 @@ class Fold:
                 number=attempt.number,
                 cluster_queue=queue,
                 admitted_at=attempt.admitted_at,
-                sequence=sequence,
+                sequence=line.sequence if rebuilt_from is None else rebuilt_from,
                 debt=attempt.debt,
                 pod_sets=line.payload["podSets"],
             )
         )
         segment.holds += _holds(attempt, name, queue, line.sequence)
-        if not attempt.debt and not rebuilt:
+        if not attempt.debt and rebuilt_from is None:
             segment.effects.append((line.sequence, EffectKey(attempt.workload, attempt.number, Verb.START)))
 
     def _evict(self, segment: Segment, line: DecisionLine, decision: Evict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from alembic import command
@@ -35,14 +36,13 @@ async def migrate(url: str) -> str:
 
 @ledger_call
 async def _migrate(engine: AsyncEngine) -> str:
-    scripts = _scripts()
     async with engine.begin() as connection:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         await connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-        _known(await connection.run_sync(_revision), scripts)
+        _refuse_unknown(await connection.run_sync(_revision))
         await connection.run_sync(_upgrade)
         await add_partitions(connection)
-    return str(scripts.get_current_head())
+    return _revisions()[0]
 
 
 async def check(url: str, *, writing: bool = False) -> None:
@@ -60,28 +60,36 @@ async def check(url: str, *, writing: bool = False) -> None:
 @ledger_call
 async def check_schema(engine: AsyncEngine, *, writing: bool = False) -> None:
     """As `check`, over a pool."""
-    scripts = _scripts()
+    newest = _revisions()[0]
     async with engine.begin() as connection:
         revision = await connection.run_sync(_revision)
         database = (await connection.execute(text("SELECT current_database()"))).scalar_one()
         read_only = (await connection.execute(text("SHOW transaction_read_only"))).scalar_one() == "on"
     if revision is None:
         raise SchemaMismatch(f"database {database} has no ledger in it: run `queuectl migrate`")
-    _known(revision, scripts)
-    if revision != scripts.get_current_head():
+    _refuse_unknown(revision)
+    if revision != newest:
         raise SchemaMismatch(
             f"the ledger in database {database} is of schema {revision}, this program needs "
-            f"{scripts.get_current_head()}: run `queuectl migrate`"
+            f"{newest}: run `queuectl migrate`"
         )
     if writing and read_only:
         raise LedgerUnavailable(f"database {database} takes no writes: is this server a standby?")
 
 
-def _known(revision: str | None, scripts: ScriptDirectory) -> None:
-    if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
+@functools.cache
+def _revisions() -> tuple[str, frozenset[str]]:
+    """The newest revision, and all that this program knows."""
+    scripts = ScriptDirectory.from_config(_config())
+    return str(scripts.get_current_head()), frozenset(one.revision for one in scripts.walk_revisions())
+
+
+def _refuse_unknown(revision: str | None) -> None:
+    newest, known = _revisions()
+    if revision is not None and revision not in known:
         raise SchemaMismatch(
-            f"the ledger's schema {revision} is newer than this program, which knows up to "
-            f"{scripts.get_current_head()}: run a newer queuectl"
+            f"the ledger's schema {revision} is newer than this program, which knows up to {newest}: "
+            "run a newer queuectl"
         )
 
 
@@ -94,10 +102,6 @@ def _upgrade(connection: Connection) -> None:
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-
-
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_config())
 
 
 def _config() -> Config:

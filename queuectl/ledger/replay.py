@@ -1,0 +1,252 @@
+"""History played again from its decisions alone: what should be open, held and used after each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.model import AttemptState, ClusterQueue, ConfigKey, Phase
+from queuectl.core.resources import FlavorResource, Usage, format_amount
+from queuectl.kinds.policy import BadPolicy, parse_policy
+from queuectl.ledger.codec import Json, dump
+
+FINDINGS_KEPT: Final = 1000
+"""A ledger that is wrong in more places than this is not made clearer by listing them."""
+
+Line = tuple[str, int, str, str, int]
+"""Podset, count, flavor, resource, amount of one pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something the ledger says that can't be. `subject` names the row, `detail` the numbers."""
+
+    code: str
+    subject: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.subject}: {self.detail}"
+
+
+@dataclass(slots=True)
+class Holding:
+    """An open attempt."""
+
+    number: int
+    state: AttemptState
+    sequence: int
+    debt: bool
+    cluster_queue: str
+    lines: tuple[Line, ...]
+    effect: int | None
+    """Sequence of the decision whose effect it has, or has had, to see done."""
+
+    def usage(self) -> Usage:
+        used: Usage = {}
+        for _, count, flavor, resource, amount in self.lines:
+            cell = FlavorResource(flavor, resource)
+            used[cell] = used.get(cell, 0) + count * amount
+        return used
+
+
+@dataclass(slots=True)
+class Expected:
+    """A workload that is open."""
+
+    phase: Phase
+    attempts: int
+    updated: int
+    holding: Holding | None = None
+
+
+@dataclass(slots=True)
+class Replay:
+    """The state after decision `sequence`. Feed it decisions in order; findings gather in `findings`."""
+
+    sequence: int = 0
+    epoch: int = 0
+    now: datetime | None = None
+    begins: int = 1
+    """The first decision kept: what was before it is taken on trust."""
+    workloads: dict[str, Expected] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
+    configs: dict[ConfigKey, tuple[int, str]] = field(default_factory=dict)
+    quotas: dict[str, dict[FlavorResource, int] | None] = field(default_factory=dict)
+    """Nominal quota by ClusterQueue; None: its spec can't be read."""
+    trusted: set[str] = field(default_factory=set)
+    """Workloads whose beginning is no longer kept."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def find(self, code: str, subject: str, detail: str) -> None:
+        if len(self.findings) < FINDINGS_KEPT:
+            self.findings.append(Finding(code, subject, detail))
+
+    def apply(self, row: Any) -> tuple[Line, ...] | None:
+        """One row of `decision`. Returns the hold lines it closes, None if it closes no attempt."""
+        self._follow(row)
+        match row.verdict:
+            case Verdict.CONFIGURED:
+                self._configured(row)
+                return None
+            case Verdict.QUEUED:
+                found = self.workloads.setdefault(row.workload, Expected(Phase.PENDING, 0, 0))
+                found.updated = row.sequence
+                return None
+        expected = self.workloads.get(row.workload)
+        if expected is None:
+            if self.begins == 1:
+                self.find("UnknownWorkload", _name(row), f"{row.verdict} without ever being queued")
+            else:
+                self.trusted.add(row.workload)
+            return None
+        expected.updated = row.sequence
+        match row.verdict:
+            case Verdict.ADMITTED:
+                self._admitted(row, expected)
+            case Verdict.EVICTED:
+                self._evicted(row, expected)
+            case Verdict.RELEASED:
+                return self._closed(row, expected)
+            case Verdict.RETIRED:
+                del self.workloads[row.workload]
+                if row.attempt is not None:
+                    return self._closed(row, expected)
+                self._idle(row, expected)
+        return None
+
+    def _follow(self, row: Any) -> None:
+        if self.sequence == 0:
+            self.begins = row.sequence
+        elif row.sequence != self.sequence + 1:
+            self.find("Gap", f"decision {row.sequence}", f"follows decision {self.sequence}")
+        if row.epoch < self.epoch:
+            self.find("OldEpoch", f"decision {row.sequence}", f"epoch {row.epoch} after epoch {self.epoch}")
+        if self.now is not None and row.now < self.now:
+            self.find("TimeRanBack", f"decision {row.sequence}", f"{row.now} after {self.now}")
+        self.sequence, self.epoch, self.now = row.sequence, row.epoch, row.now
+
+    def _configured(self, row: Any) -> None:
+        key = ConfigKey(row.payload["kind"], row.payload["namespace"], row.payload["name"])
+        spec = row.payload["spec"]
+        if spec is None:
+            self.configs.pop(key, None)
+            if key.kind == "ClusterQueue":
+                self.quotas.pop(key.name, None)
+            return
+        self.configs[key] = (row.sequence, dump(spec))
+        if key.kind == "ClusterQueue":
+            self.quotas[key.name] = _nominal(key, spec)
+
+    def _admitted(self, row: Any, expected: Expected) -> None:
+        payload: Json = row.payload
+        if expected.holding is not None:
+            self.find(
+                "SecondAttempt", _name(row), f"admitted while attempt {expected.holding.number} is open"
+            )
+            self._charge(expected.holding, -1)
+        if row.attempt <= expected.attempts:
+            self.find("AttemptAgain", _name(row), f"it has had {expected.attempts} attempts already")
+        rebuilt: int | None = payload.get("rebuiltFrom")
+        free = payload["debt"] or rebuilt is not None
+        holding = Holding(
+            number=row.attempt,
+            state=AttemptState.ADMITTED,
+            sequence=rebuilt if rebuilt is not None else row.sequence,
+            debt=payload["debt"],
+            cluster_queue=payload["clusterQueue"],
+            lines=lines_of(payload["podSets"]),
+            effect=None if free else row.sequence,
+        )
+        expected.holding, expected.attempts, expected.phase = holding, row.attempt, Phase.ADMITTED
+        self._charge(holding, 1)
+        if not free and not self.trusted:
+            self._within_quota(row, holding)
+
+    def _within_quota(self, row: Any, holding: Holding) -> None:
+        queue = holding.cluster_queue
+        quotas = self.quotas.get(queue, {})
+        if quotas is None:
+            return
+        for cell, added in holding.usage().items():
+            used, nominal = self.usage[queue].get(cell, 0), quotas.get(cell, 0)
+            if added > 0 and used > nominal:
+                resource = cell.resource
+                self.find(
+                    "OverQuota",
+                    _name(row),
+                    f"ClusterQueue {queue} uses {format_amount(resource, used)} of {cell} with it, "
+                    f"its nominal quota then was {format_amount(resource, nominal)}",
+                )
+
+    def _evicted(self, row: Any, expected: Expected) -> None:
+        holding = self._held(row, expected)
+        if holding is None:
+            return
+        if holding.state is AttemptState.EVICTING:
+            self.find("EvictedAgain", _name(row), f"attempt {row.attempt} is being evicted already")
+        holding.state, holding.effect = AttemptState.EVICTING, row.sequence
+        expected.phase = Phase.EVICTING
+
+    def _closed(self, row: Any, expected: Expected) -> tuple[Line, ...]:
+        holding = self._held(row, expected)
+        expected.holding, expected.phase = None, Phase.PENDING
+        if holding is None:
+            return ()
+        self._charge(holding, -1)
+        return holding.lines
+
+    def _idle(self, row: Any, expected: Expected) -> None:
+        if expected.holding is not None:
+            self.find(
+                "AttemptLeftOpen", _name(row), f"attempt {expected.holding.number} is not closed with it"
+            )
+            self._charge(expected.holding, -1)
+
+    def _held(self, row: Any, expected: Expected) -> Holding | None:
+        holding = expected.holding
+        if holding is None or holding.number != row.attempt:
+            open_one = f"attempt {holding.number} is" if holding else "no attempt is"
+            self.find("WrongAttempt", _name(row), f"{row.verdict} attempt {row.attempt}, but {open_one} open")
+            return None
+        return holding
+
+    def _charge(self, holding: Holding, sign: int) -> None:
+        usage = self.usage.setdefault(holding.cluster_queue, {})
+        for cell, amount in holding.usage().items():
+            usage[cell] = usage.get(cell, 0) + sign * amount
+
+
+def lines_of(pod_sets: list[Json]) -> tuple[Line, ...]:
+    """Hold lines of an admission, sorted."""
+    return tuple(
+        sorted(
+            (one["name"], one["count"], one["flavors"][resource], resource, amount)
+            for one in pod_sets
+            for resource, amount in one["requests"].items()
+        )
+    )
+
+
+def _nominal(key: ConfigKey, spec: Mapping[str, Any]) -> dict[FlavorResource, int] | None:
+    try:
+        policy = parse_policy(key, json.dumps(spec))
+    except BadPolicy:
+        return None
+    if not isinstance(policy, ClusterQueue):
+        return None
+    return {
+        FlavorResource(flavor.name, resource): quota.nominal
+        for group in policy.resource_groups
+        for flavor in group.flavors
+        for resource, quota in flavor.resources
+    }
+
+
+def _name(row: Any) -> str:
+    attempt = "" if row.attempt is None else f", attempt {row.attempt}"
+    return f"decision {row.sequence} on {row.namespace}/{row.kind}/{row.name}{attempt}"

@@ -1,0 +1,306 @@
+"""Recompute the open state from history, and compare it with the rows.
+
+Both are streamed: memory grows with what is open, not with history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+from sqlalchemy import Numeric, Select, cast, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuectl.core.model import AttemptState, ConfigKey, Verb
+from queuectl.core.resources import FlavorResource
+from queuectl.ledger import tables as t
+from queuectl.ledger.codec import cleaned, dump
+from queuectl.ledger.engine import connect, ledger_call, reading
+from queuectl.ledger.partitions import used_defaults
+from queuectl.ledger.queries import clusters
+from queuectl.ledger.replay import Expected, Finding, Holding, Line, Replay, lines_of
+from queuectl.ledger.schema import check_schema
+
+_CHUNK: Final = 1000
+"""Rows fetched at a time."""
+
+
+async def verify(url: str, cluster_id: str | None = None) -> list[Finding]:
+    """Everything wrong with the ledger of one cluster, or of all in this database; empty if it is sound.
+
+    Raises LedgerUnavailable or SchemaMismatch.
+    """
+    engine = connect(url, read_only=True)
+    try:
+        await check_schema(engine)
+        found: list[Finding] = []
+        for cluster in [cluster_id] if cluster_id is not None else await clusters(engine):
+            found += await Verifier(engine, cluster).run()
+        return found
+    finally:
+        await engine.dispose()
+
+
+class Verifier:
+    """Verifies one cluster's ledger again and again: after the first time only new decisions are read."""
+
+    def __init__(self, engine: AsyncEngine, cluster_id: str) -> None:
+        self._engine = engine
+        self._cluster = cluster_id
+        self._replay = Replay()
+
+    @ledger_call
+    async def run(self) -> list[Finding]:
+        """What is wrong at the moment. As long as anything is, each run begins anew."""
+        replay, self._replay = self._replay, Replay()
+        async with reading(self._engine, statement_timeout=0) as connection:
+            await self._play(connection, replay)
+            await self._compare(connection, replay)
+        if not replay.findings:
+            self._replay = replay
+        return replay.findings
+
+    async def _play(self, connection: AsyncConnection, replay: Replay) -> None:
+        closed = _Groups(self._closed_lines(connection, replay.sequence))
+        row = t.decision.c
+        query = select(
+            *(row.sequence, row.now, row.epoch, row.verdict, row.workload, row.attempt, row.payload),
+            *(row.namespace, row.kind, row.name),
+        )
+        query = query.where(row.cluster_id == self._cluster, row.sequence > replay.sequence)
+        async for one in _stream(connection, query.order_by(row.sequence)):
+            lines = replay.apply(one)
+            stored = await closed.take(one.sequence, replay)
+            if lines is not None and one.workload not in replay.trusted and stored != lines:
+                replay.find(
+                    "ClosedHolds",
+                    f"attempt {one.attempt} of {one.workload}",
+                    f"decision {one.sequence} ends {len(lines)} hold lines {lines}, stored are {stored}",
+                )
+            elif lines is None and stored and one.workload not in replay.trusted:
+                replay.find("ClosedHolds", f"decision {one.sequence}", f"ends no attempt, but {stored}")
+        await closed.take(None, replay)
+
+    async def _closed_lines(self, connection: AsyncConnection, after: int) -> AsyncIterator[tuple[int, Line]]:
+        row = t.hold_line.c
+        query = (
+            select(row.to_seq, row.pod_set, row.count, row.flavor, row.resource, row.amount)
+            .where(row.cluster_id == self._cluster, ~row.open, row.to_seq > after)
+            .order_by(row.to_seq)
+        )
+        async for to_seq, *line in _stream(connection, query):
+            yield to_seq, (line[0], line[1], line[2], line[3], line[4])
+
+    async def _compare(self, connection: AsyncConnection, replay: Replay) -> None:
+        await self._compare_leadership(connection, replay)
+        await self._compare_workloads(connection, replay)
+        await self._compare_holds(connection, replay)
+        await self._compare_usage(connection, replay)
+        await self._compare_effects(connection, replay)
+        await self._compare_configs(connection, replay)
+        for name in await used_defaults(connection):
+            replay.find("DefaultPartition", name, "has rows: a month's partition was missing when they came")
+
+    async def _compare_leadership(self, connection: AsyncConnection, replay: Replay) -> None:
+        row = t.leadership.c
+        query = select(row.sequence, row.now, row.epoch).where(row.cluster_id == self._cluster)
+        found = (await connection.execute(query)).one_or_none()
+        name = f"leadership of cluster {self._cluster}"
+        if found is None:
+            if replay.sequence:
+                replay.find("Leadership", name, f"is missing, there are {replay.sequence} decisions")
+            return
+        if replay.sequence and found.sequence != replay.sequence:
+            replay.find("Gap", name, f"is at {found.sequence}, the last decision is {replay.sequence}")
+        if replay.epoch > found.epoch:
+            replay.find("OldEpoch", name, f"is {found.epoch}, a decision has epoch {replay.epoch}")
+        if replay.now is not None and (found.now is None or found.now < replay.now):
+            replay.find("TimeRanBack", name, f"is of {found.now}, the last decision of {replay.now}")
+
+    async def _compare_workloads(self, connection: AsyncConnection, replay: Replay) -> None:
+        w, a = t.workload.c, t.attempt.c
+        query = (
+            select(w.id, w.phase, w.attempts, w.updated_seq, w.queued_seq)
+            .where(w.cluster_id == self._cluster, w.open)
+            .order_by(w.id)
+        )
+        missing = set(replay.workloads)
+        async for row in _stream(connection, query):
+            missing.discard(row.id)
+            expected = replay.workloads.get(row.id)
+            if expected is not None:
+                _compare_workload(replay, row, expected)
+            elif row.id not in replay.trusted and row.queued_seq >= replay.begins:
+                replay.find("ExtraWorkload", f"workload {row.id}", "is open, by no decision")
+        for lost in sorted(missing):
+            replay.find("MissingWorkload", f"workload {lost}", "should be open by its decisions, has no row")
+        holding = {id: one.holding for id, one in replay.workloads.items() if one.holding is not None}
+        attempts = select(a.workload, a.number, a.state, a.cluster_queue, a.sequence, a.debt, a.pod_sets)
+        attempts = attempts.where(a.cluster_id == self._cluster, a.open)
+        async for row in _stream(connection, attempts):
+            held = holding.pop(row.workload, None)
+            if held is not None:
+                _compare_attempt(replay, row, held)
+            elif row.workload not in replay.trusted and row.sequence >= replay.begins:
+                replay.find(
+                    "ExtraAttempt", f"attempt {row.number} of {row.workload}", "is open, by no decision"
+                )
+        for workload, held in sorted(holding.items()):
+            replay.find(
+                "MissingAttempt", f"attempt {held.number} of {workload}", "should be open, has no row"
+            )
+
+    async def _compare_holds(self, connection: AsyncConnection, replay: Replay) -> None:
+        row = t.hold_line.c
+        query = (
+            select(*(row.workload, row.attempt, row.pod_set, row.count, row.flavor, row.resource, row.amount))
+            .where(row.cluster_id == self._cluster, row.open, row.from_seq >= replay.begins)
+            .order_by(row.workload, row.attempt)
+        )
+        held = {
+            (id, one.holding.number): one.holding.lines
+            for id, one in replay.workloads.items()
+            if one.holding is not None and one.holding.lines
+        }
+        async for (workload, number), lines in _by_attempt(_stream(connection, query)):
+            expected = held.pop((workload, number), ())
+            if lines != expected and workload not in replay.trusted:
+                subject = f"holds of attempt {number} of {workload}"
+                replay.find("OpenHolds", subject, f"are {lines}, by its decisions {expected}")
+        for (workload, number), expected in sorted(held.items()):
+            replay.find("OpenHolds", f"holds of attempt {number} of {workload}", f"are missing: {expected}")
+
+    async def _compare_usage(self, connection: AsyncConnection, replay: Replay) -> None:
+        if replay.trusted:
+            return
+        row = t.hold_line.c
+        total = func.sum(cast(row.count, Numeric) * row.amount)
+        query = (
+            select(row.cluster_queue, row.flavor, row.resource, total)
+            .where(row.cluster_id == self._cluster, row.open, row.from_seq >= replay.begins)
+            .group_by(row.cluster_queue, row.flavor, row.resource)
+        )
+        stored = {(q, FlavorResource(f, r)): int(n) for q, f, r, n in await connection.execute(query) if n}
+        played = {(q, cell): n for q, usage in replay.usage.items() for cell, n in usage.items() if n}
+        for key in sorted(stored.keys() | played.keys()):
+            if stored.get(key, 0) != played.get(key, 0):
+                numbers = f"open lines sum to {stored.get(key, 0)}, decisions to {played.get(key, 0)}"
+                replay.find("Usage", f"ClusterQueue {key[0]}, {key[1]}", numbers)
+
+    async def _compare_effects(self, connection: AsyncConnection, replay: Replay) -> None:
+        row = t.effect.c
+        query = select(row.sequence, row.workload, row.attempt, row.verb)
+        query = query.where(row.cluster_id == self._cluster, row.open)
+        async for one in _stream(connection, query):
+            known = replay.workloads.get(one.workload)
+            held = known.holding if known else None
+            if one.workload in replay.trusted or one.sequence < replay.begins:
+                continue
+            if held is None or (held.effect, held.number, _verb(held)) != (
+                one.sequence,
+                one.attempt,
+                one.verb,
+            ):
+                subject = f"{one.verb} of attempt {one.attempt} of {one.workload}"
+                replay.find("ExtraEffect", subject, f"of decision {one.sequence} is due, by no open attempt")
+        wanted = {
+            one.holding.effect: (id, one.holding)
+            for id, one in replay.workloads.items()
+            if one.holding is not None and one.holding.effect is not None
+        }
+        for sequences in _chunks(sorted(wanted)):
+            query = select(row.sequence).where(row.cluster_id == self._cluster, row.sequence.in_(sequences))
+            there = set((await connection.execute(query)).scalars())
+            for sequence in sorted(set(sequences) - there):
+                workload, held = wanted[sequence]
+                subject = f"{_verb(held)} of attempt {held.number} of {workload}"
+                replay.find("MissingEffect", subject, f"decision {sequence} asks for it, there is no row")
+
+    async def _compare_configs(self, connection: AsyncConnection, replay: Replay) -> None:
+        row = t.config_revision.c
+        query = select(row.kind, row.namespace, row.name, row.from_seq, row.spec)
+        query = query.where(row.cluster_id == self._cluster, row.to_seq.is_(None))
+        played = dict(replay.configs)
+        async for kind, namespace, name, sequence, spec in _stream(connection, query):
+            key = ConfigKey(kind, namespace, name)
+            expected = played.pop(key, None)
+            if sequence < replay.begins:
+                continue
+            stored = (sequence, dump(cleaned(json.loads(spec))))
+            if expected != stored:
+                by = f"decision {expected[0]}: {expected[1]}" if expected else "no decision"
+                replay.find("Policy", str(key), f"is {stored[1]} since decision {sequence}, but by {by}")
+        for key, (sequence, _) in sorted(played.items()):
+            replay.find("Policy", str(key), f"is in force by decision {sequence}, has no row")
+
+
+def _compare_workload(replay: Replay, row: Any, expected: Expected) -> None:
+    stored = (row.phase, row.attempts, row.updated_seq)
+    played = (expected.phase.value, expected.attempts, expected.updated)
+    if stored != played:
+        subject = f"workload {row.id}"
+        replay.find("Workload", subject, f"phase, attempts and sequence are {stored}, by decisions {played}")
+
+
+def _compare_attempt(replay: Replay, row: Any, held: Holding) -> None:
+    stored = (row.number, row.state, row.cluster_queue, row.sequence, row.debt, lines_of(row.pod_sets))
+    played = (held.number, held.state.value, held.cluster_queue, held.sequence, held.debt, held.lines)
+    if stored != played:
+        subject = f"attempt {row.number} of {row.workload}"
+        replay.find("Attempt", subject, f"is {stored}, by its decisions {played}")
+
+
+def _verb(held: Holding) -> str:
+    return (Verb.STOP if held.state is AttemptState.EVICTING else Verb.START).value
+
+
+class _Groups:
+    """Closed hold lines, a decision's at a time, beside the decisions in the same order."""
+
+    def __init__(self, lines: AsyncIterator[tuple[int, Line]]) -> None:
+        self._lines = lines
+        self._next: tuple[int, Line] | None = None
+        self._begun = False
+
+    async def take(self, sequence: int | None, replay: Replay) -> tuple[Line, ...]:
+        """Lines that decision `sequence` closed, sorted; None: there are no more decisions."""
+        if not self._begun:
+            self._begun = True
+            self._next = await anext(self._lines, None)
+        found = []
+        while self._next is not None and (sequence is None or self._next[0] <= sequence):
+            closed_by, line = self._next
+            if closed_by == sequence:
+                found.append(line)
+            elif closed_by >= replay.begins:
+                replay.find(
+                    "ClosedHolds", f"hold line {line}", f"is closed by decision {closed_by}, not there"
+                )
+            self._next = await anext(self._lines, None)
+        return tuple(sorted(found))
+
+
+async def _by_attempt(rows: AsyncIterator[Any]) -> AsyncIterator[tuple[tuple[str, int], tuple[Line, ...]]]:
+    """Hold lines, ordered by attempt, as sorted groups."""
+    current: tuple[str, int] | None = None
+    lines: list[Line] = []
+    async for workload, number, *line in rows:
+        if current is not None and current != (workload, number):
+            yield current, tuple(sorted(lines))
+            lines = []
+        current = (workload, number)
+        lines.append((line[0], line[1], line[2], line[3], line[4]))
+    if current is not None:
+        yield current, tuple(sorted(lines))
+
+
+async def _stream(connection: AsyncConnection, query: Select[Any]) -> AsyncIterator[Any]:
+    async with connection.stream(query, execution_options={"yield_per": _CHUNK}) as result:
+        async for row in result:
+            yield row
+
+
+def _chunks(numbers: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(numbers), _CHUNK):
+        yield numbers[start : start + _CHUNK]
