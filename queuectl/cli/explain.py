@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from queuectl.cli.printing import amount, printable, table
 from queuectl.cli.rest import Document
+
+_DETAILS: Final = ("queue", "clusterQueue", "priority", "outcome", "debt", "detail")
 
 
 def show(workload: Document, history: Document | None) -> None:
@@ -32,7 +34,7 @@ def show(workload: Document, history: Document | None) -> None:
                 row["time"],
                 row["verdict"],
                 row["attempt"],
-                row["reason"]["message"] if row["reason"] else _flavors(row["details"]),
+                row["reason"]["message"] if row["reason"] else _details(row["details"]),
             )
             for row in history["items"]
         ],
@@ -80,7 +82,8 @@ def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
     if resource is None:
         return
     where = f" of flavor {reason['flavor']}" if reason["flavor"] else ""
-    for label, key in (("Requested", "requested"), ("Available", "available"), ("Short by", "shortBy")):
+    most = "At most" if reason["code"] == "ExceedsMaxQuota" else "Available"
+    for label, key in (("Requested", "requested"), (most, "available"), ("Short by", "shortBy")):
         if reason[key] is not None:
             yield label, f"{amount(resource, reason[key])} {resource}{where}"
 
@@ -93,7 +96,7 @@ def _pod_set(pods: Document) -> str:
     return f"{pods['name']}: {pods['count']} x ({each})"
 
 
-def _flavors(details: dict[str, Any]) -> str | None:
-    """What else a decision says, in `key=value` form."""
-    found = [f"{key}={value}" for key, value in sorted(details.items()) if isinstance(value, str | int)]
+def _details(details: dict[str, Any]) -> str | None:
+    """What else a decision says that people ask for, in `key=value` form."""
+    found = [f"{key}={details[key]}" for key in _DETAILS if details.get(key) not in (None, False)]
     return " ".join(found) or None

@@ -17,12 +17,15 @@ from queuectl.cli.options import Failure, NotGood, Options, with_options
 Found = TypeVar("Found")
 
 
-def call(work: Coroutine[Any, Any, Found], *, logs: bool = True) -> Found:
-    """Run it to its end. What the user can mend becomes a Failure; the rest is a defect, with its trace."""
-    if logs:
-        logging.basicConfig(
-            stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
+def call(work: Coroutine[Any, Any, Found], *, log_level: int | None = logging.WARNING) -> Found:
+    """Run it to its end. What the user can mend becomes a Failure; the rest is a defect, with its trace.
+
+    `log_level`: from which on its log goes to stderr; None: it sees to its log itself.
+    """
+    if log_level is not None:
+        form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(stream=sys.stderr, level=log_level, format=form)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
@@ -84,7 +87,7 @@ def controller(options: Options) -> None:
     settings, kubeconfig, context = options.connected(cluster=True)
     from queuectl import app
 
-    call(app.run_controller(settings, kubeconfig, context))
+    call(app.run_controller(settings, kubeconfig, context), log_level=logging.INFO)
 
 
 @click.command("api")
@@ -94,7 +97,7 @@ def api(options: Options) -> None:
     settings, kubeconfig, context = options.connected(cluster=False)
     from queuectl import app
 
-    call(app.run_api(settings, kubeconfig, context))
+    call(app.run_api(settings, kubeconfig, context), log_level=logging.INFO)
 
 
 @click.command("migrate")
@@ -181,6 +184,6 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
 
     wanted = Wanted(data=options.folder, controller=not no_controller, **values)
     # It tells its own story on stdout, and keeps its log in its folder.
-    code = call(app.run_sandbox(wanted), logs=False)
+    code = call(app.run_sandbox(wanted), log_level=None)
     if code:
         raise SystemExit(code)

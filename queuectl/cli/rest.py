@@ -99,5 +99,5 @@ def _refused(problem: error.HTTPError, url: str) -> Failure:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         detail = problem.reason
     if problem.code == 404:
-        return NotGood(f"not found: {detail}")
+        return NotGood(f"not found: {detail}\n`queuectl get` lists what there is; -n names the namespace")
     return Failure(f"{url} answers {problem.code}: {detail}")
