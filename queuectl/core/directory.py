@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -32,6 +32,9 @@ from queuectl.core.quota import QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import Condition
 from queuectl.core.resources import amounts
+
+GATE = "Gate"
+"""Kind of the key under which the ledger remembers since when a gate is in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class Directory:
         self._runtimes: dict[str, RuntimeClass] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
         self._menus: dict[str, Menu] = {}
+        self._conditions: dict[str, Condition] = {}
+        self._pointing: dict[str, dict[LocalQueueName, None]] = {}
 
     # --- change
 
@@ -86,7 +91,7 @@ class Directory:
                 self.flavors[value.name] = value
                 self._changed(touched, self._users_of(value.name))
             case LocalQueue():
-                self.local_queues[value.name] = value
+                self._point(value.name, value)
                 touched.local_queues.add(value.name)
             case WorkloadPriorityClass():
                 self._priorities[value.name] = value.value
@@ -106,7 +111,7 @@ class Directory:
                 self.flavors.pop(key.name, None)
                 self._changed(touched, self._users_of(key.name))
             case "LocalQueue":
-                self.local_queues.pop(LocalQueueName(key.namespace, key.name), None)
+                self._point(LocalQueueName(key.namespace, key.name), None)
                 touched.local_queues.add(LocalQueueName(key.namespace, key.name))
             case "WorkloadPriorityClass":
                 self._priorities.pop(key.name, None)
@@ -135,13 +140,24 @@ class Directory:
             self._namespaces.pop(name, None)
             touched.namespaces.add(name)
         elif kind is PriorityClass:
-            touched.everybody = self._pod_priorities.pop(name, None) is not None
+            touched.everybody |= self._pod_priorities.pop(name, None) is not None
         elif kind is RuntimeClass:
-            touched.everybody = self._runtimes.pop(name, None) is not None
+            touched.everybody |= self._runtimes.pop(name, None) is not None
         elif kind is Node:
             self.nodes.pop(name, None)
         elif kind is Gate:
             self.gate = None
+
+    def _point(self, name: LocalQueueName, queue: LocalQueue | None) -> None:
+        former = self.local_queues.pop(name, None)
+        if former is not None:
+            pointing = self._pointing[former.cluster_queue]
+            del pointing[name]
+            if not pointing:
+                del self._pointing[former.cluster_queue]
+        if queue is not None:
+            self.local_queues[name] = queue
+            self._pointing.setdefault(queue.cluster_queue, {})[name] = None
 
     def _users_of(self, flavor: str) -> set[str]:
         return {
@@ -154,6 +170,7 @@ class Directory:
     def _changed(self, touched: Touched, queues: Iterable[str]) -> None:
         for name in queues:
             self._menus.pop(name, None)
+            self._conditions.pop(name, None)
             touched.cluster_queues.add(name)
 
     # --- read
@@ -165,12 +182,27 @@ class Directory:
             menu = self._menus[name] = Menu(self.queues[name], self.tree, self.flavors)
         return menu
 
+    def pointing_to(self, cluster_queue: str) -> Collection[LocalQueueName]:
+        """The LocalQueues that name this ClusterQueue, which need not exist."""
+        return self._pointing.get(cluster_queue, {}).keys()
+
     def condition(self, name: str) -> Condition:
-        """Of a ClusterQueue that exists (docs/scheduling.md, Q1)."""
+        """Of a ClusterQueue that exists, or has a spec that can't be read (docs/scheduling.md, Q1)."""
         invalid = self.invalid.get(ConfigKey("ClusterQueue", "", name))
         if invalid is not None:
-            return Condition(False, "InvalidSpec", f"{invalid}; the last good spec stays in force")
-        return condition(self.queues[name], self.flavors, cyclic=self.tree.cyclic(name))
+            rest = (
+                "the last good spec stays in force" if name in self.queues else "there was no good one before"
+            )
+            return Condition(False, "InvalidSpec", f"{invalid}; {rest}")
+        return self._in_force(name)
+
+    def _in_force(self, name: str) -> Condition:
+        """What the last good spec amounts to."""
+        found = self._conditions.get(name)
+        if found is None:
+            found = condition(self.queues[name], self.flavors, cyclic=self.tree.cyclic(name))
+            self._conditions[name] = found
+        return found
 
     def local_condition(self, queue: LocalQueue) -> Condition:
         if queue.stop_policy is not StopPolicy.NONE:
@@ -182,7 +214,7 @@ class Directory:
             return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
         return of_queue
 
-    def charges(self, workload: Workload) -> list[Charge]:
+    def charges(self, workload: Workload) -> tuple[Charge, ...]:
         """What one pod of each podset is charged, the overhead of its RuntimeClass included."""
         found = []
         for pod_set in workload.pod_sets:
@@ -194,7 +226,7 @@ class Directory:
                     total[resource] = total.get(resource, 0) + amount
                 requests = amounts(total)
             found.append(Charge(pod_set, requests))
-        return found
+        return tuple(found)
 
     def route(self, workload: Workload) -> Route:
         """The gates before the line, in the order in which they are told (docs/scheduling.md, G1 to G9)."""
@@ -229,8 +261,8 @@ class Directory:
             return Reason(code=Code.SUSPENDED, node=f"LocalQueue/{local.name}", detail=detail)
         if queue.stop_policy is not StopPolicy.NONE:
             return Reason(code=Code.SUSPENDED, node=node, detail=f"stopPolicy is {queue.stop_policy}")
-        state = self.condition(queue.name)
-        if not state.active and state.reason != "InvalidSpec":
+        state = self._in_force(queue.name)
+        if not state.active:
             return Reason(code=Code.MISCONFIGURED, node=node, detail=f"{state.reason}: {state.message}")
         if not self._admits(queue.namespace_selector, workload.ref.namespace):
             detail = f"its namespaceSelector does not match namespace {workload.ref.namespace}"

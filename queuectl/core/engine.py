@@ -5,14 +5,18 @@ restore -> handle(events) -> decide(now) -> [the driver makes it durable] -> com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from itertools import chain, islice
 
+from queuectl.core.applying import apply, probe, restore
 from queuectl.core.cycle import schedule, tell
-from queuectl.core.decisions import Admit, Configure, Decision, Keep, Plan, Release, Retire
+from queuectl.core.decisions import Admit, Configure, Decision, Evict, Keep, Plan, Release, Retire
 from queuectl.core.events import Event
 from queuectl.core.flavors import Assigned, adopt, nominate
+from queuectl.core.folding import fold
 from queuectl.core.lifecycle import Adopt, Probe, Resend, step
 from queuectl.core.model import (
     Attempt,
@@ -24,9 +28,9 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.pending import Entry
-from queuectl.core.quota import Cells, Node
 from queuectl.core.reasons import Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
 
 DEFAULT_BUDGET = 2_000
@@ -35,6 +39,46 @@ DEFAULT_BUDGET = 2_000
 
 class StalePlan(Exception):
     """The state moved on between `decide` and `commit`; decide again."""
+
+
+class _Trial:
+    """What a plan under way would charge and free. Undone once the plan is made."""
+
+    def __init__(self, state: State) -> None:
+        self._tree = state.tree
+        self._undo: list[Callable[[], None]] = []
+        self.moved: set[WorkloadId] = set()
+        """Workloads that the plan lets go, or ends."""
+        self.freed: dict[str, set[FlavorResource]] = {}
+        """By ClusterQueue, what comes free with the plan."""
+        self.contested: set[str] = set()
+        """ClusterQueues whose lines have to wait for the next plan: whoever is taken back there may be the
+        first in order for what it gives back, and stands in line only when this plan is applied."""
+
+    def charge(self, entry: Entry, found: Assigned) -> None:
+        self.moved.add(entry.id)
+        node = self._tree.queue(found.assignment.cluster_queue)
+        self._tree.add(node, found.cells)
+        self._undo.append(partial(self._tree.remove, node, found.cells))
+
+    def give_back(self, entry: Entry, *, waits_again: bool) -> None:
+        if not waits_again:
+            self.moved.add(entry.id)
+        if entry.attempt is None:
+            return
+        assignment = entry.attempt.assignment
+        usage = assignment.usage()
+        node, cells = self._tree.queue(assignment.cluster_queue), self._tree.numbered(usage)
+        self._tree.remove(node, cells)
+        self._undo.append(partial(self._tree.add, node, cells))
+        if waits_again:
+            self.contested.add(assignment.cluster_queue)
+        else:
+            self.freed.setdefault(assignment.cluster_queue, set()).update(usage)
+
+    def undo(self) -> None:
+        for step_back in reversed(self._undo):
+            step_back()
 
 
 class Engine:
@@ -57,12 +101,12 @@ class Engine:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
-        self._state.restore(snapshot)
+        restore(self._state, snapshot)
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. Replaying an event is harmless."""
-        self._state.fold(events)
+        fold(self._state, events)
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET) -> Plan:
@@ -72,34 +116,33 @@ class Engine:
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
-        charged: list[tuple[Node, Cells]] = []
+        trial = _Trial(self._state)
         try:
-            return self._plan(now, budget, charged)
+            return self._plan(now, budget, trial)
         finally:
-            for node, cells in reversed(charged):
-                self._state.tree.remove(node, cells)
+            trial.undo()
 
-    def _plan(self, now: datetime, budget: int, charged: list[tuple[Node, Cells]]) -> Plan:
+    def _plan(self, now: datetime, budget: int, trial: _Trial) -> Plan:
         state = self._state
         decisions: list[Decision] = [Configure(key, spec) for key, spec in state.unrecorded_configs()]
         probes: list[tuple[WorkloadId, ObjectRef, int]] = []
-        due = state.due_entries()
-        for entry in due[:budget]:
+        due = state.first_due(budget)
+        for entry in due:
             what = step(entry, state.around(entry))
             if isinstance(what, Probe) and entry.attempt is not None:
                 probes.append((entry.id, entry.ref, entry.attempt.number))
             elif isinstance(what, Adopt):
-                decisions.append(self._adopt(entry, what, now, charged))
+                decisions += self._adopt(entry, what, now, trial)
             elif what is not None and not isinstance(what, Probe | Resend):
                 decisions.append(what)
+                if isinstance(what, Release | Retire):
+                    trial.give_back(entry, waits_again=isinstance(what, Release))
         opened = len(decisions)
-        left = max(0, budget - len(due))
-        # Quota that this plan frees is there for the next one. To look for room before would park in vain, and
-        # the wake-up that the release brings would come too early.
-        frees = any(isinstance(d, Release | Retire) for d in decisions)
-        more = frees or len(due) > budget
-        if left and not frees:
-            more |= self._admissions(now, left, charged, decisions)
+        more = len(due) < len(state.due_entries)
+        if len(due) < budget:
+            more |= self._admissions(now, budget - len(due), trial, decisions)
+        else:
+            more |= bool(state.due_lines or state.gated)
         return Plan(
             version=self._version,
             cycle=self._cycle,
@@ -107,47 +150,29 @@ class Engine:
             decisions=tuple(decisions),
             probes=tuple(probes),
             more=more,
-            work=min(budget, len(due)) + len(decisions) - opened,
+            work=len(due) + len(decisions) - opened,
         )
 
-    def _admissions(
-        self, now: datetime, budget: int, charged: list[tuple[Node, Cells]], decisions: list[Decision]
-    ) -> bool:
-        """Run cycles and append what they decide. Returns whether the budget ran out."""
+    def _admissions(self, now: datetime, budget: int, trial: _Trial, decisions: list[Decision]) -> bool:
+        """Run cycles and append what they decide. Returns whether anything was left for the next plan."""
         state = self._state
-        lines = state.due_lines()
-
-        def charge(entry: Entry, found: Assigned) -> None:
-            node = state.tree.queue(found.assignment.cluster_queue)
-            state.tree.add(node, found.cells)
-            charged.append((node, found.cells))
+        names = sorted((state.due_lines | trial.freed.keys()) - trial.contested)
+        lines = [line for name in names if (line := state.lines.get(name)) is not None]
 
         def assign(entry: Entry) -> Assigned | Reason:
-            assert entry.workload is not None
             assert entry.cluster_queue is not None
-            directory = state.directory
-            return nominate(directory.menu(entry.cluster_queue), directory.charges(entry.workload))
+            return nominate(state.directory.menu(entry.cluster_queue), entry.shape)
 
-        outcome = schedule(lines, assign, charge, budget)
-        for entry, found in outcome.admitted:
-            decisions.append(Admit(_attempt(entry, found, now), entry.ref))
-        leaving = frozenset(entry.id for entry, _ in outcome.admitted)
-        left = budget - outcome.work
-        told = [pair for line in lines for pair in tell(line, outcome, leaving)]
-        told += [(entry, entry.gate) for entry in state.gated_entries() if entry.gate is not None]
+        outcome = schedule(lines, trial.freed, assign, trial.charge, budget)
+        decisions += [Admit(_attempt(entry, found, now), entry.ref) for entry, found in outcome.admitted]
         # Heads that were looked at are told in any case: that is what parks their groups.
-        heads = {entry.id for entry, _ in outcome.refused.values()}
-        for entry, reason in told:
-            if entry.id not in heads:
-                left -= 1
-                if left < 0:
-                    outcome.more = True
-                    continue
-            recorded = entry.reason is None or entry.reason.key != reason.key
-            decisions.append(Keep(entry.id, entry.ref, reason, recorded))
-        return outcome.more
+        decisions += [_keep(entry, reason) for entry, reason in outcome.refused.values()]
+        untold = chain(tell(lines, outcome), _before_gates(state.gated.values(), trial.moved))
+        left = max(0, budget - outcome.work)
+        decisions += [_keep(entry, reason) for entry, reason in islice(untold, left)]
+        return outcome.more or bool(trial.contested) or next(untold, None) is not None
 
-    def _adopt(self, entry: Entry, what: Adopt, now: datetime, charged: list[tuple[Node, Cells]]) -> Admit:
+    def _adopt(self, entry: Entry, what: Adopt, now: datetime, trial: _Trial) -> Iterator[Decision]:
         """Charge what runs already: as its own annotation says, else as it would be charged today."""
         state = self._state
         assert entry.workload is not None
@@ -159,11 +184,11 @@ class Engine:
         else:
             directory = state.directory
             found = adopt(directory.menu(entry.cluster_queue), directory.charges(entry.workload))
-        node = state.tree.queue(found.assignment.cluster_queue)
-        state.tree.add(node, found.cells)
-        charged.append((node, found.cells))
+        trial.charge(entry, found)
         attempt = replace(_attempt(entry, found, now), debt=True)
-        return Admit(attempt, entry.ref, what.detail)
+        yield Admit(attempt, entry.ref, what.detail)
+        if what.stop is not None:
+            yield Evict(entry.id, entry.ref, attempt.number, what.stop)
 
     def commit(self, plan: Plan, first: int) -> None:
         """Apply a plan that the ledger has accepted.
@@ -174,11 +199,11 @@ class Engine:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
         sequence = first
         for decision in plan.decisions:
-            self._state.apply(decision, sequence)
+            apply(self._state, decision, sequence)
             if not isinstance(decision, Keep) or decision.recorded:
                 sequence += 1
         for workload, _, _ in plan.probes:
-            self._state.probe(workload)
+            probe(self._state, workload)
         self._state.prune()
         self._version += 1
         self._cycle += 1
@@ -194,8 +219,19 @@ class Engine:
     def take_reports(
         self,
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
-        """Of the queues in which anything changed since the last call, and the ClusterQueues that are gone."""
+        """Of queues in which anything changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
+
+
+def _keep(entry: Entry, reason: Reason) -> Keep:
+    recorded = entry.reason is None or entry.reason.key != reason.key
+    return Keep(entry.id, entry.ref, reason, recorded)
+
+
+def _before_gates(gated: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tuple[Entry, Reason]]:
+    for entry in gated:
+        if entry.gate is not None and entry.id not in moved:
+            yield entry, entry.gate
 
 
 def _attempt(entry: Entry, found: Assigned, now: datetime) -> Attempt:

@@ -25,6 +25,8 @@ class Adopt:
     """It runs without an open attempt: charge it as debt."""
 
     detail: str
+    stop: Reason | None = None
+    """Why it may not run on; None: it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def _adoption(entry: Entry, around: Surroundings) -> Adopt:
     if entry.observation.admission is not None:
         return Adopt("runs by an admission that the ledger has no memory of")
     if _slipped_through(entry, around):
-        return Adopt("was started while no gate was in force")
+        why = "was started while no gate was in force"
+        return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}"))
     if around.gate_since is None or entry.workload.created_at < around.gate_since:
         return Adopt("ran before the gate was installed")
     by = entry.observation.bypassed_by
@@ -98,6 +101,8 @@ def _slipped_through(entry: Entry, around: Surroundings) -> bool:
         and around.gate_since is not None
         and entry.workload is not None
         and entry.workload.created_at >= around.gate_since
+        and entry.observation is not None
+        and entry.observation.bypassed_by is None
     )
 
 
@@ -123,10 +128,6 @@ def _taken_away(entry: Entry, around: Surroundings) -> Reason | None:
         return Reason(code=Code.LOCAL_QUEUE_STOPPED, node=f"LocalQueue/{queue.name}")
     if around.cluster_queue_stop is StopPolicy.HOLD_AND_DRAIN:
         return Reason(code=Code.CLUSTER_QUEUE_STOPPED, node=f"ClusterQueue/{entry.cluster_queue}")
-    attempt = entry.attempt
-    unmarked = seen is not None and seen.admission is None and not seen.suspended
-    if attempt is not None and attempt.debt and unmarked and _slipped_through(entry, around):
-        return Reason(code=Code.BYPASS, detail="it was started while no gate was in force")
     if seen is not None and seen.suspended and _after_our_write(entry, Verb.START):  # L10
         return Reason(code=Code.BYPASS, detail="somebody suspended it; to stop it, set queuectl.dev/hold")
     return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 Order = tuple[int, int, int]
+Place = tuple[int, int, int, str]
+"""Order, and where that is the same the identity of the workload."""
 
 
 def order(priority: int, created_at: datetime, arrival: int) -> Order:

@@ -7,8 +7,9 @@ only when something that it lacked comes free. So a queue of 10,000 equal jobs c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
+from queuectl.core.flavors import Charge
 from queuectl.core.model import (
     Attempt,
     ObjectRef,
@@ -18,9 +19,12 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.ordering import Order
+from queuectl.core.ordering import Place
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
+
+Shape = tuple[Charge, ...]
+"""What a workload is charged and where it may run: all that a look depends on, but for its queue."""
 
 
 class Entry:
@@ -49,6 +53,7 @@ class Entry:
         "ref",
         "refused",
         "shape",
+        "turn",
         "unsent",
         "workload",
     )
@@ -66,8 +71,10 @@ class Entry:
         self.priority = 0
         self.queue = ""
         self.cluster_queue: str | None = None
-        self.order: Order = (0, 0, 0)
-        self.shape: Hashable = None
+        self.order: Place = (0, 0, 0, workload)
+        self.shape: Shape = ()
+        self.turn = 0
+        """How many times it has stood in a line: tells its place in a heap from those it had before."""
         self.group: Group | None = None
         self.gate: Reason | None = None
         """Why it may not even stand in line."""
@@ -98,14 +105,17 @@ class Entry:
 
 
 class Group:
-    """Workloads that any look would find equal: of the same shape and priority."""
+    """Workloads that any look would find equal: of the same shape and priority.
+
+    Changed by its line alone.
+    """
 
     __slots__ = ("fresh", "heap", "key", "line", "members", "parked", "reported")
 
     def __init__(self, line: Line, key: Hashable) -> None:
         self.line = line
         self.key = key
-        self.heap: list[tuple[Order, Entry]] = []
+        self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
         self.parked: Reason | None = None
         self.reported: Hashable = None
@@ -116,42 +126,53 @@ class Group:
     def head(self) -> Entry | None:
         """First in order; forgets those that left."""
         while self.heap:
-            order, entry = self.heap[0]
-            if entry.group is self and entry.order == order:
+            _, turn, entry = self.heap[0]
+            if entry.group is self and entry.turn == turn:
                 return entry
             heapq.heappop(self.heap)
         return None
 
-    @property
-    def runnable(self) -> bool:
-        return self.parked is None and bool(self.members)
+    def push(self, entry: Entry) -> None:
+        # What leaves stays in the heap until it comes up; those that come and go must not make it grow.
+        if len(self.heap) > 2 * len(self.members) + 16:
+            self.heap = [item for item in self.heap if item[2].group is self and item[2].turn == item[1]]
+            heapq.heapify(self.heap)
+        heapq.heappush(self.heap, (entry.order, entry.turn, entry))
 
 
 class Line:
     """Those that wait in one ClusterQueue."""
 
-    __slots__ = ("groups", "name", "strict")
+    __slots__ = ("_lacking", "awake", "groups", "name", "strict", "untold")
 
     def __init__(self, name: str, *, strict: bool) -> None:
         self.name = name
         self.strict = strict
         self.groups: dict[Hashable, Group] = {}
+        self.awake: dict[Group, None] = {}
+        """Groups that are not parked: their heads are to be looked at."""
+        self.untold: dict[Group, None] = {}
+        """Groups with members that have not been told why they wait."""
+        self._lacking: dict[FlavorResource, dict[Group, None]] = {}
+        """Parked groups by what they lack."""
 
-    def add(self, entry: Entry, shape: Hashable, order: Order) -> None:
+    def add(self, entry: Entry, shape: Shape, place: Place) -> None:
         """Stand in line. Under StrictFIFO all are one group, since the head alone is ever looked at."""
-        key = None if self.strict else (shape, order[0])
+        key = None if self.strict else (shape, place[0])
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = Group(self, key)
+            self.awake[group] = None
         former = group.head() if self.strict else None
-        entry.group, entry.order = group, order
-        heapq.heappush(group.heap, (order, entry))
+        entry.group, entry.order, entry.shape = group, place, shape
+        entry.turn += 1
+        group.push(entry)
         group.members[entry.id] = entry
         if entry.reason is None or entry.reason.key != group.reported:
-            group.fresh[entry.id] = entry
-        if former is not None and order < former.order:
-            group.parked = None
-            group.fresh[former.id] = former
+            self._owe(group, entry)
+        if former is not None and place < former.order:
+            self._unpark(group)
+            self._owe(group, former)
 
     def remove(self, entry: Entry) -> None:
         group = entry.group
@@ -160,49 +181,81 @@ class Line:
         led = self.strict and group.head() is entry
         entry.group = None
         del group.members[entry.id]
-        group.fresh.pop(entry.id, None)
-        if led:
-            group.parked = None
+        self.told(group, entry)
         if not group.members:
-            del self.groups[group.key]
+            self._unpark(group)
+            del self.groups[group.key], self.awake[group]
+        elif led:
+            self._unpark(group)
 
     def park(self, entry: Entry, reason: Reason) -> None:
-        """`entry` was looked at and kept: so is its group."""
+        """`entry`, a head, was looked at and kept: so is its group."""
         group = entry.group
         assert group is not None
+        self._unpark(group)
         group.parked = reason
+        del self.awake[group]
+        for cell in lacking(reason):
+            self._lacking.setdefault(cell, {})[group] = None
         told = self.behind() if self.strict else reason
         if group.reported != told.key:
             group.reported = told.key
-            group.fresh = dict(group.members)
+            group.fresh = {e.id: e for e in sorted(group.members.values(), key=lambda e: e.order)}
+            self.untold[group] = None
+        self.told(group, entry)
+
+    def told(self, group: Group, entry: Entry) -> None:
+        """`entry` knows why it waits, or is not in this line any more."""
         group.fresh.pop(entry.id, None)
+        if not group.fresh:
+            self.untold.pop(group, None)
 
     def behind(self) -> Reason:
         """Why the others wait where the head alone is looked at (StrictFIFO)."""
         return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
 
-    def wake(self, freed: frozenset[FlavorResource]) -> bool:
+    def lacking(self, freed: Iterable[FlavorResource]) -> dict[Group, None]:
+        """The parked groups that lack something of `freed`."""
+        found: dict[Group, None] = {}
+        for cell in freed:
+            found |= self._lacking.get(cell, {})
+        return found
+
+    def wake(self, freed: Iterable[FlavorResource]) -> bool:
         """Look again at the groups that lack something of `freed`. Returns whether there are any."""
-        woken = False
-        for group in self.groups.values():
-            if group.parked is not None and not freed.isdisjoint(lacking(group.parked)):
-                group.parked = None
-                woken = True
-        return woken
+        woken = self.lacking(freed)
+        for group in woken:
+            self._unpark(group)
+        return bool(woken)
 
     def wake_all(self) -> None:
         for group in self.groups.values():
-            group.parked = None
+            self._unpark(group)
 
     @property
     def due(self) -> bool:
         """Is there anything to decide here?"""
-        return any(group.runnable or group.fresh for group in self.groups.values())
+        return bool(self.awake or self.untold)
 
     def waiting(self) -> Iterator[Entry]:
         """All who stand in line, in no order."""
         for group in self.groups.values():
             yield from group.members.values()
+
+    def _owe(self, group: Group, entry: Entry) -> None:
+        group.fresh[entry.id] = entry
+        self.untold[group] = None
+
+    def _unpark(self, group: Group) -> None:
+        if group.parked is None:
+            return
+        for cell in lacking(group.parked):
+            if (groups := self._lacking.get(cell)) is not None:
+                groups.pop(group, None)
+                if not groups:
+                    del self._lacking[cell]
+        group.parked = None
+        self.awake[group] = None
 
 
 def lacking(reason: Reason) -> Iterator[FlavorResource]:

@@ -56,6 +56,11 @@ class Node:
     def private_free(self, cell: int) -> int:
         return max(0, self.private(cell) - self.usage[cell])
 
+    def share(self, cell: int) -> tuple[int, int]:
+        """What its parent counts of it: quota that it lends, and usage beyond its private quota (Q2)."""
+        private = self.private(cell)
+        return self.subtree[cell] - private, max(0, self.usage[cell] - private)
+
     def path(self) -> Iterator[Node]:
         """This node and its ancestors, nearest first."""
         node: Node | None = self
@@ -72,6 +77,8 @@ class QuotaTree:
         self.names: list[FlavorResource] = []
         self._queues: dict[str, Node] = {}
         self._cohorts: dict[str, Node] = {}
+        self._left_open: dict[Node, None] = {}
+        """Cohorts that are kept out of the parent they ask for: it would close a circle."""
 
     # --- shape
 
@@ -134,45 +141,54 @@ class QuotaTree:
             for resource, quota in flavor.resources
         ]
         size = len(self.names)
+        self._detach(node)
+        for cell, before in enumerate(node.nominal):
+            node.subtree[cell] -= before
         node.nominal, node.borrowing, node.lending = [0] * size, [None] * size, [None] * size
         for cell, quota in quotas:
             node.nominal[cell] = quota.nominal
             node.borrowing[cell] = quota.borrowing_limit
             node.lending[cell] = quota.lending_limit
+        for cell, nominal in enumerate(node.nominal):
+            node.subtree[cell] += nominal
         node.wanted = parent
-        if parent is not None:
-            self._cohort(parent)
-        self._reattach(node)
+        self._attach(node)
         # A circle that this change opened lets the nodes in again that had been kept out of it.
-        for other in self._cohorts.values():
-            if other is not node and other.parent is None and other.wanted is not None:
-                self._reattach(other)
+        for other in list(self._left_open):
+            if other is not node:
+                self._attach(other)
 
-    def _reattach(self, node: Node) -> None:
-        wanted = None if node.wanted is None else self._cohort(node.wanted)
-        if wanted is not None and node in wanted.path():
-            wanted = None
-        key = (node.kind, node.name)
-        former = node.parent
-        if former is not None and former is not wanted:
-            del former.children[key]
-            self._recompute(former)
-        node.parent = wanted
-        if wanted is not None:
-            wanted.children[key] = node
-        self._recompute(node)
+    def _attach(self, node: Node) -> None:
+        """Put it under the parent it asks for, unless that would close a circle."""
+        self._left_open.pop(node, None)
+        if node.wanted is None:
+            return
+        parent = self._cohort(node.wanted)
+        if node in parent.path():
+            self._left_open[node] = None
+            return
+        node.parent = parent
+        parent.children[node.kind, node.name] = node
+        self._pass_up(node, 1)
 
-    def _recompute(self, node: Node) -> None:
-        """Subtree quota and usage of a node and its ancestors, from their children (Q2)."""
-        for at in node.path():
-            for cell in range(len(self.names)):
-                subtree = at.nominal[cell]
-                usage = at.usage[cell] if at.kind == "ClusterQueue" else 0
-                for child in at.children.values():
-                    private = child.private(cell)
-                    subtree += child.subtree[cell] - private
-                    usage += max(0, child.usage[cell] - private)
-                at.subtree[cell], at.usage[cell] = subtree, usage
+    def _detach(self, node: Node) -> None:
+        if node.parent is None:
+            return
+        self._pass_up(node, -1)
+        del node.parent.children[node.kind, node.name]
+        node.parent = None
+
+    def _pass_up(self, node: Node, sign: int) -> None:
+        """Add what a node lends and draws to its ancestors, or take it from them (Q2)."""
+        for cell in range(len(self.names)):
+            lent, drawn = node.share(cell)
+            lent, drawn, at = sign * lent, sign * drawn, node.parent
+            while at is not None and (lent or drawn):
+                before = at.share(cell)
+                at.subtree[cell] += lent
+                at.usage[cell] += drawn
+                after = at.share(cell)
+                lent, drawn, at = after[0] - before[0], after[1] - before[1], at.parent
 
     # --- arithmetic
 

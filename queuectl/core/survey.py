@@ -1,4 +1,4 @@
-"""Makes the reports that readers see. Costs what the queue asked about has waiting, no more."""
+"""Makes the reports that readers see. Costs what the queues asked about have waiting, no more."""
 
 from __future__ import annotations
 
@@ -14,77 +14,80 @@ from queuectl.core.resources import FlavorResource
 FIRST = 50
 """How many of those that wait a LocalQueue's status names."""
 
-Members = Mapping[LocalQueueName, Mapping[WorkloadId, Entry]]
 
+class Survey:
+    """One look at the queues: all entries by LocalQueue, and those charged by ClusterQueue (`holders`)."""
 
-def local_queue_report(
-    directory: Directory, members: Members, lines: Mapping[str, Line], name: LocalQueueName
-) -> LocalQueueReport:
-    queue = directory.local_queues[name]
-    mine = members.get(name, {})
-    waiting = [entry for entry in mine.values() if entry.attempt is None]
-    line = lines.get(queue.cluster_queue)
-    ranks = _ranks(line, {entry.id for entry in waiting}) if line is not None else []
-    # Those before a gate have no place in line: they come last, in order of first sight, as position 0.
-    standing = {entry.id for entry, _ in ranks}
-    gated = sorted((e for e in waiting if e.id not in standing), key=lambda e: (e.arrival, e.id))
-    ranked = [*ranks[:FIRST], *((entry, 0) for entry in gated[: max(0, FIRST - len(ranks))])]
-    return LocalQueueReport(
-        name=name,
-        cluster_queue=queue.cluster_queue,
-        condition=directory.local_condition(queue),
-        pending=len(waiting),
-        admitted=len(mine) - len(waiting),
-        first=tuple(Waiting(entry.ref, position, _reason(entry)) for entry, position in ranked),
-    )
+    def __init__(
+        self,
+        directory: Directory,
+        members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
+        holders: Mapping[str, Mapping[WorkloadId, Entry]],
+        lines: Mapping[str, Line],
+    ) -> None:
+        self._directory = directory
+        self._members = members
+        self._holders = holders
+        self._lines = lines
+        self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
 
+    def local_queue(self, name: LocalQueueName) -> LocalQueueReport:
+        """Of a LocalQueue that exists."""
+        queue = self._directory.local_queues[name]
+        mine = self._members.get(name, {})
+        waiting = [entry for entry in mine.values() if entry.attempt is None]
+        ranked = self._first(queue.cluster_queue).get(name, [])
+        if len(ranked) < FIRST:
+            # Those before a gate have no place in line: they come last, by first sight, as position 0.
+            gated = sorted((e for e in waiting if e.group is None), key=lambda e: (e.arrival, e.id))
+            ranked = [*ranked, *((entry, 0) for entry in gated[: FIRST - len(ranked)])]
+        return LocalQueueReport(
+            name=name,
+            cluster_queue=queue.cluster_queue,
+            condition=self._directory.local_condition(queue),
+            pending=len(waiting),
+            admitted=len(mine) - len(waiting),
+            first=tuple(Waiting(entry.ref, position, _reason(entry)) for entry, position in ranked),
+        )
 
-def _ranks(line: Line, mine: set[WorkloadId]) -> list[tuple[Entry, int]]:
-    """The first of `mine` in this line, with their positions in it, counted from 1."""
-    found: list[tuple[Entry, int]] = []
-    if not mine:
+    def _first(self, cluster_queue: str) -> Mapping[LocalQueueName, list[tuple[Entry, int]]]:
+        """The first who wait of each LocalQueue, with their positions in the line, counted from 1."""
+        found = self._firsts.get(cluster_queue)
+        if found is None:
+            found = self._firsts[cluster_queue] = {}
+            line = self._lines.get(cluster_queue)
+            waiting = sorted(line.waiting(), key=lambda entry: entry.order) if line is not None else ()
+            for position, entry in enumerate(waiting, start=1):
+                first = found.setdefault(LocalQueueName(entry.ref.namespace, entry.queue), [])
+                if len(first) < FIRST:
+                    first.append((entry, position))
         return found
-    for position, entry in enumerate(sorted(line.waiting(), key=lambda entry: entry.order), start=1):
-        if entry.id in mine:
-            found.append((entry, position))
-            if len(found) == FIRST:
-                break
-    return found
+
+    def cluster_queue(self, name: str) -> ClusterQueueReport:
+        """Of a ClusterQueue that exists, or whose spec can't be read."""
+        directory = self._directory
+        tree = directory.tree
+        node = tree.queue(name)
+        queue = directory.queues.get(name)
+        cells: list[tuple[FlavorResource, int]] = sorted(
+            (FlavorResource(flavor.name, resource), quota.nominal)
+            for group in (queue.resource_groups if queue is not None else ())
+            for flavor in group.flavors
+            for resource, quota in flavor.resources
+        )
+        return ClusterQueueReport(
+            name=name,
+            condition=directory.condition(name),
+            pending=sum(entry.attempt is None for entry in self._entries(name)),
+            admitted=len(self._holders.get(name, ())),
+            nominal=tuple(cells),
+            used=tuple((cell, node.usage[tree.cell(cell)]) for cell, _ in cells),
+        )
+
+    def _entries(self, name: str) -> Iterable[Entry]:
+        for local in self._directory.pointing_to(name):
+            yield from self._members.get(local, {}).values()
 
 
 def _reason(entry: Entry) -> Reason:
     return entry.gate or entry.reason or Reason(code=Code.PENDING_EVALUATION)
-
-
-def cluster_queue_report(
-    directory: Directory, members: Members, lines: Mapping[str, Line], name: str
-) -> ClusterQueueReport:
-    tree = directory.tree
-    node = tree.queue(name)
-    cells: list[tuple[FlavorResource, int]] = sorted(
-        (FlavorResource(flavor.name, resource), quota.nominal)
-        for group in directory.queues[name].resource_groups
-        for flavor in group.flavors
-        for resource, quota in flavor.resources
-    )
-    pending = admitted = 0
-    for entry in _entries(directory, members, name):
-        if entry.attempt is None:
-            pending += 1
-        else:
-            admitted += 1
-    return ClusterQueueReport(
-        name=name,
-        condition=directory.condition(name),
-        pending=pending,
-        admitted=admitted,
-        nominal=tuple(cells),
-        used=tuple((cell, node.usage[tree.cell(cell)]) for cell, _ in cells),
-    )
-
-
-def _entries(directory: Directory, members: Members, name: str) -> Iterable[Entry]:
-    for local, entries in members.items():
-        queue = directory.local_queues.get(local)
-        if queue is not None and queue.cluster_queue == name:
-            yield from entries.values()

@@ -1,0 +1,134 @@
+"""What the ledger says into the state: its memory at the start, then decisions it has accepted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep, Release, Retire
+from queuectl.core.directory import GATE
+from queuectl.core.lifecycle import facts
+from queuectl.core.model import (
+    Attempt,
+    AttemptState,
+    EffectKey,
+    Phase,
+    Snapshot,
+    StoredWorkload,
+    Verb,
+    WorkloadId,
+)
+from queuectl.core.pending import Entry
+from queuectl.core.state import State
+
+
+def restore(state: State, snapshot: Snapshot) -> None:
+    for key, spec in snapshot.configs:
+        state.recorded_specs[key] = spec
+        state.due_configs.add(key)
+        if key.kind == GATE:
+            state.specs[key] = spec
+            state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
+    unsent = frozenset(snapshot.effects)
+    for stored in snapshot.workloads:
+        _restore(state, stored, unsent)
+
+
+def _restore(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey]) -> None:
+    entry = Entry(stored.id, stored.ref)
+    entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
+    entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
+    state.arrival = max(state.arrival, stored.arrival)
+    attempt = stored.attempt
+    if attempt is not None:
+        state.charge(entry, attempt)
+        entry.cluster_queue = attempt.assignment.cluster_queue
+        entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
+        verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
+        if EffectKey(entry.id, attempt.number, verb) in unsent:
+            entry.unsent = verb
+    entry.recorded = facts(entry)
+    state.enter(entry)
+    state.refresh(entry)
+
+
+def apply(state: State, decision: Decision, sequence: int) -> None:
+    """`sequence` is the number that the ledger has given it."""
+    if isinstance(decision, Configure):
+        if decision.spec is None:
+            state.recorded_specs.pop(decision.key, None)
+        else:
+            state.recorded_specs[decision.key] = decision.spec
+        return
+    entry = state.entries[_subject(decision)]
+    match decision:
+        case Enqueue():
+            entry.recorded = facts(entry)
+        case Keep():
+            _keep(state, entry, decision)
+        case Admit():
+            _admit(state, entry, replace(decision.attempt, sequence=sequence))
+        case Evict():
+            assert entry.attempt is not None
+            entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
+            entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
+            entry.counted = entry.probing = entry.refused = False
+            entry.reason = decision.reason
+        case Release():
+            state.release(entry)
+            entry.phase = Phase.PENDING
+            state.route(entry)
+        case Retire():
+            state.release(entry)
+            state.drop(entry)
+            return
+        case _:
+            assert_never(decision)
+    state.note_change(entry)
+    state.refresh(entry)
+
+
+def probe(state: State, workload: WorkloadId) -> None:
+    """Somebody counts its pods."""
+    entry = state.entries[workload]
+    entry.probing = True
+    state.refresh(entry)
+
+
+def _keep(state: State, entry: Entry, decision: Keep) -> None:
+    entry.reason = decision.reason
+    group = entry.group
+    if group is None:
+        state.gated.pop(entry.id, None)
+        return
+    line = group.line
+    behind = line.strict and decision.reason.key == line.behind().key
+    if not behind and group.head() is entry:
+        line.park(entry, decision.reason)
+    elif behind or not line.strict:
+        line.told(group, entry)
+
+
+def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
+    state.leave(entry)
+    state.charge(entry, attempt)
+    entry.phase, entry.reason, entry.gate = Phase.ADMITTED, None, None
+    entry.cluster_queue = attempt.assignment.cluster_queue
+    entry.recorded = facts(entry)
+    entry.counted = entry.probing = entry.refused = entry.handed = False
+    entry.generation = None
+    entry.unsent = None if attempt.debt else Verb.START
+
+
+def _subject(decision: Decision) -> WorkloadId:
+    match decision:
+        case Enqueue():
+            return decision.workload.id
+        case Admit():
+            return decision.attempt.workload
+        case Configure():
+            raise AssertionError("a policy object is no workload")
+        case _:
+            return decision.workload

@@ -1,0 +1,257 @@
+"""Events into the state. Each carries a whole object, so that repeating or merging them is harmless."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import assert_never
+
+from queuectl.core.directory import GATE, Touched
+from queuectl.core.events import (
+    ContextGone,
+    ContextObserved,
+    EffectSettled,
+    Event,
+    Listed,
+    PodsCounted,
+    PolicyGone,
+    PolicyInvalid,
+    PolicyObserved,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model import (
+    ConfigKey,
+    Context,
+    Gate,
+    ObjectRef,
+    Observation,
+    QueueingStrategy,
+    Verb,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.pending import Entry, Line
+from queuectl.core.state import State
+
+Rules = PolicyObserved | PolicyInvalid | PolicyGone | ContextObserved | ContextGone
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What the events of one batch concern."""
+
+    touched: Touched = field(default_factory=Touched)
+    entries: dict[WorkloadId, Entry] = field(default_factory=dict)
+    new: list[Entry] = field(default_factory=list)
+    rules: bool = False
+    """Policy or context came in."""
+
+
+def fold(state: State, events: Iterable[Event]) -> None:
+    batch = _Batch()
+    for event in events:
+        _fold(state, event, batch)
+    # Arrival counts first sight; within one batch it must not depend on the order of the events.
+    for entry in sorted(batch.new, key=_first_sight):
+        state.arrival += 1
+        entry.arrival = state.arrival
+    for entry in _concerned(state, batch.touched):
+        batch.entries[entry.id] = entry
+    if batch.rules:
+        # What is due may hang on policy that none of its queues names any more.
+        batch.entries |= state.due_entries
+    for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
+        state.route(entry)
+        state.refresh(entry)
+    if state.synced:
+        state.prune()
+
+
+def _fold(state: State, event: Event, batch: _Batch) -> None:
+    match event:
+        case WorkloadObserved(workload, observation):
+            _observe(state, workload, observation, batch)
+        case WorkloadGone(workload_id):
+            _lose(state.entries.get(workload_id), batch)
+        case Listed():
+            _list(state, event, batch)
+        case EffectSettled():
+            _settle(state, event, batch)
+        case PodsCounted():
+            _count(state, event, batch)
+        case _:
+            batch.rules = True
+            _fold_rules(state, event, batch.touched)
+
+
+# --- policy and context
+
+
+def _fold_rules(state: State, event: Rules, touched: Touched) -> None:
+    match event:
+        case PolicyObserved():
+            _observe_policy(state, event, touched)
+        case PolicyInvalid(key, detail):
+            state.directory.invalid[key] = detail
+            _report(state, key)
+        case PolicyGone(key):
+            state.specs.pop(key, None)
+            state.due_configs.add(key)
+            state.directory.forget(key, touched)
+        case ContextObserved(value):
+            _observe_context(state, value, touched)
+        case ContextGone(kind, name):
+            state.directory.forget_context(kind, name, touched)
+        case _:
+            assert_never(event)
+
+
+def _observe_policy(state: State, event: PolicyObserved, touched: Touched) -> None:
+    if state.directory.invalid.pop(event.key, None) is not None:
+        _report(state, event.key)
+    if state.specs.get(event.key) != event.spec:
+        state.specs[event.key] = event.spec
+        state.due_configs.add(event.key)
+        state.directory.observe(event.value, touched)
+
+
+def _report(state: State, key: ConfigKey) -> None:
+    """What its status says changes, although what is in force does not."""
+    if key.kind == "ClusterQueue":
+        state.changed_queues.add(key.name)
+        state.changed.update(state.directory.pointing_to(key.name))
+
+
+def _observe_context(state: State, value: Context, touched: Touched) -> None:
+    state.directory.observe_context(value, touched)
+    if isinstance(value, Gate):
+        key = ConfigKey(GATE, "", value.name)
+        state.specs[key] = json.dumps({"installedAt": value.installed_at.isoformat()})
+        state.due_configs.add(key)
+
+
+def _concerned(state: State, touched: Touched) -> Iterator[Entry]:
+    """Whom a change of policy or context may concern."""
+    for name in touched.cluster_queues:
+        _rebuild(state, name)
+    state.changed |= touched.local_queues
+    for local in touched.local_queues:
+        if queue := state.directory.local_queues.get(local):
+            state.changed_queues.add(queue.cluster_queue)
+    if touched.everybody:
+        yield from state.entries.values()
+        return
+    locals_ = set(touched.local_queues)
+    for name in touched.cluster_queues:
+        locals_.update(state.directory.pointing_to(name))
+        yield from state.holders.get(name, {}).values()
+    if touched.namespaces:
+        locals_ |= {local for local in state.members if local.namespace in touched.namespaces}
+    for local in locals_:
+        yield from state.members.get(local, {}).values()
+
+
+def _rebuild(state: State, name: str) -> None:
+    """The policy of a ClusterQueue changed: look at everybody in its line again."""
+    state.changed_queues.add(name)
+    state.changed.update(state.directory.pointing_to(name))
+    line = state.lines.get(name)
+    if line is None:
+        return
+    queue = state.directory.queues.get(name)
+    strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
+    state.due_lines.add(name)
+    if line.strict is strict:
+        line.wake_all()
+        return
+    for entry in list(line.waiting()):
+        line.remove(entry)
+    state.lines[name] = Line(name, strict=strict)
+
+
+# --- workloads
+
+
+def _observe(state: State, workload: Workload, observation: Observation, batch: _Batch) -> None:
+    entry = state.entries.get(workload.id)
+    if entry is None:
+        if observation.finished:
+            return  # it ended before we ever knew it
+        entry = Entry(workload.id, workload.ref)
+        entry.queue = workload.queue
+        state.enter(entry)
+        batch.new.append(entry)
+    last = entry.observation
+    if last is not None and not entry.gone and _older(observation, last):
+        return
+    if entry.gone or not (observation.suspended or observation.finished):
+        entry.counted = False
+    entry.workload, entry.observation, entry.gone = workload, observation, False
+    batch.entries[entry.id] = entry
+
+
+def _lose(entry: Entry | None, batch: _Batch) -> None:
+    if entry is not None:
+        entry.gone = True
+        batch.entries[entry.id] = entry
+
+
+def _list(state: State, event: Listed, batch: _Batch) -> None:
+    if event.source in state.missing:
+        state.missing.discard(event.source)
+        if not state.missing:
+            state.changed |= state.directory.local_queues.keys()
+            state.changed_queues |= state.directory.queues.keys()
+    if event.workloads is None:
+        return
+    for entry in state.entries.values():
+        if entry.ref.kind == event.source and entry.id not in event.workloads:
+            _lose(entry, batch)
+
+
+def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
+    entry = state.entries.get(event.key.workload)
+    if entry is None or entry.attempt is None or entry.attempt.number != event.key.attempt:
+        return
+    if entry.unsent is not event.key.verb:
+        return  # superseded: it was stopped before its start was settled
+    if event.result is not Result.REFUSED:
+        entry.unsent = None
+        entry.generation = event.generation
+        entry.gone = entry.gone or event.result is Result.GONE
+    elif event.key.verb is Verb.START:
+        entry.refused = True
+    else:
+        entry.handed = False  # nothing about the object makes stopping it wrong
+    batch.entries[entry.id] = entry
+
+
+def _count(state: State, event: PodsCounted, batch: _Batch) -> None:
+    entry = state.entries.get(event.workload)
+    if entry is not None and entry.attempt is not None and entry.attempt.number == event.attempt:
+        entry.counted = not event.alive
+        entry.probing = event.alive
+        batch.entries[entry.id] = entry
+
+
+def _first_sight(entry: Entry) -> tuple[datetime, ObjectRef]:
+    assert entry.workload is not None
+    return (entry.workload.created_at, entry.ref)
+
+
+def _older(observation: Observation, last: Observation) -> bool:
+    """A read may overtake a watch event: what is older, or takes an end back, says nothing."""
+    if observation.generation != last.generation:
+        return observation.generation < last.generation
+    if last.finished is not None and observation.finished is None:
+        return True
+    versions = observation.resource_version, last.resource_version
+    if not all(version.isascii() and version.isdigit() for version in versions):
+        return False
+    # Since 1.35 Kubernetes defines them to be numbers, later ones larger.
+    new, old = ((len(version), version) for version in versions)
+    return new < old
