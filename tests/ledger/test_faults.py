@@ -1,0 +1,431 @@
+"""Postgres that dies, fills up, answers too late or not at all, and rows it must refuse by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import asyncpg
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError, InterfaceError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuectl.core.model import EffectKey, Verb
+from queuectl.ledger.engine import connect, translated, uncancelled
+from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ledger.schema import migrate
+from queuectl.ledger.verify import verify
+from queuectl.ports import LedgerRefused, LedgerUnavailable, SchemaMismatch
+from queuectl.sandbox.postgres import DATABASE, USER, EmbeddedPostgres
+from tests.ledger.places import reachable_folder
+from tests.ledger.plans import admit, configure, enqueue, evict, keep, plan, wid
+from tests.ledger.proxies import commit_proxy
+
+DEADLINE = 30
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with reachable_folder() as place:
+        yield place
+
+
+@asynccontextmanager
+async def pool(url: str) -> AsyncIterator[AsyncEngine]:
+    engine = connect(url)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
+# --- unknown commits
+
+
+async def test_a_commit_whose_answer_is_lost_is_stored_once(
+    server: EmbeddedPostgres, folder: Path, cluster: str
+) -> None:
+    sockets = server.folder / "socket"
+    async with commit_proxy(folder, sockets) as proxy:
+        url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder), safe='')}"
+        async with pool(url) as engine, asyncio.timeout(DEADLINE):
+            ledger = PostgresLedger(engine, cluster)
+            epoch = await ledger.take_epoch("test")
+            now = await ledger.now()
+            unsure = plan(configure("team-a", 8), enqueue("one"), admit("one", now=now), now=now)
+            proxy.drop_answers = 1
+            with pytest.raises(LedgerUnavailable):
+                await ledger.commit(unsure, [], epoch=epoch, batch="unsure")
+            assert proxy.drop_answers == 0
+            assert await ledger.commit(unsure, [], epoch=epoch, batch="unsure") == 1
+            snapshot = await ledger.load()
+            assert snapshot.sequence == 3
+            assert snapshot.effects == (EffectKey(wid("one"), 1, Verb.START),)
+    assert await verify(server.url, cluster) == []
+
+
+async def test_a_first_try_still_committing_is_waited_for_and_not_stored_twice(
+    engine: AsyncEngine, cluster: str
+) -> None:
+    """The answer may be given up while the server is still at it."""
+    ledger = PostgresLedger(engine, cluster)
+    epoch = await ledger.take_epoch("test")
+    now = await ledger.now()
+    unsure = plan(enqueue("one"), now=now)
+    held, let_go = asyncio.Event(), asyncio.Event()
+
+    async def first_try() -> None:
+        async with engine.begin() as connection:
+            raised = "UPDATE queuectl.leadership SET sequence = 1, now = :now WHERE cluster_id = :c"
+            await connection.execute(text(raised), {"now": now, "c": cluster})
+            await connection.execute(
+                text(
+                    "INSERT INTO queuectl.batch SELECT :c, 'unsure', 1, 1, epoch "
+                    "FROM queuectl.leadership WHERE cluster_id = :c"
+                ),
+                {"c": cluster},
+            )
+            held.set()
+            await let_go.wait()
+
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as group:
+        group.create_task(first_try())
+        await held.wait()
+        again = group.create_task(ledger.commit(unsure, [], epoch=epoch, batch="unsure"))
+        await _until_blocked(engine)
+        let_go.set()
+        assert await again == 1
+    assert (await ledger.load()).sequence == 1
+
+
+async def _until_blocked(engine: AsyncEngine) -> None:
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    while True:
+        async with engine.connect() as connection:
+            if (await connection.execute(waiting)).scalar_one():
+                return
+        await asyncio.sleep(0.01)
+
+
+async def test_taking_the_epoch_waits_for_a_commit_under_way(engine: AsyncEngine, cluster: str) -> None:
+    ledger = PostgresLedger(engine, cluster)
+    epoch = await ledger.take_epoch("first")
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as group:
+        async with engine.begin() as connection:
+            await connection.execute(
+                text("SELECT FROM queuectl.leadership WHERE cluster_id = :c FOR UPDATE"), {"c": cluster}
+            )
+            taking = group.create_task(PostgresLedger(engine, cluster).take_epoch("second"))
+            await _until_blocked(engine)
+            assert not taking.done()
+        assert await taking == epoch + 1
+
+
+# --- cancellation
+
+
+async def test_a_cancelled_commit_ends_whole_and_gives_its_connection_back(
+    engine: AsyncEngine, cluster: str
+) -> None:
+    ledger = PostgresLedger(engine, cluster)
+    epoch = await ledger.take_epoch("test")
+    for number in range(20):
+        now = await ledger.now()
+        name = f"w{number}"
+        committing = asyncio.get_running_loop().create_task(
+            ledger.commit(plan(enqueue(name), admit(name, now=now), now=now), [], epoch=epoch, batch=name)
+        )
+        for _ in range(number):
+            await asyncio.sleep(0)
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+    async with engine.connect() as connection:
+        idle = await connection.execute(
+            text("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
+        )
+        assert idle.scalar_one() == 0
+    snapshot = await ledger.load()
+    assert len(snapshot.effects) * 2 == snapshot.sequence
+
+
+async def test_an_error_behind_a_cancellation_is_not_left_unseen() -> None:
+    begun = asyncio.Event()
+
+    async def fails() -> None:
+        begun.set()
+        await asyncio.sleep(0.01)
+        raise LedgerUnavailable("late")
+
+    task = asyncio.get_running_loop().create_task(uncancelled(fails()))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# --- a server that dies, or says no
+
+
+async def test_whatever_way_a_dead_server_shows_it_is_unavailable_and_then_well_again(folder: Path) -> None:
+    async with EmbeddedPostgres(folder / "pg", settings={"fsync": "off"}) as first:
+        await migrate(first.url)
+        async with pool(first.url) as engine:
+            ledger = PostgresLedger(engine, "c")
+            epoch = await ledger.take_epoch("test")
+            stored = 0
+            async with asyncio.timeout(120):
+                for round_number in range(3):
+                    await _die_while_writing(ledger, epoch, first, round_number)
+                    # Dead: every call says so, whichever way it fails.
+                    for call in (ledger.load, ledger.now, lambda: ledger.take_epoch("test")):
+                        with pytest.raises(LedgerUnavailable):
+                            await call()
+                    await first.__aexit__(None, None, None)
+                    await first.__aenter__()
+                    snapshot = await _patiently(ledger)
+                    assert snapshot.sequence >= stored
+                    stored = snapshot.sequence
+            assert await verify(first.url, "c") == []
+
+
+async def _die_while_writing(
+    ledger: PostgresLedger, epoch: int, server: EmbeddedPostgres, round_number: int
+) -> None:
+    async def write() -> None:
+        for number in range(10_000):
+            name = f"r{round_number}n{number}"
+            now = await ledger.now()
+            await ledger.commit(plan(enqueue(name), now=now), [], epoch=epoch, batch=name)
+
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(_outcome(write()))
+        await asyncio.sleep(0.05)
+        os.kill(server.pid, signal.SIGKILL if round_number % 2 else signal.SIGQUIT)
+        assert isinstance(await writing, LedgerUnavailable)
+        await asyncio.sleep(0)
+
+
+async def _outcome(work: Any) -> BaseException | None:
+    try:
+        await work
+    except Exception as error:
+        return error
+    return None
+
+
+async def _patiently(ledger: PostgresLedger) -> Any:
+    while True:
+        try:
+            return await ledger.load()
+        except LedgerUnavailable:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_broken_connection_is_unavailable_once_and_replaced(
+    engine: AsyncEngine, cluster: str
+) -> None:
+    ledger = PostgresLedger(engine, cluster)
+    epoch = await ledger.take_epoch("test")
+    async with engine.begin() as connection:
+        await connection.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "AND application_name = 'queuectl'"
+            )
+        )
+    answers = []
+    for number in range(20):
+        try:
+            now = await ledger.now()
+            await ledger.commit(plan(keep("x"), now=now), [], epoch=epoch, batch=str(number))
+        except LedgerUnavailable as error:
+            answers.append(error)
+        except LedgerRefused:
+            break
+    else:
+        pytest.fail(f"never recovered: {answers}")
+
+
+async def test_no_server_at_all_is_unavailable(folder: Path) -> None:
+    missing = f"postgresql://{USER}@/{DATABASE}?host={folder}"
+    for url in (missing, "postgresql://127.0.0.1:1/x", "postgresql+asyncpg://127.0.0.1:1/x"):
+        async with pool(url) as engine:
+            with pytest.raises(LedgerUnavailable):
+                await PostgresLedger(engine, "c").load()
+
+
+async def test_a_missing_database_is_a_mismatch_that_says_what_to_do(server: EmbeddedPostgres) -> None:
+    async with pool(server.database_url("nowhere")) as engine:
+        with pytest.raises(SchemaMismatch, match=r'"nowhere" does not exist.*queuectl migrate'):
+            await PostgresLedger(engine, "c").load()
+    async with pool(server.database_url("postgres")) as engine:
+        with pytest.raises(SchemaMismatch, match="queuectl migrate"):
+            await PostgresLedger(engine, "c").take_epoch("test")
+
+
+async def test_a_server_that_takes_no_writes_is_unavailable_and_still_readable(
+    server: EmbeddedPostgres, engine: AsyncEngine, cluster: str
+) -> None:
+    await PostgresLedger(engine, cluster).take_epoch("test")
+    async with pool(f"{server.url}&options=-cdefault_transaction_read_only%3Don") as read_only:
+        ledger = PostgresLedger(read_only, cluster)
+        with pytest.raises(LedgerUnavailable, match="read-only transaction"):
+            await ledger.take_epoch("test")
+        assert (await ledger.load()).sequence == 0
+
+
+async def test_too_many_connections_is_unavailable(folder: Path) -> None:
+    few = {"max_connections": "5", "superuser_reserved_connections": "1", "fsync": "off"}
+    async with EmbeddedPostgres(folder / "pg", settings=few) as small:
+        await migrate(small.url)
+        taken = [await asyncpg.connect(small.url) for _ in range(5)]
+        try:
+            async with pool(small.url) as engine:
+                ledger = PostgresLedger(engine, "c")
+                with pytest.raises(LedgerUnavailable, match="too many clients"):
+                    await ledger.take_epoch("test")
+                await taken.pop().close()
+                async with asyncio.timeout(DEADLINE):
+                    while True:
+                        try:
+                            await ledger.take_epoch("test")
+                            break
+                        except LedgerUnavailable:
+                            await asyncio.sleep(0.02)
+        finally:
+            for connection in taken:
+                await connection.close()
+
+
+@dataclass(eq=False)
+class _Failure:
+    """Makes the next statement that contains `marker` fail in the server with a chosen SQLSTATE."""
+
+    state: str
+    marker: str
+
+    def __call__(
+        self, conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: Any
+    ) -> Any:
+        if self.marker in statement:
+            self.marker = "nothing any more"
+            body = f"BEGIN RAISE EXCEPTION 'made to fail' USING ERRCODE = '{self.state}'; END"
+            return f"DO $$ {body} $$", ()
+        return statement, parameters
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("53100", LedgerUnavailable),  # disk full
+        ("53200", LedgerUnavailable),  # out of memory
+        ("55P03", LedgerUnavailable),  # lock timeout
+        ("57014", LedgerUnavailable),  # statement timeout
+        ("57P01", LedgerUnavailable),  # shut down by the administrator
+        ("40001", LedgerUnavailable),  # serialization
+        ("40P01", LedgerUnavailable),  # deadlock
+        ("58030", LedgerUnavailable),  # I/O error
+        ("XX001", LedgerUnavailable),  # corrupted
+        ("23514", LedgerRefused),
+        ("22003", LedgerRefused),
+        ("42P01", SchemaMismatch),
+    ],
+)
+async def test_a_failure_in_the_middle_stores_nothing_and_has_its_name(
+    engine: AsyncEngine, cluster: str, state: str, expected: type[Exception]
+) -> None:
+    ledger = PostgresLedger(engine, cluster)
+    epoch = await ledger.take_epoch("test")
+    now = await ledger.now()
+    failure = _Failure(state, "INSERT INTO queuectl.hold_line")
+    event.listen(engine.sync_engine, "before_cursor_execute", failure, retval=True)
+    batch = plan(enqueue("one"), admit("one", now=now), now=now)
+    with pytest.raises(expected):
+        await ledger.commit(batch, [], epoch=epoch, batch="b")
+    assert (await ledger.load()).sequence == 0
+    assert await ledger.commit(batch, [], epoch=epoch, batch="b") == 1
+
+
+def test_errors_that_are_not_the_databases_stay_as_they_are() -> None:
+    assert translated(KeyError("x")) is None
+    assert translated(AssertionError("x")) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError("no"),
+        TimeoutError(),
+        asyncpg.InternalClientError("unexpected"),
+        asyncpg.InterfaceError("connection is closed"),
+        asyncpg.ConnectionDoesNotExistError("closed in the middle"),
+        asyncpg.CannotConnectNowError("starting up"),
+        InterfaceError("select", {}, Exception("gone")),
+        DBAPIError("select", {}, Exception("gone"), connection_invalidated=True),
+    ],
+)
+def test_every_face_of_a_dead_server_is_unavailable(error: Exception) -> None:
+    assert isinstance(translated(error), LedgerUnavailable)
+
+
+# --- what the database refuses by itself
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            "INSERT INTO queuectl.attempt SELECT * FROM queuectl.attempt WHERE cluster_id = :c",
+            "attempt_one_open",
+        ),
+        ("UPDATE queuectl.hold_line SET amount = -1 WHERE cluster_id = :c", "hold_line_amount_check"),
+        ("UPDATE queuectl.hold_line SET count = -1 WHERE cluster_id = :c", "hold_line_count_check"),
+        ("UPDATE queuectl.hold_line SET amount = 9223372036854775807 + 1::numeric", "out of range"),
+        ("UPDATE queuectl.workload SET phase = 'Gone' WHERE cluster_id = :c", "workload_check"),
+        ("UPDATE queuectl.workload SET open = false WHERE cluster_id = :c", "workload_check"),
+        ("UPDATE queuectl.attempt SET state = 'Closed' WHERE cluster_id = :c", "attempt_check"),
+        ("UPDATE queuectl.effect SET verb = 'Kill' WHERE cluster_id = :c", "effect_verb_check"),
+        ("UPDATE queuectl.leadership SET epoch = 0 WHERE cluster_id = :c", "leadership_epoch_check"),
+        ("UPDATE queuectl.decision SET cycle = 9 WHERE cluster_id = :c", "never changed"),
+        ("DELETE FROM queuectl.decision WHERE cluster_id = :c", "never changed"),
+        (
+            "INSERT INTO queuectl.decision SELECT cluster_id, sequence + 2, now, epoch, cycle, verdict,"
+            " workload, namespace, kind, name, uid, attempt, reason, payload, 1, 1, 0 FROM queuectl.decision"
+            " WHERE cluster_id = :c AND sequence = 4",
+            "do not follow 4",
+        ),
+        (
+            "INSERT INTO queuectl.decision SELECT cluster_id, sequence, now + interval '1 s', epoch, cycle,"
+            " verdict, workload, namespace, kind, name, uid, attempt, reason, payload, 1, 1, 0"
+            " FROM queuectl.decision WHERE cluster_id = :c AND sequence = 2",
+            "do not follow 1",
+        ),
+        (
+            "INSERT INTO queuectl.config_revision SELECT :c, 'ClusterQueue', '', 'q', n, NULL, now(), NULL,"
+            " '{}' FROM generate_series(1, 2) AS n",
+            "config_in_force",
+        ),
+    ],
+)
+async def test_the_database_itself_refuses(
+    engine: AsyncEngine, server: EmbeddedPostgres, cluster: str, statement: str, message: str
+) -> None:
+    ledger = PostgresLedger(engine, cluster)
+    epoch = await ledger.take_epoch("test")
+    now = await ledger.now()
+    written = plan(configure("team-a", 8), enqueue("one"), admit("one", now=now), evict("one"), now=now)
+    await ledger.commit(written, [], epoch=epoch, batch="b")
+    with pytest.raises(DBAPIError, match=message) as caught:
+        async with engine.begin() as connection:
+            await connection.execute(text(statement), {"c": cluster} if ":c" in statement else {})
+    assert isinstance(translated(caught.value), LedgerRefused)
+    assert await verify(server.url, cluster) == []
