@@ -1,8 +1,9 @@
-"""A whole installation as its users have it: `queuectl sandbox` in a process of its own, and ways to talk to it."""
+"""A whole installation as users have it: `queuectl sandbox` in its own process, and ways to talk to it."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -109,8 +110,6 @@ class Site:
         if "certificate-authority" in cluster:
             trust.load_verify_locations(cafile=str(self.data / cluster["certificate-authority"]))
         else:
-            import base64
-
             trust.load_verify_locations(
                 cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
             )
@@ -155,14 +154,17 @@ def flavor(name: str, labels: dict[str, str] | None = None) -> Json:
     return _policy("ResourceFlavor", name, {"nodeLabels": labels or {}})
 
 
-def cluster_queue(name: str, gpus: int, flavors: tuple[str, ...] = ("a100",), **spec: Any) -> Json:
+def cluster_queue(queue: str, gpus: int, flavors: tuple[str, ...] = ("a100",), **spec: Any) -> Json:
     """Covers cpu too, in plenty: pods of a real cluster ask for more than GPUs."""
     quotas = [
-        {"name": f, "resources": [{"name": "cpu", "nominalQuota": "1000"}, {"name": GPU, "nominalQuota": gpus}]}
+        {
+            "name": f,
+            "resources": [{"name": "cpu", "nominalQuota": "1000"}, {"name": GPU, "nominalQuota": gpus}],
+        }
         for f in flavors
     ]
     groups = [{"coveredResources": ["cpu", GPU], "flavors": quotas}]
-    return _policy("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups, **spec})
+    return _policy("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": groups, **spec})
 
 
 def local_queue(namespace: str, name: str, queue: str) -> Json:

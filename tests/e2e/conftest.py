@@ -1,0 +1,53 @@
+"""One sandbox a control plane, for all tests of this folder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import find_assets
+from queuectl.sandbox.example import fake_node
+from tests.e2e.site import Site, flavor
+
+NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["small", "real"])
+async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
+    """A sandbox with three nodes, flavors a100 and spot, and nothing else."""
+    if request.param == "real" and find_assets() is None:
+        pytest.skip(NO_ASSETS)
+    folder = Path(tempfile.mkdtemp(prefix="queuectl-e2e-"))
+    folder.chmod(0o711)
+    found = Site(folder / request.param, request.param)
+    try:
+        await found.start()
+        async with found.client() as api:
+            await _furnish(api)
+        yield found
+    finally:
+        await found.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _furnish(api: Client) -> None:
+    for number in (1, 2, 3):
+        kind = "a100" if number < 3 else "spot"
+        await api.request("POST", "/api/v1/nodes", fake_node(f"node-{number}", kind, gpus=64))
+    label = "example.com/accelerator"
+    for name in ("a100", "spot"):
+        await api.request("POST", "/apis/queuectl.dev/v1beta1/resourceflavors", flavor(name, {label: name}))
+
+
+@pytest.fixture
+def kubectl(site: Site) -> Site:
+    """The site, for tests that type kubectl."""
+    if find_assets() is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to type")
+    return site

@@ -1,0 +1,219 @@
+"""The main job on both control planes: label it, it waits, it runs, the ledger knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from tests.e2e.site import (
+    GPU,
+    Site,
+    cluster_queue,
+    eventually,
+    job,
+    local_queue,
+    pod_template,
+    pytorchjob,
+)
+from tests.e2e.world import World
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LABEL = "example.com/accelerator"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """A namespace with LocalQueue `main` on a ClusterQueue of the same name as the namespace, for 8 GPUs."""
+    name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
+    async with site.client() as api:
+        await api.request(
+            "POST",
+            "/api/v1/namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        )
+        found = World(site, api, name)
+        await found.policy(cluster_queue(name, 8))
+        await found.policy(local_queue(name, "main", name))
+        yield found
+        for kind in ("Job", "PyTorchJob"):
+            await api.request(
+                "DELETE", found.path(kind), {"propagationPolicy": "Background", "kind": "DeleteOptions"}
+            )
+
+
+async def test_a_labelled_job_is_suspended_let_go_with_its_flavor_and_gives_its_quota_back(
+    world: World,
+) -> None:
+    made = await world.submit(job("train", template=pod_template(2)))
+    assert made["spec"]["suspend"] is True
+    await world.phase("train", "Finished")
+    done = await world.get("train")
+    assert done["spec"]["suspend"] is False
+    assert done["spec"]["template"]["spec"]["nodeSelector"] == {LABEL: "a100"}
+    assert any(c["type"] == "Complete" and c["status"] == "True" for c in done["status"]["conditions"])
+    await world.nothing_used(world.namespace)
+    history = await world.site.rest(f"/workloads/{world.namespace}/Job/train/history")
+    assert [row["verdict"] for row in history["items"]] == ["Queued", "Admitted", "Retired"]
+
+
+async def test_one_too_large_stays_suspended_and_says_which_limit_and_by_how_much(world: World) -> None:
+    await world.submit(job("huge", template=pod_template(16)))
+    reason = await world.reason("huge")
+    assert reason["code"] == "ExceedsMaxQuota"
+    assert (reason["requested"], reason["available"], reason["shortBy"]) == (16, 8, 8)
+    assert (reason["limit"], reason["node"]) == ("nominalQuota", f"ClusterQueue/{world.namespace}")
+    assert (reason["flavor"], reason["resource"]) == ("a100", GPU)
+    assert (await world.get("huge"))["spec"]["suspend"] is True
+    told = await world.site.queuectl("explain", "job/huge", "-n", world.namespace)
+    assert told.code == 0
+    assert "ExceedsMaxQuota" in told.out
+    assert "short by 8" in told.out
+    plain = await world.site.queuectl("explain", "job/huge", "-n", world.namespace, "-o", "json")
+    assert plain.json["reason"] == reason
+
+
+async def test_kubectl_describe_says_what_explain_says(world: World, kubectl: Site) -> None:
+    manifest = yaml.safe_dump(job("huge", template=pod_template(16)))
+    created = await kubectl.kubectl("-n", world.namespace, "apply", "-f", "-", stdin=manifest)
+    assert created.code == 0, created.err
+    reason = await world.reason("huge")
+
+    async def described() -> bool:
+        found = await kubectl.kubectl("-n", world.namespace, "describe", "job", "huge")
+        return reason["message"] in found.out
+
+    await eventually("kubectl describe shows the reason", described)
+    queues = await kubectl.kubectl("-n", world.namespace, "get", "localqueue", "main", "-o", "json")
+
+    async def listed() -> bool:
+        nonlocal queues
+        queues = await kubectl.kubectl("-n", world.namespace, "get", "localqueue", "main", "-o", "json")
+        waiting = queues.json.get("status", {}).get("waiting", [])
+        return [(w["name"], w["reason"]["code"]) for w in waiting] == [("huge", "ExceedsMaxQuota")]
+
+    await eventually("the LocalQueue's status names who waits", listed)
+    assert queues.json["status"]["pendingWorkloads"] == 1
+
+
+async def test_jobs_wait_their_turn_and_run_when_there_is_room(world: World) -> None:
+    for name in ("first", "second", "third"):
+        await world.submit(job(name, template=pod_template(8)))
+    waiting = await world.reason_is("second", "WaitingForQuota")
+    assert waiting["shortBy"] == 8
+    for name in ("first", "second", "third"):
+        await world.phase(name, "Finished")
+    await world.nothing_used(world.namespace)
+
+
+async def test_a_pytorchjob_is_one_gang(world: World) -> None:
+    await world.submit(pytorchjob("gang", workers=3, template=pod_template(2, seconds=5)))
+    admitted = await world.phase("gang", "Admitted", "PyTorchJob")
+    pod_sets = {p["name"]: p["count"] for p in admitted["admission"]["podSets"]}
+    assert pod_sets == {"master": 1, "worker": 3}
+    assert (await world.used(world.namespace))["a100", GPU] == 8
+    obj = await world.get("gang", "PyTorchJob")
+    for replica in obj["spec"]["pytorchReplicaSpecs"].values():
+        assert replica["template"]["spec"]["nodeSelector"] == {LABEL: "a100"}
+    await world.phase("gang", "Finished", "PyTorchJob")
+    await world.nothing_used(world.namespace)
+
+
+async def test_a_gang_that_does_not_fit_whole_does_not_start_at_all(world: World) -> None:
+    await world.submit(pytorchjob("gang", workers=4, template=pod_template(2)))
+    reason = await world.reason("gang", "PyTorchJob")
+    assert (reason["code"], reason["requested"], reason["shortBy"]) == ("ExceedsMaxQuota", 10, 2)
+    assert (await world.get("gang", "PyTorchJob"))["spec"]["runPolicy"]["suspend"] is True
+
+
+async def test_hold_evicts_until_nothing_is_alive_and_taken_away_it_runs_again(world: World) -> None:
+    await world.submit(job("train", template=pod_template(8, seconds=60)))
+    await world.phase("train", "Admitted")
+    await world.annotate("train", "queuectl.dev/hold", "true")
+    await world.reason_is("train", "OnHold")
+    assert (await world.get("train"))["spec"]["suspend"] is True
+    await world.nothing_used(world.namespace)
+    await world.annotate("train", "queuectl.dev/hold", None)
+    again = await world.phase("train", "Admitted")
+    assert again["attempt"] == 2
+
+
+async def test_a_deleted_job_gives_its_quota_back(world: World) -> None:
+    await world.submit(job("train", template=pod_template(8, seconds=60)))
+    await world.phase("train", "Admitted")
+    await world.api.request(
+        "DELETE", world.path("Job", "train"), {"propagationPolicy": "Background", "kind": "DeleteOptions"}
+    )
+    await world.nothing_used(world.namespace)
+
+
+async def test_a_drained_queue_stops_what_runs_and_a_resumed_one_starts_it_again(world: World) -> None:
+    await world.submit(job("train", template=pod_template(1, seconds=60)))
+    await world.phase("train", "Admitted")
+    await world.policy(cluster_queue(world.namespace, 8, stopPolicy="HoldAndDrain"))
+    await world.reason_is("train", "Suspended")
+    await world.nothing_used(world.namespace)
+    await world.policy(cluster_queue(world.namespace, 8, stopPolicy="None"))
+    await world.phase("train", "Admitted")
+
+
+async def test_under_strict_fifo_the_head_blocks_and_says_so(world: World) -> None:
+    await world.policy(cluster_queue(world.namespace, 8, queueingStrategy="StrictFIFO"))
+    await world.submit(job("large", template=pod_template(9)))
+    await world.reason_is("large", "ExceedsMaxQuota")
+    await world.submit(job("small", template=pod_template(1)))
+    await world.reason_is("small", "WaitingForHead")
+
+
+async def test_the_second_flavor_takes_what_the_first_has_no_room_for(world: World) -> None:
+    await world.policy(cluster_queue(world.namespace, 4, ("a100", "spot")))
+    for name in ("one", "two"):
+        await world.submit(job(name, template=pod_template(3, seconds=20)))
+    await world.phase("one", "Admitted")
+    await world.phase("two", "Admitted")
+    selectors = {
+        (await world.get(n))["spec"]["template"]["spec"]["nodeSelector"][LABEL] for n in ("one", "two")
+    }
+    assert selectors == {"a100", "spot"}
+
+
+async def test_higher_priority_goes_first(world: World) -> None:
+    await world.policy(
+        {
+            "apiVersion": "queuectl.dev/v1beta1",
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": f"{world.namespace}-high"},
+            "value": 1000,
+        }
+    )
+    await world.submit(job("running", template=pod_template(8, seconds=3)))
+    await world.phase("running", "Admitted")
+    await world.submit(job("low", template=pod_template(8)))
+    await world.reason_is("low", "WaitingForQuota")
+    urgent = job("high", template=pod_template(8, seconds=1))
+    urgent["metadata"]["labels"]["queuectl.dev/priority-class"] = f"{world.namespace}-high"
+    await world.submit(urgent)
+    high, low = await world.phase("high", "Finished"), await world.phase("low", "Finished")
+    assert high["admittedAt"] is None or low["admittedAt"] is None or high["admittedAt"] < low["admittedAt"]
+
+
+async def test_lists_name_their_sequence_and_age(world: World) -> None:
+    found = await world.site.rest("/workloads")
+    assert set(found) >= {"items", "next", "sequence", "ageSeconds", "status"}
+    assert found["status"] == 200
+    missing = await world.site.rest(f"/workloads/{world.namespace}/Job/nobody")
+    assert missing["status"] == 404
+    told = await world.site.queuectl("explain", "job/nobody", "-n", world.namespace)
+    assert told.code == 1
+    wrong = await world.site.queuectl("explain")
+    assert wrong.code == 2
+
+
+async def test_the_ledger_agrees_with_its_history(world: World) -> None:
+    found = await world.site.queuectl("verify", "-o", "json")
+    assert found.code == 0, found.out + found.err
+    assert json.loads(found.out) == {"findings": []}
