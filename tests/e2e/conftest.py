@@ -13,7 +13,8 @@ import pytest_asyncio
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
-from tests.e2e.site import Site, flavor
+from tests.e2e.site import Site, cluster_queue, flavor, local_queue
+from tests.e2e.world import World
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
 
@@ -51,3 +52,23 @@ def kubectl(site: Site) -> Site:
     if find_assets() is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to type")
     return site
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """A namespace with LocalQueue `main` on a ClusterQueue of the same name as the namespace, for 8 GPUs."""
+    name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
+    async with site.client() as api:
+        await api.request(
+            "POST",
+            "/api/v1/namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        )
+        found = World(site, api, name)
+        await found.policy(cluster_queue(name, 8))
+        await found.policy(local_queue(name, "main", name))
+        yield found
+        for kind in ("Job", "PyTorchJob"):
+            await api.request(
+                "DELETE", found.path(kind), {"propagationPolicy": "Background", "kind": "DeleteOptions"}
+            )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 import yaml
 
 from tests.e2e.site import (
@@ -15,7 +13,6 @@ from tests.e2e.site import (
     cluster_queue,
     eventually,
     job,
-    local_queue,
     pod_template,
     pytorchjob,
 )
@@ -26,29 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 LABEL = "example.com/accelerator"
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """A namespace with LocalQueue `main` on a ClusterQueue of the same name as the namespace, for 8 GPUs."""
-    name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
-    async with site.client() as api:
-        await api.request(
-            "POST",
-            "/api/v1/namespaces",
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
-        )
-        found = World(site, api, name)
-        await found.policy(cluster_queue(name, 8))
-        await found.policy(local_queue(name, "main", name))
-        yield found
-        for kind in ("Job", "PyTorchJob"):
-            await api.request(
-                "DELETE", found.path(kind), {"propagationPolicy": "Background", "kind": "DeleteOptions"}
-            )
-
-
-async def test_a_labelled_job_is_suspended_let_go_with_its_flavor_and_gives_its_quota_back(
-    world: World,
-) -> None:
+async def test_a_labelled_job_runs_on_its_flavor_and_gives_its_quota_back(world: World) -> None:
     made = await world.submit(job("train", template=pod_template(2)))
     assert made["spec"]["suspend"] is True
     await world.phase("train", "Finished")
