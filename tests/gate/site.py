@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane
 from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
+from tests.sandbox.polling import eventually
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 NAMESPACE = "team-a"
@@ -260,43 +262,46 @@ async def _grant(site: Site, user: str, namespace: str) -> None:
 async def _in_force(site: Site) -> None:
     """A policy takes effect some seconds after it is made: ask without storing until all answer."""
     probe = {"dryRun": "All"}
-    async with asyncio.timeout(IN_FORCE_SECONDS):
-        for kind in KINDS:
-            while not await _gated(site, kind, probe):
-                await asyncio.sleep(0.1)
-            while not await _denied(
-                site.controller.request("POST", kind.path(), kind.body("probe"), query=probe), "queuectl-self"
-            ):
-                await asyncio.sleep(0.1)
-        while not await _denied(
-            site.admin.request("POST", "/apis/queuectl.dev/v1beta1/clusterqueues", _overlent(), query=probe),
-            "queuectl-policies",
-        ):
-            await asyncio.sleep(0.1)
-        await site.create(PYTORCH_JOB, "probe")
-        while not await _denied(
-            site.merge(site.tenant, PYTORCH_JOB, "probe", {"spec": {"replicas": 9}}, "scale?dryRun=All"),
-            "queuectl-scale",
-        ):
-            await asyncio.sleep(0.1)
-        await site.admin.request("DELETE", PYTORCH_JOB.path("probe"))
+    for kind in KINDS:
+        await _until(partial(_gated, site, kind, probe), f"queuectl-jobs on {kind}")
+        made = partial(site.controller.request, "POST", kind.path(), kind.body("probe"), query=probe)
+        await _until(partial(_denied, made, "queuectl-self"), f"queuectl-self on {kind}")
+    queues = "/apis/queuectl.dev/v1beta1/clusterqueues"
+    lent = partial(site.admin.request, "POST", queues, _overlent(), query=probe)
+    await _until(partial(_denied, lent, "queuectl-policies"), "queuectl-policies")
+    await site.create(PYTORCH_JOB, "probe")
+    grown = partial(
+        site.merge, site.tenant, PYTORCH_JOB, "probe", {"spec": {"replicas": 9}}, "scale?dryRun=All"
+    )
+    await _until(partial(_denied, grown, "queuectl-scale"), "queuectl-scale")
+    await site.admin.request("DELETE", PYTORCH_JOB.path("probe"))
+
+
+async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    await eventually(condition, what, IN_FORCE_SECONDS)
 
 
 async def _gated(site: Site, kind: Kind, probe: Mapping[str, str]) -> bool:
+    body = kind.body("probe", suspend=False)
     if site.mutating:
-        made = await site.tenant.request("POST", kind.path(), kind.body("probe"), query=probe)
+        try:
+            made = await site.tenant.request("POST", kind.path(), kind.body("probe"), query=probe)
+        except ApiError as error:
+            # The mutating policy takes its time to learn of a new kind.
+            if error.status != 503:
+                raise
+            return False
         if SUBMITTER not in (made["metadata"].get("annotations") or {}):
             return False
-        body = kind.body("probe")
         body["metadata"]["annotations"] = {ADMISSION: "x"}
-    else:
-        body = kind.body("probe", suspend=False)
-    return await _denied(site.tenant.request("POST", kind.path(), body, query=probe), "queuectl-jobs")
+    return await _denied(
+        partial(site.tenant.request, "POST", kind.path(), body, query=probe), "queuectl-jobs"
+    )
 
 
-async def _denied(request: Any, policy: str) -> bool:
+async def _denied(request: Callable[[], Awaitable[object]], policy: str) -> bool:
     try:
-        await request
+        await request()
     except ApiError as error:
         return policy in str(error)
     return False
