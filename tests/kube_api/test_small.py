@@ -18,9 +18,9 @@ from queuectl.sandbox.kubernetes import faults
 from queuectl.sandbox.kubernetes.api import Api
 from queuectl.sandbox.kubernetes.faults import Action, Fault, Faults
 from queuectl.sandbox.kubernetes.identities import Identities
-from queuectl.sandbox.kubernetes.policy_check import policy_problems
 from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import Request, Response
+from queuectl.sandbox.policy_check import problems_of_policy
 from tests.kube_api.client import MERGE, Json, configmap, job
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ class Driven:
         self.store = Store(folder, history=100)
         self.identities = Identities(folder)
         self.api = Api(
-            self.store, self.identities, clock=lambda: self.now, faults=self.faults, check=policy_problems
+            self.store, self.identities, clock=lambda: self.now, faults=self.faults, check=problems_of_policy
         )
 
     async def ask(

@@ -7,45 +7,41 @@ from collections.abc import Iterator
 from typing import Any
 
 from queuectl.sandbox.kubernetes.resources import CRDS, EVENTS, JOBS, NAMESPACES, PODS, Kind
-from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid
+from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, required
 
-_JOB_FROZEN = (
+_JOB_FROZEN = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
     "selector",
     "completionMode",
     "podFailurePolicy",
     "backoffLimitPerIndex",
     "managedBy",
     "successPolicy",
-)
-_JOB_COUNTS = (
+]
+_JOB_COUNTS = [
     "parallelism",
     "completions",
     "backoffLimit",
     "activeDeadlineSeconds",
     "ttlSecondsAfterFinished",
-)
-_TEMPLATES = ("jobs.batch", "deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps")
-_SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates")
+]
+_PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
+_TEMPLATES = (JOBS, "deployments.apps", "statefulsets.apps")
 _DNS_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-_DNS_MESSAGE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-    "and must start and end with an alphanumeric character"
-)
-_COLON_NAMES = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
 
 
 def fill_defaults(kind: Kind, obj: Json) -> None:
     """Defaults that don't depend on who asks; the same on create and update."""
-    if kind.collection == JOBS:
-        _job_defaults(obj)
-    elif kind.collection == PODS:
-        _pod_defaults(obj.setdefault("spec", {}), "Always")
-        for container in _containers(obj["spec"]):
-            resources = container["resources"]
-            for name, amount in (resources.get("limits") or {}).items():
-                resources.setdefault("requests", {}).setdefault(name, amount)
+    if kind.collection == PODS:
+        _pod_defaults(_mapping(obj, "spec"), "Always")
+        for resources in (container["resources"] for container in _containers(obj["spec"])):
+            if limits := resources.get("limits"):
+                resources["requests"] = {**limits, **(resources.get("requests") or {})}
     elif kind.collection in _TEMPLATES:
-        _pod_defaults(_mapping(_mapping(obj, "spec", "template"), "spec"), "Always")
+        _pod_defaults(
+            _mapping(obj, "spec", "template", "spec"), None if kind.collection == JOBS else "Always"
+        )
+        if kind.collection == JOBS:
+            _job_defaults(obj["spec"])
     elif kind.collection == CRDS:
         _definition_defaults(obj)
 
@@ -53,6 +49,10 @@ def fill_defaults(kind: Kind, obj: Json) -> None:
 def prepare_create(kind: Kind, obj: Json) -> None:
     """What the server itself sets on a new object, after its metadata."""
     metadata = obj["metadata"]
+    if kind.status and kind.collection != "nodes":
+        obj.pop("status", None)
+        if not kind.custom:
+            obj["status"] = {}
     if kind.collection == JOBS:
         _job_selector(obj)
     elif kind.collection == PODS:
@@ -60,14 +60,10 @@ def prepare_create(kind: Kind, obj: Json) -> None:
     elif kind.collection == NAMESPACES:
         metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
         obj.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
-    elif kind.collection == "priorityclasses.scheduling.k8s.io":
+    elif kind.collection == _PRIORITY_CLASSES:
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    if kind.collection == CRDS:
+    elif kind.collection == CRDS:
         obj["status"] = _accepted(obj)
-    elif kind.status and kind.collection not in (PODS, NAMESPACES, "nodes"):
-        obj.pop("status", None)
-        if not kind.custom:
-            obj["status"] = {}
 
 
 def spec_changed(old: Json, new: Json, *, status: bool) -> bool:
@@ -77,30 +73,18 @@ def spec_changed(old: Json, new: Json, *, status: bool) -> bool:
 
 
 def problems(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
-    """What the server refuses of a built-in object."""
-    if old is None:
-        yield from _name_problems(kind, new["metadata"]["name"])
+    """What the server refuses of an object, whatever its schema says."""
+    name = new["metadata"]["name"]
+    if old is None and not (_DNS_NAME.match(name) and len(name) < 254) and "rbac" not in kind.group:
+        yield Cause("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain')
     if kind.collection == JOBS:
-        yield from _job_problems(new)
+        yield from _job_problems(new["spec"])
         if old is not None:
             yield from _job_changes(old, new)
     elif kind.collection == PODS and old is None:
         yield from _pod_problems(new["spec"], "spec")
-    elif (
-        kind.collection == "priorityclasses.scheduling.k8s.io"
-        and old
-        and old.get("value") != new.get("value")
-    ):
+    elif kind.collection == _PRIORITY_CLASSES and old and old.get("value") != new.get("value"):
         yield Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
-
-
-def _name_problems(kind: Kind, name: str) -> Iterator[Cause]:
-    if kind.plural in _COLON_NAMES:
-        return
-    if not _DNS_NAME.match(name) or len(name) > 253:
-        yield Cause("metadata.name", f'Invalid value: "{name}": {_DNS_MESSAGE}')
-    elif kind.collection == CRDS and "." not in name:
-        yield Cause("metadata.name", f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group')
 
 
 # --- pods -----------------------------------------------------------------------------------------
@@ -109,23 +93,21 @@ def _name_problems(kind: Kind, name: str) -> Iterator[Cause]:
 def _mapping(obj: Json, *path: str) -> Json:
     """The object at `path`, made where it is missing. Raises ApiError 400 where something else stands."""
     for step in path:
-        child = obj.get(step)
-        if child is None:
-            child = obj[step] = {}
-        elif not isinstance(child, dict):
+        if obj.get(step) is None:
+            obj[step] = {}
+        obj = obj[step]
+        if not isinstance(obj, dict):
             raise ApiError(
-                400, f"json: cannot unmarshal {type(child).__name__} into field {step} of type object"
+                400, f"json: cannot unmarshal {type(obj).__name__} into field {step} of type object"
             )
-        obj = child
     return obj
 
 
 def _containers(spec: Json) -> Iterator[Json]:
-    for field in ("initContainers", "containers"):
-        for container in spec.get(field) or ():
-            if not isinstance(container, dict):
-                raise ApiError(400, f"json: cannot unmarshal into field {field} of type Container")
-            yield container
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        if not isinstance(container, dict):
+            raise ApiError(400, "json: cannot unmarshal into field containers of type Container")
+        yield container
 
 
 def _pod_defaults(spec: Json, restart_policy: str | None) -> None:
@@ -150,18 +132,17 @@ def _pod_defaults(spec: Json, restart_policy: str | None) -> None:
 
 def _pod_problems(spec: Json, path: str) -> Iterator[Cause]:
     if not spec.get("containers"):
-        yield Cause(f"{path}.containers", "Required value", "FieldValueRequired")
+        yield required(f"{path}.containers")
     for index, container in enumerate(spec.get("containers") or ()):
         for field in ("name", "image"):
             if not container.get(field):
-                yield Cause(f"{path}.containers[{index}].{field}", "Required value", "FieldValueRequired")
+                yield required(f"{path}.containers[{index}].{field}")
 
 
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def _job_defaults(job: Json) -> None:
-    spec = _mapping(job, "spec")
+def _job_defaults(spec: Json) -> None:
     for name in [name for name, value in spec.items() if value is None]:
         del spec[name]
     if "completions" not in spec and "parallelism" not in spec:
@@ -172,14 +153,12 @@ def _job_defaults(job: Json) -> None:
     spec.setdefault("suspend", False)
     spec.setdefault("manualSelector", False)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-    _pod_defaults(_mapping(spec, "template", "spec"), None)
-    if not isinstance(spec["suspend"], bool):
-        raise ApiError(400, "json: cannot unmarshal into Go struct field JobSpec.spec.suspend of type bool")
-    for name in _JOB_COUNTS:
-        if not isinstance(spec.get(name, 0), int):
-            raise ApiError(
-                400, f"json: cannot unmarshal into Go struct field JobSpec.spec.{name} of type int32"
+    for name, wanted in (("suspend", bool), *((name, int) for name in _JOB_COUNTS)):
+        if not isinstance(spec.get(name, 0), wanted) and name in spec:
+            message = (
+                f"json: cannot unmarshal into Go struct field JobSpec.spec.{name} of type {wanted.__name__}"
             )
+            raise ApiError(400, message)
 
 
 def _job_selector(job: Json) -> None:
@@ -195,43 +174,33 @@ def _job_selector(job: Json) -> None:
         metadata["labels"] = dict(spec["template"].get("metadata", {}).get("labels") or {})
 
 
-def _job_problems(job: Json) -> Iterator[Cause]:
-    spec = job["spec"]
-    pod = spec["template"]["spec"]
+def _job_problems(spec: Json) -> Iterator[Cause]:
     for name in _JOB_COUNTS:
         if spec.get(name, 0) < 0:
-            text = f"Invalid value: {spec[name]}: must be greater than or equal to 0"
-            yield Cause(f"spec.{name}", text)
+            yield Cause(f"spec.{name}", f"Invalid value: {spec[name]}: must be greater than or equal to 0")
+    pod = spec["template"]["spec"]
     yield from _pod_problems(pod, "spec.template.spec")
-    policy = pod.get("restartPolicy")
-    if policy not in ("Never", "OnFailure"):
-        values = 'valid values: "OnFailure", "Never"'
-        yield (
-            Cause(
-                "spec.template.spec.restartPolicy",
-                f'Unsupported value: "{policy}": {values}',
-                "FieldValueNotSupported",
-            )
-            if policy
-            else Cause("spec.template.spec.restartPolicy", f"Required value: {values}", "FieldValueRequired")
-        )
+    policy, path = pod.get("restartPolicy"), "spec.template.spec.restartPolicy"
+    if not policy:
+        yield required(path, 'Required value: valid values: "OnFailure", "Never"')
+    elif policy not in ("Never", "OnFailure"):
+        message = f'Unsupported value: "{policy}": supported values: "OnFailure", "Never"'
+        yield Cause(path, message, "FieldValueNotSupported")
     if "selector" not in spec:
-        yield Cause("spec.selector", "Required value", "FieldValueRequired")
+        yield required("spec.selector")
 
 
 def _job_changes(old: Json, new: Json) -> Iterator[Cause]:
     before, after = old["spec"], new["spec"]
-    for name in _JOB_FROZEN:
-        if before.get(name) != after.get(name):
-            yield _immutable(f"spec.{name}", after.get(name))
-    if before.get("completions") != after.get("completions"):
-        elastic = after.get("completionMode") == "Indexed" and after.get("completions") == after.get(
-            "parallelism"
-        )
-        if not elastic:
-            yield _immutable("spec.completions", after.get("completions"))
-    if _template_left(before["template"], old, new) != _template_left(after["template"], old, new):
-        yield _immutable("spec.template", "core.PodTemplateSpec")
+    changed = [name for name in (*_JOB_FROZEN, "completions") if before.get(name) != after.get(name)]
+    if after["completionMode"] == "Indexed" and after.get("completions") == after["parallelism"]:
+        changed = [name for name in changed if name != "completions"]  # an elastic one may
+    open_ = _template_open(old)
+    if _template_left(before["template"], open_) != _template_left(after["template"], open_):
+        changed.append("template")
+    for name in changed:
+        shown = "core.PodTemplateSpec" if name == "template" else after.get(name)
+        yield Cause(f"spec.{name}", f"Invalid value: {shown}: field is immutable")
 
 
 def _template_open(old: Json) -> bool:
@@ -239,41 +208,36 @@ def _template_open(old: Json) -> bool:
     status = old.get("status") or {}
     conditions = status.get("conditions") or ()
     suspended = any(c["type"] == "Suspended" and c["status"] == "True" for c in conditions)
-    never_started = not status.get("startTime")
-    return bool(old["spec"]["suspend"] and (never_started or suspended) and not status.get("active"))
+    return bool(
+        old["spec"]["suspend"] and (suspended or not status.get("startTime")) and not status.get("active")
+    )
 
 
-def _template_left(template: Json, old: Json, new: Json) -> Json:
+def _template_left(template: Json, open_: bool) -> Json:
     """What of a template must stay as it is."""
-    if not _template_open(old):
+    if not open_:
         return template
     metadata = {
         k: v for k, v in (template.get("metadata") or {}).items() if k not in ("labels", "annotations")
     }
-    spec = {name: value for name, value in template["spec"].items() if name not in _SCHEDULING}
-    affinity = {k: v for k, v in (spec.pop("affinity", None) or {}).items() if k != "nodeAffinity"}
+    free = ("nodeSelector", "tolerations", "schedulingGates", "affinity", "resources")
+    spec = {name: value for name, value in template["spec"].items() if name not in free}
+    affinity = {k: v for k, v in (template["spec"].get("affinity") or {}).items() if k != "nodeAffinity"}
     for field in ("initContainers", "containers"):
-        if field in spec:
-            spec[field] = [{k: v for k, v in c.items() if k != "resources"} for c in spec[field]]
-    spec.pop("resources", None)
+        spec[field] = [{**container, "resources": None} for container in spec.get(field) or ()]
     return {"metadata": metadata, "spec": spec, "affinity": affinity}
-
-
-def _immutable(path: str, value: Any) -> Cause:
-    return Cause(path, f"Invalid value: {value}: field is immutable")
 
 
 # --- definitions and events -----------------------------------------------------------------------
 
 
 def _definition_defaults(crd: Json) -> None:
-    spec = _mapping(crd, "spec")
-    names = _mapping(spec, "names")
+    spec, names = _mapping(crd, "spec"), _mapping(crd, "spec", "names")
     missing = [f"spec.{name}" for name in ("group", "scope", "versions") if not spec.get(name)]
     missing += [f"spec.names.{name}" for name in ("plural", "kind") if not names.get(name)]
     if missing:
         name = crd.get("metadata", {}).get("name", "")
-        causes = [Cause(path, "Required value", "FieldValueRequired") for path in missing]
+        causes = [required(path) for path in missing]
         raise invalid("CustomResourceDefinition", "apiextensions.k8s.io", name, causes)
     names.setdefault("singular", names["kind"].lower())
     names.setdefault("listKind", f"{names['kind']}List")
@@ -281,22 +245,17 @@ def _definition_defaults(crd: Json) -> None:
 
 
 def _accepted(crd: Json) -> Json:
-    since = crd["metadata"]["creationTimestamp"]
-    stored = [version["name"] for version in crd["spec"]["versions"] if version.get("storage")]
+    since, spec = crd["metadata"]["creationTimestamp"], crd["spec"]
+    held = (("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted"))
     conditions = [
-        ("NamesAccepted", "NoConflicts", "no conflicts found"),
-        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        {"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": since}
+        for kind, reason in held
     ]
-    return {
-        "conditions": [
-            {"type": t, "status": "True", "reason": r, "message": m, "lastTransitionTime": since}
-            for t, r, m in conditions
-        ],
-        "acceptedNames": crd["spec"]["names"],
-        "storedVersions": stored,
-    }
+    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
 
 
+# An event is stored as core/v1 names it; events.k8s.io/v1 names the same fields so:
 _EVENT_NAMES = {
     "regarding": "involvedObject",
     "note": "message",
@@ -320,4 +279,5 @@ def from_stored(kind: Kind, obj: Json) -> Json:
     """To the version it is asked for in."""
     if kind.collection == EVENTS and kind.group:
         obj = {_EVENT_NAMES_BACK.get(name, name): value for name, value in obj.items()}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, **obj} | {"apiVersion": kind.api_version}
+    head: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.kind}
+    return {**head, **obj, **head}

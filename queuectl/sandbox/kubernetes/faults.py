@@ -36,7 +36,7 @@ class Fault:
     name: str = ""
     count: int | None = 1
     code: int = 500
-    retry_after: int | None = None
+    retry_after: int = 0
     """Seconds, for 429 and 503."""
     seconds: float = 0.0
 
@@ -82,9 +82,7 @@ async def before(fault: Fault) -> None:
             )
         else:
             message = f"injected fault {fault.code}"
-        headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after is not None else {}
-        details = {"retryAfterSeconds": fault.retry_after} if fault.retry_after is not None else None
-        raise ApiError(fault.code, message, details=details, headers=headers)
+        raise ApiError(fault.code, message, retry_after=fault.retry_after)
 
 
 async def after(fault: Fault) -> None:

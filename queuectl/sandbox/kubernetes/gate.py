@@ -13,7 +13,7 @@ from queuectl.sandbox.kubernetes.identities import CONTROLLER_USER, Access, User
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.selectors import at_path
 from queuectl.sandbox.kubernetes.store import Store
-from queuectl.sandbox.kubernetes.wire import Json, forbidden
+from queuectl.sandbox.kubernetes.wire import Json
 
 JOBS_POLICY = "queuectl-jobs"
 SELF_POLICY = "queuectl-self"
@@ -94,7 +94,7 @@ class Gate:
             path = ".".join(_JOBS[kind.collection].suspend)
             message = "".join(text or path for text, _ in _CONCATENATED.findall(expression))
         text = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}"
-        raise forbidden(kind.plural, kind.group, new["metadata"]["name"], text)
+        raise kind.refusal(403, new["metadata"]["name"], f"{{}} is forbidden: {text}")
 
 
 # What follows yields places in `spec.validations` of the policy, in its order.

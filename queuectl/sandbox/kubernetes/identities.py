@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from queuectl.sandbox.kubernetes.wire import ApiError, Json
+from queuectl.sandbox.kubernetes.wire import ApiError, Json, refusal
 
 CONTROLLER_USER = "system:serviceaccount:queuectl-system:queuectl"
 _READ = ("get", "list", "watch")
@@ -78,13 +78,11 @@ def allowed(user: User, access: Access) -> bool:
 def denial(user: User, access: Access) -> ApiError:
     resource = f"{access.resource}/{access.subresource}" if access.subresource else access.resource
     where = f' in the namespace "{access.namespace}"' if access.namespace else " at the cluster scope"
-    qualified = f"{access.resource}.{access.group}" if access.group else access.resource
     message = (
-        f'{qualified} "{access.name}" is forbidden: User "{user.name}" cannot {access.verb} resource '
-        f'"{resource}" in API group "{access.group}"{where}'
+        f'{{}} is forbidden: User "{user.name}" cannot {access.verb} resource "{resource}" '
+        f'in API group "{access.group}"{where}'
     )
-    details = {"name": access.name, "group": access.group, "kind": access.resource}
-    return ApiError(403, message, details={name: value for name, value in details.items() if value})
+    return refusal(403, access.resource, access.group, access.name, message)
 
 
 class Identities:

@@ -78,7 +78,7 @@ def _json_patch(obj: Json, operations: list[Any]) -> Json:
             obj = jsonpatch.JsonPatch([operation]).apply(obj, in_place=True)
     except (jsonpatch.JsonPatchConflict, jsonpatch.JsonPatchTestFailed, jsonpointer.JsonPointerException):
         message = "the server rejected our request due to an error in our request"
-        raise ApiError(422, message, details={}) from None
+        raise ApiError(422, message) from None
     except (jsonpatch.InvalidJsonPatch, TypeError, KeyError) as error:
         raise ApiError(400, f"error decoding patch: {error}") from None
     if not isinstance(obj, dict):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from queuectl.sandbox.kubernetes.wire import Json
+from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, refusal
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 EVENTS = "events"
@@ -22,7 +22,6 @@ class Column(NamedTuple):
     type: str
     path: str
     priority: int = 0
-    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,9 @@ class Kind:
     plural: str
     kind: str
     namespaced: bool
+    collection: str
+    singular: str
+    list_kind: str
     status: bool = False
     """Has a status subresource."""
     generation: bool = False
@@ -43,114 +45,75 @@ class Kind:
     categories: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     """Field selectors besides metadata.name and metadata.namespace."""
-    collection: str = ""
     schema: Json | None = None
-    """OpenAPI schema of a CustomResourceDefinition's version."""
+    """OpenAPI schema; a custom kind has one."""
     columns: tuple[Column, ...] = ()
-    custom: bool = False
-    singular: str = ""
-    list_kind: str = ""
+
+    @property
+    def custom(self) -> bool:
+        return self.schema is not None
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def refusal(self, code: int, name: str, message: str, reason: str = "") -> ApiError:
+        """`{}` in the message stands for this kind's resource and the name."""
+        return refusal(code, self.plural, self.group, name, message, reason)
 
-_EVENT_FIELDS = (
-    "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid "
-    "involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath reason type source "
-    "reportingComponent "
-)
-_FIELDS = {
-    "pods": "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork "
-    "status.phase status.podIP status.nominatedNodeName",
-    "jobs": "status.successful",
-    "nodes": "spec.unschedulable",
-    "namespaces": "status.phase",
-    "secrets": "type",
-    "events": _EVENT_FIELDS
-    + "reportingController regarding.kind regarding.namespace regarding.name regarding.uid",
+    def invalid(self, name: str, *causes: Cause) -> ApiError:
+        return invalid(self.kind, self.group, name, causes)
+
+
+_ABOUT = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
+_FIELDS: dict[str, Sequence[str]] = {
+    "pods": ["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP"],
+    "jobs": ["status.successful"],
+    "nodes": ["spec.unschedulable"],
+    "namespaces": ["status.phase"],
+    "events": [
+        *["reason", "type", "source", "reportingComponent", "reportingController"],
+        *(f"{object}.{name}" for object in ("involvedObject", "regarding") for name in _ABOUT),
+    ],
 }
 
 # plural, kind, short names; flags: n namespaced, s status subresource, g generation, u unconditional PUT,
 # a in category "all"
 _BUILT_IN = """
-v1
-  namespaces Namespace su ns
-  nodes Node su no
-  pods Pod nsgua po
-  events Event nu ev
-  services Service nsua svc
-  serviceaccounts ServiceAccount nu sa
-  secrets Secret nu
-  configmaps ConfigMap nu cm
-  endpoints Endpoints nu ep
-  persistentvolumeclaims PersistentVolumeClaim nsu pvc
-  resourcequotas ResourceQuota nsu quota
-  limitranges LimitRange nu limits
-events.k8s.io/v1
-  events Event nu ev
-batch/v1
-  jobs Job nsgua
-  cronjobs CronJob nsgua cj
-apps/v1
-  deployments Deployment nsgua deploy
-  replicasets ReplicaSet nsgua rs
-  statefulsets StatefulSet nsgua sts
-  daemonsets DaemonSet nsgua ds
-coordination.k8s.io/v1
-  leases Lease n
-networking.k8s.io/v1
-  networkpolicies NetworkPolicy ngu netpol
-policy/v1
-  poddisruptionbudgets PodDisruptionBudget nsg pdb
-rbac.authorization.k8s.io/v1
-  roles Role nu
-  rolebindings RoleBinding nu
-  clusterroles ClusterRole u
-  clusterrolebindings ClusterRoleBinding u
-scheduling.k8s.io/v1
-  priorityclasses PriorityClass gu pc
-node.k8s.io/v1
-  runtimeclasses RuntimeClass -
-storage.k8s.io/v1
-  storageclasses StorageClass u sc
-admissionregistration.k8s.io/v1
-  validatingadmissionpolicies ValidatingAdmissionPolicy sg
-  validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding g
-  mutatingadmissionpolicies MutatingAdmissionPolicy g
+v1: namespaces Namespace su ns, nodes Node su no, pods Pod nsgua po, events Event nu ev,
+  services Service nsua svc, serviceaccounts ServiceAccount nu sa, secrets Secret nu,
+  configmaps ConfigMap nu cm,
+  limitranges LimitRange nu limits, resourcequotas ResourceQuota nsu quota
+events.k8s.io/v1: events Event nu ev
+batch/v1: jobs Job nsgua, cronjobs CronJob nsgua cj
+apps/v1: deployments Deployment nsgua deploy, statefulsets StatefulSet nsgua sts
+coordination.k8s.io/v1: leases Lease n
+networking.k8s.io/v1: networkpolicies NetworkPolicy ngu netpol
+policy/v1: poddisruptionbudgets PodDisruptionBudget nsg pdb
+rbac.authorization.k8s.io/v1: roles Role nu, rolebindings RoleBinding nu,
+  clusterroles ClusterRole u, clusterrolebindings ClusterRoleBinding u
+scheduling.k8s.io/v1: priorityclasses PriorityClass gu pc
+node.k8s.io/v1: runtimeclasses RuntimeClass -
+admissionregistration.k8s.io/v1: validatingadmissionpolicies ValidatingAdmissionPolicy sg,
+  validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding g,
+  mutatingadmissionpolicies MutatingAdmissionPolicy g,
   mutatingadmissionpolicybindings MutatingAdmissionPolicyBinding g
-  validatingwebhookconfigurations ValidatingWebhookConfiguration g
-  mutatingwebhookconfigurations MutatingWebhookConfiguration g
-apiextensions.k8s.io/v1
-  customresourcedefinitions CustomResourceDefinition sg crd,crds
+apiextensions.k8s.io/v1: customresourcedefinitions CustomResourceDefinition sg crd
 """
 
 
 def _built_in() -> Iterator[Kind]:
-    group = version = ""
-    for line in _BUILT_IN.strip().splitlines():
-        words = line.split()
-        if len(words) == 1:
-            group, _, version = words[0].rpartition("/")
-            continue
-        plural, kind, flags, *short = words
-        yield Kind(
-            group=group,
-            version=version,
-            plural=plural,
-            kind=kind,
-            namespaced="n" in flags,
-            status="s" in flags,
-            generation="g" in flags,
-            unconditional="u" in flags,
-            short=tuple(short[0].split(",")) if short else (),
-            categories=("all",) if "a" in flags else (),
-            fields=tuple(_FIELDS.get(plural, "").split()),
-            collection=EVENTS if plural == "events" else f"{plural}.{group}" if group else plural,
-            singular=kind.lower(),
-            list_kind=f"{kind}List",
-        )
+    for line in _BUILT_IN.replace(",\n", ",").strip().splitlines():
+        served, _, rows = line.partition(": ")
+        group, _, version = served.rpartition("/")
+        for entry in rows.split(","):
+            plural, kind, flags, *short = entry.split()
+            collection = EVENTS if plural == EVENTS else f"{plural}.{group}" if group else plural
+            own = (group, version, plural, kind, "n" in flags, collection, kind.lower(), f"{kind}List")
+            categories = ("all",) if "a" in flags else ()
+            fields = tuple(_FIELDS.get(plural, ()))
+            behaviour = ("s" in flags, "g" in flags, "u" in flags)
+            yield Kind(*own, *behaviour, tuple(short), categories, fields)
 
 
 class Catalog:
@@ -167,12 +130,10 @@ class Catalog:
 
     def versions(self) -> dict[str, list[str]]:
         """Served versions by group, the preferred one first."""
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, set[str]] = {}
         for kind in self._kinds.values():
-            versions = groups.setdefault(kind.group, [])
-            if kind.version not in versions:
-                versions.append(kind.version)
-        return {group: sorted(versions, key=_preference) for group, versions in groups.items()}
+            groups.setdefault(kind.group, set()).add(kind.version)
+        return {group: sorted(found, key=lambda v: ("a" in v, v)) for group, found in groups.items()}
 
     def collection(self, name: str) -> Kind | None:
         """Any kind that serves this collection."""
@@ -186,42 +147,33 @@ class Catalog:
 
     def withdraw(self, name: str) -> None:
         """`name` of the definition, which is the name of its collection."""
-        gone = [key for key, kind in self._kinds.items() if kind.custom and kind.collection == name]
-        for key in gone:
-            del self._kinds[key]
-
-
-def _preference(version: str) -> tuple[int, str]:
-    return (0 if "alpha" not in version and "beta" not in version else 1 if "beta" in version else 2, version)
+        self._kinds = {
+            k: kind for k, kind in self._kinds.items() if not kind.custom or kind.collection != name
+        }
 
 
 def _custom_kinds(crd: Json) -> Iterable[Kind]:
-    spec = crd["spec"]
-    names = spec["names"]
+    spec, names = crd["spec"], crd["spec"]["names"]
     for version in spec["versions"]:
         if not version.get("served"):
             continue
-        has_status = "status" in (version.get("subresources") or {})
-        selectable = [f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()]
+        shown = version.get("additionalPrinterColumns") or [
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+        ]
         yield Kind(
             group=spec["group"],
             version=version["name"],
             plural=names["plural"],
             kind=names["kind"],
             namespaced=spec["scope"] == "Namespaced",
-            status=has_status,
+            collection=crd["metadata"]["name"],
+            singular=names["singular"],
+            list_kind=names["listKind"],
+            status="status" in (version.get("subresources") or {}),
             generation=True,
             short=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
-            fields=tuple(selectable),
-            collection=crd["metadata"]["name"],
+            fields=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
             schema=(version.get("schema") or {}).get("openAPIV3Schema") or {},
-            columns=tuple(
-                Column(c["name"], c["type"], c["jsonPath"], c.get("priority", 0), c.get("description", ""))
-                for c in version.get("additionalPrinterColumns")
-                or [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
-            ),
-            custom=True,
-            singular=names.get("singular") or names["kind"].lower(),
-            list_kind=names.get("listKind") or f"{names['kind']}List",
+            columns=tuple(Column(c["name"], c["type"], c["jsonPath"], c.get("priority", 0)) for c in shown),
         )

@@ -7,36 +7,30 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from queuectl.sandbox.kubernetes.wire import Cause, Json
+from queuectl.sandbox.kubernetes.wire import Cause, Json, required
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 _TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "number": (int, float),
+    **{"object": (dict,), "array": (list,), "string": (str,)},
+    **{"boolean": (bool,), "integer": (int,), "number": (int, float)},
 }
 _INTEGERS = {"int32": 31, "int64": 63}
 
 
 def prune(value: Any, schema: Json, path: str = "") -> list[str]:
     """Drop fields the schema does not know, in place; returns their paths."""
-    if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return []
     dropped: list[str] = []
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return dropped
     if isinstance(value, dict):
-        root = not path or schema.get("x-kubernetes-embedded-resource")
-        for name in list(value):
-            if root and name in _ROOT_FIELDS:
-                continue
-            child = _child(schema, name)
-            if child is not None:
-                dropped += prune(value[name], child, f"{path}.{name}" if path else name)
+        kept = _ROOT_FIELDS if not path or schema.get("x-kubernetes-embedded-resource") else ()
+        for name in [name for name in value if name not in kept]:
+            below = f"{path}.{name}" if path else name
+            if (child := _child(schema, name)) is not None:
+                dropped += prune(value[name], child, below)
             else:
                 del value[name]
-                dropped.append(f"{path}.{name}" if path else name)
+                dropped.append(below)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         for index, item in enumerate(value):
             dropped += prune(item, schema["items"], f"{path}[{index}]")
@@ -62,95 +56,81 @@ def default(value: Any, schema: Json) -> None:
 
 def validate(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
     """Everything wrong with `value`, each with the path of its field."""
-    if value is None:
-        if not schema.get("nullable"):
-            yield _type_error(path, schema.get("type", "value"), "null")
+    if value is None and schema.get("nullable"):
         return
     if not _has_type(value, schema):
-        yield _type_error(path, schema["type"], _type_name(value))
+        wanted = schema.get("type", "integer or string")
+        found = next((name for name, types in _TYPES.items() if isinstance(value, types)), "null")
+        message = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+        yield Cause(path, message, "FieldValueTypeInvalid")
         return
-    yield from _keywords(value, schema, path)
+    yield from _alternatives(value, schema, path)
     if isinstance(value, dict):
         yield from _object(value, schema, path)
     elif isinstance(value, list):
         yield from _array(value, schema, path)
     elif isinstance(value, str):
-        yield from _string(value, schema, path)
+        yield from _size(len(value), schema, path, "Length", "chars long")
+        pattern = schema.get("pattern")
+        if pattern is not None and not _pattern(pattern).search(value):
+            yield _body(path, value, f"should match '{pattern}'")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _number(value, schema, path)
 
 
-def _keywords(value: Any, schema: Json, path: str) -> Iterator[Cause]:
+def _alternatives(value: Any, schema: Json, path: str) -> Iterator[Cause]:
     if "enum" in schema and value not in schema["enum"]:
-        known = ", ".join(f'"{item}"' if isinstance(item, str) else str(item) for item in schema["enum"])
-        yield Cause(
-            path, f"Unsupported value: {_shown(value)}: supported values: {known}", "FieldValueNotSupported"
-        )
+        known = ", ".join(map(_shown, schema["enum"]))
+        message = f"Unsupported value: {_shown(value)}: supported values: {known}"
+        yield Cause(path, message, "FieldValueNotSupported")
     for part in schema.get("allOf") or ():
         yield from validate(value, part, path)
-    if "anyOf" in schema and all(any(True for _ in validate(value, part, path)) for part in schema["anyOf"]):
-        yield _body(path, value, f"{path} in body must validate at least one schema (anyOf)")
-    if "oneOf" in schema:
-        fitting = sum(not any(True for _ in validate(value, part, path)) for part in schema["oneOf"])
-        if fitting != 1:
-            yield _body(path, value, f"{path} in body must validate one and only one schema (oneOf)")
-    if "not" in schema and not any(True for _ in validate(value, schema["not"], path)):
-        yield _body(path, value, f"{path} in body must not validate the schema (not)")
+    for word, most in (("anyOf", None), ("oneOf", 1)):
+        parts = schema.get(word) or ()
+        fitting = sum(not any(True for _ in validate(value, part, path)) for part in parts)
+        if parts and not 1 <= fitting <= (most or fitting):
+            yield _body(path, value, f"must validate the schemas ({word})")
 
 
 def _object(value: Json, schema: Json, path: str) -> Iterator[Cause]:
     for name in schema.get("required") or ():
         if name not in value:
-            yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
+            yield required(f"{path}.{name}" if path else name)
     yield from _size(len(value), schema, path, "Properties", "properties")
     for name, item in value.items():
-        if not path and name in _ROOT_FIELDS:
-            continue
-        if (child := _child(schema, name)) is not None:
+        child = _child(schema, name) if path or name not in _ROOT_FIELDS else None
+        if child is not None:
             yield from validate(item, child, f"{path}.{name}" if path else name)
 
 
 def _array(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
     yield from _size(len(value), schema, path, "Items", "items")
-    items = schema.get("items")
-    if isinstance(items, dict):
-        for index, item in enumerate(value):
-            yield from validate(item, items, f"{path}[{index}]")
-    keys = schema.get("x-kubernetes-list-map-keys")
-    if schema.get("x-kubernetes-list-type") not in ("set", "map"):
-        return
-    seen: list[Any] = []
     for index, item in enumerate(value):
+        yield from validate(item, schema.get("items") or {}, f"{path}[{index}]")
+    keys = schema.get("x-kubernetes-list-map-keys")
+    seen: list[Any] = []
+    for index, item in enumerate(value if schema.get("x-kubernetes-list-type") in ("set", "map") else ()):
         identity = [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
         if identity in seen:
             yield Cause(f"{path}[{index}]", f"Duplicate value: {_shown(identity)}", "FieldValueDuplicate")
         seen.append(identity)
 
 
-def _string(value: str, schema: Json, path: str) -> Iterator[Cause]:
-    yield from _size(len(value), schema, path, "Length", "chars long")
-    pattern = schema.get("pattern")
-    if pattern is not None and not _pattern(pattern).search(value):
-        yield _body(path, value, f"{path} in body should match '{pattern}'")
-
-
 def _number(value: float, schema: Json, path: str) -> Iterator[Cause]:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and (value < low or (schema.get("exclusiveMinimum") and value == low)):
-        relation = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        yield _body(path, value, f"{path} in body should be {relation} {low}")
+        yield _body(path, value, f"should be greater than or equal to {low}")
     if high is not None and (value > high or (schema.get("exclusiveMaximum") and value == high)):
-        relation = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        yield _body(path, value, f"{path} in body should be {relation} {high}")
+        yield _body(path, value, f"should be less than or equal to {high}")
     bits = _INTEGERS.get(schema.get("format", ""))
     if bits and not -(2**bits) <= value < 2**bits:
-        yield _body(path, value, f"{path} in body must be of type {schema['format']}: {_shown(value)}")
+        yield _body(path, value, f"must be of type {schema['format']}")
 
 
 def _size(count: int, schema: Json, path: str, keyword: str, noun: str) -> Iterator[Cause]:
     low, high = schema.get(f"min{keyword}"), schema.get(f"max{keyword}")
     if low is not None and count < low:
-        yield _body(path, count, f"{path} in body should have at least {low} {noun}")
+        yield _body(path, count, f"should have at least {low} {noun}")
     if high is not None and count > high:
         reason = "FieldValueTooLong" if keyword == "Length" else "FieldValueTooMany"
         yield Cause(path, f"Too many: {count}: must have at most {high} {noun}", reason)
@@ -170,26 +150,14 @@ def _has_type(value: Any, schema: Json) -> bool:
     if schema.get("x-kubernetes-int-or-string"):
         return isinstance(value, int | str) and not isinstance(value, bool)
     wanted = schema.get("type")
-    if not wanted:
-        return True
     if wanted == "integer" and isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, _TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
-
-
-def _type_name(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    return next((name for name, types in _TYPES.items() if isinstance(value, types)), "null")
-
-
-def _type_error(path: str, wanted: str, found: str) -> Cause:
-    message = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
-    return Cause(path, message, "FieldValueTypeInvalid")
+    known = value is not None if not wanted else isinstance(value, _TYPES[wanted])
+    return known and (wanted in (None, "boolean") or not isinstance(value, bool))
 
 
 def _body(path: str, value: object, message: str) -> Cause:
-    return Cause(path, f"Invalid value: {_shown(value)}: {message}")
+    return Cause(path, f"Invalid value: {_shown(value)}: {path} in body {message}")
 
 
 def _shown(value: object) -> str:

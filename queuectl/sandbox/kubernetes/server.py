@@ -17,10 +17,10 @@ from queuectl.sandbox.control_plane import write_kubeconfig
 from queuectl.sandbox.kubernetes.api import Api
 from queuectl.sandbox.kubernetes.faults import Faults
 from queuectl.sandbox.kubernetes.identities import Identities
-from queuectl.sandbox.kubernetes.policy_check import policy_problems
 from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import ApiError, Request, Response
 from queuectl.sandbox.kubernetes.writes import Check
+from queuectl.sandbox.policy_check import problems_of_policy
 
 _MAX_BODY = 3 * 1024 * 1024
 _STOP_SECONDS = 2.0
@@ -45,7 +45,7 @@ class SmallApi:
         port: int = 0,
         clock: Callable[[], datetime] = wall_clock,
         faults: Faults | None = None,
-        check: Check | None = policy_problems,
+        check: Check | None = problems_of_policy,
         bookmark_seconds: float = 60.0,
     ) -> None:
         self.folder = folder

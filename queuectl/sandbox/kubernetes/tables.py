@@ -16,9 +16,8 @@ _FILTER = re.compile(r"""\?\(@\.(?P<field>[\w.]+)\s*==\s*["'](?P<value>[^"']*)["
 _STEP = re.compile(r"\.?(?P<name>[\w\-/]+|\*)|\[(?P<index>[^\]]+)\]")
 
 
-def age(obj: Json, now: datetime, path: str = "metadata.creationTimestamp") -> str:
+def age(stamp: object, now: datetime) -> str:
     """How long ago, as kubectl prints it: 45s, 12m, 3h, 5d."""
-    stamp = at_path(obj, path)
     if not isinstance(stamp, str):
         return "<unknown>"
     seconds = max(0, int((now - datetime.fromisoformat(stamp)).total_seconds()))
@@ -28,111 +27,92 @@ def age(obj: Json, now: datetime, path: str = "metadata.creationTimestamp") -> s
     return f"{seconds // 86_400}d"
 
 
-def _job_status(obj: Json) -> str:
-    held = {c["type"] for c in at_path(obj, "status.conditions") or () if c["status"] == "True"}  # type: ignore[attr-defined]
-    for condition in ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet", "Suspended"):
-        if condition in held:
-            return condition
-    if at_path(obj, "metadata.deletionTimestamp"):
-        return "Terminating"
-    return "Suspended" if at_path(obj, "spec.suspend") else "Running"
+def _held(obj: Json) -> set[str]:
+    """Types of the conditions that are true."""
+    return {c["type"] for c in (obj.get("status") or {}).get("conditions") or () if c["status"] == "True"}
 
 
 def _job(obj: Json, now: datetime) -> list[object]:
-    status, spec = obj.get("status") or {}, obj["spec"]
-    wanted = spec.get("completions") or f"1 of {spec.get('parallelism', 1)}"
-    duration = ""
-    if status.get("startTime"):
-        end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else now
-        duration = age(obj, end, "status.startTime")
-    return [_name(obj), _job_status(obj), f"{status.get('succeeded', 0)}/{wanted}", duration, age(obj, now)]
+    status, spec, held = obj.get("status") or {}, obj["spec"], _held(obj)
+    states = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet", "Suspended")
+    state = next((name for name in states if name in held), "Suspended" if spec["suspend"] else "Running")
+    end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else now
+    duration = age(status["startTime"], end) if status.get("startTime") else ""
+    wanted = spec.get("completions") or f"1 of {spec['parallelism']}"
+    return [_name(obj), state, f"{status.get('succeeded', 0)}/{wanted}", duration, _age(obj, now)]
 
 
 def _pod(obj: Json, now: datetime) -> list[object]:
-    status = obj.get("status") or {}
+    status, spec = obj.get("status") or {}, obj["spec"]
     containers = status.get("containerStatuses") or []
     ready = sum(bool(c.get("ready")) for c in containers)
-    phase = "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", "Unknown")
-    if phase in ("Succeeded", "Failed"):
-        phase = {"Succeeded": "Completed", "Failed": "Error"}[phase]
+    state = status.get("phase", "Unknown")
+    state = "Terminating" if obj["metadata"].get("deletionTimestamp") else state
+    state = {"Succeeded": "Completed", "Failed": "Error"}.get(state, state)
     restarts = sum(c.get("restartCount", 0) for c in containers)
-    total = len(obj["spec"].get("containers") or ())
-    node = obj["spec"].get("nodeName") or "<none>"
-    return [_name(obj), f"{ready}/{total}", phase, restarts, age(obj, now), node]
+    total = f"{ready}/{len(spec.get('containers') or ())}"
+    return [_name(obj), total, state, restarts, _age(obj, now), spec.get("nodeName") or "<none>"]
 
 
 def _node(obj: Json, now: datetime) -> list[object]:
-    held = {c["type"]: c["status"] for c in at_path(obj, "status.conditions") or ()}  # type: ignore[attr-defined]
-    state = "Ready" if held.get("Ready") == "True" else "NotReady" if "Ready" in held else "Unknown"
-    if at_path(obj, "spec.unschedulable"):
-        state += ",SchedulingDisabled"
-    prefix = "node-role.kubernetes.io/"
-    labels = obj["metadata"].get("labels") or {}
-    roles = ",".join(sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix)))
-    version = at_path(obj, "status.nodeInfo.kubeletVersion") or ""
-    return [_name(obj), state, roles or "<none>", age(obj, now), version]
+    state = "Ready" if "Ready" in _held(obj) else "NotReady"
+    state += ",SchedulingDisabled" if obj.get("spec", {}).get("unschedulable") else ""
+    return [_name(obj), state, _age(obj, now), at_path(obj, "status.nodeInfo.kubeletVersion") or ""]
 
 
 def _event(obj: Json, now: datetime) -> list[object]:
     about = obj.get("involvedObject") or {}
-    seen = next((path for path in ("lastTimestamp", "eventTime", "firstTimestamp") if obj.get(path)), "")
+    seen = obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"]["creationTimestamp"]
     target = f"{about.get('kind', '').lower()}/{about.get('name', '')}"
-    last = age(obj, now, seen or "metadata.creationTimestamp")
-    return [last, obj.get("type", ""), obj.get("reason", ""), target, str(obj.get("message", "")).strip()]
+    return [age(seen, now), obj.get("type"), obj.get("reason"), target, obj.get("message")]
 
 
 def _name(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
 
-def _fields(*paths: str) -> Cells:
-    return lambda obj, now: [_name(obj), *(_shown(at_path(obj, path)) for path in paths), age(obj, now)]
+def _age(obj: Json, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
 
 
-def _shown(value: object) -> object:
-    return "" if value is None else value if isinstance(value, str | int | float | bool) else str(value)
+def _field(path: str) -> Cells:
+    return lambda obj, now: [_name(obj), at_path(obj, path), _age(obj, now)]
 
 
+# A column with * is shown with -o wide.
 _BUILT_IN: dict[str, tuple[str, Cells]] = {
     "jobs": ("Name Status Completions Duration Age", _job),
     "pods": ("Name Ready Status Restarts Age *Node", _pod),
-    "nodes": ("Name Status Roles Age Version", _node),
+    "nodes": ("Name Status Age Version", _node),
     "events": ("Last_Seen Type Reason Object Message", _event),
-    "namespaces": ("Name Status Age", _fields("status.phase")),
-    "priorityclasses": ("Name Value Global-Default Age", _fields("value", "globalDefault")),
-    "leases": ("Name Holder Age", _fields("spec.holderIdentity")),
+    "namespaces": ("Name Status Age", _field("status.phase")),
+    "priorityclasses": ("Name Value Age", _field("value")),
+    "leases": ("Name Holder Age", _field("spec.holderIdentity")),
     "customresourcedefinitions": (
         "Name Created_At",
         lambda o, _: [_name(o), o["metadata"]["creationTimestamp"]],
     ),
 }
-_PLAIN: tuple[str, Cells] = ("Name Age", _fields())
+_PLAIN: tuple[str, Cells] = ("Name Age", lambda obj, now: [_name(obj), _age(obj, now)])
 
 
 def columns(kind: Kind) -> list[Json]:
     if kind.custom:
-        found = [_column("Name", "string", 0, "name")]
-        return found + [_column(c.name, c.type, c.priority, text=c.description) for c in kind.columns]
-    names = _BUILT_IN.get(kind.plural, _PLAIN)[0].split()
-    return [
-        _column(n.lstrip("*").replace("_", " "), "string", int(n[0] == "*"), "name" if n == "Name" else "")
-        for n in names
-    ]
-
-
-def _column(name: str, kind: str, priority: int, form: str = "", text: str = "") -> Json:
-    return {"name": name, "type": kind, "format": form, "description": text, "priority": priority}
+        found = [("Name", "string", 0, "name")] + [(c.name, c.type, c.priority, "") for c in kind.columns]
+    else:
+        names = [name.replace("_", " ") for name in _BUILT_IN.get(kind.plural, _PLAIN)[0].split()]
+        found = [(n.strip("*"), "string", int(n[0] == "*"), "name" if n == "Name" else "") for n in names]
+    keys = ("name", "type", "priority", "format")
+    return [dict(zip(keys, column, strict=True)) | {"description": ""} for column in found]
 
 
 def row(kind: Kind, obj: Json, now: datetime, include: str) -> Json:
     """One row; `include` is None, Metadata or Object."""
     if kind.custom:
-        cells: list[object] = [_name(obj)]
-        cells += [_cell(obj, column.path, column.type, now) for column in kind.columns]
+        cells = [_name(obj), *(_cell(obj, column.path, column.type, now) for column in kind.columns)]
     else:
         cells = _BUILT_IN.get(kind.plural, _PLAIN)[1](obj, now)
-    shown = None if include == "None" else obj if include == "Object" else partial(obj)
-    return {"cells": cells, "object": shown}
+    return {"cells": cells, "object": {"None": None, "Object": obj}.get(include, partial(obj))}
 
 
 def partial(obj: Json) -> Json:
@@ -141,13 +121,8 @@ def partial(obj: Json) -> Json:
 
 
 def table(kind: Kind, rows: list[Json], metadata: Json, *, heading: bool = True) -> Json:
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata,
-        "columnDefinitions": columns(kind) if heading else None,
-        "rows": rows,
-    }
+    head = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+    return head | {"columnDefinitions": columns(kind) if heading else None, "rows": rows}
 
 
 def _cell(obj: Json, path: str, kind: str, now: datetime) -> object:
@@ -155,10 +130,8 @@ def _cell(obj: Json, path: str, kind: str, now: datetime) -> object:
     if not values:
         return None
     if kind == "date":
-        return age({"at": values[0]}, now, "at")
-    if kind == "integer" and isinstance(values[0], int):
-        return values[0]
-    return ",".join(_text(value) for value in values)
+        return age(values[0], now)
+    return values[0] if kind == "integer" else ",".join(_text(value) for value in values)
 
 
 def _text(value: object) -> str:
@@ -173,18 +146,16 @@ def json_path(obj: Json, path: str) -> list[Any]:
         if name is not None and name != "*":
             name = name.replace("/dot/", ".")
             found = [value[name] for value in found if isinstance(value, dict) and name in value]
-        elif index is None or index == "*":
-            found = [item for value in found for item in (value if isinstance(value, list) else ())]
         else:
-            found = [item for value in found if isinstance(value, list) for item in _indexed(value, index)]
+            lists = [value for value in found if isinstance(value, list)]
+            found = [item for value in lists for item in _indexed(value, index or "*")]
     return [value for value in found if value is not None]
 
 
 def _indexed(values: list[Any], index: str) -> list[Any]:
     if condition := _FILTER.match(index):
-        wanted = condition["value"]
-        return [v for v in values if _text(at_path(v, condition["field"])) == wanted]
+        return [v for v in values if _text(at_path(v, condition["field"])) == condition["value"]]
     low, colon, high = index.partition(":")
-    if colon:
-        return values[int(low) if low else None : int(high) if high else None]
+    if index == "*" or colon:
+        return values[int(low) if low and index != "*" else None : int(high) if high else None]
     return [values[int(low)]] if -len(values) <= int(low) < len(values) else []

@@ -42,86 +42,53 @@ class Cause(NamedTuple):
     """One thing wrong with one field. `reason` is FieldValueInvalid, FieldValueRequired, ..."""
 
     field: str
-    message: str
+    message: str = "Required value"
     reason: str = "FieldValueInvalid"
 
 
-_REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    406: "NotAcceptable",
-    409: "Conflict",
-    410: "Expired",
-    413: "RequestEntityTooLarge",
-    415: "UnsupportedMediaType",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    504: "Timeout",
-}
+def required(path: str, message: str = "Required value") -> Cause:
+    return Cause(path, message, "FieldValueRequired")
+
+
+_CODES = (
+    "400 BadRequest 401 Unauthorized 403 Forbidden 404 NotFound 405 MethodNotAllowed 409 Conflict 410 Expired"
+)
+_CODES += (
+    " 413 RequestEntityTooLarge 415 UnsupportedMediaType 422 Invalid 429 TooManyRequests 500 InternalError"
+)
+_REASONS = dict(zip(_CODES.split()[::2], _CODES.split()[1::2], strict=True)) | {"504": "Timeout"}
 
 
 class ApiError(Exception):
     """A refusal, as the caller will read it."""
 
     def __init__(
-        self,
-        code: int,
-        message: str,
-        reason: str | None = None,
-        details: Json | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, code: int, message: str, reason: str = "", details: Json | None = None, retry_after: int = 0
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.headers = dict(headers or {})
-        self.status: Json = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": reason or _REASONS.get(code, "Unknown"),
-            **({"details": details} if details else {}),
-            "code": code,
-        }
+        self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
+        details = {**(details or {}), **({"retryAfterSeconds": retry_after} if retry_after else {})}
+        reason = reason or _REASONS.get(str(code), "Unknown")
+        self.status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        self.status |= {"message": message, "reason": reason, "details": details, "code": code}
 
     def response(self) -> Response:
         return Response(self.code, orjson.dumps(self.status), headers=self.headers)
 
 
-def qualified(plural: str, group: str) -> str:
-    """`jobs.batch`, or `pods` for the core group."""
-    return f"{plural}.{group}" if group else plural
-
-
-def not_found(plural: str, group: str, name: str) -> ApiError:
-    details = {"name": name, **({"group": group} if group else {}), "kind": plural}
-    return ApiError(404, f'{qualified(plural, group)} "{name}" not found', details=details)
-
-
-def conflict(plural: str, group: str, name: str, message: str) -> ApiError:
-    details = {"name": name, **({"group": group} if group else {}), "kind": plural}
-    text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {message}'
-    return ApiError(409, text, details=details)
-
-
-def forbidden(plural: str, group: str, name: str, message: str) -> ApiError:
-    details = {"name": name, **({"group": group} if group else {}), "kind": plural}
-    return ApiError(403, f'{qualified(plural, group)} "{name}" is forbidden: {message}', details=details)
+def refusal(code: int, kind: str, group: str, name: str, message: str, reason: str = "") -> ApiError:
+    """One that names its object; `{}` in the message stands for `jobs.batch "name"`."""
+    details = {"name": name, "group": group, "kind": kind}
+    text = message.replace("{}", f'{kind}.{group} "{name}"' if group else f'{kind} "{name}"', 1)
+    return ApiError(code, text, reason, {key: value for key, value in details.items() if value})
 
 
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
     """422 naming each field; one cause reads `field: message`, several are bracketed."""
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    details = {
-        "name": name,
-        **({"group": group} if group else {}),
-        "kind": kind,
-        "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
-    }
-    return ApiError(422, f'{qualified(kind, group)} "{name}" is invalid: {text}', details=details)
+    error = refusal(422, kind, group, name, f"{{}} is invalid: {text}")
+    shown = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
+    error.status["details"]["causes"] = shown
+    return error

@@ -13,7 +13,7 @@ from queuectl.sandbox.kubernetes.gate import Gate
 from queuectl.sandbox.kubernetes.identities import User
 from queuectl.sandbox.kubernetes.resources import CRDS, JOBS, NAMESPACES, PODS, Catalog, Kind
 from queuectl.sandbox.kubernetes.store import Key, Store, Stored, as_stored
-from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, conflict, forbidden, invalid, not_found
+from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, required
 
 Check = Callable[[Json], Iterable[Cause]]
 """What is wrong with an object, beyond its schema."""
@@ -21,6 +21,7 @@ Transform = Callable[[Json], Json]
 FOREGROUND = "foregroundDeletion"
 _SERVER_OWNED = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
 _LEFT_OUT = ("managedFields", "selfLink")
+_FULFILLED = "Operation cannot be fulfilled on {}"
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -55,7 +56,7 @@ class Writes:
     def find(self, kind: Kind, key: Key) -> Stored:
         stored = self.store.collection(kind.collection).get(key)
         if stored is None:
-            raise not_found(kind.plural, kind.group, key[1])
+            raise kind.refusal(404, key[1], "{} not found")
         return stored
 
     # --- create ---
@@ -76,7 +77,7 @@ class Writes:
         self._validate(kind, None, obj)
         self.gate.validate(kind, None, obj, author.user)
         if key in self.store.collection(kind.collection):
-            raise _exists(kind, key[1])
+            raise kind.refusal(409, key[1], "{} already exists", "AlreadyExists")
         if author.dry_run:
             metadata["resourceVersion"] = "0"
             return as_stored(obj, orjson.dumps(obj))
@@ -133,18 +134,8 @@ class Writes:
             metadata.pop("namespace", None)
         if not metadata.get("name"):
             if not metadata.get("generateName"):
-                raise invalid(
-                    kind.kind,
-                    kind.group,
-                    "",
-                    [
-                        Cause(
-                            "metadata.name",
-                            "Required value: name or generateName is required",
-                            "FieldValueRequired",
-                        )
-                    ],
-                )
+                message = "Required value: name or generateName is required"
+                raise kind.invalid("", required("metadata.name", message))
             suffix = self.store.new_uid(kind.collection, (namespace, metadata["generateName"]))[:5]
             metadata["name"] = metadata["generateName"] + suffix
         return (namespace if kind.namespaced else "", metadata["name"])
@@ -152,10 +143,12 @@ class Writes:
     def _open_namespace(self, kind: Kind, namespace: str, metadata: Json) -> None:
         home = self.store.collection(NAMESPACES).get(("", namespace))
         if home is None:
-            raise not_found(NAMESPACES, "", namespace)
+            raise ApiError(
+                404, f'namespaces "{namespace}" not found', details={"name": namespace, "kind": NAMESPACES}
+            )
         if home.read()["metadata"].get("deletionTimestamp"):
             message = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise forbidden(kind.plural, kind.group, metadata.get("name", ""), message)
+            raise kind.refusal(403, metadata.get("name", ""), f"{{}} is forbidden: {message}")
 
     def _validate(self, kind: Kind, old: Json | None, new: Json) -> None:
         causes = list(builtin.problems(kind, old, new))
@@ -164,7 +157,7 @@ class Writes:
         if self.check is not None and not causes and kind.custom:
             causes += self.check(new)
         if causes:
-            raise invalid(kind.kind, kind.group, new["metadata"]["name"], causes)
+            raise kind.invalid(new["metadata"]["name"], *causes)
 
     # --- update and patch ---
 
@@ -226,14 +219,13 @@ class Writes:
             message = "the namespace of the provided object does not match the namespace sent on the request"
             raise ApiError(400, message)
         if (uid := metadata.get("uid") or stored.uid) != stored.uid:
-            cause = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
-            raise invalid(kind.kind, kind.group, name, [cause])
+            raise kind.invalid(name, Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable'))
         revision = metadata.get("resourceVersion")
         if revision and revision != str(stored.revision):
-            raise conflict(kind.plural, kind.group, name, _MODIFIED)
+            raise kind.refusal(409, name, f"{_FULFILLED}: {_MODIFIED}")
         if not revision and not kind.unconditional:
-            cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
-            raise invalid(kind.kind, kind.group, name, [cause])
+            message = "Invalid value: 0: must be specified for an update"
+            raise kind.invalid(name, Cause("metadata.resourceVersion", message))
 
     def _carry_metadata(self, kind: Kind, old: Json, new: Json) -> None:
         """What a write can't change of the metadata, and what it may not try to."""
@@ -242,8 +234,7 @@ class Writes:
         added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
         if added and before.get("deletionTimestamp"):
             message = "Forbidden: no new finalizers can be added if the object is being deleted"
-            cause = Cause("metadata.finalizers", message, "FieldValueForbidden")
-            raise invalid(kind.kind, kind.group, before["name"], [cause])
+            raise kind.invalid(before["name"], Cause("metadata.finalizers", message, "FieldValueForbidden"))
         for name in ("uid", "creationTimestamp", "generation", *_SERVER_OWNED, *_LEFT_OUT):
             after.pop(name, None)
             if name in before:
@@ -256,11 +247,10 @@ class Writes:
         pod = self.find(kind, key).read()
         node = (binding.get("target") or {}).get("name")
         if not node:
-            cause = Cause("target.name", "Required value", "FieldValueRequired")
-            raise invalid("Binding", "", key[1], [cause])
-        if pod["spec"].get("nodeName"):
-            message = f'pod {key[1]} is already assigned to node "{pod["spec"]["nodeName"]}"'
-            raise conflict("pods/binding", "", key[1], message)
+            raise invalid("Binding", "", key[1], [required("target.name")])
+        if other := pod["spec"].get("nodeName"):
+            message = f'pod {key[1]} is already assigned to node "{other}"'
+            raise kind.refusal(409, key[1], f"{_FULFILLED}: {message}")
         pod["spec"]["nodeName"] = node
         held = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.timestamp()}
         others = [c for c in pod["status"].get("conditions") or () if c["type"] != "PodScheduled"]
@@ -373,16 +363,10 @@ class Writes:
             self.store.put(collection, obj)
 
 
-def _exists(kind: Kind, name: str) -> ApiError:
-    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-    details = {"name": name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
-    return ApiError(409, f'{qualified} "{name}" already exists', reason="AlreadyExists", details=details)
-
-
 def _precondition(kind: Kind, stored: Stored, name: str, wanted: str | None, found: str) -> None:
     if wanted is not None and wanted != found:
         message = f"Precondition failed: {name} in precondition: {wanted}, {name} in object meta: {found}"
-        raise conflict(kind.plural, kind.group, stored.key[1], message)
+        raise kind.refusal(409, stored.key[1], f"{_FULFILLED}: {message}")
 
 
 def _grace(kind: Kind, obj: Json, asked: int | None) -> int:
