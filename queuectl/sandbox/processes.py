@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from queuectl.sandbox.tether import PR_SET_PDEATHSIG
 
 _TETHER = Path(__file__).with_name("tether.py")
 _TAIL_BYTES = 64 * 1024
@@ -72,6 +75,19 @@ class Child:
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         tail = self.tail()
         return ChildDied(f"{self.name} ended ({how}), log {self.log}" + (f":\n{tail}" if tail else ""))
+
+
+def end_with_make(death_signal: signal.Signals = signal.SIGTERM) -> None:
+    """Where make started this process, be signalled when make dies: its user thinks of the two as one."""
+    parent = os.getppid()
+    try:
+        program = Path(f"/proc/{parent}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return
+    if program in ("make", "gmake"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+        if os.getppid() != parent:  # it died before the line above
+            os.kill(os.getpid(), death_signal)
 
 
 async def spawn(

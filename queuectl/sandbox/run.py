@@ -32,7 +32,7 @@ from queuectl.sandbox.players.api import Api, ApiError
 from queuectl.sandbox.policy_check import problems_of_policy
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_places import PostgresFailed
-from queuectl.sandbox.processes import Child, ChildDied, spawn
+from queuectl.sandbox.processes import Child, ChildDied, end_with_make, spawn
 from queuectl.shipped import shipped
 
 _READY_SECONDS: Final = 90.0
@@ -80,6 +80,7 @@ async def run(options: Options, parts: Parts) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
+    end_with_make()
     problem: BaseException | None = None
     try:
         with locked(options.data):

@@ -64,6 +64,34 @@ async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None
     await eventually(lambda: not alive(grandchild), "the grandchild's end")
 
 
+@pytest.mark.parametrize(("program", "survives"), [("make", False), ("sh", True)])
+async def test_what_make_started_ends_with_make(tmp_path: Path, program: str, survives: bool) -> None:
+    """A shell's background job, though, may outlive it."""
+    (tmp_path / program).symlink_to(Path(sys.executable).resolve())
+    log = tmp_path / "child.log"
+    child = (
+        "import os, time\n"
+        "from queuectl.sandbox.processes import end_with_make\n"
+        "end_with_make()\n"
+        "print(os.getpid(), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    code = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {child!r}])"
+    parent = await spawn([tmp_path / program, "-c", code], name=program, log=log)
+    await until_printed(log, "\n")
+    pid = int(log.read_text())
+    try:
+        parent.send(signal.SIGKILL)
+        await parent.wait()
+        if survives:
+            assert alive(pid)
+        else:
+            await eventually(lambda: not alive(pid), "the end of what make had started")
+    finally:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 async def test_a_program_that_does_not_exist_is_named_in_the_death_message(tmp_path: Path) -> None:
     child = await spawn([tmp_path / "nothing here"], name="nothing", log=tmp_path / "log" / "nothing.log")
     async with asyncio.timeout(10):

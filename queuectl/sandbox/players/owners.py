@@ -1,4 +1,7 @@
-"""The garbage collector, for the small API: pods whose controller is gone are deleted."""
+"""The rest of the garbage collector, for the small API: pods made for a controller that was just deleted.
+
+The small API itself deletes what an object owns together with it; this finds what came a moment too late.
+"""
 
 from __future__ import annotations
 
