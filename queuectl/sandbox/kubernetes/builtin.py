@@ -9,14 +9,7 @@ from typing import Any
 from queuectl.sandbox.kubernetes.resources import CRDS, EVENTS, JOBS, NAMESPACES, PODS, Kind
 from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, required
 
-_JOB_FROZEN = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
-    "selector",
-    "completionMode",
-    "podFailurePolicy",
-    "backoffLimitPerIndex",
-    "managedBy",
-    "successPolicy",
-]
+_JOB_FROZEN = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy")
 _JOB_COUNTS = [
     "parallelism",
     "completions",
