@@ -188,6 +188,7 @@ class World:
 
     def tell(self, *events: Event) -> None:
         self.engine.handle(events)
+        assert self.engine.check() == []
 
     def submit(self, *workloads: Workload) -> None:
         self.tell(*(observed(workload) for workload in workloads))
@@ -196,7 +197,9 @@ class World:
         return self.engine.decide(self.now, budget)
 
     def commit(self, plan: Plan) -> None:
+        assert self.engine.check(plan) == []
         self.engine.commit(plan, self.sequence + 1)
+        assert self.engine.check() == []
         self.sequence += len(plan.recorded)
 
     def run(self, budget: int = 1000) -> list[Decision]:
@@ -205,6 +208,7 @@ class World:
         for _ in range(10_000):
             plan = self.plan(budget)
             if not plan.decisions and not plan.probes and not plan.more:
+                assert not self.engine.due, "due, and nothing to do: a driver would spin"
                 return [d for d in made if not isinstance(d, Configure | Enqueue)]
             self.commit(plan)
             made.extend(plan.recorded)

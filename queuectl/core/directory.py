@@ -31,7 +31,7 @@ from queuectl.core.policy import condition
 from queuectl.core.quota import QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import Condition
-from queuectl.core.resources import amounts
+from queuectl.core.resources import FlavorResource, Usage, amounts
 
 GATE = "Gate"
 """Kind of the key under which the ledger remembers since when a gate is in force."""
@@ -65,6 +65,8 @@ class Directory:
         self.flavors: dict[str, ResourceFlavor] = {}
         self.local_queues: dict[LocalQueueName, LocalQueue] = {}
         self.nodes: dict[str, Node] = {}
+        self.capacity_changed = False
+        """Nodes or flavors have, since somebody last asked for `capacity`."""
         self.invalid: dict[ConfigKey, str] = {}
         self.gate: Gate | None = None
         self.gate_since: datetime | None = None
@@ -88,6 +90,7 @@ class Directory:
                 self.tree.set_cohort(value)
                 self._changed(touched, set(self.queues))
             case ResourceFlavor():
+                self.capacity_changed = True
                 self.flavors[value.name] = value
                 self._changed(touched, self._users_of(value.name))
             case LocalQueue():
@@ -108,6 +111,7 @@ class Directory:
                 self.tree.drop_cohort(key.name)
                 self._changed(touched, set(self.queues))
             case "ResourceFlavor":
+                self.capacity_changed = True
                 self.flavors.pop(key.name, None)
                 self._changed(touched, self._users_of(key.name))
             case "LocalQueue":
@@ -131,6 +135,7 @@ class Directory:
                 self._runtimes[value.name] = value
                 touched.everybody = True
             case Node():
+                self.capacity_changed |= self.nodes.get(value.name) != value
                 self.nodes[value.name] = value
             case Gate():
                 self.gate, self.gate_since = value, value.installed_at
@@ -144,7 +149,7 @@ class Directory:
         elif kind is RuntimeClass:
             touched.everybody |= self._runtimes.pop(name, None) is not None
         elif kind is Node:
-            self.nodes.pop(name, None)
+            self.capacity_changed |= self.nodes.pop(name, None) is not None
         elif kind is Gate:
             self.gate = None
 
@@ -213,6 +218,18 @@ class Directory:
         if not of_queue.active:
             return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
         return of_queue
+
+    def capacity(self) -> Usage:
+        """What the ready nodes of each flavor can give, in base units. Quota is not tied to it."""
+        found: Usage = {}
+        for flavor in self.flavors.values():
+            for node in self.nodes.values():
+                labels = dict(node.labels)
+                if node.ready and all(labels.get(key) == value for key, value in flavor.node_labels):
+                    for resource, amount in node.allocatable:
+                        cell = FlavorResource(flavor.name, resource)
+                        found[cell] = found.get(cell, 0) + amount
+        return found
 
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
         """What one pod of each podset is charged, the overhead of its RuntimeClass included."""

@@ -17,6 +17,7 @@ from queuectl.core.decisions import Admit, Configure, Decision, Evict, Keep, Pla
 from queuectl.core.events import Event
 from queuectl.core.flavors import Assigned, adopt, nominate
 from queuectl.core.folding import fold
+from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, step
 from queuectl.core.model import (
     Attempt,
@@ -30,7 +31,7 @@ from queuectl.core.model import (
 from queuectl.core.pending import Entry
 from queuectl.core.reasons import Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
-from queuectl.core.resources import FlavorResource
+from queuectl.core.resources import FlavorResource, Usage
 from queuectl.core.state import State
 
 DEFAULT_BUDGET = 2_000
@@ -208,6 +209,14 @@ class Engine:
         self._version += 1
         self._cycle += 1
 
+    def check(self, plan: Plan | None = None) -> list[str]:
+        """What is wrong in memory, and with `plan` if given: sentences, none where all is sound.
+
+        Looks at everything there is; for tests and for the operator who asks.
+        """
+        state = self._state
+        return [*check(state), *(check_plan(state, plan) if plan is not None else ())]
+
     def take_effects(self) -> list[Effect]:
         """Committed Kubernetes writes that nobody has in hands yet. Each is given out once, until settled."""
         return self._state.take_effects()
@@ -215,6 +224,14 @@ class Engine:
     def unacknowledged(self) -> frozenset[EffectKey]:
         """All committed writes that are not acknowledged."""
         return self._state.unacknowledged()
+
+    def take_capacity(self) -> Usage | None:
+        """What the ready nodes of each flavor can give, in base units; None: as when last asked."""
+        directory = self._state.directory
+        if not directory.capacity_changed:
+            return None
+        directory.capacity_changed = False
+        return directory.capacity()
 
     def take_reports(
         self,

@@ -34,6 +34,13 @@ class PolicyGone:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationObserved:
+    """The component's own configuration, as canonical JSON without secrets: the ledger keeps each version."""
+
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContextObserved:
     value: Context
 
@@ -96,6 +103,7 @@ Event = (
     PolicyObserved
     | PolicyInvalid
     | PolicyGone
+    | ConfigurationObserved
     | ContextObserved
     | ContextGone
     | WorkloadObserved

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from queuectl.core.directory import GATE, Touched
 from queuectl.core.events import (
+    ConfigurationObserved,
     ContextGone,
     ContextObserved,
     EffectSettled,
@@ -37,7 +38,10 @@ from queuectl.core.model import (
 from queuectl.core.pending import Entry, Line
 from queuectl.core.state import State
 
-Rules = PolicyObserved | PolicyInvalid | PolicyGone | ContextObserved | ContextGone
+CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
+"""Under which the ledger keeps the component's own configuration."""
+
+Rules = PolicyObserved | PolicyInvalid | PolicyGone | ConfigurationObserved | ContextObserved | ContextGone
 
 
 @dataclass(slots=True)
@@ -102,6 +106,9 @@ def _fold_rules(state: State, event: Rules, touched: Touched) -> None:
             state.specs.pop(key, None)
             state.due_configs.add(key)
             state.directory.forget(key, touched)
+        case ConfigurationObserved(spec):
+            state.specs[CONFIGURATION] = spec
+            state.due_configs.add(CONFIGURATION)
         case ContextObserved(value):
             _observe_context(state, value, touched)
         case ContextGone(kind, name):

@@ -143,7 +143,7 @@ class Group:
 class Line:
     """Those that wait in one ClusterQueue."""
 
-    __slots__ = ("_lacking", "awake", "groups", "name", "strict", "untold")
+    __slots__ = ("awake", "groups", "name", "parked_for", "strict", "untold")
 
     def __init__(self, name: str, *, strict: bool) -> None:
         self.name = name
@@ -153,7 +153,7 @@ class Line:
         """Groups that are not parked: their heads are to be looked at."""
         self.untold: dict[Group, None] = {}
         """Groups with members that have not been told why they wait."""
-        self._lacking: dict[FlavorResource, dict[Group, None]] = {}
+        self.parked_for: dict[FlavorResource, dict[Group, None]] = {}
         """Parked groups by what they lack."""
 
     def add(self, entry: Entry, shape: Shape, place: Place) -> None:
@@ -196,7 +196,7 @@ class Line:
         group.parked = reason
         del self.awake[group]
         for cell in lacking(reason):
-            self._lacking.setdefault(cell, {})[group] = None
+            self.parked_for.setdefault(cell, {})[group] = None
         told = self.behind() if self.strict else reason
         if group.reported != told.key:
             group.reported = told.key
@@ -218,7 +218,7 @@ class Line:
         """The parked groups that lack something of `freed`."""
         found: dict[Group, None] = {}
         for cell in freed:
-            found |= self._lacking.get(cell, {})
+            found |= self.parked_for.get(cell, {})
         return found
 
     def wake(self, freed: Iterable[FlavorResource]) -> bool:
@@ -250,10 +250,10 @@ class Line:
         if group.parked is None:
             return
         for cell in lacking(group.parked):
-            if (groups := self._lacking.get(cell)) is not None:
+            if (groups := self.parked_for.get(cell)) is not None:
                 groups.pop(group, None)
                 if not groups:
-                    del self._lacking[cell]
+                    del self.parked_for[cell]
         group.parked = None
         self.awake[group] = None
 

@@ -115,7 +115,7 @@ class QuotaTree:
         if number is None:
             number = self.cells[name] = len(self.names)
             self.names.append(name)
-            for node in (*self._queues.values(), *self._cohorts.values()):
+            for node in self.nodes():
                 node.nominal.append(0)
                 node.borrowing.append(None)
                 node.lending.append(None)
@@ -125,6 +125,10 @@ class QuotaTree:
 
     def numbered(self, usage: Usage) -> Cells:
         return [(self.cell(name), amount) for name, amount in usage.items()]
+
+    def nodes(self) -> Iterator[Node]:
+        yield from self._queues.values()
+        yield from self._cohorts.values()
 
     def _cohort(self, name: str) -> Node:
         return self._cohorts.get(name) or self._add(self._cohorts, "Cohort", name)

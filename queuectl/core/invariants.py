@@ -1,0 +1,226 @@
+"""What must hold of the engine's state after every step, and of a plan before it is committed.
+
+Everything is computed again the slow way and compared. Each violation is one sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
+from queuectl.core.lifecycle import step
+from queuectl.core.model import AttemptState, LocalQueueName, Phase, WorkloadId
+from queuectl.core.pending import Entry, Group, Line, lacking
+from queuectl.core.quota import Node, QuotaTree
+from queuectl.core.resources import FlavorResource
+from queuectl.core.state import State
+
+
+def check(state: State) -> list[str]:
+    """What is wrong with the state, in sentences; nothing if it is sound."""
+    return [
+        *_usage(state),
+        *_places(state),
+        *(wrong for line in state.lines.values() for wrong in _line(state, line)),
+        *_attempts(state),
+        *_due(state),
+    ]
+
+
+def check_plan(state: State, plan: Plan) -> list[str]:
+    """What is wrong with a plan against the state that it was made from (C3, C5)."""
+    used = {
+        (name, cell): amount
+        for name in {*state.holders, *state.directory.queues}
+        for cell, amount in _held(state, name).items()
+    }
+    wrong: list[str] = []
+    moved: set[WorkloadId] = set()
+    for decision in plan.decisions:
+        if isinstance(decision, Release | Retire):
+            entry = state.entries[decision.workload]
+            if entry.attempt is not None:
+                for cell, amount in entry.attempt.assignment.usage().items():
+                    used[entry.attempt.assignment.cluster_queue, cell] -= amount
+        if isinstance(decision, Retire):
+            moved.add(decision.workload)
+        elif isinstance(decision, Keep) and decision.workload in moved:
+            wrong.append(f"{decision.ref} is told why it waits by the plan that moves it on")
+        elif isinstance(decision, Admit):
+            wrong += _admission(state, decision, used)
+            if decision.attempt.workload in moved:
+                wrong.append(f"{decision.ref} is moved on twice by one plan")
+            moved.add(decision.attempt.workload)
+    return wrong
+
+
+def _admission(state: State, admit: Admit, used: dict[tuple[str, FlavorResource], int]) -> Iterator[str]:
+    attempt, entry = admit.attempt, state.entries[admit.attempt.workload]
+    if attempt.number != entry.attempts + 1 or entry.attempt is not None:
+        yield f"{admit.ref} opens attempt {attempt.number} after {entry.attempts}, open: {entry.attempt}"
+    node = state.tree.queue(attempt.assignment.cluster_queue)
+    for cell, amount in attempt.assignment.usage().items():
+        key = (node.name, cell)
+        used[key] = used.get(key, 0) + amount
+        nominal = node.nominal[state.tree.cell(cell)]
+        if amount and used[key] > nominal and not attempt.debt:
+            yield f"{admit.ref} brings {node} to {used[key]} of {cell}, nominal quota is {nominal}"
+
+
+# --- quota
+
+
+def _held(state: State, queue: str) -> Counter[FlavorResource]:
+    total: Counter[FlavorResource] = Counter()
+    for entry in state.holders.get(queue, {}).values():
+        if entry.attempt is not None:
+            total.update(entry.attempt.assignment.usage())
+    return total
+
+
+def _usage(state: State) -> Iterator[str]:
+    """Counters of every node, from the open attempts and its children (Q2)."""
+    tree = state.tree
+    for node in tree.nodes():
+        held = _held(state, node.name) if node.kind == "ClusterQueue" else Counter()
+        yield from _node(tree, node, held)
+    for entry in state.entries.values():
+        queue = entry.attempt.assignment.cluster_queue if entry.attempt is not None else None
+        found = [name for name, holders in state.holders.items() if entry.id in holders]
+        if found != ([] if queue is None else [queue]):
+            yield f"{entry.ref} is charged to {queue}, and found among the holders of {found}"
+    for name, holders in state.holders.items():
+        for workload in holders.keys() - state.entries.keys():
+            yield f"{workload} is over, and still among the holders of {name}"
+
+
+def _node(tree: QuotaTree, node: Node, held: Counter[FlavorResource]) -> Iterator[str]:
+    for cell, name in enumerate(tree.names):
+        subtree, usage = node.nominal[cell], held[name]
+        for child in node.children.values():
+            private = max(0, child.subtree[cell] - lent) if (lent := child.lending[cell]) is not None else 0
+            subtree += child.subtree[cell] - private
+            usage += max(0, child.usage[cell] - private)
+        if (node.subtree[cell], node.usage[cell]) != (subtree, usage):
+            yield (
+                f"{node} counts {node.usage[cell]} used of {node.subtree[cell]} {name}, "
+                f"its parts amount to {usage} of {subtree}"
+            )
+
+
+# --- places
+
+
+def _places(state: State) -> Iterator[str]:
+    counted = sum(len(members) for members in state.members.values())
+    if counted != len(state.entries):
+        yield f"{counted} members of LocalQueues, {len(state.entries)} entries"
+    for entry in state.entries.values():
+        local = LocalQueueName(entry.ref.namespace, entry.queue)
+        if state.members.get(local, {}).get(entry.id) is not entry:
+            yield f"{entry.ref} is not among the members of LocalQueue {local}"
+        yield from _place(state, entry)
+
+
+def _place(state: State, entry: Entry) -> Iterator[str]:
+    group, gated = entry.group, entry.id in state.gated
+    if group is not None:
+        line = group.line
+        if state.lines.get(line.name) is not line or line.groups.get(group.key) is not group:
+            yield f"{entry.ref} stands in a line that is none any more"
+        if line.name != entry.cluster_queue or group.members.get(entry.id) is not entry:
+            yield f"{entry.ref} of {entry.cluster_queue} stands in the line of {line.name}"
+    if group is not None and (gated or entry.gate is not None or not _may_stand(entry)):
+        yield f"{entry.ref} stands in line although it may not: {entry.gate}"
+    if group is None and _may_stand(entry) and entry.gate is None:
+        yield f"{entry.ref} waits, and stands in no line"
+    if gated and (entry.attempt is not None or entry.gate is None):
+        yield f"{entry.ref} is to be told of a gate, and waits before none"
+
+
+def _may_stand(entry: Entry) -> bool:
+    seen = entry.observation
+    waits = entry.workload is not None and entry.attempt is None and not entry.gone and entry.current
+    return waits and seen is not None and seen.suspended and seen.finished is None
+
+
+def _line(state: State, line: Line) -> Iterator[str]:
+    where = f"the line of {line.name}"
+    groups = list(line.groups.values())
+    if line.awake.keys() != {group for group in groups if group.parked is None}:
+        yield f"{where}: other groups are awake than those that are not parked"
+    if line.untold.keys() != {group for group in groups if group.fresh}:
+        yield f"{where}: other groups are to be told than those with fresh members"
+    parked: dict[FlavorResource, set[Group]] = {}
+    for group in groups:
+        for cell in lacking(group.parked) if group.parked is not None else ():
+            parked.setdefault(cell, set()).add(group)
+    if {cell: set(found) for cell, found in line.parked_for.items()} != parked:
+        yield f"{where}: the index of what is lacking is wrong"
+    if line.due and line.name not in state.due_lines:
+        yield f"{where} is due, and nobody knows"
+    for group in groups:
+        for wrong in _group(line, group):
+            yield f"{where}: {wrong}"
+
+
+def _group(line: Line, group: Group) -> Iterator[str]:
+    if not group.members:
+        yield "an empty group"
+    standing = Counter(
+        entry.id for _, turn, entry in group.heap if entry.group is group and entry.turn == turn
+    )
+    if standing != Counter(group.members.keys()):
+        yield "members and heap differ"
+    if not group.fresh.keys() <= group.members.keys():
+        yield "one that left is to be told"
+    head = group.head()
+    for entry in group.members.values():
+        if not line.strict and group.key != (entry.shape, entry.order[0]):
+            yield f"{entry.ref} is in a group of another shape or priority"
+        if group.parked is None or entry.id in group.fresh:
+            continue
+        told = line.behind() if line.strict and entry is not head else group.parked
+        if entry.reason is None or entry.reason.key != told.key:
+            yield f"{entry.ref} was told {entry.reason and entry.reason.code}, what holds is {told.code}"
+
+
+# --- lives
+
+
+def _attempts(state: State) -> Iterator[str]:
+    for entry in state.entries.values():
+        attempt = entry.attempt
+        phase = Phase.PENDING
+        if attempt is not None:
+            evicting = attempt.state is AttemptState.EVICTING
+            phase = Phase.EVICTING if evicting else Phase.ADMITTED
+        if entry.phase is not phase:
+            yield f"{entry.ref} is {entry.phase}, by its attempt {phase}"
+        if attempt is not None and attempt.number != entry.attempts:
+            yield f"{entry.ref} holds attempt {attempt.number} of {entry.attempts}"
+        if entry.unsent is not None and attempt is None:
+            yield f"{entry.ref} has a write to be sent and no attempt"
+        if (entry.unsent is not None and not entry.handed) != (entry.id in state.outbox):
+            yield f"{entry.ref}: unsent {entry.unsent}, handed {entry.handed}, outbox disagrees"
+
+
+def _due(state: State) -> Iterator[str]:
+    for entry in state.entries.values():
+        what = step(entry, state.around(entry))
+        if (what is not None) != (entry.id in state.due_entries):
+            yield f"{entry.ref}: {what} is to be done, due: {entry.id in state.due_entries}"
+    for name, places in (("due", state.due_entries), ("gated", state.gated), ("outbox", state.outbox)):
+        for workload in places.keys() - state.entries.keys():
+            yield f"{workload} is over, and still {name}"
+    for key in state.specs.keys() | state.recorded_specs.keys():
+        spec = state.specs.get(key)
+        unread = spec is None and key in state.directory.invalid
+        if (
+            state.synced
+            and not unread
+            and spec != state.recorded_specs.get(key)
+            and key not in state.due_configs
+        ):
+            yield f"{key} is to be recorded, and nobody knows"
