@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING
 from queuectl.api.server import serve as serve_rest
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
+from queuectl.core.events import ConfigurationObserved
 from queuectl.kube.census import admitted
 from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.lease import KubeLease
 from queuectl.kube.reflector import Reflectors, reflectors
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
@@ -32,7 +35,7 @@ from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.registry import Metrics
-from queuectl.ports import LedgerUnavailable
+from queuectl.ports import Lease, LedgerUnavailable
 from queuectl.settings import ConfigurationError, Settings
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LAG_EVERY = 0.5
+_WAIT_FOR_CLUSTER = 2.0
 
 
 # --- controller ---------------------------------------------------------------------------------------
@@ -50,58 +54,108 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
     """Lead until SIGTERM or SIGINT. Raises SchemaMismatch, LostLeadership, OSError (port in use)."""
     url = settings.database_url
     await schema.check(url, writing=True)
-    async with _session(kubeconfig, context) as session:
+    async with _session(kubeconfig, context) as session, database(url) as engine:
         cluster = await cluster_id(session)
-        async with database(url) as engine:
-            metrics = Metrics()
-            controller = Controller(
-                ledger=PostgresLedger(engine, cluster),
-                cluster=KubeCluster(session),
-                engine=Engine(frozenset(source.name for source in sources())),
-                observer=Counting(metrics),
-                holder=_holder(),
-                budget=settings.controller.budget,
-                workers=settings.controller.effects,
-                status_seconds=settings.controller.status_seconds,
-            )
-            reflecting = reflectors(session, controller.emit)
-            _stop_on_signals(controller.stop)
+        metrics = Metrics()
+        controller = Controller(
+            ledger=PostgresLedger(engine, cluster),
+            cluster=KubeCluster(session),
+            engine=Engine(frozenset(source.name for source in sources())),
+            observer=Counting(metrics),
+            holder=_holder(),
+            budget=settings.controller.budget,
+            workers=settings.controller.effects,
+            status_seconds=settings.controller.status_seconds,
+        )
+        controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
+        reflecting = reflectors(session, controller.emit)
+        metrics.observe_reflectors(reflecting.ages)
 
-            async def upkeep() -> None:
-                """Every minute: partitions ahead of time, and the ledger held against its own history."""
-                verifier = verifying.Verifier(engine, cluster)
-                while True:
-                    await asyncio.sleep(settings.controller.verify_seconds)
-                    try:
-                        await ensure_partitions(engine)
-                        findings = await verifier.run()
-                    except LedgerUnavailable as error:
-                        log.warning("ledger not verified: %s", error)
-                        continue
-                    metrics.ledger_findings(len(findings))
-                    for finding in findings:
-                        log.error("the ledger does not agree with its history: %s", finding)
+        async def upkeep() -> None:
+            """Every minute: partitions ahead of time, and the ledger held against its own history."""
+            verifier = verifying.Verifier(engine, cluster)
+            while True:
+                await asyncio.sleep(settings.controller.verify_seconds)
+                try:
+                    await ensure_partitions(engine)
+                    findings = await verifier.run()
+                except LedgerUnavailable as error:
+                    log.warning("ledger not verified: %s", error)
+                    continue
+                metrics.ledger_findings(len(findings))
+                for finding in findings:
+                    log.error("the ledger does not agree with its history: %s", finding)
 
-            beside = (
-                reflecting.run(),
-                _measure_lag(metrics),
-                upkeep(),
-                _serve_metrics(settings, metrics, controller, reflecting),
-            )
-            async with asyncio.TaskGroup() as tasks:
-                leading = tasks.create_task(controller.run(), name="controller")
-                others = [tasks.create_task(work) for work in beside]
-                await asyncio.wait([leading])
-                for task in others:
-                    task.cancel()
+        lease = _lease(settings, kubeconfig, context)
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(_measure_lag(metrics)),
+                tasks.create_task(_serve_metrics(settings, metrics, controller, reflecting)),
+            ]
+            leading = tasks.create_task(_lead(lease, controller, reflecting.run, upkeep))
+            # While it stands by there is nothing to finish.
+            _stop_on_signals(lambda: controller.stop() if controller.leads else leading.cancel())
+            await asyncio.wait([leading])
+            for task in beside:
+                task.cancel()
+
+
+async def _lead(lease: Lease, controller: Controller, *beside: Callable[[], Awaitable[None]]) -> None:
+    """From the moment the lease is ours until the controller has stopped."""
+
+    async def heed() -> None:
+        await lease.lost()
+        log.error("the lease is lost: stopping")
+        controller.stop()
+
+    async def run(work: Callable[[], Awaitable[None]]) -> None:
+        await work()
+
+    await lease.acquire()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            leading = tasks.create_task(controller.run(), name="controller")
+            others = [tasks.create_task(run(work)) for work in (heed, *beside)]
+            await asyncio.wait([leading])
+            for task in others:
+                task.cancel()
+    finally:
+        await lease.release()
+
+
+class _Alone:
+    """The Lease of a controller that has no rivals: the epoch in the ledger is all there is."""
+
+    async def acquire(self) -> None:
+        return
+
+    async def lost(self) -> None:
+        await asyncio.Event().wait()
+
+    async def release(self) -> None:
+        return
+
+
+def _lease(settings: Settings, kubeconfig: Path | None, context: str | None) -> Lease:
+    name = settings.controller.lease
+    if name is None:
+        return _Alone()
+    namespace, _, name = name.partition("/")
+    return KubeLease(
+        lambda: _open_session(kubeconfig, context), namespace=namespace, name=name, holder=_holder()
+    )
+
+
+async def _open_session(kubeconfig: Path | None, context: str | None) -> Session:
+    """To the cluster of a kubeconfig; where none is named and we run in a pod, to its own."""
+    in_pod = kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    path = str(kubeconfig) if kubeconfig else None
+    return await (Session.in_cluster() if in_pod else Session.from_kubeconfig(path, context))
 
 
 @contextlib.asynccontextmanager
 async def _session(kubeconfig: Path | None, context: str | None) -> AsyncIterator[Session]:
-    """To the cluster of a kubeconfig; where none is named and we run in a pod, to its own."""
-    in_pod = kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ
-    path = str(kubeconfig) if kubeconfig else None
-    session = await (Session.in_cluster() if in_pod else Session.from_kubeconfig(path, context))
+    session = await _open_session(kubeconfig, context)
     try:
         yield session
     finally:
@@ -139,6 +193,8 @@ async def _serve_metrics(
     def ready() -> str | None:
         if controller.ready:
             return None
+        if not controller.leads:
+            return "standing by: another controller leads"
         silent = sorted(name for name, age in reflecting.ages().items() if age is None)
         return f"not read yet: {', '.join(silent)}" if silent else "the ledger was not read yet"
 
@@ -179,10 +235,13 @@ async def _cluster(url: str, kubeconfig: Path | None, context: str | None) -> st
         async with _session(kubeconfig, context) as session:
             return await cluster_id(session)
     async with database(url, read_only=True) as engine:
-        known = await clusters(engine)
-    if len(known) != 1:
-        found = f"holds {len(known)} clusters ({', '.join(known)})" if known else "holds no cluster yet"
-        raise ConfigurationError(f"the ledger {found}: say which with --kubeconfig")
+        while not (known := await clusters(engine)):
+            log.info("no controller has used this ledger yet: waiting for one")
+            await asyncio.sleep(_WAIT_FOR_CLUSTER)
+    if len(known) > 1:
+        raise ConfigurationError(
+            f"the ledger holds {len(known)} clusters ({', '.join(known)}): say which with --kubeconfig"
+        )
     return known[0]
 
 

@@ -97,6 +97,8 @@ class DatabaseSettings(_Section):
 class ControllerSettings(_Section):
     listen: Listen = Address("127.0.0.1", 8081)
     """Metrics and probes: /metrics, /healthz, /readyz."""
+    lease: str | None = Field(default=None, pattern=r"^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$")
+    """`NAMESPACE/NAME` of the Lease that says who leads among several; none: there is only this one."""
     budget: int = Field(default=10_000, ge=1, le=1_000_000)
     """Workloads looked at before a plan is committed."""
     effects: int = Field(default=32, ge=1, le=1_000)

@@ -14,6 +14,7 @@ from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result
 from queuectl.core.model import EffectKey, LocalQueueName
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.resources import Usage
 from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerUnavailable
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class Observer(Protocol):
     def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None: ...
     def ledger_unavailable(self) -> None: ...
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
+    def capacity(self, flavors: Usage) -> None: ...
     def reported(
         self,
         local_queues: Sequence[LocalQueueReport],
@@ -68,6 +70,10 @@ class Controller:
         self._stopping = asyncio.Event()
         self._acknowledged: list[EffectKey] = []
         self._lanes = Lanes(cluster, self.emit, observer.settled, workers=workers)
+
+    @property
+    def leads(self) -> bool:
+        return self._epoch > 0
 
     @property
     def ready(self) -> bool:
@@ -172,6 +178,8 @@ class Controller:
         while True:
             local_queues, cluster_queues, gone = self._engine.take_reports()
             self._observer.reported(local_queues, cluster_queues, gone)
+            if (capacity := self._engine.take_capacity()) is not None:
+                self._observer.capacity(capacity)
             late_locals |= {report.name: report for report in local_queues}
             late_queues |= {report.name: report for report in cluster_queues}
             try:

@@ -62,6 +62,8 @@ class WorkloadGone:
     """Its object is deleted, or no longer carries our label. Its pods may still be alive."""
 
     workload: WorkloadId
+    resource_version: str = ""
+    """At which it left, where that is known: an older read does not bring it back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ def _fold(state: State, event: Event, batch: _Batch) -> None:
     match event:
         case WorkloadObserved(workload, observation):
             _observe(state, workload, observation, batch)
-        case WorkloadGone(workload_id):
-            _lose(state.entries.get(workload_id), batch)
+        case WorkloadGone(workload_id, version):
+            _lose(state.entries.get(workload_id), batch, version)
         case Listed():
             _list(state, event, batch)
         case EffectSettled():
@@ -193,7 +193,10 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         state.enter(entry)
         batch.new.append(entry)
     last = entry.observation
-    if last is not None and not entry.gone and _older(observation, last):
+    if entry.gone:
+        if _precedes(observation.resource_version, entry.gone_at):
+            return
+    elif last is not None and _older(observation, last):
         return
     if entry.gone or not (observation.suspended or observation.finished):
         entry.counted = False
@@ -201,9 +204,9 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
     batch.entries[entry.id] = entry
 
 
-def _lose(entry: Entry | None, batch: _Batch) -> None:
+def _lose(entry: Entry | None, batch: _Batch, version: str = "") -> None:
     if entry is not None:
-        entry.gone = True
+        entry.gone, entry.gone_at = True, version
         batch.entries[entry.id] = entry
 
 
@@ -229,7 +232,8 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
     if event.result is not Result.REFUSED:
         entry.unsent = None
         entry.generation = event.generation
-        entry.gone = entry.gone or event.result is Result.GONE
+        if event.result is Result.GONE and not entry.gone:
+            entry.gone, entry.gone_at = True, ""
     elif event.key.verb is Verb.START:
         entry.refused = True
     else:
@@ -256,9 +260,11 @@ def _older(observation: Observation, last: Observation) -> bool:
         return observation.generation < last.generation
     if last.finished is not None and observation.finished is None:
         return True
-    versions = observation.resource_version, last.resource_version
-    if not all(version.isascii() and version.isdigit() for version in versions):
+    return _precedes(observation.resource_version, last.resource_version)
+
+
+def _precedes(version: str, other: str) -> bool:
+    """Since 1.35 Kubernetes defines them to be numbers, later ones larger. Of others nothing is known."""
+    if not (version.isascii() and version.isdigit() and other.isascii() and other.isdigit()):
         return False
-    # Since 1.35 Kubernetes defines them to be numbers, later ones larger.
-    new, old = ((len(version), version) for version in versions)
-    return new < old
+    return (len(version), version) < (len(other), other)

@@ -8,6 +8,7 @@ from queuectl.core.decisions import Plan
 from queuectl.core.events import Result
 from queuectl.core.model import EffectKey
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.resources import Usage
 from queuectl.metrics.registry import Metrics
 
 
@@ -30,6 +31,9 @@ class Counting:
 
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
         self._metrics.effect_settled(key.verb, result, seconds)
+
+    def capacity(self, flavors: Usage) -> None:
+        self._metrics.flavor_capacity(flavors)
 
     def reported(
         self,
