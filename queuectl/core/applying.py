@@ -49,6 +49,8 @@ def _restore(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey])
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
+            # What it was admitted for may have changed while nobody looked: judged when it is seen.
+            entry.refused = verb is Verb.START
     entry.recorded = facts(entry)
     state.enter(entry)
     state.refresh(entry)

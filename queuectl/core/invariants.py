@@ -202,7 +202,8 @@ def _attempts(state: State) -> Iterator[str]:
             yield f"{entry.ref} holds attempt {attempt.number} of {entry.attempts}"
         if entry.unsent is not None and attempt is None:
             yield f"{entry.ref} has a write to be sent and no attempt"
-        if (entry.unsent is not None and not entry.handed) != (entry.id in state.outbox):
+        to_send = entry.unsent is not None and not (entry.handed or entry.refused)
+        if to_send != (entry.id in state.outbox):
             yield f"{entry.ref}: unsent {entry.unsent}, handed {entry.handed}, outbox disagrees"
 
 

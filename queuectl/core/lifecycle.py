@@ -112,11 +112,19 @@ def _admitted(entry: Entry, around: Surroundings) -> Step | None:
     if (over := _over(entry)) is not None:
         return over
     if entry.refused and seen is not None:  # L7
-        if around.charge_unchanged(entry):
+        if _landed(entry) or around.charge_unchanged(entry):
             return Resend()
         return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
     reason = _taken_away(entry, around)
     return None if reason is None else Evict(entry.id, entry.ref, attempt.number, reason)
+
+
+def _landed(entry: Entry) -> bool:
+    """It runs by this very attempt: the start was done, whatever we heard of it."""
+    seen, attempt = entry.observation, entry.attempt
+    if seen is None or attempt is None or seen.admission is None or seen.suspended:
+        return False
+    return seen.admission.number == attempt.number
 
 
 def _taken_away(entry: Entry, around: Surroundings) -> Reason | None:

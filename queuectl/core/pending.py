@@ -39,6 +39,7 @@ class Entry:
         "gate",
         "generation",
         "gone",
+        "gone_at",
         "group",
         "handed",
         "id",
@@ -84,12 +85,14 @@ class Entry:
         """What the ledger knows of it: changes of this are recorded."""
         self.gone = False
         """Its object is away, or no longer ours."""
+        self.gone_at = ""
+        """The resourceVersion at which it left, where that is known."""
         self.unsent: Verb | None = None
         """A committed write that is not acknowledged."""
         self.handed = False
         """That write is in the hands of the driver."""
         self.refused = False
-        """The object had changed when we tried to start it."""
+        """The object had changed when we tried to start it, or may have: not to be started before a look."""
         self.generation: int | None = None
         """Of the object after our last acknowledged write."""
         self.probing = False

@@ -115,7 +115,7 @@ class State:
                 return
         else:
             self.due_entries[entry.id] = entry
-        if entry.unsent is not None and not entry.handed:
+        if entry.unsent is not None and not (entry.handed or entry.refused):
             self.outbox[entry.id] = entry
 
     def note_change(self, entry: Entry) -> None:
@@ -239,7 +239,9 @@ class State:
         )
 
     def take_effects(self) -> list[Effect]:
-        effects = []
+        effects: list[Effect] = []
+        if not self.synced:
+            return effects  # what its flavors add may not be known yet
         for entry in list(self.outbox.values()):
             attempt, workload, seen, verb = entry.attempt, entry.workload, entry.observation, entry.unsent
             if attempt is None or verb is None or workload is None or seen is None:
