@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from queuectl.api.server import serve as serve_rest
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.events import ConfigurationObserved
@@ -213,12 +212,15 @@ async def _serve_metrics(
 
 async def run_api(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     """Serve REST until SIGTERM or SIGINT: of the kubeconfig's cluster, else of the only one in the ledger."""
+    # Only here: a controller has no use for it, and starts faster without.
+    from queuectl.api.server import serve
+
     url = settings.database_url
     await schema.check(url)
     cluster = await _cluster(url, kubeconfig, context)
     async with _readings(url, cluster) as readings, asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(
-            serve_rest(
+            serve(
                 readings,
                 host=settings.api.listen.host,
                 port=settings.api.listen.port,
