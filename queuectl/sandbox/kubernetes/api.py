@@ -12,8 +12,8 @@ import orjson
 from queuectl.sandbox.kubernetes import discovery, faults, patches, reads
 from queuectl.sandbox.kubernetes.faults import Faults
 from queuectl.sandbox.kubernetes.gate import Gate
-from queuectl.sandbox.kubernetes.identities import Access, Identities, User, allowed, denial
-from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, Catalog, Kind
+from queuectl.sandbox.kubernetes.identities import SYSTEM, Access, Identities, User, allowed, denial
+from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, PODS, Catalog, Kind
 from queuectl.sandbox.kubernetes.store import Store, Stored
 from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
 from queuectl.sandbox.kubernetes.writes import Author, Check, Writes
@@ -21,7 +21,6 @@ from queuectl.sandbox.kubernetes.writes import Author, Check, Writes
 _FIRST_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _UNKNOWN = "the server could not find the requested resource"
-_SYSTEM = User("system:apiserver", ("system:masters",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Api:
         assert namespaces is not None
         for name in _FIRST_NAMESPACES:
             if ("", name) not in store.collection(NAMESPACES):
-                self._writes.create(namespaces, "", {"metadata": {"name": name}}, Author(_SYSTEM))
+                self._writes.create(namespaces, "", {"metadata": {"name": name}}, Author(SYSTEM))
         store.forget()
 
     async def handle(self, request: Request) -> Response:
@@ -102,11 +101,9 @@ class Api:
         fault = self.faults.take(verb, resource, user.name, target.name)
         if fault is not None:
             await faults.before(fault)
-        response = (
-            self._watch(target, request, fault)
-            if verb == "watch"
-            else self._answer(verb, target, request, user)
-        )
+        if verb == "watch":
+            return self._watch(target, request, fault)
+        response = self._answer(verb, target, request, user)
         if fault is not None:
             await faults.after(fault)
         return response
@@ -147,54 +144,42 @@ class Api:
             return reads.list_objects(self.store, view, target.namespace, request)
         if verb == "get":
             return Response(200, view.show(writes.find(kind, target.key)))
-        options = _body(request) if verb.startswith("delete") else {}
-        author = _author(request, user, options)
+        options = _options(request) if verb.startswith("delete") else {}
+        strict = request.query.get("fieldValidation") == "Strict"
+        author = Author(user, bool(request.query.get("dryRun") or options.get("dryRun")), strict)
         if verb == "deletecollection":
-            return self._delete_collection(target, view, request, options, author)
+            found = reads.selected(self.store, kind, target.namespace, request)
+            for stored in found:
+                if stored.key in self.store.collection(kind.collection):
+                    writes.delete(kind, stored.key, options, author)
+            return Response(200, view.show_list(found, {"resourceVersion": str(self.store.revision)}))
         if verb == "delete":
-            return self._deleted(view, *writes.delete(kind, target.key, _options(request, options), author))
+            return _deleted(view, *writes.delete(kind, target.key, options, author))
         if target.subresource == "binding":
-            writes.bind(target.key, _body(request))
-            return Response(201, orjson.dumps({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+            writes.bind(kind, target.key, _body(request))
+            return _success(201, {})
         if verb == "create":
-            return _written(201, view, writes.create(kind, target.namespace, _body(request), author), author)
+            return Response(201, view.show(writes.create(kind, target.namespace, _body(request), author)))
         if verb == "update":
             stored = writes.replace(kind, target.key, _body(request), author, target.subresource)
         else:
             patch = patches.Patch(request.headers.get("content-type", ""), request.body, custom=kind.custom)
             stored = writes.update(kind, target.key, patch.apply, author, target.subresource)
-        return _written(200, view, stored, author)
+        return Response(200, view.show(stored))
 
-    def _deleted(self, view: reads.View, stored: Stored, gone: bool) -> Response:
-        kind = view.kind
-        # Pods and what is not gone yet are answered with the object, the rest with a Status.
-        if not gone or kind.collection == "pods":
-            return Response(200, view.show(stored))
-        details = {"name": stored.key[1], "group": kind.group, "kind": kind.plural, "uid": stored.uid}
-        status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "details": {name: value for name, value in details.items() if value},
-        }
-        return Response(200, orjson.dumps(status))
 
-    def _delete_collection(
-        self, target: Target, view: reads.View, request: Request, options: Json, author: Author
-    ) -> Response:
-        query = request.query
-        found = reads.selected(
-            self.store,
-            target.kind,
-            target.namespace,
-            query.get("labelSelector", ""),
-            query.get("fieldSelector", ""),
-        )
-        for stored in found:
-            if stored.key in self.store.collection(target.kind.collection):
-                self._writes.delete(target.kind, stored.key, _options(request, options), author)
-        return Response(200, view.show_list(found, {"resourceVersion": str(self.store.revision)}))
+def _deleted(view: reads.View, stored: Stored, gone: bool) -> Response:
+    """Pods and what is not gone yet are answered with the object, the rest with a Status."""
+    kind = view.kind
+    if not gone or kind.collection == PODS:
+        return Response(200, view.show(stored))
+    details = {"name": stored.key[1], "group": kind.group, "kind": kind.plural, "uid": stored.uid}
+    return _success(200, {name: value for name, value in details.items() if value})
+
+
+def _success(code: int, details: Json) -> Response:
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return Response(code, orjson.dumps(status))
 
 
 def _verb(request: Request, target: Target) -> str:
@@ -203,11 +188,8 @@ def _verb(request: Request, target: Target) -> str:
         return "watch"
     if not target.name:
         verb = {"get": "list", "delete": "deletecollection", "create": "create"}.get(verb, "")
-        if verb == "create" and target.kind.namespaced and not target.namespace:
-            raise ApiError(405, "the server does not allow this method on the requested resource")
-    elif verb == "create" and target.subresource != "binding":
-        verb = ""
-    if not verb:
+    homeless = target.kind.namespaced and not target.namespace
+    if not verb or (verb == "create" and (homeless or (target.name and target.subresource != "binding"))):
         raise ApiError(405, "the server does not allow this method on the requested resource")
     return verb
 
@@ -229,22 +211,11 @@ def _body(request: Request) -> Json:
     return body
 
 
-def _author(request: Request, user: User, options: Json) -> Author:
-    strict = request.query.get("fieldValidation") == "Strict"
-    dry_run = bool(request.query.get("dryRun") or options.get("dryRun"))
-    return Author(user, dry_run, strict)
-
-
-def _options(request: Request, options: Json) -> Json:
+def _options(request: Request) -> Json:
     """DeleteOptions of the body, else of the query."""
-    found = dict(options)
+    found = _body(request)
     if "propagationPolicy" in request.query:
         found.setdefault("propagationPolicy", request.query["propagationPolicy"])
     if "gracePeriodSeconds" in request.query:
         found.setdefault("gracePeriodSeconds", int(request.query["gracePeriodSeconds"]))
     return found
-
-
-def _written(code: int, view: reads.View, stored: Stored, author: Author) -> Response:
-    headers = {"Warning": ", ".join(f'299 - "{text}"' for text in author.warnings).replace('\\"', '"')}
-    return Response(code, view.show(stored), headers=headers if author.warnings else {})

@@ -43,6 +43,7 @@ USERS = {
         ("system:serviceaccounts", "system:serviceaccounts:queuectl-system", "system:authenticated"),
     ),
 }
+SYSTEM = User("system:apiserver", ("system:masters",))
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 

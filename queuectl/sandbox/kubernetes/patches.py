@@ -16,26 +16,15 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 # Lists of objects that merge by a key, in the built-in kinds. Every other list is replaced as a whole.
 _MERGE_KEYS = {
-    "addresses": "type",
-    "conditions": "type",
-    "containers": "name",
-    "env": "name",
-    "ephemeralContainers": "name",
-    "hostAliases": "ip",
-    "imagePullSecrets": "name",
-    "initContainers": "name",
-    "matchConditions": "name",
-    "ownerReferences": "uid",
-    "ports": "containerPort",
-    "resourceClaims": "name",
-    "schedulingGates": "name",
-    "secrets": "name",
-    "topologySpreadConstraints": "topologyKey",
-    "variables": "name",
-    "volumeDevices": "devicePath",
-    "volumeMounts": "mountPath",
-    "volumes": "name",
-    "webhooks": "name",
+    **dict.fromkeys(
+        ["containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumes"], "name"
+    ),
+    **dict.fromkeys(
+        ["matchConditions", "resourceClaims", "schedulingGates", "secrets", "variables", "webhooks"], "name"
+    ),
+    **{"addresses": "type", "conditions": "type", "hostAliases": "ip", "ownerReferences": "uid"},
+    **{"ports": "containerPort", "topologySpreadConstraints": "topologyKey"},
+    **{"volumeDevices": "devicePath", "volumeMounts": "mountPath"},
 }
 _MERGED_VALUES = ("finalizers", "podCIDRs", "podIPs", "hostIPs")
 """Lists of plain values that merge as sets."""
@@ -118,8 +107,6 @@ def _strategic(target: Any, patch: Json) -> Json:
             result[name] = _strategic_list(name, result.get(name) or [], value)
         else:
             result[name] = value
-    for name in [n for n in patch if n.startswith(_ORDER)]:
-        _reorder(result, name.removeprefix(_ORDER), patch[name])
     if retained is not None:
         result = {name: value for name, value in result.items() if name in retained}
     return result
@@ -151,18 +138,3 @@ def _strategic_list(name: str, current: list[Any], patch: list[Any]) -> list[Any
         else:
             result[found] = _strategic(result[found], item)
     return result
-
-
-def _reorder(result: Json, name: str, order: list[Any]) -> None:
-    """Items named in `order` in that order, the rest behind them."""
-    if name not in result:
-        return
-    items = result[name]
-    key = _merge_key(name, order)
-    wanted = [item.get(key) if isinstance(item, dict) else item for item in order]
-
-    def place(item: Any) -> int:
-        identity = item.get(key) if isinstance(item, dict) else item
-        return wanted.index(identity) if identity in wanted else len(wanted)
-
-    result[name] = sorted(items, key=place)

@@ -75,19 +75,22 @@ def scope(namespace: str, match: Match | None) -> Match | None:
     return lambda stored: stored.key[0] == namespace and match(stored)
 
 
-def selected(store: Store, kind: Kind, namespace: str, labels: str, fields: str) -> list[Stored]:
+def _selection(kind: Kind, namespace: str, request: Request, *fields: str) -> Match | None:
+    query = request.query
+    asked = ",".join(part for part in (query.get("fieldSelector", ""), *fields) if part)
+    return scope(namespace if kind.namespaced else "", selection(kind, query.get("labelSelector", ""), asked))
+
+
+def selected(store: Store, kind: Kind, namespace: str, request: Request) -> list[Stored]:
     """What is there now, in order."""
-    match = scope(namespace, selection(kind, labels, fields))
-    objects = store.collection(kind.collection)
+    match, objects = _selection(kind, namespace, request), store.collection(kind.collection)
     return [objects[key] for key in sorted(objects) if match is None or match(objects[key])]
 
 
 def list_objects(store: Store, view: View, namespace: str, request: Request) -> Response:
     """One page; a later page shows the same revision as the first. Raises ApiError 400 or 410."""
     query = request.query
-    match = scope(
-        namespace, selection(view.kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
-    )
+    match = _selection(view.kind, namespace, request)
     revision, after = store.revision, None
     if query.get("continue"):
         revision, after = _read_token(query["continue"])
@@ -134,13 +137,7 @@ def watch(
 ) -> tuple[Response, Subscription | None]:
     """A stream of whole lines. A revision that can't be told any more answers with an ERROR event."""
     query = request.query
-    fields = ",".join(
-        part for part in (query.get("fieldSelector", ""), name and f"metadata.name={name}") if part
-    )
-    match = scope(
-        namespace if view.kind.namespaced else "",
-        selection(view.kind, query.get("labelSelector", ""), fields),
-    )
+    match = _selection(view.kind, namespace, request, name and f"metadata.name={name}")
     revision = _revision(query.get("resourceVersion", ""))
     initial = query.get("sendInitialEvents") == "true"
     bookmarks = query.get("allowWatchBookmarks") == "true"
