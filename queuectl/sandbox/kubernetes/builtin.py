@@ -249,15 +249,9 @@ def _accepted(crd: Json) -> Json:
 
 
 # An event is stored as core/v1 names it; events.k8s.io/v1 names the same fields so:
-_EVENT_NAMES = {
-    "regarding": "involvedObject",
-    "note": "message",
-    "reportingController": "reportingComponent",
-    "deprecatedSource": "source",
-    "deprecatedFirstTimestamp": "firstTimestamp",
-    "deprecatedLastTimestamp": "lastTimestamp",
-    "deprecatedCount": "count",
-}
+_EVENT_NAMES = {"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent"}
+_EVENT_NAMES |= {"deprecatedSource": "source", "deprecatedCount": "count"}
+_EVENT_NAMES |= {f"deprecated{name}Timestamp": f"{name.lower()}Timestamp" for name in ("First", "Last")}
 _EVENT_NAMES_BACK = {core: new for new, core in _EVENT_NAMES.items()}
 
 

@@ -8,6 +8,7 @@ from queuectl.sandbox.kubernetes.resources import Catalog, Kind
 from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2+queuectl", "platform": "linux/amd64"}
+_IDENTITY = "x-kubernetes-group-version-kind"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 REVIEWS = {
     ("authentication.k8s.io", "v1"): {
@@ -58,35 +59,20 @@ def _group(group: str, versions: list[str]) -> Json:
 
 def _resources(catalog: Catalog, group: str, version: str) -> Response | None:
     resources = [entry for kind in catalog.of_version(group, version) for entry in _entries(kind)]
-    resources += [
-        {"name": plural, "singularName": "", "namespaced": False, "kind": kind, "verbs": ["create"]}
-        for plural, kind in REVIEWS.get((group, version), {}).items()
-    ]
-    if not resources:
-        return None
+    for plural, kind in REVIEWS.get((group, version), {}).items():
+        resources.append(
+            {"name": plural, "singularName": "", "namespaced": False, "kind": kind, "verbs": ["create"]}
+        )
     name = f"{group}/{version}" if group else version
-    return _json(
-        {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
-    )
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name}
+    return _json({**head, "resources": resources}) if resources else None
 
 
 def _entries(kind: Kind) -> list[Json]:
-    entry = {
-        "name": kind.plural,
-        "singularName": kind.singular,
-        "namespaced": kind.namespaced,
-        "kind": kind.kind,
-        "verbs": _VERBS,
-        "shortNames": list(kind.short),
-        "categories": list(kind.categories),
-    }
-    status = {
-        "name": f"{kind.plural}/status",
-        "singularName": "",
-        "namespaced": kind.namespaced,
-        "kind": kind.kind,
-        "verbs": ["get", "patch", "update"],
-    }
+    common = {"singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind}
+    known = {"shortNames": kind.short, "categories": kind.categories}
+    entry = {"name": kind.plural, "verbs": _VERBS, **common, **known}
+    status = {"name": f"{kind.plural}/status", "verbs": ["get", "patch", "update"], **common}
     return [entry, status] if kind.status else [entry]
 
 
@@ -112,11 +98,8 @@ def _open_api(catalog: Catalog, steps: list[str]) -> Json:
         identity = {"group": group, "version": version, "kind": kind.kind}
         where = "/namespaces/{namespace}" if kind.namespaced else ""
         path = f"/{'/'.join(steps)}{where}/{kind.plural}/{{name}}"
-        described[path] = {"patch": {"parameters": parameters, "x-kubernetes-group-version-kind": identity}}
-        schemas[f"{group}.{version}.{kind.kind}"] = {
-            "type": "object",
-            "x-kubernetes-preserve-unknown-fields": True,
-            "x-kubernetes-group-version-kind": [identity],
-        }
+        described[path] = {"patch": {"parameters": parameters, _IDENTITY: identity}}
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, _IDENTITY: [identity]}
+        schemas[f"{group}.{version}.{kind.kind}"] = schema
     info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
     return {"openapi": "3.0.0", "info": info, "paths": described, "components": {"schemas": schemas}}

@@ -76,12 +76,7 @@ async def before(fault: Fault) -> None:
     if fault.action is Action.DELAY:
         await asyncio.sleep(fault.seconds)
     elif fault.action is Action.REFUSE:
-        if fault.code == 409:
-            message = (
-                "Operation cannot be fulfilled: the object has been modified; please apply your changes again"
-            )
-        else:
-            message = f"injected fault {fault.code}"
+        message = f"injected fault: {fault.code} for {fault.verb or 'any verb'} {fault.resource}"
         raise ApiError(fault.code, message, retry_after=fault.retry_after)
 
 

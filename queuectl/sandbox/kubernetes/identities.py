@@ -14,14 +14,17 @@ CONTROLLER_USER = "system:serviceaccount:queuectl-system:queuectl"
 _READ = ("get", "list", "watch")
 _OWN_GROUP = "queuectl.dev"
 # As the role `edit` of a real cluster: a tenant's own work, not who may do what, and no policy.
-_CLOSED_TO_TENANTS = (
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "node.k8s.io",
-    "rbac.authorization.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-)
+_CLOSED_TO_TENANTS = [
+    f"{group}.k8s.io"
+    for group in (
+        "admissionregistration",
+        "apiextensions",
+        "node",
+        "rbac.authorization",
+        "scheduling",
+        "storage",
+    )
+]
 _READ_ONLY_FOR_TENANTS = ("namespaces", "resourcequotas", "limitranges")
 
 
@@ -123,11 +126,9 @@ class Identities:
                 status["user"] = {"username": found.name, "groups": list(found.groups)}
                 status["audiences"] = spec.get("audiences") or []
         else:
-            subject = user
-            if not plural.startswith("self"):
-                subject = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+            named = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
             asked = spec.get("resourceAttributes") or {}
             names = ("verb", "group", "resource", "subresource", "namespace", "name")
             access = Access(**{name: asked.get(name, "") for name in names})
-            status = {"allowed": allowed(subject, access)}
+            status = {"allowed": allowed(user if plural.startswith("self") else named, access)}
         return {**review, "status": status}

@@ -107,7 +107,7 @@ def list_objects(store: Store, view: View, namespace: str, request: Request) -> 
     limit = int(query.get("limit") or 0)
     if limit and len(found) > limit:
         metadata["continue"] = _write_token(revision, found[limit - 1].key)
-        if match is None or (namespace and not query.get("labelSelector") and not query.get("fieldSelector")):
+        if not (query.get("labelSelector") or query.get("fieldSelector")):
             metadata["remainingItemCount"] = len(found) - limit
         found = found[:limit]
     return Response(200, view.show_list(found, metadata))
@@ -158,8 +158,8 @@ def watch(
     if initial:
         first.append(_bookmark(view, store.revision, _INITIAL_END))
     seconds = float(query.get("timeoutSeconds") or 0) or 3600.0
-    stream = Watch(store, view, match, subscription, first, bookmark_seconds if bookmarks else None, seconds)
-    return Response(200, stream.lines()), subscription
+    stream = Watch(store, view, match, subscription, bookmark_seconds if bookmarks else None)
+    return Response(200, stream.lines(first, seconds)), subscription
 
 
 @dataclass(slots=True)
@@ -170,18 +170,14 @@ class Watch:
     view: View
     match: Match | None
     subscription: Subscription
-    first: list[bytes]
     bookmark_seconds: float | None
-    seconds: float
 
-    async def lines(self) -> AsyncIterator[bytes]:
-        collection = self.view.kind.collection
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self.seconds
-        subscription = self.subscription
+    async def lines(self, first: list[bytes], seconds: float) -> AsyncIterator[bytes]:
+        loop, subscription = asyncio.get_running_loop(), self.subscription
+        end = loop.time() + seconds
         try:
-            if self.first:
-                yield b"".join(self.first)
+            if first:
+                yield b"".join(first)
             while not subscription.closed:
                 if chunk := self._drain():
                     yield chunk
@@ -194,7 +190,7 @@ class Watch:
             if subscription.failure is not None:
                 yield _line(b"ERROR", orjson.dumps(subscription.failure.status))
         finally:
-            self.store.unsubscribe(collection, subscription)
+            self.store.unsubscribe(self.view.kind.collection, subscription)
 
     async def _wait(self, left: float) -> bool:
         """True when there is something to tell."""
@@ -207,15 +203,11 @@ class Watch:
         return True
 
     def _drain(self) -> bytes:
-        pending = self.subscription.pending
+        pending, lines = self.subscription.pending, list[bytes | None]()
         self.subscription.ready.clear()
-        if self.subscription.silent:
-            pending.clear()
-        lines = []
         while pending:
-            if (line := self._event(pending.popleft())) is not None:
-                lines.append(line)
-        return b"".join(lines)
+            lines.append(self._event(pending.popleft()))
+        return b"".join(line for line in lines if line is not None and not self.subscription.silent)
 
     def _event(self, change: Change) -> bytes | None:
         """The change as this watcher's selection sees it."""

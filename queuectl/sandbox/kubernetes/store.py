@@ -96,8 +96,7 @@ class Store:
         self._database: sqlite3.Connection | None = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Autocommit: each write below is one transaction of its own, opened by hand.
-            self._database = sqlite3.connect(folder / "objects.sqlite3", isolation_level=None)
+            self._database = sqlite3.connect(folder / "objects.sqlite3")
             self._load(self._database)
         self.floor = self.revision
         """Changes up to this revision can't be told any more."""
@@ -109,8 +108,8 @@ class Store:
         database.execute("insert or ignore into setting (name, value) values ('seed', ?)", (self._seed,))
         self.revision = int(settings.get("revision", 0))
         for collection, body in database.execute("select collection, body from object"):
-            stored = as_stored(orjson.loads(body), body)
-            self._index(collection, None, stored)
+            self._index(collection, None, as_stored(orjson.loads(body), body))
+        database.commit()
 
     def close(self) -> None:
         for collection in list(self._subscriptions):
@@ -154,10 +153,9 @@ class Store:
 
     def _persist(self, statement: str, values: tuple[object, ...], revision: int) -> None:
         if self._database is not None:
-            self._database.execute("begin")
-            self._database.execute(statement, values)
-            self._database.execute(_REVISION, (str(revision),))
-            self._database.execute("commit")
+            with self._database:
+                self._database.execute(statement, values)
+                self._database.execute(_REVISION, (str(revision),))
         self.revision = revision
 
     def _index(self, collection: str, before: Stored | None, after: Stored | None) -> None:
@@ -217,11 +215,9 @@ class Store:
         if revision < self.floor:
             raise ApiError(410, f"too old resource version: {revision} ({self.floor})")
         if revision > self.revision:
-            details = {
-                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-            }
+            causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
             message = f"Timeout: Too large resource version: {revision}, current: {self.revision}"
-            raise ApiError(504, message, details={**details, "retryAfterSeconds": 1})
+            raise ApiError(504, message, details={"causes": causes}, retry_after=1)
 
     def subscribe(self, collection: str, revision: int | None) -> Subscription:
         """Changes after `revision` (None: from now on). Raises ApiError 410."""
