@@ -24,8 +24,10 @@ class WallClock:
 class Cluster:
     """One namespace on a server."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Api, namespace: str, *, jobs_are_played: bool) -> None:
         self.api = api
+        self.jobs_are_played = jobs_are_played
+        """By us: there is no real controller for them."""
         self.namespace = namespace
         self._nodes: list[str] = []
 

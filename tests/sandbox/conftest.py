@@ -61,7 +61,7 @@ async def served(
 async def cluster(served: Client, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """A namespace of the test's own, and no node but those it makes."""
     name = re.sub("[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_"))[:50].strip("-")
-    here = Cluster(served, name)
+    here = Cluster(served, name, jobs_are_played=request.node.callspec.params["served"] == "small")
     await here.begin()
     yield here
     await here.end()

@@ -108,6 +108,36 @@ async def test_a_job_past_its_deadline_fails_and_its_pods_end(cluster: Cluster) 
     assert not found["status"].get("active")
 
 
+async def test_a_job_has_failed_only_when_its_last_pod_has_ended(cluster: Cluster) -> None:
+    await cluster.node("n1")
+    slow = pod_template(run=None, annotations={"sandbox.queuectl.dev/terminate-seconds": "1.5"})
+    await cluster.create("jobs", job("slow", slow, activeDeadlineSeconds=1))
+    found = await cluster.until("jobs", "slow", lambda j: condition(j, "FailureTarget") == "True", "to fail")
+    assert condition(found, "Failed") == ""
+    assert await cluster.pods_of("slow")
+    found = await cluster.until("jobs", "slow", lambda j: condition(j, "Failed") == "True", "failed")
+    assert not found["status"].get("terminating")
+
+
+async def test_a_job_is_complete_only_when_a_replaced_pod_has_ended_too(cluster: Cluster) -> None:
+    if not cluster.jobs_are_played:
+        return  # the real controller's own business; it also waits ten seconds before it replaces a pod
+    await cluster.node("n1")
+    slow = pod_template(run=1, annotations={"sandbox.queuectl.dev/terminate-seconds": "4"})
+    await cluster.create("jobs", job("moved", slow))
+    await eventually(lambda: cluster.pods_of("moved"), "its first pod")
+    (first,) = await cluster.pods_of("moved")
+    name = first["metadata"]["name"]
+    await cluster.until("pods", name, lambda p: p["status"]["phase"] == "Running", "running")
+    await cluster.delete("pods", name)
+    found = await cluster.until(
+        "jobs", "moved", lambda j: condition(j, "SuccessCriteriaMet") == "True", "successful"
+    )
+    assert condition(found, "Complete") == ""
+    assert found["status"]["terminating"] == 1
+    await cluster.until("jobs", "moved", lambda j: condition(j, "Complete") == "True", "complete")
+
+
 async def test_deleting_a_job_deletes_its_pods(cluster: Cluster) -> None:
     await cluster.node("n1")
     await cluster.create("jobs", job("train", pod_template(run=None)))
