@@ -95,8 +95,8 @@ class ControlPlane:
     """`async with ControlPlane(folder, assets) as plane:` serves until the block ends.
 
     Enter it on the main thread's event loop: Linux ends the processes with the thread that started them, so
-    that a killed parent leaves nothing behind. What it stores lives under `folder`; a second start on it finds
-    everything, with the same tokens and CA. `emulated` is an older release to answer as, such as `1.33`.
+    that a killed parent leaves nothing behind. What it stores lives under `folder`; a second start there
+    finds everything, with the same tokens and CA. `emulated` is an older release to answer as (`1.33`).
     `fsync=False` is for tests: faster, and what etcd holds may be lost with the machine. `port` 0 takes a
     free one.
     """
