@@ -141,8 +141,7 @@ class MemoryLedger:
 
     def _apply(self, segment: Segment, journal: _Journal) -> None:
         store = self.store
-        for sequence, name, spec in segment.configs:
-            journal.put(store.configs, name, (sequence, spec))
+        self._configure(segment, journal)
         for seen in segment.seen:
             self._see(seen, journal)
         for change in segment.changes.values():
@@ -163,6 +162,12 @@ class MemoryLedger:
                 ended = journal.drop(store.workloads, change.id)
                 journal.drop(store.updated, change.id)
                 journal.append(store.ended, (change.sequence, ended))
+
+    def _configure(self, segment: Segment, journal: _Journal) -> None:
+        configs = self.store.configs
+        for sequence, key, spec in segment.configs:
+            if spec is not None or configs.get(key, (0, None))[1] is not None:
+                journal.put(configs, key, (sequence, spec))
 
     def _see(self, line: WorkloadLine, journal: _Journal) -> None:
         known = self.store.workloads.get(line.id)

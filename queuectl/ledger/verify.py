@@ -111,7 +111,9 @@ class Verifier:
             if replay.sequence:
                 replay.find("Leadership", name, f"is missing, there are {replay.sequence} decisions")
             return
-        if replay.sequence and found.sequence != replay.sequence:
+        if not replay.sequence:
+            replay.begins = found.sequence + 1  # of what there was, no month is kept any more
+        elif found.sequence != replay.sequence:
             replay.find("Gap", name, f"is at {found.sequence}, the last decision is {replay.sequence}")
         if replay.epoch > found.epoch:
             replay.find("OldEpoch", name, f"is {found.epoch}, a decision has epoch {replay.epoch}")

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuectl.ledger import schema
+from queuectl.ledger import statements as s
+from queuectl.ledger.engine import connect
+from queuectl.ledger.partitions import drop_history, ensure_partitions
+from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ledger.queries import clusters
+from queuectl.ledger.schema import check, migrate
+from queuectl.ledger.tables import HISTORY, SCHEMA, metadata
+from queuectl.ledger.verify import verify
+from queuectl.ports import LedgerUnavailable, SchemaMismatch
+from queuectl.sandbox.postgres import EmbeddedPostgres
+from tests.ledger.plans import admit, configure, enqueue, plan, retire
+
+
+@pytest.fixture
+async def fresh(server: EmbeddedPostgres, cluster: str) -> AsyncIterator[str]:
+    """URL of an empty database with a name that has to be quoted."""
+    name = f"a b%{cluster}"
+    engine = connect(server.url)
+    try:
+        async with engine.connect() as raw:
+            connection = await raw.execution_options(isolation_level="AUTOCOMMIT")
+            await connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
+            yield server.database_url(name)
+            await connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
+    finally:
+        await engine.dispose()
+
+
+async def run(url: str, *statements: str) -> Any:
+    engine = connect(url)
+    try:
+        async with engine.begin() as connection:
+            for statement in statements:
+                result = await connection.execute(text(statement))
+            return result.scalar() if result.returns_rows else None
+    finally:
+        await engine.dispose()
+
+
+async def test_an_empty_database_is_refused_until_it_is_migrated(fresh: str) -> None:
+    with pytest.raises(SchemaMismatch, match=r"has no ledger in it: run `queuectl migrate`"):
+        await check(fresh)
+    with pytest.raises(SchemaMismatch):
+        await verify(fresh)
+    # Looking changes nothing.
+    assert await run(fresh, f"SELECT to_regnamespace('{SCHEMA}')") is None
+    revision = await migrate(fresh)
+    assert await migrate(fresh) == revision
+    await check(fresh, writing=True)
+    assert await verify(fresh) == []
+
+
+async def test_an_older_schema_is_refused_with_the_command_that_helps(
+    fresh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate(fresh)
+    monkeypatch.setattr(schema, "_revisions", lambda: ("0002", frozenset({"0001", "0002"})))
+    with pytest.raises(SchemaMismatch, match=r"schema 0001, .* needs 0002: run `queuectl migrate`"):
+        await check(fresh)
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(fresh: str) -> None:
+    await migrate(fresh)
+    await run(fresh, f"UPDATE {SCHEMA}.schema_version SET version_num = '9999'")
+    for refused in (check(fresh), migrate(fresh)):
+        with pytest.raises(SchemaMismatch, match="9999 is newer than this program"):
+            await refused
+
+
+async def test_a_server_that_takes_no_writes_is_no_place_for_a_controller(fresh: str) -> None:
+    await migrate(fresh)
+    standby = f"{fresh}&options=-cdefault_transaction_read_only%3Don"
+    await check(standby)
+    with pytest.raises(LedgerUnavailable, match="takes no writes"):
+        await check(standby, writing=True)
+
+
+async def test_the_tables_are_as_the_program_has_them(fresh: str) -> None:
+    await migrate(fresh)
+
+    def differences(connection: Connection) -> list[Any]:
+        def ours(name: str | None, kind: str, parents: Any) -> bool:
+            return kind != "schema" or name == SCHEMA
+
+        options = {"include_schemas": True, "include_name": ours, "compare_type": True}
+        found = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+        # Indexes are the migrations' own business, and so are partitions.
+        return [one for one in found if one[0] not in ("remove_index", "remove_table")]
+
+    # By default the schema of the user's own name comes first, and would be taken for no schema at all.
+    engine = connect(f"{fresh}&options=-csearch_path%3Dpublic")
+    try:
+        async with engine.connect() as connection:
+            assert await connection.run_sync(differences) == []
+    finally:
+        await engine.dispose()
+
+
+async def test_a_migration_can_be_taken_back(fresh: str) -> None:
+    await migrate(fresh)
+
+    def down(connection: Connection) -> None:
+        config = schema._config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+
+    engine = connect(fresh)
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(down)
+            left = text(
+                "SELECT count(*) FROM pg_class WHERE relnamespace = CAST(:s AS regnamespace) "
+                "AND relname NOT LIKE 'schema_version%'"
+            )
+            assert (await connection.execute(left, {"s": SCHEMA})).scalar_one() == 0
+    finally:
+        await engine.dispose()
+    await migrate(fresh)
+    await check(fresh)
+
+
+def test_the_alembic_command_migrates_too(fresh: str) -> None:
+    environment = {**os.environ, "QUEUECTL_DATABASE_URL": fresh, "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(
+        [sys.executable, "-m", "alembic", "upgrade", "head"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+async def test_partitions_are_there_for_this_month_and_three_more(fresh: str) -> None:
+    await migrate(fresh)
+    engine = connect(fresh)
+    try:
+        assert await ensure_partitions(engine) == []
+        made = await ensure_partitions(engine, months_ahead=5)
+        assert len(made) == 2 * len(HISTORY)
+        now = await PostgresLedger(engine, "c").now()
+        assert await run(fresh, f"SELECT to_regclass('{SCHEMA}.decision_{now:%Y_%m}') IS NOT NULL")
+    finally:
+        await engine.dispose()
+
+
+async def test_rows_without_a_partition_are_kept_and_reported(fresh: str) -> None:
+    await migrate(fresh)
+    engine = connect(fresh)
+    try:
+        ledger = PostgresLedger(engine, "c")
+        epoch = await ledger.take_epoch("test")
+        far = datetime(2999, 1, 1, tzinfo=UTC)
+        await ledger.commit(plan(enqueue("one"), now=far), [], epoch=epoch, batch="b")
+        assert (await ledger.load()).sequence == 1
+    finally:
+        await engine.dispose()
+    [finding] = await verify(fresh)
+    assert (finding.code, finding.subject) == ("DefaultPartition", "decision_default")
+
+
+async def test_old_months_are_dropped_and_what_is_open_stays(fresh: str) -> None:
+    await migrate(fresh)
+    past = datetime(2020, 2, 15, tzinfo=UTC)
+    for parent in HISTORY.values():
+        for month, after in (("01", "02"), ("02", "03")):
+            await run(
+                fresh,
+                f"CREATE TABLE {SCHEMA}.{parent}_2020_{month} PARTITION OF {SCHEMA}.{parent} "
+                f"FOR VALUES FROM ('2020-{month}-01Z') TO ('2020-{after}-01Z')",
+            )
+    engine = connect(fresh)
+    try:
+        ledger = PostgresLedger(engine, "c")
+        epoch = await ledger.take_epoch("test")
+        before = plan(
+            configure("team-a", 100),
+            enqueue("one"),
+            enqueue("two", arrival=2),
+            *(admit(name, now=past) for name in ("one", "two")),
+            now=past,
+        )
+        await ledger.commit(before, [], epoch=epoch, batch="1")
+        await ledger.commit(plan(retire("two", 1), now=past), [], epoch=epoch, batch="2")
+        assert await verify(fresh) == []
+        dropped = await drop_history(engine, keep_months=1)
+        assert len(dropped) == 2 * len(HISTORY)
+        snapshot = await ledger.load()
+        assert [one.attempt is not None for one in snapshot.workloads] == [True]
+        assert await verify(fresh) == []
+        now = await ledger.now()
+        await ledger.commit(
+            plan(retire("one", 1), enqueue("three", arrival=3), admit("three", now=now), now=now),
+            [],
+            epoch=epoch,
+            batch="3",
+        )
+        assert await verify(fresh) == []
+        with pytest.raises(ValueError, match="at least 1 month"):
+            await drop_history(engine, keep_months=0)
+    finally:
+        await engine.dispose()
+
+
+async def test_a_database_names_its_clusters(fresh: str) -> None:
+    await migrate(fresh)
+    engine = connect(fresh)
+    try:
+        for name in ("b", "a"):
+            await PostgresLedger(engine, name).take_epoch("test")
+        assert await clusters(engine) == ["a", "b"]
+    finally:
+        await engine.dispose()
+
+
+@pytest.mark.parametrize("name", ["CHANGES", "MOVES", "END_HOLDS", "ACKNOWLEDGE", "WITHDRAW"])
+async def test_the_hot_statements_touch_only_open_rows(engine: AsyncEngine, name: str) -> None:
+    """However much history there is, it is not even planned for."""
+    rows = {
+        "CHANGES": s.CHANGE_ROWS,
+        "MOVES": s.MOVE_ROWS,
+        "END_HOLDS": s.END_ROWS,
+        "ACKNOWLEDGE": s.ACKNOWLEDGED_ROWS,
+        "WITHDRAW": s.END_ROWS,
+    }[name]
+    statement = getattr(s, name)
+    plan_lines = await _explained(engine, statement, {"p_cluster": "c", "p_now": None, **rows.bind([])})
+    assert "_open" in plan_lines
+    assert "_closed" not in plan_lines
+
+
+async def _explained(engine: AsyncEngine, statement: Any, parameters: dict[str, Any]) -> str:
+    compiled = statement.compile(dialect=engine.dialect)
+    values = compiled.construct_params(parameters)
+    positional = tuple(values[key] for key in compiled.positiontup)
+    async with engine.connect() as connection:
+        result = await connection.exec_driver_sql(f"EXPLAIN {compiled}", positional)
+        return "\n".join(result.scalars())
