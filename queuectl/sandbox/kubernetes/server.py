@@ -20,7 +20,6 @@ from queuectl.sandbox.kubernetes.identities import Identities
 from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import ApiError, Request, Response
 from queuectl.sandbox.kubernetes.writes import Check
-from queuectl.sandbox.policy_check import problems_of_policy
 
 _MAX_BODY = 3 * 1024 * 1024
 _STOP_SECONDS = 2.0
@@ -45,7 +44,7 @@ class SmallApi:
         port: int = 0,
         clock: Callable[[], datetime] = wall_clock,
         faults: Faults | None = None,
-        check: Check | None = problems_of_policy,
+        check: Check | None = None,
         bookmark_seconds: float = 60.0,
     ) -> None:
         self.folder = folder
