@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 
 from queuectl.sandbox.kubernetes import faults
 from queuectl.sandbox.kubernetes.api import Api
@@ -21,6 +22,7 @@ from queuectl.sandbox.kubernetes.identities import Identities
 from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import Request, Response
 from queuectl.sandbox.policy_check import problems_of_policy
+from queuectl.shipped import shipped
 from tests.kube_api.client import MERGE, Json, configmap, job
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -268,6 +270,23 @@ async def test_access_is_reviewed(user: str, verb: str, allowed: bool) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     answer = await driven.ask("POST", path, {"spec": {"resourceAttributes": attributes}}, user=user)
     assert (answer.status, answer.json()["status"]["allowed"]) == (201, allowed)
+
+
+async def test_a_bad_queue_is_refused_with_its_field() -> None:
+    driven = Driven()
+    for path in sorted((shipped("manifests") / "crds").glob("queuectl.dev_*.yaml")):
+        definition = yaml.load(path.read_text(), yaml.CSafeLoader)
+        await driven.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    quota = {"name": "cpu", "nominalQuota": 1, "lendingLimit": 2}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "a100", "resources": [quota]}]}
+    queue = {"metadata": {"name": "a"}, "spec": {"cohortName": "all", "resourceGroups": [group]}}
+    queues = "/apis/queuectl.dev/v1beta1/clusterqueues"
+    answer = (await driven.ask("POST", queues, queue)).json()
+    assert (answer["code"], answer["reason"]) == (422, "Invalid")
+    assert "resourceGroups" in answer["details"]["causes"][0]["field"]
+    assert "lendingLimit" in answer["message"]
+    quota["lendingLimit"] = 1
+    assert (await driven.ask("POST", queues, queue)).status == 201
 
 
 async def test_tokens_are_reviewed() -> None:
