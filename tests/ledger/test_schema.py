@@ -12,6 +12,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -66,6 +67,12 @@ async def test_an_empty_database_is_refused_until_it_is_migrated(fresh: str) -> 
     assert await migrate(fresh) == revision
     await check(fresh, writing=True)
     assert await verify(fresh) == []
+
+
+def test_the_files_of_the_migrations_are_named_by_their_revisions() -> None:
+    scripts = ScriptDirectory.from_config(schema._config())
+    known = frozenset(one.revision for one in scripts.walk_revisions())
+    assert schema._revisions() == (scripts.get_current_head(), known)
 
 
 async def test_an_older_schema_is_refused_with_the_command_that_helps(
