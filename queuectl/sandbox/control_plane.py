@@ -97,8 +97,8 @@ class ControlPlane:
     Enter it on the main thread's event loop: Linux ends the processes with the thread that started them, so
     that a killed parent leaves nothing behind. What it stores lives under `folder`; a second start there
     finds everything, with the same tokens and CA. `emulated` is an older release to answer as (`1.33`).
-    `fsync=False` is for tests: faster, and what etcd holds may be lost with the machine. `port` 0 takes a
-    free one.
+    `audit` is True or an audit policy. `fsync=False` is for tests: faster, and what etcd holds may be lost
+    with the machine. `port` 0 takes a free one.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ControlPlane:
         *,
         emulated: str | None = None,
         controllers: bool = True,
-        audit: bool = False,
+        audit: bool | Mapping[str, object] = False,
         fsync: bool = True,
         port: int = 0,
         start_seconds: float = 120.0,
@@ -121,6 +121,7 @@ class ControlPlane:
         """By identity: admin (in system:masters), tenant, controller (queuectl's service account)."""
         self.url = ""
         self._assets = assets
+        self._audit_policy = audit if isinstance(audit, Mapping) else _AUDIT_POLICY
         self._emulated = emulated
         self._controllers = controllers
         self._fsync = fsync
@@ -249,7 +250,7 @@ class ControlPlane:
         if self.audit_log is None:
             return []
         policy = self.folder / "audit-policy.yaml"
-        policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
+        policy.write_text(yaml.safe_dump(dict(self._audit_policy)))
         return [
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",

@@ -17,6 +17,29 @@ from tests.e2e.site import Site, cluster_queue, flavor, local_queue
 from tests.e2e.world import World
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
+_FIGURES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def figures(pytestconfig: pytest.Config) -> list[str]:
+    """Lines for the end of the report: what was counted and how long it took."""
+    return pytestconfig.stash.setdefault(_FIGURES, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := config.stash.get(_FIGURES, []):
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+@pytest.fixture(params=["small", "real"])
+def control_plane(request: pytest.FixtureRequest) -> str:
+    """For tests that start one of their own."""
+    if request.param == "real" and find_assets() is None:
+        pytest.skip(NO_ASSETS)
+    kind: str = request.param
+    return kind
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=["small", "real"])

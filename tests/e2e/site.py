@@ -26,12 +26,14 @@ PATIENCE = 90.0
 """Seconds after which a condition that does not come true has failed."""
 
 
-async def eventually(what: str, look: Callable[[], Awaitable[object]], patience: float = PATIENCE) -> Any:
+async def eventually(
+    what: str, look: Callable[[], Awaitable[object]], patience: float = PATIENCE, pause: float = 0.05
+) -> Any:
     """Ask again until the answer is true; returns it. Fails with `what`."""
     try:
         async with asyncio.timeout(patience):
             while not (found := await look()):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(pause)
             return found
     except TimeoutError:
         raise AssertionError(f"not within {patience:g} s: {what}") from None
