@@ -15,12 +15,13 @@ from queuectl.core.events import EffectSettled, Event, Result
 from queuectl.core.model import EffectKey, LocalQueueName
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import Usage
-from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerUnavailable
+from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerRefused, LedgerUnavailable
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
+_FIRST_THAW, _LAST_THAW = 1.0, 60.0
 
 
 class Observer(Protocol):
@@ -29,6 +30,7 @@ class Observer(Protocol):
     def took_epoch(self, epoch: int) -> None: ...
     def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None: ...
     def ledger_unavailable(self) -> None: ...
+    def ledger_refused(self) -> None: ...
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
     def capacity(self, flavors: Usage) -> None: ...
     def reported(
@@ -69,6 +71,8 @@ class Controller:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._acknowledged: list[EffectKey] = []
+        self._thaw_in: dict[str, float] = {}
+        self._thaw_due: set[str] = set()
         self._lanes = Lanes(cluster, self.emit, observer.settled, workers=workers)
 
     @property
@@ -111,6 +115,8 @@ class Controller:
             self._wake.clear()
             while not self._stopping.is_set():
                 self._drain()
+                if self._thaw_due:
+                    await self._thaw()
                 if not await self._decide_once() and not self._inbox:
                     break
 
@@ -131,14 +137,52 @@ class Controller:
         plan = self._engine.decide(now, self._budget)
         if not plan.decisions and not plan.probes and not self._acknowledged:
             return False
-        first = 0
-        if plan.recorded or self._acknowledged:
-            first = await self._commit(plan)
+        try:
+            first = await self._commit(plan) if plan.recorded or self._acknowledged else 0
+        except LedgerRefused as refusal:
+            await self._commit_by_root(plan, refusal)
+            return True
         self._engine.commit(plan, first)
+        self._hand_over(plan)
+        return True
+
+    def _hand_over(self, plan: Plan) -> None:
         self._lanes.add_effects(self._engine.take_effects())
         self._lanes.add_probes(plan.probes)
         self._lanes.add_notices(notices(plan))
-        return True
+
+    async def _commit_by_root(self, plan: Plan, refusal: LedgerRefused) -> None:
+        """The ledger refuses a plan: commit it root by root, and freeze the one it disagrees with."""
+        parts = self._engine.split(plan)
+        if not parts:
+            raise refusal
+        for root, part in parts:
+            try:
+                first = await self._commit(part)
+            except LedgerRefused as error:
+                log.critical("%s is frozen, the ledger refuses it: %s", root or "what has no queue", error)
+                self._observer.ledger_refused()
+                self._engine.freeze(root)
+                self._thaw_later(root)
+            else:
+                self._engine.commit_part(part, first)
+                self._hand_over(part)
+
+    def _thaw_later(self, root: str) -> None:
+        """Load it again soon, and if that does not help, less and less often."""
+        delay = self._thaw_in[root] = min(self._thaw_in.get(root, _FIRST_THAW / 2) * 2, _LAST_THAW)
+
+        def due() -> None:
+            self._thaw_due.add(root)
+            self._wake.set()
+
+        asyncio.get_running_loop().call_later(delay, due)
+
+    async def _thaw(self) -> None:
+        snapshot = await self._reach(self._ledger.load)
+        for root in sorted(self._thaw_due):
+            self._engine.thaw(root, snapshot)
+        self._thaw_due.clear()
 
     async def _commit(self, plan: Plan) -> int:
         """Store the plan, however long the ledger takes to come back; nothing else is decided meanwhile."""
@@ -146,7 +190,11 @@ class Controller:
         batch = f"{self._epoch}-{self._batch}"
         done, self._acknowledged = self._acknowledged, []
         started = asyncio.get_running_loop().time()
-        first = await self._reach(lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch))
+        try:
+            first = await self._reach(lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch))
+        except LedgerRefused:
+            self._acknowledged = done + self._acknowledged
+            raise
         seconds = asyncio.get_running_loop().time() - started
         last = first + len(plan.recorded) - 1
         self._observer.committed(plan, seconds=seconds, sequence=last)

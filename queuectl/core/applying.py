@@ -33,10 +33,11 @@ def restore(state: State, snapshot: Snapshot) -> None:
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
     unsent = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
-        _restore(state, stored, unsent)
+        restore_workload(state, stored, unsent)
 
 
-def _restore(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey]) -> None:
+def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey]) -> Entry:
+    """One that the ledger remembers; `unsent`: the effects that are not acknowledged."""
     entry = Entry(stored.id, stored.ref)
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
@@ -54,6 +55,7 @@ def _restore(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey])
     entry.recorded = facts(entry)
     state.enter(entry)
     state.refresh(entry)
+    return entry
 
 
 def apply(state: State, decision: Decision, sequence: int) -> None:
@@ -64,7 +66,7 @@ def apply(state: State, decision: Decision, sequence: int) -> None:
         else:
             state.recorded_specs[decision.key] = decision.spec
         return
-    entry = state.entries[_subject(decision)]
+    entry = state.entries[subject(decision)]
     match decision:
         case Enqueue():
             entry.recorded = facts(entry)
@@ -124,7 +126,8 @@ def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
     entry.unsent = None if attempt.debt else Verb.START
 
 
-def _subject(decision: Decision) -> WorkloadId:
+def subject(decision: Decision) -> WorkloadId:
+    """Whom it is about; a policy object is nobody."""
     match decision:
         case Enqueue():
             return decision.workload.id

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 
+from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
 from queuectl.core.cycle import schedule, tell
 from queuectl.core.decisions import Admit, Configure, Decision, Evict, Keep, Plan, Release, Retire
@@ -216,6 +217,28 @@ class Engine:
         """
         state = self._state
         return [*check(state), *(check_plan(state, plan) if plan is not None else ())]
+
+    def split(self, plan: Plan) -> list[tuple[str, Plan]]:
+        """A plan that the ledger refused, as one plan for each root cohort, to be committed one by one."""
+        return freezing.split(self._state, plan)
+
+    def commit_part(self, plan: Plan, first: int) -> None:
+        """Apply one plan of `split` that the ledger has accepted."""
+        self.commit(replace(plan, version=self._version), first)
+
+    def freeze(self, root: str) -> None:
+        """Decide nothing about the workloads under `root`: memory and ledger disagree about them."""
+        freezing.freeze(self._state, root)
+        self._version += 1
+
+    def thaw(self, root: str, snapshot: Snapshot) -> None:
+        """Load what is under `root` again, as the ledger has it, and go on with it."""
+        freezing.thaw(self._state, root, snapshot)
+        self._version += 1
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        return frozenset(self._state.frozen)
 
     def take_effects(self) -> list[Effect]:
         """Committed Kubernetes writes that nobody has in hands yet. Each is given out once, until settled."""

@@ -25,6 +25,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.ordering import order
 from queuectl.core.pending import Entry, Line
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import PODS, amounts
 from queuectl.core.survey import Survey
@@ -55,6 +56,8 @@ class State:
         self.due_lines: set[str] = set()
         self.gated: dict[WorkloadId, Entry] = {}
         """Kept out of every line, and not yet told why."""
+        self.frozen: set[str] = set()
+        """Roots of which memory and ledger disagree."""
         self.outbox: dict[WorkloadId, Entry] = {}
         """Those with a committed write that nobody has in hands."""
         self.changed: set[LocalQueueName] = set()
@@ -104,6 +107,9 @@ class State:
         """Is a decision on it due? Is a write of ours to be handed out (again)?"""
         if entry.id not in self.entries:
             return
+        if self.frozen and self.root(entry) in self.frozen:
+            self.due_entries.pop(entry.id, None)
+            return
         what = step(entry, self.around(entry))
         if isinstance(what, Resend):
             entry.refused = entry.handed = False
@@ -117,6 +123,13 @@ class State:
             self.due_entries[entry.id] = entry
         if entry.unsent is not None and not (entry.handed or entry.refused):
             self.outbox[entry.id] = entry
+
+    def root(self, entry: Entry) -> str:
+        """Of the quota tree that it belongs to, as `Cohort/research`; empty if its queue leads nowhere."""
+        return self.root_of_queue(entry.cluster_queue)
+
+    def root_of_queue(self, name: str | None) -> str:
+        return "" if name is None else str(list(self.tree.queue(name).path())[-1])
 
     def note_change(self, entry: Entry) -> None:
         self.changed.add(_local_queue(entry))
@@ -170,6 +183,11 @@ class State:
             self.enter(entry)
         route = self.directory.route(workload)
         entry.cluster_queue, entry.priority, entry.gate = route.cluster_queue, route.priority, route.gate
+        if self.frozen and (root := self.root(entry)) in self.frozen:
+            if entry.recorded is None:
+                self.leave(entry)
+                return  # the ledger does not know it: nothing can be said of it
+            entry.gate = Reason(code=Code.LEDGER_MISMATCH, node=root or None)
         seen = entry.observation
         waits = seen is not None and seen.suspended and not seen.finished and entry.current
         if entry.gate is not None or not waits or entry.cluster_queue is None:

@@ -29,6 +29,9 @@ class Counting:
     def ledger_unavailable(self) -> None:
         self._metrics.commit_failed("unavailable")
 
+    def ledger_refused(self) -> None:
+        self._metrics.commit_failed("refused")
+
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
         self._metrics.effect_settled(key.verb, result, seconds)
 

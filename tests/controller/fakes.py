@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.decisions import Plan
+from queuectl.core.decisions import Admit, Plan
 from queuectl.core.events import EffectSettled, Event, Listed, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import (
     AttemptState,
@@ -19,7 +19,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
 from queuectl.ledger.memory import MemoryLedger
-from queuectl.ports import ClusterUnavailable, LedgerUnavailable, Notice
+from queuectl.ports import ClusterUnavailable, LedgerRefused, LedgerUnavailable, Notice
 from tests.builders import seen
 
 
@@ -48,6 +48,8 @@ class CrashingLedger:
         self._crashes = crashes
         self.unavailable = 0
         """How many calls are refused first."""
+        self.refuses: str | None = None
+        """ClusterQueue whose admissions are refused."""
         self.lost_acks = 0
         """How many commits land without anybody hearing of it."""
 
@@ -67,6 +69,9 @@ class CrashingLedger:
         if self.unavailable:
             self.unavailable -= 1
             raise LedgerUnavailable("away")
+        for decision in plan.recorded:
+            if isinstance(decision, Admit) and decision.attempt.assignment.cluster_queue == self.refuses:
+                raise LedgerRefused(f"nobody is admitted to {self.refuses}")
         self._crashes.boundary("before commit")
         first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch)
         if self.lost_acks:

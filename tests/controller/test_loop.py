@@ -13,6 +13,7 @@ from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Event, Listed
 from queuectl.core.model import AttemptState, Namespace, Policy
+from queuectl.core.reasons import Code
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ports import LostLeadership
 from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, workload
@@ -27,6 +28,7 @@ class Silent:
     def took_epoch(self, epoch: int) -> None: ...
     def committed(self, plan: object, *, seconds: float, sequence: int) -> None: ...
     def ledger_unavailable(self) -> None: ...
+    def ledger_refused(self) -> None: ...
     def capacity(self, flavors: object) -> None: ...
     def settled(self, key: object, result: object, *, seconds: float) -> None: ...
     def reported(self, local_queues: object, cluster_queues: object, gone: object) -> None: ...
@@ -141,6 +143,31 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once() -> None:
         site.cluster.submit(workload("a"))
         await site.until(lambda: site.cluster.running() == ["a"])
     assert site.cluster.jobs[workload("a").id].starts == [1]
+    sequences = [row.sequence for row in site.store.decisions]
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+async def test_a_root_that_the_ledger_refuses_is_frozen_and_loaded_again_while_others_go_on() -> None:
+    site = Site()
+    site.policies += [queue("bad", 2), local_queue("bad", "bad")]
+    async with site.leading():
+        site.cluster.submit(workload("x", "bad", gpus=2), workload("b", "bad", created=1))
+        await site.until(lambda: site.cluster.running() == ["x"] and len(site.cluster.notices) == 2)
+        site.ledger.refuses = "bad"
+        site.cluster.finish("x")
+        site.cluster.submit(workload("new", "bad", created=2), workload("a", "lq", created=3))
+        await site.until(lambda: site.cluster.running() == ["a"])
+
+        def told() -> bool:
+            stored = {one.ref.name: one.reason for one in site.store.workloads.values()}
+            reason = stored.get("b")
+            return reason is not None and reason.code is Code.LEDGER_MISMATCH
+
+        await site.until(told)
+        site.cluster.finish("a")
+        await site.until(lambda: "uid-a" not in site.store.workloads)
+        site.ledger.refuses = None
+        await site.until(lambda: site.cluster.running() == ["b", "new"])
     sequences = [row.sequence for row in site.store.decisions]
     assert sequences == list(range(1, len(sequences) + 1))
 
