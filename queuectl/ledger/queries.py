@@ -72,7 +72,8 @@ class LedgerReadings:
             workloads_with_attempts()
             .where(row.cluster_id == self._cluster, row.namespace == namespace, row.kind == kind)
             .where(row.name == name)
-            .order_by(row.updated_seq.desc())
+            # An expression, so that rows are found by name: few have it, many would be walked in order.
+            .order_by((row.updated_seq + 0).desc())
             .limit(1)
         )
         async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
@@ -86,7 +87,7 @@ class LedgerReadings:
     async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
         row = t.workload.c
         query = (
-            workloads_with_attempts()
+            select(t.workload)  # no attempt of theirs is open
             .where(row.cluster_id == self._cluster, ~row.open)
             .order_by(row.closed_seq.desc())
             .limit(limit)

@@ -22,6 +22,8 @@ from queuectl.ledger.queries import clusters
 from queuectl.ledger.replay import Expected, Finding, Holding, Line, Replay, lines_of
 from queuectl.ledger.schema import check_schema
 
+_TIMEOUT: Final = 120.0
+"""Seconds one statement may take: as much as a large history needs, and no server is waited for for ever."""
 _CHUNK: Final = 1000
 """Rows fetched at a time."""
 
@@ -31,7 +33,7 @@ async def verify(url: str, cluster_id: str | None = None) -> list[Finding]:
 
     Raises LedgerUnavailable or SchemaMismatch.
     """
-    engine = connect(url, read_only=True)
+    engine = connect(url, read_only=True, statement_timeout=_TIMEOUT)
     try:
         await check_schema(engine)
         found: list[Finding] = []
@@ -54,7 +56,7 @@ class Verifier:
     async def run(self) -> list[Finding]:
         """What is wrong at the moment. As long as anything is, each run begins anew."""
         replay, self._replay = self._replay, Replay()
-        async with reading(self._engine, statement_timeout=0) as connection:
+        async with reading(self._engine, statement_timeout=_TIMEOUT) as connection:
             await self._play(connection, replay)
             await self._compare(connection, replay)
         if not replay.findings:
@@ -299,8 +301,10 @@ async def _by_attempt(rows: AsyncIterator[Any]) -> AsyncIterator[tuple[tuple[str
 
 async def _stream(connection: AsyncConnection, query: Select[Any]) -> AsyncIterator[Any]:
     async with connection.stream(query, execution_options={"yield_per": _CHUNK}) as result:
-        async for row in result:
-            yield row
+        # By the chunk: asking for each row by itself costs more than all the rest of this module.
+        async for chunk in result.partitions():
+            for row in chunk:
+                yield row
 
 
 def _chunks(numbers: list[int]) -> Iterator[list[int]]:

@@ -125,7 +125,7 @@ def configure(name: str, nominal: int | None, *, kind: str = "ClusterQueue") -> 
         return Configure(key, None)
     spec = (
         '{"resourceGroups":[{"coveredResources":["cpu","nvidia.com/gpu"],"flavors":[{"name":"a100","resources":'
-        f'[{{"name":"cpu","nominalQuota":"1000"}},{{"name":"nvidia.com/gpu","nominalQuota":{nominal}}}]}}]}}]}}'
+        f'[{{"name":"cpu","nominalQuota":"1000000000"}},{{"name":"nvidia.com/gpu","nominalQuota":{nominal}}}]}}]}}]}}'
     )
     return Configure(key, spec)
 
