@@ -63,6 +63,9 @@ def _holds(seen: Observation) -> bool:
 @ledger_call
 async def _rebuild(engine: AsyncEngine, cluster: str, found: list[Found]) -> int:
     ledger = PostgresLedger(engine, cluster)
+    # Asked for by mistake, it must not depose the controller at work.
+    async with reading(engine) as connection:
+        await _refuse_in_use(connection, cluster)
     # Whoever still believes to lead is shut out before anything is looked at.
     epoch = await ledger.take_epoch(_HOLDER)
     now = await ledger.now()
@@ -88,9 +91,7 @@ async def _rebuild(engine: AsyncEngine, cluster: str, found: list[Found]) -> int
 
 async def _continue_after(connection: AsyncConnection, cluster: str, found: list[Found]) -> None:
     """Go on above every sequence number that is still about; refuse where the ledger is in use."""
-    held = select(func.count()).where(t.attempt.c.cluster_id == cluster, t.attempt.c.open)
-    if count := (await connection.execute(held)).scalar_one():
-        raise LedgerRefused(f"the ledger has {count} open attempts of cluster {cluster}: nothing to rebuild")
+    await _refuse_in_use(connection, cluster)
     known = select(t.leadership.c.sequence).where(t.leadership.c.cluster_id == cluster).with_for_update()
     sequence = (await connection.execute(known)).scalar_one()
     highest = max((_admission(one).sequence for one in found), default=0)
@@ -102,6 +103,12 @@ async def _continue_after(connection: AsyncConnection, cluster: str, found: list
             f"the cluster knows decision {highest}, the ledger only {sequence}: "
             "rebuild needs a new database, or one without decisions on this cluster"
         )
+
+
+async def _refuse_in_use(connection: AsyncConnection, cluster: str) -> None:
+    held = select(func.count()).where(t.attempt.c.cluster_id == cluster, t.attempt.c.open)
+    if count := (await connection.execute(held)).scalar_one():
+        raise LedgerRefused(f"the ledger has {count} open attempts of cluster {cluster}: nothing to rebuild")
 
 
 def _admit(fold: Fold, one: Found, arrival: int) -> None:

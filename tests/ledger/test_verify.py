@@ -11,7 +11,7 @@ from queuectl.core.model import Observation, Outcome
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.rebuild import Found, open_holds, rebuild
 from queuectl.ledger.verify import Verifier, verify
-from queuectl.ports import LedgerRefused, LostLeadership
+from queuectl.ports import LedgerRefused
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.ledger.plans import (
     admit,
@@ -289,13 +289,12 @@ async def test_only_what_may_be_alive_is_held_again(world: World) -> None:
     assert await verify(world.url, world.cluster) == []
 
 
-async def test_a_ledger_with_open_holds_is_not_rebuilt(busy: World) -> None:
+async def test_a_ledger_with_open_holds_is_not_rebuilt_and_its_controller_works_on(busy: World) -> None:
     before = await open_holds(busy.url, busy.cluster)
     with pytest.raises(LedgerRefused, match="has 4 open attempts"):
         await rebuild(busy.url, busy.cluster, [found("one", 1, 1)])
     assert await open_holds(busy.url, busy.cluster) == before
-    with pytest.raises(LostLeadership):
-        await busy.write(enqueue("other"))
+    await busy.write(enqueue("other"))
 
 
 async def test_a_rebuilt_workload_may_already_wait_in_the_new_ledger(world: World) -> None:
