@@ -72,7 +72,7 @@ async def test_data_outlives_a_restart_in_a_path_with_a_space(folder: Path) -> N
 
 
 async def test_sigkill_of_the_parent_leaves_no_server_and_loses_no_commit(folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((os.getcwd(), *sys.path))}
     owner = await asyncio.create_subprocess_exec(
         sys.executable, "-c", OWNER_SCRIPT, folder / "pg", stdout=asyncio.subprocess.PIPE, env=environment
     )

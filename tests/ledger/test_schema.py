@@ -145,7 +145,11 @@ async def test_a_migration_can_be_taken_back(fresh: str) -> None:
 
 
 def test_the_alembic_command_migrates_too(fresh: str) -> None:
-    environment = {**os.environ, "QUEUECTL_DATABASE_URL": fresh, "PYTHONPATH": str(Path.cwd())}
+    environment = {
+        **os.environ,
+        "QUEUECTL_DATABASE_URL": fresh,
+        "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path)),
+    }
     done = subprocess.run(
         [sys.executable, "-m", "alembic", "upgrade", "head"],
         env=environment,
