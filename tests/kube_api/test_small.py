@@ -289,6 +289,24 @@ async def test_a_bad_queue_is_refused_with_its_field() -> None:
     assert (await driven.ask("POST", queues, queue)).status == 201
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"startTime": "2030-01-01T00:00:00Z"}, 422),
+        ({"conditions": [{"type": "Suspended", "status": "True"}], "startTime": "2030-01-01T00:00:00Z"}, 200),
+        ({"conditions": [{"type": "Suspended", "status": "True"}], "active": 1}, 422),
+    ],
+)
+async def test_a_job_that_was_taken_back_is_steered_again_once_nothing_of_it_runs(
+    status: Json, code: int
+) -> None:
+    driven = Driven()
+    await driven.ask("POST", JOBS, job("a"))
+    await driven.ask("PATCH", f"{JOBS}/a/status", {"status": status}, media=MERGE)
+    patch = {"spec": {"template": {"spec": {"nodeSelector": {"gpu": "a100"}}}}}
+    assert (await driven.ask("PATCH", f"{JOBS}/a", patch, media=MERGE)).status == code
+
+
 async def test_tokens_are_reviewed() -> None:
     driven = Driven()
     path = "/apis/authentication.k8s.io/v1/tokenreviews"

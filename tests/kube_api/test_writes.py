@@ -120,6 +120,17 @@ async def test_an_update_must_mean_this_object(api: Client) -> None:
     assert answer["code"] in (404, 409)
 
 
+async def test_an_update_of_a_lease_names_its_revision(api: Client) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace}/leases"
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {}}
+    created = await api.create(path, body)
+    answer = await api.refused("PUT", f"{path}/a", body)
+    assert answer["code"] == 422
+    assert "metadata.resourceVersion" in answer["message"]
+    status, renewed = await api.call("PUT", f"{path}/a", {**created, "spec": {"holderIdentity": "me"}})
+    assert (status, renewed["spec"]) == (200, {"holderIdentity": "me"})
+
+
 # --- patches --------------------------------------------------------------------------------------
 
 
@@ -163,6 +174,8 @@ async def test_a_strategic_patch_knows_its_directives(api: Client) -> None:
         "example.com/two",
         "example.com/three",
     }
+    patched = await api.patch(path, {"data": {"$patch": "delete"}}, STRATEGIC)
+    assert not patched.get("data")
     removal = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/one", "example.com/three"]}}
     patched = await api.patch(path, removal, STRATEGIC)
     assert patched["metadata"]["finalizers"] == ["example.com/two"]
