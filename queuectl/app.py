@@ -28,7 +28,7 @@ from queuectl.ledger import rebuild as rebuilding
 from queuectl.ledger import schema
 from queuectl.ledger import verify as verifying
 from queuectl.ledger.engine import database
-from queuectl.ledger.partitions import ensure_partitions
+from queuectl.ledger.partitions import drop_history, ensure_partitions
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.counting import Counting
@@ -77,6 +77,8 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
                 await asyncio.sleep(settings.controller.verify_seconds)
                 try:
                     await ensure_partitions(engine)
+                    if settings.database.keep_months is not None:
+                        await drop_history(engine, settings.database.keep_months)
                     findings = await verifier.run()
                 except LedgerUnavailable as error:
                     log.warning("ledger not verified: %s", error)

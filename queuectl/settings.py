@@ -85,6 +85,8 @@ class _Section(BaseModel):
 class DatabaseSettings(_Section):
     url: SecretStr | None = Field(default=None, strict=False)
     """`postgresql://USER@HOST/DATABASE`; the variable QUEUECTL_DATABASE_URL comes before it."""
+    keep_months: int | None = Field(default=None, ge=1, le=1200)
+    """History older than this many whole months is dropped; none: it is kept for ever."""
 
     @field_validator("url")
     @classmethod
@@ -146,7 +148,7 @@ class Settings(_Section):
 
     def public(self) -> dict[str, Any]:
         """What is in force as plain JSON values, without the database's URL: it may hold a password."""
-        document = self.model_dump(by_alias=True, exclude={"database"})
+        document = self.model_dump(by_alias=True, exclude={"database": {"url"}})
         for section in ("controller", "api"):
             document[section]["listen"] = str(getattr(self, section).listen)
         return document
