@@ -113,6 +113,8 @@ class ControllerSettings(_Section):
 
 class ApiSettings(_Section):
     listen: Listen = Address("127.0.0.1", 8080)
+    cluster: str | None = Field(default=None, max_length=253)
+    """UID of namespace kube-system of the cluster it serves; none: the only one in the ledger."""
     refresh_seconds: float = Field(default=0.5, ge=0.05, le=60.0)
     """Time between two looks at the ledger."""
 

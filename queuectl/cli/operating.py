@@ -85,19 +85,19 @@ def _failure(error: BaseException) -> Failure | None:
 def controller(options: Options) -> None:
     """Decide, record and act: the process that admits workloads."""
     settings, kubeconfig, context = options.connected(cluster=True)
-    from queuectl import app
+    from queuectl.app import leading
 
-    call(app.run_controller(settings, kubeconfig, context), log_level=logging.INFO)
+    call(leading.run_controller(settings, kubeconfig, context), log_level=logging.INFO)
 
 
 @click.command("api")
 @with_options
 def api(options: Options) -> None:
     """Serve queues, workloads and their reasons over REST, read-only."""
-    settings, kubeconfig, context = options.connected(cluster=False)
-    from queuectl import app
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl.app import reading
 
-    call(app.run_api(settings, kubeconfig, context), log_level=logging.INFO)
+    call(reading.run_api(settings), log_level=logging.INFO)
 
 
 @click.command("migrate")
@@ -105,9 +105,9 @@ def api(options: Options) -> None:
 def migrate(options: Options) -> None:
     """Make the ledger's tables, or bring them to this version."""
     settings, _, _ = options.connected(cluster=False)
-    from queuectl import app
+    from queuectl.app import upkeep
 
-    call(app.migrate(settings))
+    call(upkeep.migrate(settings))
     if options.output == "table":
         click.echo("the ledger is at this version's schema")
     else:
@@ -119,9 +119,9 @@ def migrate(options: Options) -> None:
 def verify(options: Options) -> None:
     """Recompute the ledger from its own history and compare. Exit code 1 if they differ."""
     settings, _, _ = options.connected(cluster=False)
-    from queuectl import app
+    from queuectl.app import upkeep
 
-    findings = list(call(app.verify(settings)))
+    findings = list(call(upkeep.verify(settings)))
     if options.output != "table":
         printing.document({"findings": [_plain(finding) for finding in findings]}, options.output)
     for finding in findings if options.output == "table" else ():
@@ -143,9 +143,9 @@ def _plain(finding: object) -> object:
 def rebuild(options: Options) -> None:
     """Make the open holds of a lost ledger again from what runs in the cluster. Stops nothing."""
     settings, kubeconfig, context = options.connected(cluster=True)
-    from queuectl import app
+    from queuectl.app import rebuilding
 
-    found = call(app.rebuild(settings, kubeconfig, context))
+    found = call(rebuilding.rebuild(settings, kubeconfig, context))
     if options.output != "table":
         printing.document({"rebuilt": _plain(found)}, options.output)
     else:
@@ -180,7 +180,7 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
         raise Failure(
             f"the sandbox needs {error.name}, which is not installed: pip install 'queuectl[sandbox]'"
         ) from None
-    from queuectl import app
+    from queuectl.app import sandbox as app
 
     wanted = Wanted(data=options.folder, controller=not no_controller, **values)
     # It tells its own story on stdout, and keeps its log in its folder.

@@ -251,9 +251,10 @@ class _Sandbox:
         endpoints: Endpoints,
     ) -> None:
         """Start what lives on the two, and watch over all of it."""
-        readings = await stack.enter_async_context(self._parts.readings(postgres.url, await _cluster_id(api)))
+        cluster = await _cluster_id(api)
+        readings = await stack.enter_async_context(self._parts.readings(postgres.url, cluster))
         last = await _last_decision(readings)
-        children = await stack.enter_async_context(self._children(endpoints))
+        children = await stack.enter_async_context(self._children(endpoints, cluster))
         stack.callback(Endpoints.retire, self._folder)
         admitted = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -275,11 +276,11 @@ class _Sandbox:
             tasks.create_task(self._tell_first(admitted))
 
     @contextlib.asynccontextmanager
-    async def _children(self, endpoints: Endpoints) -> AsyncIterator[list[Child]]:
+    async def _children(self, endpoints: Endpoints, cluster: str) -> AsyncIterator[list[Child]]:
         """Controller and REST; both are stopped together."""
         config = {
             "controller": {"listen": f"127.0.0.1:{port_of(endpoints.metrics)}"},
-            "api": {"listen": f"127.0.0.1:{port_of(endpoints.rest)}"},
+            "api": {"listen": f"127.0.0.1:{port_of(endpoints.rest)}", "cluster": cluster},
         }
         write_private(self._config, yaml.safe_dump(config))
         children: list[Child] = []

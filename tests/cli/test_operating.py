@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import queuectl
+import queuectl.app
 from queuectl.cli import main
 from queuectl.ports import ClusterUnavailable, LedgerUnavailable, LostLeadership, SchemaMismatch
 from queuectl.sandbox.run import Options
@@ -48,8 +48,9 @@ class App(ModuleType):
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> App:
     found = App()
-    monkeypatch.setitem(sys.modules, "queuectl.app", found)
-    monkeypatch.setattr(queuectl, "app", found, raising=False)
+    for name in ("leading", "reading", "upkeep", "rebuilding", "sandbox"):
+        monkeypatch.setitem(sys.modules, f"queuectl.app.{name}", found)
+        monkeypatch.setattr(queuectl.app, name, found, raising=False)
     return found
 
 

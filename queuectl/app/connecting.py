@@ -1,0 +1,26 @@
+"""Ways to the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from queuectl.kube.session import Session
+
+
+async def open_session(kubeconfig: Path | None, context: str | None) -> Session:
+    """To the cluster of a kubeconfig; where none is named and we run in a pod, to its own."""
+    in_pod = kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    path = str(kubeconfig) if kubeconfig else None
+    return await (Session.in_cluster() if in_pod else Session.from_kubeconfig(path, context))
+
+
+@contextlib.asynccontextmanager
+async def session_to(kubeconfig: Path | None, context: str | None) -> AsyncIterator[Session]:
+    session = await open_session(kubeconfig, context)
+    try:
+        yield session
+    finally:
+        await session.close()

@@ -1,0 +1,25 @@
+"""`queuectl rebuild`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from queuectl.app.connecting import session_to
+from queuectl.kube.census import admitted
+from queuectl.kube.session import cluster_id
+from queuectl.ledger import rebuild as rebuilding
+from queuectl.ledger import schema
+from queuectl.settings import Settings
+
+
+async def rebuild(settings: Settings, kubeconfig: Path | None, context: str | None) -> int:
+    """Make the open holds of a lost ledger again from what runs; returns how many. Stops nothing."""
+    url = settings.database_url
+    await schema.check(url, writing=True)
+    async with session_to(kubeconfig, context) as session:
+        found = [
+            rebuilding.Found(seen.workload, seen.observation, admission.assignment.cluster_queue, 0)
+            for seen in await admitted(session)
+            if (admission := seen.observation.admission) is not None
+        ]
+        return await rebuilding.rebuild(url, await cluster_id(session), found)

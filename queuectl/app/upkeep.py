@@ -1,0 +1,20 @@
+"""`queuectl migrate` and `queuectl verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuectl.ledger import schema
+from queuectl.ledger import verify as verifying
+from queuectl.settings import Settings
+
+
+async def migrate(settings: Settings) -> None:
+    """Bring the ledger's tables to this version."""
+    await schema.migrate(settings.database_url)
+
+
+async def verify(settings: Settings) -> Sequence[object]:
+    """Differences between the ledger and its own history, of all clusters in it."""
+    await schema.check(settings.database_url)
+    return await verifying.verify(settings.database_url, None)
