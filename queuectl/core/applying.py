@@ -50,8 +50,6 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
-            # What it was admitted for may have changed while nobody looked: judged when it is seen.
-            entry.refused = verb is Verb.START
     entry.recorded = facts(entry)
     state.enter(entry)
     state.refresh(entry)

@@ -200,6 +200,8 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         return
     if entry.gone or not (observation.suspended or observation.finished):
         entry.counted = False
+    if entry.unsent is Verb.START and not entry.handed:
+        entry.refused = True  # it may ask for something else by now: judged as if the start had been refused
     entry.workload, entry.observation, entry.gone = workload, observation, False
     batch.entries[entry.id] = entry
 

@@ -123,6 +123,8 @@ class State:
             self.due_entries[entry.id] = entry
         if entry.unsent is not None and not (entry.handed or entry.refused):
             self.outbox[entry.id] = entry
+        else:
+            self.outbox.pop(entry.id, None)
 
     def root(self, entry: Entry) -> str:
         """Of the quota tree that it belongs to, as `Cohort/research`; empty if its queue leads nowhere."""

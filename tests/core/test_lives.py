@@ -119,6 +119,16 @@ def test_one_edited_between_a_crash_and_its_start_is_not_started_on_the_old_char
     assert [type(d) for d in world.run()] == [Release, Admit]
 
 
+def test_one_edited_before_its_start_is_handed_out_is_not_started_on_the_old_charge() -> None:
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a", gpus=1))
+    world.run()
+    world.submit(workload("a", gpus=1))
+    world.tell(observed(workload("a", gpus=3), generation=2))
+    assert world.engine.take_effects() == []
+    assert [type(d) for d in world.run()] == [Release, Admit]
+
+
 def test_one_whose_start_was_done_before_a_crash_runs_on_although_its_queue_changed() -> None:
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", gpus=1))

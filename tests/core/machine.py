@@ -1,0 +1,335 @@
+"""A small world around one engine: Jobs, policy, a ledger, two channels of news that may lag and repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from queuectl.core.decisions import Keep, Plan
+from queuectl.core.engine import Engine
+from queuectl.core.events import (
+    ContextGone,
+    ContextObserved,
+    EffectSettled,
+    Event,
+    Listed,
+    PodsCounted,
+    PolicyGone,
+    PolicyObserved,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model import (
+    Attempt,
+    ClusterQueue,
+    Cohort,
+    ConfigKey,
+    Effect,
+    EffectKey,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    Observation,
+    Outcome,
+    ResourceFlavor,
+    Verb,
+    Workload,
+    WorkloadId,
+    WorkloadPriorityClass,
+)
+from queuectl.core.reasons import Code
+from queuectl.core.resources import PODS, Amounts
+from queuectl.ledger.memory import MemoryLedger
+from tests.builders import SOURCES, T0, policy
+from tests.core.reference import Policy, Usage
+
+T = TypeVar("T")
+
+
+def wait_for(call: Coroutine[Any, Any, T]) -> T:
+    """The answer of a coroutine that never waits."""
+    try:
+        call.send(None)
+    except StopIteration as answer:
+        return answer.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")
+
+
+@dataclass
+class Job:
+    workload: Workload
+    suspended: bool = True
+    generation: int = 1
+    finished: Outcome | None = None
+    quiet: bool = False
+    admission: Attempt | None = None
+    pods: bool = False
+    version: int = 0
+
+
+class Cluster:
+    """What the API server has, the driver in front of the engine, and the ledger behind it."""
+
+    def __init__(self) -> None:
+        self.policy = Policy()
+        self.jobs: dict[WorkloadId, Job] = {}
+        self.left: dict[WorkloadId, bool] = {}
+        """Objects that are gone, and whether pods of theirs are alive."""
+        self.ledger = MemoryLedger(lambda: T0)
+        self.watch: list[Event] = []
+        self.answers: list[Event] = []
+        self.effects: dict[WorkloadId, Effect] = {}
+        self.probes: dict[WorkloadId, int] = {}
+        self.acknowledged: list[EffectKey] = []
+        self.version = 0
+        self.batch = 0
+        self.start()
+
+    # --- processes
+
+    def start(self) -> None:
+        """A new process: memory from the ledger, then complete lists."""
+        self.epoch = wait_for(self.ledger.take_epoch("test"))
+        self.engine = Engine(SOURCES)
+        self.engine.restore(wait_for(self.ledger.load()))
+        self.watch, self.answers, self.acknowledged = [], [], []
+        self.effects, self.probes = {}, {}
+        for event in self.everything():
+            self.engine.handle([event])
+            assert self.engine.check() == []
+
+    def everything(self) -> list[Event]:
+        known = self.policy
+        values = (*known.flavors.values(), *known.cohorts.values(), *known.queues.values())
+        return [
+            *(
+                ContextObserved(Namespace(name, tuple(labels.items())))
+                for name, labels in known.namespaces.items()
+            ),
+            *(_policy(value) for value in (*values, *known.local_queues.values())),
+            *(_policy(WorkloadPriorityClass(name, value)) for name, value in known.priorities.items()),
+            Listed("policies"),
+            *(self.seen(uid) for uid in self.jobs),
+            Listed("Job", frozenset(self.jobs)),
+        ]
+
+    def relist(self) -> None:
+        """The watch broke: what it had not told is lost, a list takes its place."""
+        self.watch = [event for event in self.watch if not isinstance(event, WorkloadObserved | WorkloadGone)]
+        self.watch += [*(self.seen(uid) for uid in self.jobs), Listed("Job", frozenset(self.jobs))]
+
+    def fold(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, EffectSettled) and event.result is not Result.REFUSED:
+                self.acknowledged.append(event.key)
+        self.engine.handle(events)
+        assert self.engine.check() == []
+
+    def deliver(self) -> None:
+        events, self.watch, self.answers = [*self.watch, *self.answers], [], []
+        if events:
+            self.fold(events)
+
+    def decide(self, budget: int) -> bool:
+        """One plan into the ledger and back. Returns whether there was anything to do."""
+        engine = self.engine
+        plan = engine.decide(T0, budget)
+        assert engine.decide(T0, budget) == plan, "deciding changed something"
+        idle = not plan.decisions and not plan.probes
+        if idle and not self.acknowledged:
+            assert not engine.due or plan.more, "due, and nothing to do: a driver would spin"
+            return plan.more
+        assert engine.check(plan) == []
+        self._reasons_are_new(plan)
+        self.batch += 1
+        done, self.acknowledged = self.acknowledged, []
+        first = wait_for(self.ledger.commit(plan, done, epoch=self.epoch, batch=f"{self.batch}"))
+        engine.commit(plan, first)
+        assert engine.check() == []
+        for effect in engine.take_effects():
+            self.effects[effect.key.workload] = effect
+        for workload, _, number in plan.probes:
+            self.probes[workload] = number
+        return True
+
+    def decide_all(self, budget: int) -> None:
+        for _ in range(5000):
+            if not self.decide(budget):
+                return
+        raise AssertionError("decisions never end")
+
+    def _reasons_are_new(self, plan: Plan) -> None:
+        for decision in plan.decisions:
+            if isinstance(decision, Keep):
+                before = self.ledger.store.workloads.get(decision.workload)
+                reason = before.reason if before is not None else None
+                changed = reason is None or reason.key != decision.reason.key
+                assert decision.recorded == changed, (decision, reason)
+
+    # --- what users do
+
+    def seen(self, uid: WorkloadId) -> WorkloadObserved:
+        job = self.jobs[uid]
+        return WorkloadObserved(
+            job.workload,
+            Observation(
+                resource_version=str(job.version),
+                generation=job.generation,
+                suspended=job.suspended,
+                annotated=True,
+                finished=job.finished,
+                quiet=job.quiet,
+                admission=job.admission,
+            ),
+        )
+
+    def write(self, uid: WorkloadId, *, spec: bool = True, **fields: Any) -> None:
+        """One write to a Job, and the news of it."""
+        job = self.jobs[uid]
+        self.version += 1
+        generation = job.generation + (1 if spec else 0)
+        self.jobs[uid] = replace(job, version=self.version, generation=generation, **fields)
+        self.watch.append(self.seen(uid))
+
+    def submit(self, one: Workload, *, running: bool = False) -> None:
+        self.version += 1
+        self.jobs[one.id] = Job(one, suspended=not running, pods=running, version=self.version)
+        self.watch.append(self.seen(one.id))
+
+    def delete(self, uid: WorkloadId) -> None:
+        self.left[uid] = self.jobs.pop(uid).pods
+        self.version += 1
+        self.watch.append(WorkloadGone(uid, str(self.version)))
+
+    def kill_pods(self) -> None:
+        """Of whatever does not run any more."""
+        self.left = dict.fromkeys(self.left, False)
+        for uid, job in self.jobs.items():
+            if job.suspended or job.finished:
+                self.jobs[uid] = replace(job, pods=False)
+
+    # --- what the driver's lanes do
+
+    def settle(self, uid: WorkloadId) -> None:
+        effect = self.effects.pop(uid)
+        job = self.jobs.get(uid)
+        if job is None:
+            self.answers += [WorkloadGone(uid, str(self.version)), EffectSettled(effect.key, Result.GONE)]
+        elif effect.key.verb is Verb.STOP:
+            if not job.finished and not job.suspended:
+                self.write(uid, suspended=True)
+            self.answers.append(EffectSettled(effect.key, Result.DONE, self.jobs[uid].generation))
+        elif job.admission is not None and job.admission.number == effect.key.attempt and not job.suspended:
+            self.answers.append(EffectSettled(effect.key, Result.DONE, job.generation))
+        elif job.generation != effect.observation.generation or job.workload.queue != effect.workload.queue:
+            self.answers += [self.seen(uid), EffectSettled(effect.key, Result.REFUSED)]
+        else:
+            self.write(uid, suspended=False, pods=True, admission=effect.attempt)
+            self.answers.append(EffectSettled(effect.key, Result.DONE, self.jobs[uid].generation))
+
+    def count(self, uid: WorkloadId) -> None:
+        """By a consistent read; nothing is said as long as anything is alive."""
+        job = self.jobs.get(uid)
+        runs = job is not None and not job.suspended and not job.finished
+        if not runs and not (job.pods if job is not None else self.left.get(uid, False)):
+            self.answers.append(PodsCounted(uid, self.probes.pop(uid), alive=False))
+
+    # --- what admins do
+
+    def set(self, value: ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass) -> None:
+        known: dict[Any, Any] = self._table(type(value).__name__)
+        known[value.name] = value.value if isinstance(value, WorkloadPriorityClass) else value
+        self.watch.append(_policy(value))
+
+    def unset(self, kind: str, name: str | LocalQueueName) -> None:
+        self._table(kind).pop(name, None)
+        key = ConfigKey(kind, *name) if isinstance(name, LocalQueueName) else ConfigKey(kind, "", name)
+        self.watch.append(PolicyGone(key))
+
+    def label(self, namespace: str, labels: dict[str, str] | None) -> None:
+        if labels is None:
+            self.policy.namespaces.pop(namespace, None)
+            self.watch.append(ContextGone(Namespace, namespace))
+        else:
+            self.policy.namespaces[namespace] = labels
+            self.watch.append(_namespace(namespace, labels))
+
+    def _table(self, kind: str) -> dict[Any, Any]:
+        known = self.policy
+        tables: dict[str, dict[Any, Any]] = {
+            "ClusterQueue": known.queues,
+            "Cohort": known.cohorts,
+            "ResourceFlavor": known.flavors,
+            "LocalQueue": known.local_queues,
+            "WorkloadPriorityClass": known.priorities,
+        }
+        return tables[kind]
+
+    # --- what must hold when all news is in and nothing is left to decide
+
+    def compare(self) -> None:
+        """The ledger against the reference, and against a process started now."""
+        stored = self.ledger.store.workloads
+        usage: Usage = {}
+        for one in stored.values():
+            if one.attempt is not None:
+                queue = one.attempt.assignment.cluster_queue
+                for (flavor, resource), amount in one.attempt.assignment.usage().items():
+                    key = (queue, flavor, resource)
+                    usage[key] = usage.get(key, 0) + amount
+        waiting = {
+            uid: job.workload
+            for uid, job in self.jobs.items()
+            if job.suspended and not job.finished and (uid not in stored or stored[uid].attempt is None)
+        }
+        assert waiting.keys() <= stored.keys(), "somebody waits whom the ledger does not know"
+        expected = self.policy.waits_for(((one, stored[uid].arrival) for uid, one in waiting.items()), usage)
+        for uid, code in expected.items():
+            reason = stored[WorkloadId(uid)].reason
+            assert code is not None, f"{uid} fits and was not let go"
+            assert reason is not None, f"{uid} waits for {code} and was not told"
+            assert reason.code is code, f"{uid} waits for {code}, was told {reason}"
+        for uid, job in self.jobs.items():
+            if not job.suspended and not job.finished and self.policy.queue_of(job.workload):
+                attempt = stored[uid].attempt
+                assert attempt is not None, f"{uid} runs and is charged to nobody"
+                held = [(p.name, p.count, _without_pods(p.requests)) for p in attempt.assignment.pod_sets]
+                asked = [(p.name, p.count, p.requests) for p in job.workload.pod_sets]
+                assert attempt.debt or held == asked, f"{uid} runs on another charge than it asks for"
+        assert not [uid for uid in stored.keys() - self.jobs.keys() if stored[uid].attempt is None]
+
+    def compare_with_another(self) -> None:
+        """With nothing under way, an engine made now from the ledger would not change its mind.
+
+        It may name another of several limits that bind by now: whoever is parked is not looked at for that.
+        """
+        other = Engine(SOURCES)
+        other.restore(wait_for(self.ledger.load()))
+        other.handle(self.everything())
+        for _ in range(50):
+            plan = other.decide(T0)
+            if not plan.decisions and not plan.probes:
+                break
+            for decision in plan.recorded:
+                assert isinstance(decision, Keep), decision
+                before = self.ledger.store.workloads[decision.workload].reason
+                assert before is not None, decision
+                assert before.code is decision.reason.code is Code.WAITING_FOR_QUOTA, (before, decision)
+            other.commit(plan, 0)
+        assert other.check() == []
+        assert other.unacknowledged() == self.engine.unacknowledged()
+
+
+def _without_pods(requests: Amounts) -> Amounts:
+    return tuple(item for item in requests if item[0] != PODS)
+
+
+def _namespace(name: str, labels: dict[str, str]) -> ContextObserved:
+    return ContextObserved(Namespace(name, tuple(labels.items())))
+
+
+def _policy(value: Any) -> PolicyObserved:
+    return replace(policy(value), spec=json.dumps(repr(value)))

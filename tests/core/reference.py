@@ -1,0 +1,155 @@
+"""The rules of docs/scheduling.md read off the page, slowly, to hold the engine against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from queuectl.core.model import (
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    LocalQueueName,
+    PodSet,
+    QueueingStrategy,
+    ResourceFlavor,
+    ResourceGroup,
+    StopPolicy,
+    Workload,
+)
+from queuectl.core.reasons import Code
+
+Usage = dict[tuple[str, str, str], int]
+"""Held amount by ClusterQueue, flavor and resource."""
+
+_SEVERITY = [Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FLAVOR]
+
+
+@dataclass
+class Policy:
+    """What admins have written, as the API server has it."""
+
+    queues: dict[str, ClusterQueue] = field(default_factory=dict)
+    cohorts: dict[str, Cohort] = field(default_factory=dict)
+    flavors: dict[str, ResourceFlavor] = field(default_factory=dict)
+    local_queues: dict[LocalQueueName, LocalQueue] = field(default_factory=dict)
+    priorities: dict[str, int] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    # --- Q1, G1 to G8
+
+    def active(self, queue: ClusterQueue) -> bool:
+        named = {f.name for g in queue.resource_groups for f in g.flavors}
+        return (
+            queue.stop_policy is StopPolicy.NONE and named <= self.flavors.keys() and not self.circle(queue)
+        )
+
+    def circle(self, queue: ClusterQueue) -> bool:
+        at, steps = queue.cohort, 0
+        while at is not None and steps <= len(self.cohorts):
+            cohort = self.cohorts.get(at)
+            at, steps = cohort.parent if cohort else None, steps + 1
+        return at is not None
+
+    def gate(self, one: Workload) -> Code | None:
+        if one.problem is not None:
+            return one.problem.code
+        if one.hold:
+            return Code.ON_HOLD
+        local = self.local_queues.get(LocalQueueName(one.ref.namespace, one.queue))
+        queue = self.queues.get(local.cluster_queue) if local else None
+        if local is None or queue is None:
+            return Code.QUEUE_NOT_FOUND
+        if one.priority_class is not None and one.priority_class not in self.priorities:
+            return Code.PRIORITY_NOT_FOUND
+        if local.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
+            return Code.SUSPENDED
+        if not self.active(queue):
+            return Code.MISCONFIGURED
+        labels = self.namespaces.get(one.ref.namespace)
+        if queue.namespace_selector is None or labels is None:
+            return Code.NAMESPACE_NOT_ALLOWED
+        if any(labels.get(key) != value for key, value in queue.namespace_selector.labels):
+            return Code.NAMESPACE_NOT_ALLOWED
+        return None
+
+    def queue_of(self, one: Workload) -> str | None:
+        local = self.local_queues.get(LocalQueueName(one.ref.namespace, one.queue))
+        return local.cluster_queue if local and local.cluster_queue in self.queues else None
+
+    def priority(self, one: Workload) -> int:
+        return self.priorities[one.priority_class] if one.priority_class else 0
+
+    # --- O1 to F5
+
+    def waits_for(self, waiting: Iterable[tuple[Workload, int]], usage: Usage) -> dict[str, Code | None]:
+        """Why each waits, by id; None: it would be let go. `waiting` comes with the order of first sight."""
+        found: dict[str, Code | None] = {}
+        lines: dict[str, list[tuple[tuple[int, float, int], Workload]]] = {}
+        for one, arrival in waiting:
+            found[one.id] = self.gate(one)
+            if found[one.id] is None:
+                place = (-self.priority(one), one.created_at.timestamp() // 1, arrival)
+                lines.setdefault(str(self.queue_of(one)), []).append((place, one))
+        for name, line in lines.items():
+            queue = self.queues[name]
+            line.sort(key=lambda item: item[0])
+            for number, (_, one) in enumerate(line):
+                behind = number > 0 and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
+                found[one.id] = Code.WAITING_FOR_HEAD if behind else self.nominate(queue, one, usage)
+        return found
+
+    def nominate(self, queue: ClusterQueue, one: Workload, usage: Usage) -> Code | None:
+        """None if it fits, else the most severe finding over podsets and groups."""
+        taken: dict[tuple[str, str], int] = {}
+        findings: list[Code] = []
+        for pod_set in one.pod_sets:
+            requests = dict(pod_set.requests)
+            covered = {r for g in queue.resource_groups for r in g.covered}
+            if "pods" in covered:
+                requests["pods"] = 1
+            if requests.keys() - covered:
+                return Code.RESOURCE_NOT_COVERED
+            for group in queue.resource_groups:
+                wanted = {r: n * pod_set.count for r, n in requests.items() if r in group.covered}
+                if wanted:
+                    findings += self._choose(queue, group, pod_set, wanted, taken, usage)
+        return max(findings, key=_SEVERITY.index, default=None)
+
+    def _choose(
+        self,
+        queue: ClusterQueue,
+        group: ResourceGroup,
+        pod_set: PodSet,
+        wanted: Mapping[str, int],
+        taken: dict[tuple[str, str], int],
+        usage: Usage,
+    ) -> list[Code]:
+        misses = []
+        for quotas in group.flavors:
+            miss = None
+            if not _matches(self.flavors[quotas.name], pod_set):
+                miss = Code.NO_MATCHING_FLAVOR
+            nominal = {resource: quota.nominal for resource, quota in quotas.resources}
+            for resource, amount in wanted.items():
+                total = amount + taken.get((quotas.name, resource), 0)
+                used = usage.get((queue.name, quotas.name, resource), 0)
+                if miss is Code.NO_MATCHING_FLAVOR or total <= max(0, nominal[resource] - used):
+                    continue
+                never = total > nominal[resource]
+                miss = Code.EXCEEDS_MAX_QUOTA if never else miss or Code.WAITING_FOR_QUOTA
+            if miss is None:
+                for resource, amount in wanted.items():
+                    taken[quotas.name, resource] = taken.get((quotas.name, resource), 0) + amount
+                return []
+            misses.append(miss)
+        return [min(misses, key=_SEVERITY.index)]
+
+
+def _matches(flavor: ResourceFlavor, pod_set: PodSet) -> bool:
+    """Taints against tolerations by key, and node selectors: all that the test worlds have."""
+    keys = {toleration.key for toleration in (*pod_set.tolerations, *flavor.tolerations)}
+    if any(taint.key not in keys for taint in flavor.node_taints):
+        return False
+    labels = dict(flavor.node_labels)
+    return all(labels.get(key, value) == value for key, value in pod_set.node_selector)
