@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from queuectl.core.applying import restore_workload, subject
 from queuectl.core.decisions import Configure, Decision, Enqueue, Plan
-from queuectl.core.model import ObjectRef, Snapshot, WorkloadId
+from queuectl.core.model import ObjectRef, Snapshot, Verb, WorkloadId
 from queuectl.core.pending import Entry
 from queuectl.core.state import State
 
@@ -63,6 +63,9 @@ def thaw(state: State, root: str, snapshot: Snapshot) -> None:
         if known is not None:
             entry = restore_workload(state, stored, unsent)
             entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
+            # What was seen may be older than our last write, or than the object's last edit.
+            entry.generation = known.generation
+            entry.refused = entry.unsent is Verb.START and entry.observation is not None
     for known in former.values():
         entry = Entry(known.id, known.ref)
         entry.queue, entry.arrival = known.queue, known.arrival

@@ -133,10 +133,14 @@ def _place(state: State, entry: Entry) -> Iterator[str]:
             yield f"{entry.ref} of {entry.cluster_queue} stands in the line of {line.name}"
     if group is not None and (gated or entry.gate is not None or not _may_stand(entry)):
         yield f"{entry.ref} stands in line although it may not: {entry.gate}"
-    if group is None and _may_stand(entry) and entry.gate is None:
+    if group is None and _may_stand(entry) and entry.gate is None and not _frozen(state, entry):
         yield f"{entry.ref} waits, and stands in no line"
     if gated and (entry.attempt is not None or entry.gate is None):
         yield f"{entry.ref} is to be told of a gate, and waits before none"
+
+
+def _frozen(state: State, entry: Entry) -> bool:
+    return bool(state.frozen) and state.root(entry) in state.frozen
 
 
 def _may_stand(entry: Entry) -> bool:
@@ -203,13 +207,13 @@ def _attempts(state: State) -> Iterator[str]:
         if entry.unsent is not None and attempt is None:
             yield f"{entry.ref} has a write to be sent and no attempt"
         to_send = entry.unsent is not None and not (entry.handed or entry.refused)
-        if to_send != (entry.id in state.outbox):
+        if to_send != (entry.id in state.outbox) and not _frozen(state, entry):
             yield f"{entry.ref}: unsent {entry.unsent}, handed {entry.handed}, outbox disagrees"
 
 
 def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
-        what = step(entry, state.around(entry))
+        what = None if _frozen(state, entry) else step(entry, state.around(entry))
         if (what is not None) != (entry.id in state.due_entries):
             yield f"{entry.ref}: {what} is to be done, due: {entry.id in state.due_entries}"
     for name, places in (("due", state.due_entries), ("gated", state.gated), ("outbox", state.outbox)):

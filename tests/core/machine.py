@@ -144,16 +144,36 @@ class Cluster:
             return plan.more
         assert engine.check(plan) == []
         self._reasons_are_new(plan)
+        self._commit(plan)
+        return True
+
+    def _commit(self, plan: Plan) -> None:
         self.batch += 1
         done, self.acknowledged = self.acknowledged, []
         first = wait_for(self.ledger.commit(plan, done, epoch=self.epoch, batch=f"{self.batch}"))
-        engine.commit(plan, first)
-        assert engine.check() == []
-        for effect in engine.take_effects():
+        self.engine.commit_part(plan, first)
+        assert self.engine.check() == []
+        for effect in self.engine.take_effects():
             self.effects[effect.key.workload] = effect
         for workload, _, number in plan.probes:
             self.probes[workload] = number
-        return True
+
+    def refuse(self, budget: int, number: int) -> None:
+        """The ledger refuses the plan as a whole, and of its parts one again: that root stands still."""
+        plan = self.engine.decide(T0, budget)
+        parts = self.engine.split(plan)
+        for count, (root, part) in enumerate(parts):
+            if root and count == number % len(parts):
+                self.engine.freeze(root)
+                assert root in self.engine.frozen
+            else:
+                self._commit(part)
+            assert self.engine.check() == []
+
+    def thaw(self) -> None:
+        for root in self.engine.frozen:
+            self.engine.thaw(root, wait_for(self.ledger.load()))
+            assert self.engine.check() == []
 
     def decide_all(self, budget: int) -> None:
         for _ in range(5000):
@@ -272,6 +292,8 @@ class Cluster:
 
     def compare(self) -> None:
         """The ledger against the reference, and against a process started now."""
+        if self.engine.frozen:
+            return
         stored = self.ledger.store.workloads
         usage: Usage = {}
         for one in stored.values():

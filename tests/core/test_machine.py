@@ -200,6 +200,12 @@ class Anything(RuleBasedStateMachine):
     def decide(self, budget: int) -> None:
         self.cluster.decide(budget)
 
+    @rule(budget=BUDGET, number=PICK, thaw=st.booleans())
+    def refuse(self, budget: int, number: int, thaw: bool) -> None:
+        self.cluster.refuse(budget, number)
+        if thaw:
+            self.cluster.thaw()
+
     @rule(budget=BUDGET)
     def quiesce(self, budget: int) -> None:
         self.cluster.deliver()
@@ -210,6 +216,7 @@ class Anything(RuleBasedStateMachine):
     def rest(self, budget: int) -> None:
         """Everybody answers, until nothing is left to do: what was freed has been given out again."""
         cluster = self.cluster
+        cluster.thaw()
         for _ in range(60):
             cluster.deliver()
             cluster.decide_all(budget)
