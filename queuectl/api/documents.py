@@ -47,12 +47,13 @@ def as_of(value: Reason, state: State) -> Reason:
     others = tuple(as_of(other, state) for other in value.others)
     room = _room(value, state)
     if room is not None and value.requested is not None and value.requested > room:
-        return replace(value, available=room, short_by=value.requested - room, others=others)
+        short = value.requested - room
+        return replace(value, available=max(0, room), short_by=short, others=others)
     return replace(value, others=others)
 
 
 def _room(value: Reason, state: State) -> int | None:
-    """What is there of what it lacks, where a ClusterQueue's nominal quota binds."""
+    """What is there of what it lacks, where a ClusterQueue's nominal quota binds; negative below use."""
     kind, _, name = (value.node or "").partition("/")
     queue = state.queues.get(name) if kind == "ClusterQueue" else None
     if queue is None or value.limit is not Limit.NOMINAL_QUOTA or not value.flavor or not value.resource:
@@ -60,7 +61,7 @@ def _room(value: Reason, state: State) -> int | None:
     cell = FlavorResource(value.flavor, value.resource)
     match value.code:
         case Code.WAITING_FOR_QUOTA:
-            return queue.free(cell)
+            return queue.nominal.get(cell, 0) - queue.used.get(cell, 0)
         case Code.EXCEEDS_MAX_QUOTA:
             return queue.nominal.get(cell, 0)
         case _:

@@ -171,8 +171,8 @@ def _finding(
         cell = option.cells[resource]
         total = assumed.get(cell, 0) + amount * pod_set.count
         nominal = node.nominal[cell]
-        free = max(0, nominal - node.usage[cell])
-        if total <= free:
+        free = nominal - node.usage[cell]  # negative where quota was cut below use
+        if total <= max(0, free):
             continue
         ever = total <= nominal
         if worst is not None and (ever or worst.code is Code.EXCEEDS_MAX_QUOTA):
@@ -183,7 +183,7 @@ def _finding(
             flavor=option.name,
             resource=resource,
             requested=total,
-            available=room,
+            available=max(0, room),
             short_by=total - room,
             limit=Limit.NOMINAL_QUOTA,
             node=str(node),

@@ -256,6 +256,30 @@ async def test_a_workload_that_came_after_the_last_look_is_found_all_the_same(re
     assert (found["position"], found["sequence"]) == (3, 3)
 
 
+async def test_one_that_is_committed_while_it_is_looked_for_is_told_from_a_state_that_has_it(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = rest.readings.find
+
+    async def late(namespace: str, kind: str, name: str) -> object:
+        rest.readings.commit(workload("fresh", 50, gpus=2, phase=Phase.ADMITTED))
+        return await find(namespace, kind, name)
+
+    monkeypatch.setattr(rest.readings, "find", late)
+    found = await rest.get("/api/v1/workloads/default/job/fresh")
+    assert (found["phase"], found["sequence"]) == ("Admitted", 3)
+    assert (await rest.get("/api/v1/clusterqueues/team-a"))["flavors"][0]["used"] == 8
+
+
+async def test_where_quota_was_cut_below_use_nothing_is_free_and_the_debt_is_short_too(rest: Rest) -> None:
+    rest.readings.commit(configs={ConfigKey("ClusterQueue", "", "team-a"): queue_spec(5, cohort="all")})
+    await rest.view.refresh()
+    (cell,) = (await rest.get("/api/v1/clusterqueues/team-a"))["flavors"]
+    assert (cell["nominal"], cell["used"], cell["free"]) == (5, 6, 0)
+    reason = (await rest.get("/api/v1/workloads/default/job/waits"))["reason"]
+    assert (reason["requested"], reason["available"], reason["shortBy"]) == (6, 0, 7)
+
+
 async def test_a_name_used_again_is_the_newer_workload(rest: Rest) -> None:
     rest.readings.commit(workload("large", 60))
     await rest.view.refresh()
