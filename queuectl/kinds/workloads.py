@@ -40,6 +40,8 @@ MAX_LABELS: Final = 64
 MAX_TERMS: Final = 64
 MAX_EXPRESSIONS: Final = 64
 MAX_VALUES: Final = 1024
+MAX_ANNOTATIONS: Final = (256 - 8) * 1024
+"""Bytes of others' annotations: the API server takes 256 KiB in all, and a start adds ours."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -114,6 +116,7 @@ def _pod_sets(
 ) -> tuple[tuple[PodSet, ...], Reason | None]:
     try:
         _refuse_other_controller(kind, obj)
+        _refuse_full(mapping(obj["metadata"], "annotations", "metadata"))
         return tuple(_pod_set(pods, admission) for pods in kind.find(obj)), None
     except RequestProblem as problem:
         return (), problem.reason
@@ -129,6 +132,18 @@ def _refuse_other_controller(kind: JobKind, obj: Json) -> None:
     found = text(holder, path[-1], ".".join(path[:-1]))
     if found is not None and found not in ours:
         raise BadField(".".join(path), f"{found!r} runs it, only {' or '.join(ours)} can be queued for")
+
+
+def _refuse_full(annotations: Json) -> None:
+    size = sum(
+        len(text.encode(errors="replace"))
+        for key, value in annotations.items()
+        if key != ADMISSION_ANNOTATION
+        for text in (key, str(value))
+    )
+    if size > MAX_ANNOTATIONS:
+        problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {MAX_ANNOTATIONS} do"
+        raise BadField("metadata.annotations", problem)
 
 
 def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:

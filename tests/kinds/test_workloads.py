@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queuectl.core.model import ObjectRef, Outcome, Requirement, Toleration
 from queuectl.core.reasons import Code
 from queuectl.kinds.jobs import JOB_KINDS, job_kind
-from queuectl.kinds.workloads import observe
+from queuectl.kinds.workloads import MAX_ANNOTATIONS, observe
 from tests.kinds.job_objects import UID, container, job, metadata, pytorch_job
 
 JOB = JOB_KINDS["Job"]
@@ -306,3 +306,15 @@ def test_no_object_of_the_right_outline_raises(
 @given(obj=st.dictionaries(_KEYS, _JSON, max_size=4), kind=st.sampled_from(sorted(JOB_KINDS)))
 def test_no_json_object_at_all_raises(obj: dict[str, Any], kind: str) -> None:
     observe(JOB_KINDS[kind], obj)
+
+
+def test_annotations_that_leave_no_room_for_ours_are_its_problem_but_ours_do_not_count() -> None:
+    obj = job()
+    obj["metadata"]["annotations"] = {"example.com/book": "é" * (MAX_ANNOTATIONS // 2 - 8)}
+    assert _seen(obj).workload.problem is None
+    obj["metadata"]["annotations"]["queuectl.dev/reserved-admission"] = 9000 * "x"
+    assert _seen(obj).workload.problem is None
+    obj["metadata"]["annotations"]["example.com/more"] = "x"
+    problem = _problem(obj)
+    assert problem.code is Code.MISCONFIGURED
+    assert "metadata.annotations" in problem.detail
