@@ -19,6 +19,9 @@ _JOB_COUNTS = [
 ]
 _PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 _TEMPLATES = (JOBS, "deployments.apps", "statefulsets.apps")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_LABEL_RULE = "begin and end with an alphanumeric character, with '-', '_', '.' between"
+_MAX_ANNOTATIONS = 256 * 1024
 _DNS_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 
 
@@ -70,6 +73,7 @@ def problems(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
     name = new["metadata"]["name"]
     if old is None and not (_DNS_NAME.match(name) and len(name) < 254) and "rbac" not in kind.group:
         yield Cause("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain')
+    yield from _metadata_problems(new["metadata"])
     if kind.collection == JOBS:
         yield from _job_problems(new["spec"])
         if old is not None:
@@ -78,6 +82,18 @@ def problems(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
         yield from _pod_problems(new["spec"], "spec")
     elif kind.collection == _PRIORITY_CLASSES and old and old.get("value") != new.get("value"):
         yield Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
+
+
+def _metadata_problems(metadata: Json) -> Iterator[Cause]:
+    for value in (metadata.get("labels") or {}).values():
+        if len(value) > 63:
+            yield Cause("metadata.labels", f'Invalid value: "{value}": must be no more than 63 bytes')
+        elif not _LABEL_VALUE.fullmatch(value):
+            yield Cause("metadata.labels", f'Invalid value: "{value}": a valid label must {_LABEL_RULE}')
+    size = sum(len(part.encode()) for item in (metadata.get("annotations") or {}).items() for part in item)
+    if size > _MAX_ANNOTATIONS:
+        message = f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes"
+        yield Cause("metadata.annotations", message, "FieldValueTooLong")
 
 
 # --- pods -----------------------------------------------------------------------------------------
