@@ -191,6 +191,13 @@ def pod_template(gpus: object = 1, seconds: float = 1, **spec: Any) -> Json:
     }
 
 
+def gpus_only(gpus: object, seconds: float = 1) -> Json:
+    """A pod template whose only request is for GPUs."""
+    template = pod_template(gpus, seconds)
+    del template["spec"]["containers"][0]["resources"]["requests"]
+    return template
+
+
 def job(name: str, *, queue: str | None = "main", template: Json | None = None, **spec: Any) -> Json:
     labels = {"queuectl.dev/queue-name": queue} if queue else {}
     return {
