@@ -19,6 +19,8 @@ MAX_QUANTITY_LENGTH: Final = 64
 """Longest quantity text looked at. The API server's own canonical form is far shorter."""
 
 _MAX_EXPONENT: Final = 40
+_MAX_BITS: Final = 128
+"""Longer integers are not even written out."""
 _QUANTITY: Final = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)|[eE]([+-]?[0-9]+))?"
 )
@@ -57,6 +59,10 @@ def parse_quantity(text: str | int | float, resource: str) -> int:
     Costs microseconds whatever the text: length and exponent are bounded before any arithmetic.
     Raises BadQuantity or QuantityOutOfRange, both naming the text (shortened).
     """
+    if isinstance(text, int) and text.bit_length() > _MAX_BITS:
+        raise QuantityOutOfRange(
+            f"a number of {text.bit_length()} bits is larger than {MAX_AMOUNT} base units"
+        )
     source = str(text)
     if len(source) > MAX_QUANTITY_LENGTH:
         raise QuantityOutOfRange(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -25,13 +24,10 @@ from queuectl.core.model import (
     WorkloadPriorityClass,
 )
 from tests.builders import EVERYBODY, GPU, flavor, group, local_queue, pod_set, queue, workload
+from tests.core import profiles
 from tests.core.machine import Cluster
 
-settings.register_profile(
-    "ci", derandomize=True, max_examples=120, stateful_step_count=40, deadline=None, database=None
-)
-settings.register_profile("long", max_examples=3000, stateful_step_count=80, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+profiles.load()
 
 QUEUES = ("qa", "qb")
 LOCALS = ("la", "lb")
@@ -267,5 +263,7 @@ class Anything(RuleBasedStateMachine):
         self.rest(1000)
 
 
-Anything.TestCase.settings = settings(settings.default, suppress_health_check=list(HealthCheck))
+Anything.TestCase.settings = settings(
+    settings.default, stateful_step_count=40, suppress_health_check=list(HealthCheck)
+)
 TestAnything = Anything.TestCase

@@ -1,0 +1,14 @@
+"""How hard property tests try: the same few examples each time, or HYPOTHESIS_PROFILE=long."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True, max_examples=100, deadline=None, database=None)
+settings.register_profile("long", max_examples=5000, deadline=None)
+
+
+def load() -> None:
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -1,0 +1,107 @@
+"""A reason is one of a closed set, with its numbers, and one sentence made of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.reasons import FAMILIES, Code, Family, Limit, PreemptionCause, Reason
+from queuectl.core.resources import format_amount
+from tests.core import profiles
+
+profiles.load()
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
+NUMBERS = st.integers(0, 2**63 - 1)
+
+
+def test_every_code_has_a_family_and_every_family_a_code() -> None:
+    assert set(FAMILIES) == set(Code)
+    assert set(FAMILIES.values()) == set(Family)
+
+
+@pytest.mark.parametrize("family", Family)
+def test_the_page_of_the_rules_lists_the_codes_of_each_family(family: Family) -> None:
+    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {family.value}"))
+    listed = re.findall(r"`(\w+)`", row.split("|", 2)[2])
+    assert listed == [code.value for code in Code if FAMILIES[code] is family]
+
+
+def test_no_reason_comes_without_a_code() -> None:
+    with pytest.raises(TypeError):
+        Reason(detail="it just waits")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="JustWaiting"):
+        Code("JustWaiting")
+
+
+@given(
+    st.sampled_from([Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.RESOURCE_NOT_COVERED]),
+    st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]),
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+)
+def test_the_sentence_names_every_number_and_what_bound(
+    code: Code, resource: str, requested: int, available: int, short_by: int
+) -> None:
+    reason = Reason(
+        code=code,
+        flavor="a100",
+        resource=resource,
+        requested=requested,
+        available=available,
+        short_by=short_by,
+        limit=Limit.NOMINAL_QUOTA,
+        node="ClusterQueue/team-a",
+    )
+    words = re.split(r"[ ,:()]+", reason.message)
+    for amount in (requested, available, short_by):
+        assert format_amount(resource, amount) in words
+    for part in (code.value, resource, "a100", "nominalQuota", "ClusterQueue/team-a"):
+        assert part in words
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_reason_without_numbers_still_says_where_and_by_whom(code: Code) -> None:
+    cause = PreemptionCause.IN_CLUSTER_QUEUE
+    reason = Reason(code=code, node="LocalQueue/ns/lq", cause=cause, by="ns/Job/other", detail="so it is")
+    for part in (code.value, "LocalQueue/ns/lq", "InClusterQueue", "ns/Job/other", "so it is"):
+        assert part in reason.message
+
+
+def test_a_queue_over_its_quota_is_short_of_a_negative_amount_without_a_crash() -> None:
+    reason = Reason(code=Code.WAITING_FOR_QUOTA, resource="memory", requested=1024, available=-2048)
+    assert "-2Ki available" in reason.message
+
+
+FULL = Reason(
+    code=Code.WAITING_FOR_QUOTA,
+    flavor="a",
+    resource="gpu",
+    requested=3,
+    available=2,
+    short_by=1,
+    limit=Limit.NOMINAL_QUOTA,
+    node="ClusterQueue/q",
+    cause=PreemptionCause.IN_COHORT_RECLAMATION,
+    by="somebody",
+    detail="so",
+    others=(Reason(code=Code.EXCEEDS_MAX_QUOTA),),
+)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Reason)])
+def test_numbers_alone_make_no_new_reason_and_everything_else_does(name: str) -> None:
+    other: object = None
+    if name == "code":
+        other = Code.EXCEEDS_MAX_QUOTA
+    elif name == "others":
+        other = ()
+    changed = replace(FULL, **{name: other})  # type: ignore[arg-type]
+    numbers = name in ("requested", "available", "short_by", "others")
+    assert (changed.key == FULL.key) is numbers
