@@ -1,0 +1,1 @@
+"""Speed of the decision core, as ratios within one run."""

@@ -1,0 +1,143 @@
+"""Engines with much to do, and a ledger that accepts everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from queuectl.core.decisions import Admit
+from queuectl.core.engine import Engine
+from queuectl.core.events import (
+    ContextObserved,
+    EffectSettled,
+    Event,
+    Listed,
+    PolicyObserved,
+    Result,
+    WorkloadObserved,
+)
+from queuectl.core.model import (
+    ClusterQueue,
+    ConfigKey,
+    FlavorQuotas,
+    LabelSelector,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    ObjectRef,
+    Observation,
+    Outcome,
+    PodSet,
+    Policy,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+    Workload,
+    WorkloadId,
+)
+
+GPU = "nvidia.com/gpu"
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+NAMESPACE = "bench"
+BATCH = 500
+"""Events folded at one time, as a busy reflector hands them in."""
+
+
+def seen(*, generation: int = 1, suspended: bool = True, finished: Outcome | None = None) -> Observation:
+    return Observation(
+        resource_version=str(generation),
+        generation=generation,
+        suspended=suspended,
+        annotated=False,
+        finished=finished,
+        quiet=finished is not None,
+    )
+
+
+def job(number: int, queue: str, gpus: int) -> Workload:
+    uid = f"uid-{number}"
+    requests = (("cpu", 1000 * gpus), ("memory", gpus << 30), (GPU, gpus))
+    return Workload(
+        id=WorkloadId(uid),
+        ref=ObjectRef(NAMESPACE, "Job", f"job-{number}", uid),
+        queue=queue,
+        created_at=NOW + timedelta(milliseconds=number),
+        pod_sets=(PodSet(name="main", count=1, requests=requests),),
+    )
+
+
+def quotas(flavor: str, gpus: int) -> FlavorQuotas:
+    cpu, memory = ResourceQuota(nominal=1000 * gpus), ResourceQuota(nominal=gpus << 30)
+    resources = (("cpu", cpu), ("memory", memory), (GPU, ResourceQuota(nominal=gpus)))
+    return FlavorQuotas(name=flavor, resources=resources)
+
+
+class World:
+    """`queues` ClusterQueues of two flavors each, `gpus` of each flavor, with one LocalQueue each."""
+
+    def __init__(self, queues: int, gpus: int) -> None:
+        self.engine = Engine(frozenset({"policy", "Job"}))
+        self.sequence = 1
+        self.queues = queues
+        policies: list[Policy] = [ResourceFlavor(name="a100"), ResourceFlavor(name="spot")]
+        for number in range(queues):
+            policies.append(self.queue(number, gpus))
+            name = LocalQueueName(NAMESPACE, f"lq-{number}")
+            policies.append(LocalQueue(name=name, cluster_queue=f"cq-{number}"))
+        self.engine.handle(
+            [
+                ContextObserved(Namespace(NAMESPACE)),
+                *(observed(policy) for policy in policies),
+                Listed("policy"),
+                Listed("Job", frozenset()),
+            ]
+        )
+        self.run()
+
+    def queue(self, number: int, gpus: int) -> ClusterQueue:
+        group = ResourceGroup(
+            covered=("cpu", "memory", GPU), flavors=(quotas("a100", gpus), quotas("spot", gpus))
+        )
+        return ClusterQueue(
+            name=f"cq-{number}",
+            cohort=f"cohort-{number % 10}",
+            resource_groups=(group,),
+            namespace_selector=LabelSelector(),
+        )
+
+    def submit(self, jobs: list[Workload]) -> None:
+        for at in range(0, len(jobs), BATCH):
+            self.engine.handle([WorkloadObserved(one, seen()) for one in jobs[at : at + BATCH]])
+
+    def run(self) -> list[Admit]:
+        """Decide and commit until nothing is left; starts are done at once. Returns who was let go."""
+        admitted: list[Admit] = []
+        while True:
+            plan = self.engine.decide(NOW)
+            if not plan.decisions and not plan.probes:
+                return admitted
+            self.engine.commit(plan, self.sequence)
+            self.sequence += len(plan.recorded)
+            admitted += [decision for decision in plan.decisions if isinstance(decision, Admit)]
+            self.engine.handle(
+                [EffectSettled(effect.key, Result.DONE, 2) for effect in self.engine.take_effects()]
+            )
+
+    def finish(self, workloads: list[Workload]) -> None:
+        done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)
+        for at in range(0, len(workloads), BATCH):
+            events: list[Event] = [WorkloadObserved(one, done) for one in workloads[at : at + BATCH]]
+            self.engine.handle(events)
+
+
+def observed(policy: Policy) -> PolicyObserved:
+    if isinstance(policy, LocalQueue):
+        return PolicyObserved(ConfigKey("LocalQueue", *policy.name), policy, repr(policy))
+    return PolicyObserved(ConfigKey(type(policy).__name__, "", policy.name), policy, repr(policy))
+
+
+def distinct(one: Workload, number: int) -> Workload:
+    """The same job of a shape of its own."""
+    (pods,) = one.pod_sets
+    requests = tuple((name, amount + (number if name == "memory" else 0)) for name, amount in pods.requests)
+    return replace(one, pod_sets=(replace(pods, requests=requests),))
