@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 READ_SECONDS = 10.0
 """How long the ledger may take to say what is new."""
+PATIENT_SECONDS = 2.0
+"""How long it may take before what is known counts as stale meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Sight:
     age_seconds: float
     """Since the ledger last confirmed that this is its newest state."""
     stale: bool
-    """The ledger did not answer when last asked."""
+    """The ledger did not answer when last asked, or has been silent since for too long."""
 
 
 class View:
@@ -39,6 +41,8 @@ class View:
         self._lock = asyncio.Lock()
         self._state: State | None = None
         self._read_at = float("-inf")
+        self._asked_at = float("-inf")
+        """When the ledger was last asked, and has not answered yet if that is later than `_read_at`."""
         self.problem: str | None = "the ledger has not been read yet"
         """Why the state can't be brought up to date; None: it can."""
 
@@ -46,7 +50,9 @@ class View:
         """None: nothing was ever read."""
         if self._state is None:
             return None
-        return Sight(self._state, max(0.0, self._clock() - self._read_at), self.problem is not None)
+        now = self._clock()
+        silent = self._asked_at > self._read_at and now - self._asked_at > PATIENT_SECONDS
+        return Sight(self._state, max(0.0, now - self._read_at), self.problem is not None or silent)
 
     async def run(self, period_seconds: float) -> None:
         """Look for news until cancelled."""
@@ -55,11 +61,13 @@ class View:
             await asyncio.sleep(period_seconds)
 
     async def refresh(self, since: float | None = None) -> None:
-        """Bring the state up to date, unless that was done after `since` on the clock. Raises nothing of the
+        """Bring the state up to date, unless that was tried after `since` on the clock. Raises nothing of the
         ledger's: `problem` tells."""
         async with self._lock:
-            if since is not None and self._read_at >= since:
+            # Also where it did not answer: those who ask at one time wait for it once, not in turn.
+            if since is not None and self._asked_at >= since:
                 return
+            self._asked_at = self._clock()
             try:
                 async with asyncio.timeout(READ_SECONDS):
                     await self._read()
@@ -75,12 +83,11 @@ class View:
     async def _read(self) -> None:
         # After trouble it may be another database, made again from a backup or from the cluster.
         known = self._state if self.problem is None else None
-        started = self._clock()
         reading = await self._readings.since(known.sequence if known else 0)
         if known and (reading.sequence < known.sequence or reading.epoch != known.epoch):
             known = None
             reading = await self._readings.since(0)
         if known is None or reading.workloads or reading.configs or reading.sequence != known.sequence:
             self._state = (known or State()).advance(reading, self._parse)
-        self._read_at = started
+        self._read_at = self._asked_at
         self.problem = None

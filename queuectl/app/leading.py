@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 from queuectl.app.connecting import open_session, session_to
 from queuectl.app.signals import stop_on_signals
@@ -28,9 +29,10 @@ from queuectl.ledger.verify import Verifier
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.registry import Metrics
-from queuectl.ports import Lease, LedgerUnavailable
+from queuectl.ports import Lease, LedgerRefused, LedgerUnavailable, SchemaMismatch
 from queuectl.settings import Settings
 
+Found = TypeVar("Found")
 log = logging.getLogger(__name__)
 
 _LAG_EVERY = 0.5
@@ -62,13 +64,12 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
             verifier = Verifier(engine, cluster)
             while True:
                 await asyncio.sleep(settings.controller.verify_seconds)
-                try:
-                    await ensure_partitions(engine)
-                    if settings.database.keep_months is not None:
-                        await drop_history(engine, settings.database.keep_months)
-                    findings = await verifier.run()
-                except LedgerUnavailable as error:
-                    log.warning("ledger not verified: %s", error)
+                await _attempted("partitions not made ahead", ensure_partitions(engine))
+                if settings.database.keep_months is not None:
+                    dropping = drop_history(engine, settings.database.keep_months)
+                    await _attempted("old history not dropped", dropping)
+                findings = await _attempted("ledger not verified", verifier.run())
+                if findings is None:
                     continue
                 metrics.ledger_findings(len(findings))
                 for finding in findings:
@@ -86,6 +87,15 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
             await asyncio.wait([leading])
             for task in beside:
                 task.cancel()
+
+
+async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
+    """What the ledger refuses here is for people to mend: nothing that runs or waits hangs on it."""
+    try:
+        return await work
+    except (LedgerUnavailable, LedgerRefused, SchemaMismatch) as error:
+        log.warning("%s: %s", otherwise, error)
+        return None
 
 
 async def _lead(lease: Lease, controller: Controller, *beside: Callable[[], Awaitable[None]]) -> None:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 WORKERS = 32
 _FIRST_RETRY, _LAST_RETRY = 0.2, 30.0
 _NOTICE_TRIES = 3
+_COMPLAIN_AT, _COMPLAIN_EVERY = 4, 20
+"""Tries after which a write that does not succeed is told in the log, and how often again."""
 
 
 @dataclass(slots=True)
@@ -116,6 +118,10 @@ class Lanes:
                 delay = await self._do(job)
             except ClusterUnavailable as error:
                 delay = self._retry_in(job, lane, error)
+            except Exception:
+                # One workload that nobody thought of must not end the work on all others.
+                log.exception("a defect in what is to be done for %s", workload)
+                delay = None if isinstance(job, Notice) else _LAST_RETRY
             lane.busy = False
             if delay is None:
                 lane.jobs.popleft()
@@ -141,6 +147,8 @@ class Lanes:
         if isinstance(job, Notice) and lane.tries + 1 >= _NOTICE_TRIES:
             log.warning("event on %s not written: %s", job.ref, error)
             return None
+        if lane.tries >= _COMPLAIN_AT and (lane.tries - _COMPLAIN_AT) % _COMPLAIN_EVERY == 0:
+            log.warning("%s after %d tries: %s", _told(job), lane.tries + 1, error)
         delay = min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
         return max(delay, error.retry_after or 0.0)
 
@@ -165,3 +173,9 @@ class Lanes:
             return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
         self._emit([PodsCounted(probe.workload, probe.attempt, alive=False)])
         return None
+
+
+def _told(job: _Job) -> str:
+    if isinstance(job, Effect):
+        return f"{job.key.verb} of {job.workload.ref} is not done"
+    return f"what is alive of {job.ref} is not known"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -18,10 +19,18 @@ from queuectl.core.resources import Usage
 from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerRefused, LedgerUnavailable
 
 T = TypeVar("T")
+Name = TypeVar("Name", LocalQueueName, str)
+Report = TypeVar("Report", LocalQueueReport, ClusterQueueReport)
 log = logging.getLogger(__name__)
 
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 _FIRST_THAW, _LAST_THAW = 1.0, 60.0
+_MOST_UNWRITTEN = 3
+"""Queues whose status is refused before the others have to wait for the next time."""
+
+
+class _Stopped(Exception):
+    """Asked to stop while the ledger is away."""
 
 
 class Observer(Protocol):
@@ -96,6 +105,12 @@ class Controller:
 
     async def run(self) -> None:
         """Lead until `stop`. Raises LostLeadership when another process has taken over."""
+        try:
+            await self._lead()
+        except _Stopped:
+            log.warning("stopped while the ledger is away: who leads next sends what is not acknowledged")
+
+    async def _lead(self) -> None:
         self._epoch = await self._reach(lambda: self._ledger.take_epoch(self._holder))
         self._observer.took_epoch(self._epoch)
         snapshot = await self._reach(self._ledger.load)
@@ -104,9 +119,15 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run(), name="effects")
             publishing = tasks.create_task(self._publish(), name="status")
-            await self._decide_until_stopped()
+            away = None
+            try:
+                await self._decide_until_stopped()
+            except _Stopped as stopped:
+                away = stopped
             publishing.cancel()
             await self._lanes.stop()
+        if away is not None:
+            raise away
         await self._commit_acknowledged()
 
     async def _decide_until_stopped(self) -> None:
@@ -136,6 +157,7 @@ class Controller:
         now = await self._reach(self._ledger.now)
         plan = self._engine.decide(now, self._budget)
         if not plan.decisions and not plan.probes and not self._acknowledged:
+            self._lanes.add_effects(self._engine.take_effects())
             return False
         try:
             first = await self._commit(plan) if plan.recorded or self._acknowledged else 0
@@ -204,11 +226,15 @@ class Controller:
         """At the end: what was done since the last commit would only be sent again."""
         self._drain()
         if self._acknowledged:
-            now = await self._ledger.now()
+            now = await self._reach(self._ledger.now)
             await self._commit(Plan(version=0, cycle=0, now=now))
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call until the ledger answers; meanwhile nothing is admitted, and what runs is left."""
+        """Repeat a call until the ledger answers; meanwhile nothing is admitted, and what runs is left.
+
+        Raises _Stopped when asked to stop meanwhile: whoever leads next finds out what was stored, and sends
+        again what was not acknowledged.
+        """
         delay = _FIRST_RETRY
         while True:
             try:
@@ -216,7 +242,10 @@ class Controller:
             except LedgerUnavailable as error:
                 self._observer.ledger_unavailable()
                 log.warning("ledger unavailable, admitting nothing: %s", error)
-            await asyncio.sleep(delay)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
+                raise _Stopped
             delay = min(delay * 2, _LAST_RETRY)
 
     async def _publish(self) -> None:
@@ -230,13 +259,21 @@ class Controller:
                 self._observer.capacity(capacity)
             late_locals |= {report.name: report for report in local_queues}
             late_queues |= {report.name: report for report in cluster_queues}
+            await self._write(late_locals, self._cluster.publish_local_queue)
+            await self._write(late_queues, self._cluster.publish_cluster_queue)
+            await asyncio.sleep(self._status_seconds)
+
+    async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:
+        """Write what is late. What is refused comes last the next time, so that it holds up no other."""
+        refused = 0
+        for name in list(late):
             try:
-                for local_name, local_report in list(late_locals.items()):
-                    await self._cluster.publish_local_queue(local_report)
-                    del late_locals[local_name]
-                for name, report in list(late_queues.items()):
-                    await self._cluster.publish_cluster_queue(report)
-                    del late_queues[name]
+                await publish(late[name])
             except ClusterUnavailable as error:
                 log.warning("queue status not written, will be again: %s", error)
-            await asyncio.sleep(self._status_seconds)
+                late[name] = late.pop(name)
+                refused += 1
+                if refused == _MOST_UNWRITTEN:
+                    return
+            else:
+                del late[name]

@@ -47,8 +47,11 @@ class Account:
         return cls(await load(), load)
 
     async def authorization(self) -> str | None:
-        """The header's value; None where a certificate says it all."""
-        found: str | None = await self._configuration.get_api_key_with_prefix("BearerToken")
+        """The header's value; None where a certificate says it all. Raises BadKubeconfig."""
+        try:
+            found: str | None = await self._configuration.get_api_key_with_prefix("BearerToken")
+        except Exception as error:  # a token file that is being replaced, a plugin that fails: of any kind
+            raise BadKubeconfig(f"no credentials: {error or type(error).__name__}") from error
         return found
 
     async def refresh(self, refused: str | None) -> None:
@@ -62,7 +65,10 @@ class Account:
             self._configuration = await self._load()
             if self.tls is not None and self._configuration.cert_file:
                 # New connections present the new certificate.
-                self.tls.load_cert_chain(self._configuration.cert_file, self._configuration.key_file)
+                try:
+                    self.tls.load_cert_chain(self._configuration.cert_file, self._configuration.key_file)
+                except OSError as error:
+                    raise BadKubeconfig(f"certificate {self._configuration.cert_file}: {error}") from error
 
 
 async def from_kubeconfig(path: str | None, context: str | None) -> Account:

@@ -182,7 +182,7 @@ class Session:
         self, method: str, target: str, content_type: str, body: bytes | None, *, stream: bool
     ) -> Response:
         """One request; refused as unauthorized, once more with credentials read anew."""
-        token = await self._identity.authorization() if self._identity else None
+        token = await self._token()
         response = await self._once(method, target, content_type, body, token, stream=stream)
         if response.status == 401 and self._identity is not None:
             await response.close()
@@ -190,9 +190,15 @@ class Session:
                 await self._identity.refresh(token)
             except BadKubeconfig as error:
                 raise Unauthorized(str(error), status=401) from error
-            token = await self._identity.authorization()
+            token = await self._token()
             response = await self._once(method, target, content_type, body, token, stream=stream)
         return response
+
+    async def _token(self) -> str | None:
+        try:
+            return await self._identity.authorization() if self._identity else None
+        except BadKubeconfig as error:
+            raise Unavailable(str(error)) from error  # nothing was sent; the next try may find them
 
     async def _once(
         self,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from queuectl.core.events import ContextObserved, Event, PolicyGone, WorkloadGone
 from queuectl.core.model import ConfigKey, WorkloadId
@@ -14,6 +16,8 @@ from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.workloads import observe
 from queuectl.kube.session import api_path
+
+_log: Final = logging.getLogger(__name__)
 
 Key = Hashable
 """What tells objects of one source apart for as long as they exist."""
@@ -114,7 +118,13 @@ def events_of(source: Source, obj: Json, known: dict[Key, str]) -> Sequence[Even
     key, version = source.key(obj), version_of(obj)
     if not key or (version and known.get(key) == version):
         return ()
-    event = source.seen(obj)
+    try:
+        event = source.seen(obj)
+    except Exception:
+        # A defect, of which one object must not make an end of everything: what was known of it stands.
+        _log.exception("%s %s can't be read", source.name, key)
+        known[key] = version
+        return ()
     if event is None:
         return leave(source, key, known)
     known[key] = version

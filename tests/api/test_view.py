@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 from queuectl.api.state import State
 from queuectl.api.view import View
 from queuectl.core.model import ConfigKey, Phase
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import SchemaMismatch
+from queuectl.ports import LedgerUnavailable, Reading, SchemaMismatch
 from tests.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload
 
 
@@ -127,6 +128,63 @@ async def test_age_grows_until_the_ledger_confirms_the_state_again() -> None:
     sight = view.sight()
     assert sight is not None
     assert (sight.age_seconds, sight.stale) == (0.0, False)
+
+
+class Silent(CannedReadings):
+    """Says nothing until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.answer = asyncio.Event()
+        self.answer.set()
+
+    async def since(self, sequence: int) -> Reading:
+        self.asked += 1
+        await self.answer.wait()
+        return await super().since(sequence)
+
+
+async def test_a_ledger_that_is_silent_makes_stale_before_it_is_given_up() -> None:
+    now = [100.0]
+    readings = Silent()
+    view = View(readings, parse_policy, clock=lambda: now[0])
+    await view.refresh()
+    readings.answer.clear()
+    now[0] = 100.5
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(view.refresh())
+        while readings.asked < 2:
+            await asyncio.sleep(0)
+        for passed, stale in ((1.0, False), (3.0, True)):
+            now[0] = 100.0 + passed
+            sight = view.sight()
+            assert sight is not None
+            assert (sight.age_seconds, sight.stale) == (passed, stale)
+        readings.answer.set()
+        await looking
+    sight = view.sight()
+    assert sight is not None
+    assert (sight.age_seconds, sight.stale) == (2.5, False)
+
+
+async def test_those_who_wait_for_a_silent_ledger_wait_together() -> None:
+    now = [100.0]
+    readings = Silent()
+    view = View(readings, parse_policy, clock=lambda: now[0])
+    await view.refresh()
+    readings.down = LedgerUnavailable("gone")
+    readings.answer.clear()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(view.refresh())
+        now[0] = 101.0
+        for _ in range(10):
+            tasks.create_task(view.refresh(view.moment()))
+        while readings.asked < 2:
+            await asyncio.sleep(0)
+        readings.answer.set()
+    assert readings.asked <= 3
+    assert view.problem == "gone"
 
 
 async def test_a_spec_that_cannot_be_read_stops_its_queue_alone() -> None:

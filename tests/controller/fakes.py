@@ -102,6 +102,10 @@ class JobCluster:
         self.published: list[LocalQueueReport] = []
         self.emit: Callable[[Iterable[Event]], None] = lambda events: None
         self.unavailable = 0
+        self.refuses_status_of = ""
+        """LocalQueue whose status nobody may write."""
+        self.defect = ""
+        """Job whose start nobody thought of."""
         self._crashes = crashes
 
     # --- what users and the cluster do
@@ -142,6 +146,8 @@ class JobCluster:
 
     async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         self._maybe_away()
+        if effect.workload.ref.name == self.defect:
+            raise KeyError("nobody thought of that")
         self._crashes.boundary("before start")
         job = self.jobs.get(effect.key.workload)
         if job is None:
@@ -178,6 +184,8 @@ class JobCluster:
         self.notices.append(notice)
 
     async def publish_local_queue(self, report: LocalQueueReport) -> None:
+        if report.name.name == self.refuses_status_of:
+            raise ClusterUnavailable("you may not")
         self.published.append(report)
 
     async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:

@@ -136,6 +136,42 @@ async def test_a_ledger_that_is_away_stops_admission_and_nothing_else() -> None:
         await site.until(lambda: site.cluster.running() == ["a", "b"])
 
 
+async def test_asked_to_stop_while_the_ledger_is_away_it_stops_and_the_next_goes_on() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.ledger.unavailable = away = 1_000
+        site.cluster.submit(workload("b"))
+        await site.until(lambda: site.ledger.unavailable < away)
+    assert site.cluster.running() == ["a"]
+    site.ledger.unavailable = 0
+    async with site.leading():
+        await site.until(lambda: site.cluster.running() == ["a", "b"])
+    assert site.cluster.jobs[workload("a").id].starts == [1]
+
+
+async def test_a_queue_whose_status_is_refused_holds_up_no_other() -> None:
+    site = Site()
+    site.policies += [local_queue("aa", "cq"), local_queue("zz", "cq")]
+    site.cluster.refuses_status_of = "aa"
+    async with site.leading():
+        await site.until(lambda: {one.name.name for one in site.cluster.published} == {"lq", "zz"})
+        site.cluster.refuses_status_of = ""
+        await site.until(lambda: {one.name.name for one in site.cluster.published} == {"aa", "lq", "zz"})
+
+
+async def test_a_defect_about_one_workload_does_not_end_the_work_on_others() -> None:
+    site = Site()
+    site.cluster.defect = "a"
+    async with site.leading():
+        site.cluster.submit(workload("a"), workload("b"))
+        await site.until(lambda: site.cluster.running() == ["b"])
+    site.cluster.defect = ""
+    async with site.leading():
+        await site.until(lambda: site.cluster.running() == ["a", "b"])
+
+
 async def test_a_commit_whose_answer_is_lost_is_stored_once() -> None:
     site = Site()
     site.ledger.lost_acks = 3

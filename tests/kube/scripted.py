@@ -151,14 +151,19 @@ def source(name: str) -> Source:
 
 @asynccontextmanager
 async def watching(
-    script: Scripted, *, timings: Timings = QUICK, kind: str = "Job", identity: Any = None
+    script: Scripted,
+    watched: Source | None = None,
+    *,
+    timings: Timings = QUICK,
+    kind: str = "Job",
+    identity: Any = None,
 ) -> AsyncIterator[Watching]:
-    """A reflector of `kind` on the scripted server, for as long as the block lasts."""
+    """A reflector of `watched`, else of `kind`, on the scripted server for as long as the block lasts."""
     seen = Watching()
     async with script.serve() as url:
         session = Session(HttpTransport(url), identity, deadlines=Deadlines(unary=2, page=2))
         seen.reflectors = reflectors(
-            session, seen.events.extend, random=Random(1), timings=timings, watched=[source(kind)]
+            session, seen.events.extend, random=Random(1), timings=timings, watched=[watched or source(kind)]
         )
         try:
             async with asyncio.TaskGroup() as group:

@@ -13,7 +13,7 @@ from queuectl.core.model import PriorityClass, WorkloadId
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import api_path
-from tests.kube.scripted import QUICK, Scripted, Watching, bookmark, gone, job, line, watching
+from tests.kube.scripted import QUICK, Scripted, Watching, bookmark, gone, job, line, source, watching
 from tests.kube.sites import CRDS, PYTORCH_CRD, SITES, Site, pytorch_job, pytorch_jobs
 
 
@@ -117,6 +117,22 @@ async def test_events_cut_anywhere_are_put_together() -> None:
     async with watching(script) as seen:
         await seen.until(lambda: "c@6" in _told(seen))
         assert _told(seen) == ["[]", "a@6", "b@6", "c@6"]
+
+
+async def test_an_object_that_nobody_thought_of_does_not_end_the_watch_of_all_others() -> None:
+    def broken(obj: Any) -> Any:
+        if obj["metadata"]["name"] == "a":
+            raise KeyError("nobody thought of that")
+        return of_jobs.seen(obj)
+
+    of_jobs = source("Job")
+    script = Scripted()
+    script.listing(5, job("a", 1), job("b", 2))
+    script.watch(line("MODIFIED", job("a", 6)), line("MODIFIED", job("b", 7)), stay=True)
+    async with watching(script, replace(of_jobs, seen=broken)) as seen:
+        await seen.until(lambda: "b@7" in _told(seen))
+        # It is there, whatever it may be: nobody is told that it is gone.
+        assert _told(seen) == ["b@2", "[a b]", "b@7"]
 
 
 async def test_an_event_of_five_megabytes_is_one_event() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from queuectl.kube import errors
+from queuectl.kube import account, errors
 from queuectl.kube.session import Deadlines, Session, api_path
 from queuectl.kube.transport import HttpTransport
 from queuectl.ports import ClusterUnavailable
@@ -160,6 +160,43 @@ async def test_a_rotated_token_file_is_read_again_when_the_old_token_is_refused(
         await session.get("/x")
         await session.close()
     assert script.tokens == ["Bearer old", "Bearer old", "Bearer new"]
+
+
+async def test_credentials_that_cant_be_read_for_a_moment_are_no_answer_and_tried_again() -> None:
+    class Replaced:
+        """A token file in the moment in which it is replaced."""
+
+        missing = True
+
+        async def authorization(self) -> str | None:
+            if self.missing:
+                raise errors.BadKubeconfig("no credentials: no such file")
+            return "Bearer new"
+
+        async def refresh(self, refused: str | None) -> None:
+            raise AssertionError("nobody refused anything")
+
+    script, identity = Scripted(), Replaced()
+    async with script.serve() as url:
+        session = Session(HttpTransport(url), identity)
+        with pytest.raises(errors.Unavailable, match="no such file"):
+            await session.get("/x")
+        identity.missing = False
+        await session.get("/x")
+        await session.close()
+    assert script.tokens == ["Bearer new"]
+
+
+async def test_a_hook_that_fails_says_that_there_are_no_credentials(tmp_path: Path) -> None:
+    def fails(configuration: Any) -> None:
+        raise OSError("Service token file does not exist.")
+
+    async with Scripted().serve() as url:
+        path = _kubeconfig(tmp_path, url, {"token": "t"})
+        identity = await account.from_kubeconfig(str(path), None)
+        identity._configuration.refresh_api_key_hook = fails
+        with pytest.raises(errors.BadKubeconfig, match="token file does not exist"):
+            await identity.authorization()
 
 
 async def test_a_token_that_stays_refused_is_tried_twice_and_no_more(tmp_path: Path) -> None:
