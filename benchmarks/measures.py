@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from benchmarks.worlds import World, distinct, job
+from benchmarks.worlds import World, distinct, job, observed
+from queuectl.core.model import Workload
 
 T = TypeVar("T")
 
@@ -59,34 +60,28 @@ def seconds(prepare: Callable[[], T], step: Callable[[T], int], tries: int) -> f
 def admissions(queues: int, jobs: int) -> tuple[float, float]:
     """Per admission, and per end of a job that lets the next one go."""
 
-    def prepare() -> tuple[World, list[list[int]]]:
-        world = World(queues, gpus=2 * jobs)
-        return world, [[q * jobs + n for n in range(jobs)] for q in range(queues)]
+    def made(gpus: int) -> tuple[World, list[Workload]]:
+        ones = [job(q * jobs + n, f"lq-{q}", gpus) for q in range(queues) for n in range(jobs)]
+        return World(queues, gpus=jobs // 10 if gpus == 1 else gpus * jobs), ones
 
-    def admit(given: tuple[World, list[list[int]]]) -> int:
-        world, numbers = given
-        world.submit(
-            [
-                job(number, f"lq-{queue}", 1 + number % 4)
-                for queue, mine in enumerate(numbers)
-                for number in mine
-            ]
-        )
+    def admit(given: tuple[World, list[Workload]]) -> int:
+        world, ones = given
+        world.submit(ones)
         return len(world.run())
 
-    def waiting() -> tuple[World, dict[str, object]]:
-        world = World(queues, gpus=jobs // 10)
-        waiting = [job(q * jobs + n, f"lq-{q}", 1) for q in range(queues) for n in range(jobs)]
-        world.submit(waiting)
-        by_id: dict[str, object] = {one.id: one for one in waiting}
-        return world, by_id | {"running": [admit.attempt.workload for admit in world.run()]}
+    def full() -> tuple[World, list[Workload]]:
+        """One in five runs, in both flavors; the others wait."""
+        world, ones = made(1)
+        world.submit(ones)
+        running = {admit.attempt.workload for admit in world.run()}
+        return world, [one for one in ones if one.id in running]
 
-    def churn(given: tuple[World, dict[str, object]]) -> int:
-        world, by_id = given
-        world.finish([by_id[workload] for workload in by_id["running"]])  # type: ignore[attr-defined,misc]
+    def churn(given: tuple[World, list[Workload]]) -> int:
+        world, running = given
+        world.finish(running)
         return len(world.run())
 
-    return seconds(prepare, admit, 3), seconds(waiting, churn, 3)
+    return seconds(lambda: made(2), admit, 3), seconds(full, churn, 3)
 
 
 # --- one event among many who wait
@@ -122,8 +117,6 @@ def policies(queues: int) -> float:
         return world
 
     def step(world: World) -> int:
-        from benchmarks.worlds import observed
-
         for number in range(steps):
             world.engine.handle([observed(world.queue(number, gpus=2))])
             world.run()

@@ -69,14 +69,14 @@ class _Trial:
         if entry.attempt is None:
             return
         assignment = entry.attempt.assignment
-        usage = assignment.usage()
-        node, cells = self._tree.queue(assignment.cluster_queue), self._tree.numbered(usage)
-        self._tree.remove(node, cells)
-        self._undo.append(partial(self._tree.add, node, cells))
+        node = self._tree.queue(assignment.cluster_queue)
+        self._tree.remove(node, entry.cells)
+        self._undo.append(partial(self._tree.add, node, entry.cells))
         if waits_again:
             self.contested.add(assignment.cluster_queue)
         else:
-            self.freed.setdefault(assignment.cluster_queue, set()).update(usage)
+            freed = (self._tree.names[cell] for cell, _ in entry.cells)
+            self.freed.setdefault(assignment.cluster_queue, set()).update(freed)
 
     def undo(self) -> None:
         for step_back in reversed(self._undo):
@@ -130,7 +130,7 @@ class Engine:
         probes: list[tuple[WorkloadId, ObjectRef, int]] = []
         due = state.first_due(budget)
         for entry in due:
-            what = step(entry, state.around(entry))
+            what = step(entry, state.directory)
             if isinstance(what, Probe) and entry.attempt is not None:
                 probes.append((entry.id, entry.ref, entry.attempt.number))
             elif isinstance(what, Adopt):

@@ -213,7 +213,7 @@ def _attempts(state: State) -> Iterator[str]:
 
 def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
-        what = None if _frozen(state, entry) else step(entry, state.around(entry))
+        what = None if _frozen(state, entry) else step(entry, state.directory)
         if (what is not None) != (entry.id in state.due_entries):
             yield f"{entry.ref}: {what} is to be done, due: {entry.id in state.due_entries}"
     for name, places in (("due", state.due_entries), ("gated", state.gated), ("outbox", state.outbox)):

@@ -5,14 +5,15 @@ Rules L1 to L12 of docs/scheduling.md, in this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 from queuectl.core.decisions import Enqueue, Evict, Release, Retire
-from queuectl.core.model import LocalQueue, Outcome, Phase, StopPolicy, Verb
+from queuectl.core.directory import Directory
+from queuectl.core.matching import mismatch
+from queuectl.core.model import Outcome, Phase, StopPolicy, Verb
 from queuectl.core.pending import Entry
 from queuectl.core.reasons import Code, Reason
+from queuectl.core.resources import PODS, amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +38,21 @@ class Resend:
 Step = Enqueue | Evict | Release | Retire | Probe | Adopt | Resend
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What beyond the workload itself has a say in its life."""
-
-    local_queue: LocalQueue | None
-    cluster_queue_stop: StopPolicy
-    gate_since: datetime | None
-    """When the gate was installed that is in force, or was last; None: none was ever seen."""
-    gate_in_force: bool
-    charge_unchanged: Callable[[Entry], bool]
-    """Would the object as it is now be charged what its open attempt holds?"""
-
-
 def facts(entry: Entry) -> tuple[object, ...]:
     """What the ledger keeps of a waiting workload; a change is recorded (L3)."""
     return (entry.queue, entry.cluster_queue, entry.priority)
 
 
-def step(entry: Entry, around: Surroundings) -> Step | None:
+def step(entry: Entry, directory: Directory) -> Step | None:
     """The next decision about `entry`, or None if nothing is due."""
     if entry.attempt is None:
-        return _without_attempt(entry, around)
+        return _without_attempt(entry, directory)
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
-    return _admitted(entry, around)
+    return _admitted(entry, directory)
 
 
-def _without_attempt(entry: Entry, around: Surroundings) -> Step | None:
+def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
     seen = entry.observation
     if entry.gone:  # L1
         return Retire(entry.id, entry.ref, None, Outcome.DELETED) if entry.recorded is not None else None
@@ -75,47 +63,47 @@ def _without_attempt(entry: Entry, around: Surroundings) -> Step | None:
     if entry.recorded != facts(entry):  # L3
         return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival)
     if not seen.suspended and entry.cluster_queue is not None and entry.workload.problem is None:
-        return _adoption(entry, around)
+        return _adoption(entry, directory)
     return None
 
 
-def _adoption(entry: Entry, around: Surroundings) -> Adopt:
+def _adoption(entry: Entry, directory: Directory) -> Adopt:
     """It runs although we hold no attempt of it (L4)."""
     assert entry.observation is not None
     assert entry.workload is not None
     if entry.observation.admission is not None:
         return Adopt("runs by an admission that the ledger has no memory of")
-    if _slipped_through(entry, around):
+    if _slipped_through(entry, directory):
         why = "was started while no gate was in force"
         return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}"))
-    if around.gate_since is None or entry.workload.created_at < around.gate_since:
+    if directory.gate_since is None or entry.workload.created_at < directory.gate_since:
         return Adopt("ran before the gate was installed")
     by = entry.observation.bypassed_by
     return Adopt(f"was let past the gate by {by}" if by else "was let past the gate")
 
 
-def _slipped_through(entry: Entry, around: Surroundings) -> bool:
+def _slipped_through(entry: Entry, directory: Directory) -> bool:
     """It was made after a gate had been installed, and runs while there is none."""
     return (
-        not around.gate_in_force
-        and around.gate_since is not None
+        directory.gate is None
+        and directory.gate_since is not None
         and entry.workload is not None
-        and entry.workload.created_at >= around.gate_since
+        and entry.workload.created_at >= directory.gate_since
         and entry.observation is not None
         and entry.observation.bypassed_by is None
     )
 
 
-def _admitted(entry: Entry, around: Surroundings) -> Step | None:
+def _admitted(entry: Entry, directory: Directory) -> Step | None:
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
     if (over := _over(entry)) is not None:
         return over
     if entry.refused and seen is not None:  # L7
-        if _landed(entry) or around.charge_unchanged(entry):
+        if _landed(entry) or _charge_unchanged(entry, directory):
             return Resend()
         return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
-    reason = _taken_away(entry, around)
+    reason = _taken_away(entry, directory)
     return None if reason is None else Evict(entry.id, entry.ref, attempt.number, reason)
 
 
@@ -127,14 +115,36 @@ def _landed(entry: Entry) -> bool:
     return seen.admission.number == attempt.number
 
 
-def _taken_away(entry: Entry, around: Surroundings) -> Reason | None:
+def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
+    """Would the object as it is now be charged what its open attempt holds, from the same flavors?"""
+    workload, attempt = entry.workload, entry.attempt
+    if workload is None or attempt is None or workload.problem or workload.queue != entry.queue:
+        return False
+    charges = {c.pod_set.name: c for c in directory.charges(workload)}
+    held = attempt.assignment.pod_sets
+    if charges.keys() != {p.name for p in held}:
+        return False
+    for assigned in held:
+        charge = charges[assigned.name]
+        requests = amounts(item for item in assigned.requests if item[0] != PODS)
+        if charge.pod_set.count != assigned.count or charge.requests != requests:
+            return False
+        for _, name in assigned.flavors:
+            flavor = directory.flavors.get(name)
+            if flavor is None or mismatch(flavor, charge.pod_set):
+                return False
+    return True
+
+
+def _taken_away(entry: Entry, directory: Directory) -> Reason | None:
     seen = entry.observation
     if entry.workload is not None and entry.workload.hold:  # L8
         return Reason(code=Code.USER_HOLD)
-    queue = around.local_queue
+    queue = directory.local_queues.get(entry.local_queue)
     if queue is not None and queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:  # L9
         return Reason(code=Code.LOCAL_QUEUE_STOPPED, node=f"LocalQueue/{queue.name}")
-    if around.cluster_queue_stop is StopPolicy.HOLD_AND_DRAIN:
+    charged = directory.queues.get(entry.cluster_queue or "")
+    if charged is not None and charged.stop_policy is StopPolicy.HOLD_AND_DRAIN:
         return Reason(code=Code.CLUSTER_QUEUE_STOPPED, node=f"ClusterQueue/{entry.cluster_queue}")
     if seen is not None and seen.suspended and _after_our_write(entry, Verb.START):  # L10
         return Reason(code=Code.BYPASS, detail="somebody suspended it; to stop it, set queuectl.dev/hold")

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from queuectl.core.flavors import Charge
 from queuectl.core.model import (
     Attempt,
+    LocalQueueName,
     ObjectRef,
     Observation,
     Phase,
@@ -20,6 +21,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.ordering import Place
+from queuectl.core.quota import Cells
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 
@@ -34,6 +36,7 @@ class Entry:
         "arrival",
         "attempt",
         "attempts",
+        "cells",
         "cluster_queue",
         "counted",
         "gate",
@@ -43,6 +46,7 @@ class Entry:
         "group",
         "handed",
         "id",
+        "local_queue",
         "observation",
         "order",
         "phase",
@@ -59,7 +63,7 @@ class Entry:
         "workload",
     )
 
-    def __init__(self, workload: WorkloadId, ref: ObjectRef) -> None:
+    def __init__(self, workload: WorkloadId, ref: ObjectRef) -> None:  # noqa: PLR0915 (a line per field)
         self.id = workload
         self.ref = ref
         self.workload: Workload | None = None
@@ -71,6 +75,10 @@ class Entry:
         self.arrival = 0
         self.priority = 0
         self.queue = ""
+        self.local_queue = LocalQueueName(ref.namespace, "")
+        """The LocalQueue of that name in its namespace, which need not exist."""
+        self.cells: Cells = []
+        """What its open attempt holds."""
         self.cluster_queue: str | None = None
         self.order: Place = (0, 0, 0, workload)
         self.shape: Shape = ()

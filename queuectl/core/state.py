@@ -10,8 +10,7 @@ from itertools import islice
 from typing import TypeVar
 
 from queuectl.core.directory import Directory
-from queuectl.core.lifecycle import Resend, Surroundings, step
-from queuectl.core.matching import mismatch
+from queuectl.core.lifecycle import Resend, step
 from queuectl.core.model import (
     Attempt,
     ConfigKey,
@@ -19,7 +18,6 @@ from queuectl.core.model import (
     EffectKey,
     LocalQueueName,
     QueueingStrategy,
-    StopPolicy,
     Workload,
     WorkloadId,
 )
@@ -27,7 +25,6 @@ from queuectl.core.ordering import order
 from queuectl.core.pending import Entry, Line
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
-from queuectl.core.resources import PODS, amounts
 from queuectl.core.survey import Survey
 
 K = TypeVar("K")
@@ -90,19 +87,6 @@ class State:
     def first_due(self, count: int) -> list[Entry]:
         return list(islice(self.due_entries.values(), count))
 
-    def around(self, entry: Entry) -> Surroundings:
-        directory = self.directory
-        stop = StopPolicy.NONE
-        if entry.cluster_queue is not None and (queue := directory.queues.get(entry.cluster_queue)):
-            stop = queue.stop_policy
-        return Surroundings(
-            local_queue=directory.local_queues.get(_local_queue(entry)),
-            cluster_queue_stop=stop,
-            gate_since=directory.gate_since,
-            gate_in_force=directory.gate is not None,
-            charge_unchanged=self._charge_unchanged,
-        )
-
     def refresh(self, entry: Entry) -> None:
         """Is a decision on it due? Is a write of ours to be handed out (again)?"""
         if entry.id not in self.entries:
@@ -110,10 +94,10 @@ class State:
         if self.frozen and self.root(entry) in self.frozen:
             self.due_entries.pop(entry.id, None)
             return
-        what = step(entry, self.around(entry))
+        what = step(entry, self.directory)
         if isinstance(what, Resend):
             entry.refused = entry.handed = False
-            what = step(entry, self.around(entry))
+            what = step(entry, self.directory)
         if what is None:
             self.due_entries.pop(entry.id, None)
             if entry.recorded is None and (entry.gone or (entry.observation and entry.observation.finished)):
@@ -134,41 +118,22 @@ class State:
         return "" if name is None else str(list(self.tree.queue(name).path())[-1])
 
     def note_change(self, entry: Entry) -> None:
-        self.changed.add(_local_queue(entry))
+        self.changed.add(entry.local_queue)
         if entry.cluster_queue is not None:
             self.changed_queues.add(entry.cluster_queue)
-
-    def _charge_unchanged(self, entry: Entry) -> bool:
-        """Would the object as it is now be charged what its open attempt holds, from the same flavors?"""
-        workload, attempt = entry.workload, entry.attempt
-        if workload is None or attempt is None or workload.problem or workload.queue != entry.queue:
-            return False
-        charges = {c.pod_set.name: c for c in self.directory.charges(workload)}
-        held = attempt.assignment.pod_sets
-        if charges.keys() != {p.name for p in held}:
-            return False
-        for assigned in held:
-            charge = charges[assigned.name]
-            requests = amounts(item for item in assigned.requests if item[0] != PODS)
-            if charge.pod_set.count != assigned.count or charge.requests != requests:
-                return False
-            for _, name in assigned.flavors:
-                flavor = self.directory.flavors.get(name)
-                if flavor is None or mismatch(flavor, charge.pod_set):
-                    return False
-        return True
 
     # --- places
 
     def enter(self, entry: Entry) -> None:
         self.entries[entry.id] = entry
-        self.members.setdefault(_local_queue(entry), {})[entry.id] = entry
+        entry.local_queue = LocalQueueName(entry.ref.namespace, entry.queue)
+        self.members.setdefault(entry.local_queue, {})[entry.id] = entry
 
     def drop(self, entry: Entry) -> None:
         self.leave(entry)
         self.note_change(entry)
         del self.entries[entry.id]
-        _take_out(self.members, _local_queue(entry), entry)
+        _take_out(self.members, entry.local_queue, entry)
         self.due_entries.pop(entry.id, None)
         self.outbox.pop(entry.id, None)
 
@@ -180,7 +145,7 @@ class State:
             self.leave(entry)
             return
         if workload.queue != entry.queue:
-            _take_out(self.members, _local_queue(entry), entry)
+            _take_out(self.members, entry.local_queue, entry)
             entry.queue = workload.queue
             self.enter(entry)
         route = self.directory.route(workload)
@@ -227,8 +192,9 @@ class State:
 
     def charge(self, entry: Entry, attempt: Attempt) -> None:
         entry.attempt, entry.attempts = attempt, max(entry.attempts, attempt.number)
+        entry.cells = self.tree.numbered(attempt.assignment.usage())
         queue = attempt.assignment.cluster_queue
-        self.tree.add(self.tree.queue(queue), self.tree.numbered(attempt.assignment.usage()))
+        self.tree.add(self.tree.queue(queue), entry.cells)
         self.holders.setdefault(queue, {})[entry.id] = entry
         self.changed_queues.add(queue)
 
@@ -237,13 +203,12 @@ class State:
         attempt = entry.attempt
         if attempt is None:
             return
-        usage = attempt.assignment.usage()
         queue = attempt.assignment.cluster_queue
-        self.tree.remove(self.tree.queue(queue), self.tree.numbered(usage))
+        self.tree.remove(self.tree.queue(queue), entry.cells)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         line = self.lines.get(queue)
-        if line is not None and line.wake(usage):
+        if line is not None and line.wake(self.tree.names[cell] for cell, _ in entry.cells):
             self.due_lines.add(queue)
         entry.attempt, entry.unsent = None, None
         entry.counted = entry.probing = entry.refused = entry.handed = False
@@ -291,10 +256,6 @@ class State:
             [survey.cluster_queue(name) for name in queues if name in known],
             [name for name in queues if name not in known],
         )
-
-
-def _local_queue(entry: Entry) -> LocalQueueName:
-    return LocalQueueName(entry.ref.namespace, entry.queue)
 
 
 def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) -> None:
