@@ -41,31 +41,50 @@ def _binding(namespace: str, role: str) -> Object:
 
 
 async def wait_for_gate(tenant: Api, *, mutating: bool) -> None:
-    """A policy takes effect some seconds after it is stored: ask until a labelled Job is stopped by it.
+    """A policy takes effect some seconds after it is stored: ask until it stops a labelled Job.
 
-    `mutating`: such a Job is to be suspended, not refused. Raises SandboxError.
+    `mutating`: such a Job is to be suspended, not refused. The same for a PyTorchJob where there are any:
+    the server answers 503 until its policies know of a new kind. Raises SandboxError.
     """
-    pod = {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}
-    job: Object = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "queuectl-gate-check", "labels": {QUEUE_LABEL: "none"}},
-        "spec": {"template": {"spec": pod}},
-    }
     last = ""
     try:
         async with asyncio.timeout(_GATE_SECONDS):
-            while True:
-                try:
-                    path = "/apis/batch/v1/namespaces/default/jobs"
-                    answer = await tenant.request("POST", path, job, query={"dryRun": "All"})
-                    if answer["spec"].get("suspend"):
-                        return
-                    last = "a labelled Job is let through"
-                except ApiError as error:
-                    last = str(error)
-                    if not mutating and "queuectl-jobs" in last:
-                        return
-                await asyncio.sleep(_POLL_SECONDS)
+            for path, body in _LABELLED:
+                while True:
+                    last = await _past_gate(tenant, path, body, mutating=mutating)
+                    if not last:
+                        break
+                    await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise SandboxError(f"the gate is not in force after {_GATE_SECONDS:g} s: {last}") from None
+
+
+async def _past_gate(tenant: Api, path: str, body: Object, *, mutating: bool) -> str:
+    """Why the gate can't be relied on yet; empty when it can."""
+    try:
+        answer = await tenant.request("POST", path, body, query={"dryRun": "All"})
+    except ApiError as error:
+        stopped = not mutating and "queuectl-jobs" in str(error)
+        return "" if stopped or error.status == 404 else str(error)
+    spec = answer["spec"]
+    suspended = spec.get("suspend") or spec.get("runPolicy", {}).get("suspend")
+    return "" if suspended else f"a labelled {body['kind']} is let through"
+
+
+def _labelled(kind: str, api_version: str, spec: Object) -> Object:
+    metadata = {"name": "queuectl-gate-check", "labels": {QUEUE_LABEL: "none"}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+_TEMPLATE: Final = {"spec": {"restartPolicy": "Never", "containers": [{"name": "pytorch", "image": "none"}]}}
+_LABELLED: Final = (
+    ("/apis/batch/v1/namespaces/default/jobs", _labelled("Job", "batch/v1", {"template": _TEMPLATE})),
+    (
+        "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs",
+        _labelled(
+            "PyTorchJob",
+            "kubeflow.org/v1",
+            {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": _TEMPLATE}}},
+        ),
+    ),
+)
