@@ -10,7 +10,6 @@ from queuectl.core.events import (
     ContextGone,
     ContextObserved,
     EffectSettled,
-    Event,
     Listed,
     PodsCounted,
     PolicyGone,
@@ -44,7 +43,6 @@ from tests.builders import (
     local_queue,
     observed,
     policy,
-    priority,
     queue,
     workload,
 )
@@ -234,40 +232,6 @@ def test_a_full_budget_of_events_says_that_the_lines_are_still_to_be_looked_at()
     world.submit(*(workload(f"w{n}") for n in range(5)))
     plan = world.plan(5)
     assert (len(plan.decisions) >= 5, plan.more) == (True, True)
-
-
-def test_the_order_of_events_in_one_batch_makes_no_difference() -> None:
-    def plan(reverse: bool) -> object:
-        world = World(queue("cq", 2), queue("empty", 0), LQ, local_queue("x", "empty"))
-        events: list[Event] = [
-            *(observed(workload(f"w{n}", created=n % 3, gpus=1 + n % 2)) for n in range(9)),
-            *(observed(workload(f"x{n}", "x", created=n % 2)) for n in range(4)),
-            *(observed(workload(f"n{n}", "nowhere")) for n in range(3)),
-            priority("any", 3),
-        ]
-        world.tell(*(reversed(events) if reverse else events))
-        made = [world.plan()]
-        world.commit(made[0])
-        made.append(world.plan())
-        return made
-
-    assert plan(False) == plan(True)
-
-
-def test_the_same_events_twice_change_nothing() -> None:
-    world = World(queue("cq", 1), LQ)
-    events: list[Event] = [observed(workload("a")), observed(workload("b", created=1))]
-    world.tell(*events)
-    world.run()
-    done = world.settle()
-    world.tell(
-        *events,
-        *done,
-        Listed("policies"),
-        Listed("Job", frozenset({WorkloadId("uid-a"), WorkloadId("uid-b")})),
-    )
-    assert world.run() == []
-    assert not world.engine.due
 
 
 def test_a_flavor_renamed_in_the_queue_frees_what_the_old_one_held_only_when_it_ends() -> None:

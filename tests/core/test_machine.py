@@ -264,6 +264,9 @@ class Anything(RuleBasedStateMachine):
 
 
 Anything.TestCase.settings = settings(
-    settings.default, stateful_step_count=40, suppress_health_check=list(HealthCheck)
+    settings(),
+    max_examples=3 * settings().max_examples,
+    stateful_step_count=40,
+    suppress_health_check=list(HealthCheck),
 )
 TestAnything = Anything.TestCase
