@@ -25,6 +25,7 @@ from queuectl.sandbox.players.api import Object
 from tests.ledger.places import reachable_folder
 from tests.sandbox.cluster import condition, job, pod_template
 from tests.sandbox.polling import eventually
+from tests.sandbox.process_tree import descendants, running
 
 START_SECONDS = 90
 STOP_SECONDS = 20
@@ -84,33 +85,6 @@ async def fetch(url: str) -> tuple[int, str]:
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
         return answer.status, await answer.text()
-
-
-def descendants(pid: int) -> set[int]:
-    """All processes below this one, as /proc has it."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    found: set[int] = set()
-    while more := {child for child, parent in parents.items() if parent in found | {pid}} - found:
-        found |= more
-    return found
-
-
-def running(pids: set[int]) -> set[int]:
-    """Those that are there and no zombies."""
-    found = set()
-    for pid in pids:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                found.add(pid)
-        except OSError:
-            continue
-    return found
 
 
 QUEUE: list[Object] = [

@@ -1,0 +1,227 @@
+"""Who asked an API server for what: its audit log, or the same kept beside the small API."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import orjson
+
+from queuectl.sandbox.control_plane import CONTROLLER_USER
+from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.kubernetes.wire import Request, Response
+
+Json = dict[str, Any]
+
+_JOB_CONTROLLER: Final = "system:serviceaccount:kube-system:job-controller"
+POLICY: Final[Mapping[str, object]] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "users": ["system:apiserver"]},
+        {
+            "level": "RequestResponse",
+            "users": [CONTROLLER_USER],
+            "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+        },
+        {
+            "level": "RequestResponse",
+            "users": [_JOB_CONTROLLER],
+            "verbs": ["update", "patch"],
+            "resources": [{"group": "batch", "resources": ["jobs/status"]}],
+        },
+        {"level": "Metadata"},
+    ],
+}
+"""Whole bodies of all that we write, and of the status of Jobs; of everything else who, what and when."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One request that was answered; a watch that was begun."""
+
+    at: datetime
+    user: str
+    verb: str
+    resource: str
+    """Plural, or plural/subresource."""
+    namespace: str
+    name: str
+    code: int
+    sent: Any = None
+    """Body, of the writes that POLICY keeps whole."""
+    answer: Any = None
+
+
+class Audit(Protocol):
+    def entries(self) -> list[Entry]:
+        """Everything so far, in the order of its end."""
+
+
+class AuditLog:
+    """The log that kube-apiserver writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def entries(self) -> list[Entry]:
+        with self._path.open(encoding="utf-8") as lines:
+            found = (json.loads(line) for line in lines if line.endswith("\n"))
+            return [_entry(item) for item in found if _counts(item)]
+
+
+def _counts(item: Json) -> bool:
+    """A watch is in the log twice: as it begins and as it ends."""
+    begins = item["stage"] == "ResponseStarted"
+    return "objectRef" in item and begins == (item["verb"] == "watch")
+
+
+def _entry(item: Json) -> Entry:
+    target = item["objectRef"]
+    subresource = target.get("subresource")
+    return Entry(
+        at=datetime.fromisoformat(item["stageTimestamp"]),
+        user=item["user"]["username"],
+        verb=item["verb"],
+        resource=f"{target['resource']}/{subresource}" if subresource else target["resource"],
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        code=item["responseStatus"]["code"],
+        sent=item.get("requestObject"),
+        answer=item.get("responseObject"),
+    )
+
+
+class Recorder:
+    """Keeps of the small API what an audit log would hold."""
+
+    def __init__(self, small: SmallApi) -> None:
+        self._small = small
+        self._handle = small.api.handle
+        self._entries: list[Entry] = []
+        small.api.handle = self._recorded  # type: ignore[method-assign]
+
+    def entries(self) -> list[Entry]:
+        return list(self._entries)
+
+    async def _recorded(self, request: Request) -> Response:
+        response = await self._handle(request)
+        place = _place(request.path)
+        if place is not None:
+            resource, namespace, name = place
+            self._entries.append(
+                Entry(
+                    at=datetime.now(UTC),  # noqa: TID251 - the log of an API server has its machine's time
+                    user=self._small.api.identities.user(request.headers.get("authorization")).name,
+                    verb=_verb(request, name),
+                    resource=resource,
+                    namespace=namespace,
+                    name=name,
+                    code=response.status,
+                    sent=orjson.loads(request.body) if request.body else None,
+                    answer=response.json() if request.method not in ("GET", "DELETE") else None,
+                )
+            )
+        return response
+
+
+def _verb(request: Request, name: str) -> str:
+    if request.method == "GET" and not name:
+        return "watch" if request.query.get("watch") in ("1", "true") else "list"
+    verbs = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+    return verbs[request.method]
+
+
+def _place(path: str) -> tuple[str, str, str] | None:
+    """Resource, namespace and name; None for what is no object."""
+    steps = path.strip("/").split("/")
+    rest = steps[2:] if steps[0] == "api" else steps[3:]
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces" and rest[2] != "status":
+        namespace, rest = rest[1], rest[2:]
+    if not rest:
+        return None
+    resource, name, subresource = [*rest, "", ""][:3]
+    return (f"{resource}/{subresource}" if subresource else resource), namespace, name
+
+
+# --- what tests ask of it -----------------------------------------------------------------------------
+
+JOBS: Final = ("jobs", "pytorchjobs")
+_READS: Final = ("get", "list", "watch")
+
+
+def ours(entries: Iterable[Entry]) -> list[Entry]:
+    """What the controller asked for."""
+    return [entry for entry in entries if entry.user == CONTROLLER_USER]
+
+
+def writes(entries: Iterable[Entry]) -> list[Entry]:
+    """The controller's, refused ones included."""
+    return [entry for entry in ours(entries) if entry.verb not in _READS]
+
+
+def reads(entries: Iterable[Entry]) -> Counter[tuple[str, str]]:
+    """The controller's, by verb and resource."""
+    return Counter((entry.verb, entry.resource) for entry in ours(entries) if entry.verb in _READS)
+
+
+def writes_to_jobs(entries: Iterable[Entry]) -> list[Entry]:
+    """The controller's to workloads' own objects, whatever came of them."""
+    return [entry for entry in writes(entries) if entry.resource.partition("/")[0] in JOBS]
+
+
+def starts(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The controller's patches that let an object go, or may have, by UID.
+
+    One whose sender is killed before it is answered stands in the log of a real server as 504, whether it was
+    carried out or not: the object's generation tells.
+    """
+    found: dict[str, list[Entry]] = {}
+    for entry in writes_to_jobs(entries):
+        if entry.resource in JOBS and (entry.code == 200 or entry.code >= 500) and _lets_go(entry.sent):
+            found.setdefault(_expected_uid(entry.sent), []).append(entry)
+    return found
+
+
+def _lets_go(patch: Any) -> bool:
+    return isinstance(patch, list) and any(
+        step["op"] == "add" and step["path"].endswith("/suspend") and step["value"] is False for step in patch
+    )
+
+
+def _expected_uid(patch: list[Json]) -> str:
+    """Of the object that a start names: it fails on any other."""
+    return next(str(step["value"]) for step in patch if step["path"] == "/metadata/uid")
+
+
+def completions(entries: Iterable[Entry]) -> dict[str, list[datetime]]:
+    """When each Job came to be Complete, by UID: more than one time where it was taken back."""
+    states: dict[str, dict[int, tuple[datetime, bool]]] = {}
+    for entry in entries:
+        if entry.resource == "jobs/status" and entry.code == 200 and entry.answer:
+            metadata = entry.answer["metadata"]
+            complete = _complete(entry.answer)
+            states.setdefault(metadata["uid"], {})[int(metadata["resourceVersion"])] = (entry.at, complete)
+    return {uid: _turns(state) for uid, state in states.items()}
+
+
+def _turns(states: Mapping[int, tuple[datetime, bool]]) -> list[datetime]:
+    """Times at which it turned true, in the order of its versions."""
+    found, before = [], False
+    for _, (at, complete) in sorted(states.items()):
+        if complete and not before:
+            found.append(at)
+        before = complete
+    return found
+
+
+def _complete(job: Json) -> bool:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Complete" and c["status"] == "True" for c in conditions)
