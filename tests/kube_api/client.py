@@ -19,7 +19,6 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 DEADLINE = 30.0
 
 

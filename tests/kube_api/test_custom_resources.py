@@ -176,6 +176,17 @@ async def test_defaults_and_free_form_objects(api: Client) -> None:
     assert created["spec"] == {"mode": "Safe", "free": {"any": [1, {"thing": None}]}}
 
 
+async def test_a_definition_is_named_after_what_it_defines(api: Client) -> None:
+    body = definition("others")
+    body["metadata"]["name"] = "others.example.org"
+    answer = await api.refused("POST", DEFINITIONS, body)
+    assert (answer["code"], answer["reason"]) == (422, "Invalid")
+    assert "metadata.name" in [cause["field"] for cause in answer["details"]["causes"]]
+    del body["spec"]["names"]["kind"]
+    answer = await api.refused("POST", DEFINITIONS, body)
+    assert "spec.names.kind" in [cause["field"] for cause in answer["details"]["causes"]]
+
+
 async def test_a_definition_takes_its_objects_with_it(api: Client) -> None:
     path = await _defined(api, "gadgets")
     body = {"apiVersion": "example.com/v1", "kind": "Gadgets", "metadata": {"name": "a"}, "spec": {}}

@@ -76,6 +76,23 @@ async def test_a_negative_parallelism_is_refused(api: Client) -> None:
     assert "spec.parallelism" in [cause["field"] for cause in answer["details"]["causes"]]
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [{"parallelism": "two"}, {"suspend": "yes"}, {"template": 1}, {"template": {"spec": {"containers": {}}}}],
+)
+async def test_a_field_of_another_type_is_a_bad_request(api: Client, spec: Json) -> None:
+    answer = await api.refused("POST", api.jobs, job("a", **spec))
+    assert (answer["code"], answer["reason"]) == (400, "BadRequest")
+
+
+async def test_a_null_counts_as_nothing(api: Client) -> None:
+    body = job("a", selector=None, parallelism=None)
+    body["spec"]["template"]["metadata"] = {"labels": None}
+    created = await api.create(api.jobs, body)
+    assert created["spec"]["parallelism"] == 1
+    assert created["spec"]["template"]["metadata"]["labels"]["job-name"] == "a"
+
+
 async def test_only_the_spec_moves_the_generation(api: Client) -> None:
     await api.create(api.jobs, job("a"))
     path = f"{api.jobs}/a"

@@ -51,19 +51,10 @@ async def test_finalizers_keep_an_object_until_the_last_is_taken_away(api: Clien
     assert await gone(api, path)
 
 
-async def test_a_collection_is_deleted_by_selector(api: Client) -> None:
-    for name, group in (("a", "1"), ("b", "1"), ("c", "2")):
-        await api.create(api.configmaps, configmap(name, labels={"group": group}))
-    status, _ = await api.call("DELETE", api.configmaps, labelSelector="group=1")
-    assert status == 200
-    found = await api.get(api.configmaps, labelSelector="group")
-    assert [item["metadata"]["name"] for item in found["items"]] == ["c"]
-
-
 async def test_dependents_go_in_the_background(api: Client) -> None:
     owner = await api.create(api.configmaps, configmap("owner"))
     await api.create(api.configmaps, configmap("dependent", ownerReferences=owned_by(owner)))
-    await api.call("DELETE", f"{api.configmaps}/owner", propagationPolicy="Background")
+    await api.call("DELETE", f"{api.configmaps}/owner", {"propagationPolicy": "Background"})
     await eventually(lambda: gone(api, f"{api.configmaps}/dependent"), "the dependent to go")
 
 
@@ -75,23 +66,6 @@ async def test_a_dependent_with_another_owner_stays(api: Client) -> None:
     await api.call("DELETE", f"{api.configmaps}/one")
     await eventually(lambda: gone(api, f"{api.configmaps}/witness"), "the witness to go")
     assert not await gone(api, f"{api.configmaps}/dependent")
-
-
-async def test_in_the_foreground_the_owner_waits_for_its_dependents(api: Client) -> None:
-    owner = await api.create(api.configmaps, configmap("owner"))
-    held = configmap("dependent", ownerReferences=owned_by(owner), finalizers=["example.com/hold"])
-    await api.create(api.configmaps, held)
-    await api.call("DELETE", f"{api.configmaps}/owner", propagationPolicy="Foreground")
-    waiting = await api.get(f"{api.configmaps}/owner")
-    assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
-
-    async def terminating() -> bool:
-        found = await api.get(f"{api.configmaps}/dependent")
-        return "deletionTimestamp" in found["metadata"]
-
-    await eventually(terminating, "the dependent to be deleted")
-    await api.patch(f"{api.configmaps}/dependent", {"metadata": {"finalizers": None}})
-    await eventually(lambda: gone(api, f"{api.configmaps}/owner"), "the owner to follow")
 
 
 async def test_a_job_keeps_its_pods_unless_told_otherwise(api: Client) -> None:

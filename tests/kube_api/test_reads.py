@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kube_api.client import METADATA, TABLE, Client, configmap, job
+from tests.kube_api.client import TABLE, Client, configmap, job
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -128,16 +128,6 @@ async def test_a_table_of_jobs_has_columns_and_metadata(api: Client) -> None:
     assert row["cells"][2] == "0/1"
     assert row["object"]["kind"] == "PartialObjectMetadata"
     assert row["object"]["metadata"]["name"] == "a"
-
-
-async def test_metadata_alone_can_be_listed(api: Client) -> None:
-    await api.create(api.configmaps, configmap("a", {"key": "value"}))
-    status, found = await api.call(
-        "GET", api.configmaps, headers={"Accept": METADATA.replace("Metadata;", "MetadataList;")}
-    )
-    assert (status, found["kind"]) == (200, "PartialObjectMetadataList")
-    assert [item["metadata"]["name"] for item in found["items"]] == ["a"]
-    assert "data" not in found["items"][0]
 
 
 async def test_without_a_good_token_nobody_gets_in(api: Client) -> None:

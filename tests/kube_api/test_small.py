@@ -261,17 +261,6 @@ async def test_a_tenant_does_its_own_work_and_looks_at_its_queues() -> None:
     assert (await driven.ask("GET", f"{queues}/localqueues", user="tenant")).status == 404
 
 
-@pytest.mark.parametrize(
-    ("user", "verb", "allowed"), [("admin", "bypass", True), ("tenant", "bypass", False)]
-)
-async def test_access_is_reviewed(user: str, verb: str, allowed: bool) -> None:
-    driven = Driven()
-    attributes = {"verb": verb, "group": "queuectl.dev", "resource": "workloads"}
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = await driven.ask("POST", path, {"spec": {"resourceAttributes": attributes}}, user=user)
-    assert (answer.status, answer.json()["status"]["allowed"]) == (201, allowed)
-
-
 async def test_a_bad_queue_is_refused_with_its_field() -> None:
     driven = Driven()
     for path in sorted((shipped("manifests") / "crds").glob("queuectl.dev_*.yaml")):
@@ -305,13 +294,3 @@ async def test_a_job_that_was_taken_back_is_steered_again_once_nothing_of_it_run
     await driven.ask("PATCH", f"{JOBS}/a/status", {"status": status}, media=MERGE)
     patch = {"spec": {"template": {"spec": {"nodeSelector": {"gpu": "a100"}}}}}
     assert (await driven.ask("PATCH", f"{JOBS}/a", patch, media=MERGE)).status == code
-
-
-async def test_tokens_are_reviewed() -> None:
-    driven = Driven()
-    path = "/apis/authentication.k8s.io/v1/tokenreviews"
-    spec = {"token": driven.identities.tokens["tenant"], "audiences": ["queuectl"]}
-    status = (await driven.ask("POST", path, {"spec": spec})).json()["status"]
-    assert (status["authenticated"], status["user"]["username"]) == (True, "tenant")
-    status = (await driven.ask("POST", path, {"spec": {"token": "nobody's"}})).json()["status"]
-    assert status == {"authenticated": False}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kube_api.client import METADATA, TABLE, Client, Json, configmap
+from tests.kube_api.client import TABLE, Client, Json, configmap
 
 EOF: tuple[str, Json] = ("EOF", {})
 
@@ -124,13 +124,9 @@ async def test_a_watch_of_another_namespace_stays_quiet(api: Client) -> None:
         assert await events.names(1) == [("ADDED", "mine")]
 
 
-async def test_a_watch_can_show_tables_or_metadata(api: Client) -> None:
+async def test_a_watch_can_show_tables(api: Client) -> None:
     start = await now(api)
     await api.create(api.configmaps, configmap("a", {"k": "v"}))
     params = {"watch": "1", "resourceVersion": start}
     async with api.session.get(api.configmaps, params=params, headers={"Accept": TABLE}) as response:
         assert b'"kind":"Table"' in await response.content.readline()
-    async with api.session.get(api.configmaps, params=params, headers={"Accept": METADATA}) as response:
-        line = await response.content.readline()
-        assert b'"kind":"PartialObjectMetadata"' in line
-        assert b'"data"' not in line

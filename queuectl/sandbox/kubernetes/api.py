@@ -70,25 +70,11 @@ class Api:
         """Never raises ApiError: a refusal is a response too."""
         try:
             user = self.identities.user(request.headers.get("authorization"))
-            if (found := self._unstored(request, user)) is not None:
+            if request.method == "GET" and (found := discovery.discover(self._catalog, request)) is not None:
                 return found
             return await self._resource(request, user)
         except ApiError as error:
             return error.response()
-
-    def _unstored(self, request: Request, user: User) -> Response | None:
-        if request.method == "GET" and (found := discovery.discover(self._catalog, request)) is not None:
-            return found
-        steps = request.path.strip("/").split("/")
-        if len(steps) != 4 or steps[0] != "apis" or request.method != "POST":
-            return None
-        if steps[3] not in discovery.REVIEWS.get((steps[1], steps[2]), {}):
-            return None
-        access = Access("create", steps[1], steps[3])
-        if not allowed(user, access):
-            raise denial(user, access)
-        review = self.identities.review(steps[3], user, _body(request))
-        return Response(201, orjson.dumps(review))
 
     async def _resource(self, request: Request, user: User) -> Response:
         target = self._target(request.path)
@@ -144,15 +130,9 @@ class Api:
             return reads.list_objects(self.store, view, target.namespace, request)
         if verb == "get":
             return Response(200, view.show(writes.find(kind, target.key)))
-        options = _options(request) if verb.startswith("delete") else {}
+        options = _body(request) if verb == "delete" else {}
         strict = request.query.get("fieldValidation") == "Strict"
         author = Author(user, bool(request.query.get("dryRun") or options.get("dryRun")), strict)
-        if verb == "deletecollection":
-            found = reads.selected(self.store, kind, target.namespace, request)
-            for stored in found:
-                if stored.key in self.store.collection(kind.collection):
-                    writes.delete(kind, stored.key, options, author)
-            return Response(200, view.show_list(found, {"resourceVersion": str(self.store.revision)}))
         if verb == "delete":
             return _deleted(view, *writes.delete(kind, target.key, options, author))
         if target.subresource == "binding":
@@ -187,7 +167,7 @@ def _verb(request: Request, target: Target) -> str:
     if verb == "get" and request.query.get("watch") in ("1", "true"):
         return "watch"
     if not target.name:
-        verb = {"get": "list", "delete": "deletecollection", "create": "create"}.get(verb, "")
+        verb = {"get": "list", "create": "create"}.get(verb, "")
     homeless = target.kind.namespaced and not target.namespace
     if not verb or (verb == "create" and (homeless or (target.name and target.subresource != "binding"))):
         raise ApiError(405, "the server does not allow this method on the requested resource")
@@ -209,13 +189,3 @@ def _body(request: Request) -> Json:
     if not isinstance(body, dict):
         raise ApiError(400, "the object provided is not a JSON object")
     return body
-
-
-def _options(request: Request) -> Json:
-    """DeleteOptions of the body, else of the query."""
-    found = _body(request)
-    if "propagationPolicy" in request.query:
-        found.setdefault("propagationPolicy", request.query["propagationPolicy"])
-    if "gracePeriodSeconds" in request.query:
-        found.setdefault("gracePeriodSeconds", int(request.query["gracePeriodSeconds"]))
-    return found

@@ -1,4 +1,4 @@
-"""What the API server knows of built-in kinds: defaults, what can't change, and generation."""
+"""What the API server knows of built-in kinds beyond their schema: what it computes, what can't change."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from queuectl.kinds.jobs import conditions
 from queuectl.sandbox.kubernetes.resources import CRDS, EVENTS, JOBS, NAMESPACES, PODS, Kind
-from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, required
+from queuectl.sandbox.kubernetes.wire import Cause, Json, required
 
 _JOB_FROZEN = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy")
-_JOB_COUNTS = [
-    "parallelism",
-    "completions",
-    "backoffLimit",
-    "activeDeadlineSeconds",
-    "ttlSecondsAfterFinished",
-]
 _PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
-_TEMPLATES = (JOBS, "deployments.apps", "statefulsets.apps")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LABEL_RULE = "begin and end with an alphanumeric character, with '-', '_', '.' between"
 _MAX_ANNOTATIONS = 256 * 1024
@@ -26,20 +19,15 @@ _DNS_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 def fill_defaults(kind: Kind, obj: Json) -> None:
-    """Defaults that don't depend on who asks; the same on create and update."""
-    if kind.collection == PODS:
-        _pod_defaults(_mapping(obj, "spec"), "Always")
+    """Defaults that depend on other fields, of what fits its schema; the same on create and update."""
+    if kind.collection == JOBS:
+        _job_defaults(obj["spec"])
+        _container_defaults(obj["spec"]["template"]["spec"])
+    elif kind.collection == PODS:
+        _container_defaults(obj["spec"])
         for resources in (container["resources"] for container in _containers(obj["spec"])):
             if limits := resources.get("limits"):
                 resources["requests"] = {**limits, **(resources.get("requests") or {})}
-    elif kind.collection in _TEMPLATES:
-        _pod_defaults(
-            _mapping(obj, "spec", "template", "spec"), None if kind.collection == JOBS else "Always"
-        )
-        if kind.collection == JOBS:
-            _job_defaults(obj["spec"])
-    elif kind.collection == CRDS:
-        _definition_defaults(obj)
 
 
 def prepare_create(kind: Kind, obj: Json) -> None:
@@ -56,8 +44,6 @@ def prepare_create(kind: Kind, obj: Json) -> None:
     elif kind.collection == NAMESPACES:
         metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
         obj.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
-    elif kind.collection == _PRIORITY_CLASSES:
-        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
     elif kind.collection == CRDS:
         obj["status"] = _accepted(obj)
 
@@ -75,11 +61,14 @@ def problems(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
         yield Cause("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain')
     yield from _metadata_problems(new["metadata"])
     if kind.collection == JOBS:
-        yield from _job_problems(new["spec"])
+        if "selector" not in new["spec"]:
+            yield required("spec.selector")
         if old is not None:
             yield from _job_changes(old, new)
-    elif kind.collection == PODS and old is None:
-        yield from _pod_problems(new["spec"], "spec")
+    elif kind.collection == CRDS:
+        collection = f"{new['spec']['names']['plural']}.{new['spec']['group']}"
+        if name != collection:
+            yield Cause("metadata.name", f'Invalid value: "{name}": must be "{collection}"')
     elif kind.collection == _PRIORITY_CLASSES and old and old.get("value") != new.get("value"):
         yield Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
 
@@ -96,107 +85,43 @@ def _metadata_problems(metadata: Json) -> Iterator[Cause]:
         yield Cause("metadata.annotations", message, "FieldValueTooLong")
 
 
-# --- pods -----------------------------------------------------------------------------------------
+def _containers(spec: Json) -> list[Json]:
+    return [*(spec.get("initContainers") or ()), *spec["containers"]]
 
 
-def _mapping(obj: Json, *path: str) -> Json:
-    """The object at `path`, made where it is missing. Raises ApiError 400 where something else stands."""
-    for step in path:
-        if obj.get(step) is None:
-            obj[step] = {}
-        obj = obj[step]
-        if not isinstance(obj, dict):
-            raise ApiError(
-                400, f"json: cannot unmarshal {type(obj).__name__} into field {step} of type object"
-            )
-    return obj
-
-
-def _containers(spec: Json) -> Iterator[Json]:
-    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
-        if not isinstance(container, dict):
-            raise ApiError(400, "json: cannot unmarshal into field containers of type Container")
-        yield container
-
-
-def _pod_defaults(spec: Json, restart_policy: str | None) -> None:
-    if restart_policy:
-        spec.setdefault("restartPolicy", restart_policy)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("schedulerName", "default-scheduler")
-    spec.setdefault("securityContext", {})
-    spec.setdefault("terminationGracePeriodSeconds", 30)
+def _container_defaults(spec: Json) -> None:
     for container in _containers(spec):
-        image = str(container.get("image", ""))
-        latest = image.endswith(":latest") or ":" not in image.rpartition("/")[2]
+        latest = container["image"].endswith(":latest") or ":" not in container["image"].rpartition("/")[2]
         container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
-        container.setdefault("terminationMessagePath", "/dev/termination-log")
-        container.setdefault("terminationMessagePolicy", "File")
-        resources = _mapping(container, "resources")
+        resources = container["resources"]
         for field in ("requests", "limits"):
             if resources.get(field):
                 # A quantity written as a number is stored as text.
                 resources[field] = {name: str(amount) for name, amount in resources[field].items()}
 
 
-def _pod_problems(spec: Json, path: str) -> Iterator[Cause]:
-    if not spec.get("containers"):
-        yield required(f"{path}.containers")
-    for index, container in enumerate(spec.get("containers") or ()):
-        for field in ("name", "image"):
-            if not container.get(field):
-                yield required(f"{path}.containers[{index}].{field}")
-
-
 # --- jobs -----------------------------------------------------------------------------------------
 
 
 def _job_defaults(spec: Json) -> None:
-    for name in [name for name, value in spec.items() if value is None]:
-        del spec[name]
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
     spec.setdefault("backoffLimit", 6 if "backoffLimitPerIndex" not in spec else 2**31 - 1)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    spec.setdefault("manualSelector", False)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-    for name, wanted in (("suspend", bool), *((name, int) for name in _JOB_COUNTS)):
-        if not isinstance(spec.get(name, 0), wanted) and name in spec:
-            message = (
-                f"json: cannot unmarshal into Go struct field JobSpec.spec.{name} of type {wanted.__name__}"
-            )
-            raise ApiError(400, message)
 
 
 def _job_selector(job: Json) -> None:
     metadata, spec = job["metadata"], job["spec"]
+    labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
     if not spec["manualSelector"]:
-        labels = _mapping(spec, "template", "metadata", "labels")
         for prefix in ("", "batch.kubernetes.io/"):
             labels.setdefault(f"{prefix}job-name", metadata["name"])
             labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
-        match = _mapping(spec, "selector", "matchLabels")
+        match = spec.setdefault("selector", {}).setdefault("matchLabels", {})
         match.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
     if not metadata.get("labels"):
-        metadata["labels"] = dict(spec["template"].get("metadata", {}).get("labels") or {})
-
-
-def _job_problems(spec: Json) -> Iterator[Cause]:
-    for name in _JOB_COUNTS:
-        if spec.get(name, 0) < 0:
-            yield Cause(f"spec.{name}", f"Invalid value: {spec[name]}: must be greater than or equal to 0")
-    pod = spec["template"]["spec"]
-    yield from _pod_problems(pod, "spec.template.spec")
-    policy, path = pod.get("restartPolicy"), "spec.template.spec.restartPolicy"
-    if not policy:
-        yield required(path, 'Required value: valid values: "OnFailure", "Never"')
-    elif policy not in ("Never", "OnFailure"):
-        message = f'Unsupported value: "{policy}": supported values: "OnFailure", "Never"'
-        yield Cause(path, message, "FieldValueNotSupported")
-    if "selector" not in spec:
-        yield required("spec.selector")
+        metadata["labels"] = dict(labels)
 
 
 def _job_changes(old: Json, new: Json) -> Iterator[Cause]:
@@ -215,11 +140,8 @@ def _job_changes(old: Json, new: Json) -> Iterator[Cause]:
 def _template_open(old: Json) -> bool:
     """May scheduling directives and resources change? As 1.36 answers: suspended, and nothing of it runs."""
     status = old.get("status") or {}
-    conditions = status.get("conditions") or ()
-    suspended = any(c["type"] == "Suspended" and c["status"] == "True" for c in conditions)
-    return bool(
-        old["spec"]["suspend"] and (suspended or not status.get("startTime")) and not status.get("active")
-    )
+    stopped = conditions(old).get("Suspended") == "True" or not status.get("startTime")
+    return bool(old["spec"]["suspend"] and stopped and not status.get("active"))
 
 
 def _template_left(template: Json, open_: bool) -> Json:
@@ -240,28 +162,15 @@ def _template_left(template: Json, open_: bool) -> Json:
 # --- definitions and events -----------------------------------------------------------------------
 
 
-def _definition_defaults(crd: Json) -> None:
-    spec, names = _mapping(crd, "spec"), _mapping(crd, "spec", "names")
-    missing = [f"spec.{name}" for name in ("group", "scope", "versions") if not spec.get(name)]
-    missing += [f"spec.names.{name}" for name in ("plural", "kind") if not names.get(name)]
-    if missing:
-        name = crd.get("metadata", {}).get("name", "")
-        causes = [required(path) for path in missing]
-        raise invalid("CustomResourceDefinition", "apiextensions.k8s.io", name, causes)
-    names.setdefault("singular", names["kind"].lower())
-    names.setdefault("listKind", f"{names['kind']}List")
-    spec.setdefault("conversion", {"strategy": "None"})
-
-
 def _accepted(crd: Json) -> Json:
     since, spec = crd["metadata"]["creationTimestamp"], crd["spec"]
     held = (("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted"))
-    conditions = [
+    found = [
         {"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": since}
         for kind, reason in held
     ]
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-    return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+    return {"conditions": found, "acceptedNames": spec["names"], "storedVersions": stored}
 
 
 # An event is stored as core/v1 names it; events.k8s.io/v1 names the same fields so:

@@ -10,17 +10,6 @@ from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2+queuectl", "platform": "linux/amd64"}
 _IDENTITY = "x-kubernetes-group-version-kind"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-REVIEWS = {
-    ("authentication.k8s.io", "v1"): {
-        "tokenreviews": "TokenReview",
-        "selfsubjectreviews": "SelfSubjectReview",
-    },
-    ("authorization.k8s.io", "v1"): {
-        "selfsubjectaccessreviews": "SelfSubjectAccessReview",
-        "subjectaccessreviews": "SubjectAccessReview",
-    },
-}
-"""What is answered and never stored: kinds by group, version and plural."""
 
 
 def discover(catalog: Catalog, request: Request) -> Response | None:
@@ -33,11 +22,11 @@ def discover(catalog: Catalog, request: Request) -> Response | None:
     if steps == ["api"]:
         return _json({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
     if steps == ["apis"]:
-        groups = [_group(group, versions) for group, versions in _versions(catalog).items() if group]
+        groups = [_group(group, versions) for group, versions in catalog.versions().items() if group]
         return _json({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
     if steps[:2] == ["openapi", "v3"]:
         return _json(_open_api(catalog, steps[2:]))
-    if steps[0] == "apis" and len(steps) == 2 and (versions := _versions(catalog).get(steps[1])):
+    if steps[0] == "apis" and len(steps) == 2 and (versions := catalog.versions().get(steps[1])):
         return _json({"kind": "APIGroup", "apiVersion": "v1", **_group(steps[1], versions)})
     if (steps[0], len(steps)) in (("api", 2), ("apis", 3)):
         return _resources(catalog, "" if steps[0] == "api" else steps[1], steps[-1])
@@ -48,10 +37,6 @@ def _json(content: Json) -> Response:
     return Response(200, orjson.dumps(content))
 
 
-def _versions(catalog: Catalog) -> dict[str, list[str]]:
-    return catalog.versions() | {group: [version] for group, version in REVIEWS}
-
-
 def _group(group: str, versions: list[str]) -> Json:
     served = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
     return {"name": group, "versions": served, "preferredVersion": served[0]}
@@ -59,10 +44,6 @@ def _group(group: str, versions: list[str]) -> Json:
 
 def _resources(catalog: Catalog, group: str, version: str) -> Response | None:
     resources = [entry for kind in catalog.of_version(group, version) for entry in _entries(kind)]
-    for plural, kind in REVIEWS.get((group, version), {}).items():
-        resources.append(
-            {"name": plural, "singularName": "", "namespaced": False, "kind": kind, "verbs": ["create"]}
-        )
     name = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name}
     return _json({**head, "resources": resources}) if resources else None

@@ -29,7 +29,7 @@ class Fault:
 
     action: Action
     verb: str = ""
-    """get list watch create update patch delete deletecollection."""
+    """get list watch create update patch delete."""
     resource: str = ""
     """Plural, or plural/subresource."""
     user: str = ""
@@ -56,19 +56,13 @@ class Faults:
     def add(self, fault: Fault) -> None:
         self.waiting.append(fault)
 
-    def clear(self) -> None:
-        self.waiting.clear()
-
     def take(self, verb: str, resource: str, user: str, name: str) -> Fault | None:
-        for fault in self.waiting:
-            if fault.matches(verb, resource, user, name):
-                self.served += 1
-                if fault.count is not None:
-                    fault.count -= 1
-                    if fault.count == 0:
-                        self.waiting.remove(fault)
-                return fault
-        return None
+        fault = next((f for f in self.waiting if f.matches(verb, resource, user, name)), None)
+        if fault is not None:
+            self.served += 1
+            if fault.count is not None:
+                fault.count -= 1
+        return fault
 
 
 async def before(fault: Fault) -> None:
@@ -84,9 +78,7 @@ async def after(fault: Fault) -> None:
     """What a fault does once the request is carried out. Raises ApiError."""
     if fault.action is Action.LOSE_ANSWER:
         await asyncio.sleep(fault.seconds)
-        raise ApiError(
-            504, "Timeout: request did not complete within requested timeout - context deadline exceeded"
-        )
+        raise ApiError(504, "Timeout: request did not complete within the time it had")
 
 
 def watched(fault: Fault, subscription: Subscription) -> None:

@@ -8,23 +8,16 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from queuectl.sandbox.kubernetes.wire import ApiError, Json, refusal
+from queuectl.sandbox.kubernetes.wire import ApiError, refusal
 
 CONTROLLER_USER = "system:serviceaccount:queuectl-system:queuectl"
 _READ = ("get", "list", "watch")
 _OWN_GROUP = "queuectl.dev"
 # As the role `edit` of a real cluster: a tenant's own work, not who may do what, and no policy.
-_CLOSED_TO_TENANTS = [
-    f"{group}.k8s.io"
-    for group in (
-        "admissionregistration",
-        "apiextensions",
-        "node",
-        "rbac.authorization",
-        "scheduling",
-        "storage",
-    )
-]
+_CLOSED_TO_TENANTS = {
+    *("admissionregistration.k8s.io", "apiextensions.k8s.io", "node.k8s.io"),
+    *("rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io"),
+}
 _READ_ONLY_FOR_TENANTS = ("namespaces", "resourcequotas", "limitranges")
 
 
@@ -67,8 +60,6 @@ def allowed(user: User, access: Access) -> bool:
         return True
     if user is ANONYMOUS or access.verb == "bypass" or access.group in _CLOSED_TO_TENANTS:
         return False
-    if access.group in ("authorization.k8s.io", "authentication.k8s.io"):
-        return access.resource.startswith("self")
     reads = access.verb in _READ
     if access.resource == "nodes":
         return False
@@ -113,22 +104,3 @@ class Identities:
         if user is None:
             raise ApiError(401, "Unauthorized")
         return user
-
-    def review(self, plural: str, user: User, review: Json) -> Json:
-        """Answer a TokenReview, SelfSubjectReview or one of the access reviews, in its status."""
-        spec = review.get("spec") or {}
-        if plural == "selfsubjectreviews":
-            status: Json = {"userInfo": {"username": user.name, "groups": list(user.groups)}}
-        elif plural == "tokenreviews":
-            found = self._users.get(spec.get("token", ""))
-            status = {"authenticated": found is not None}
-            if found:
-                status["user"] = {"username": found.name, "groups": list(found.groups)}
-                status["audiences"] = spec.get("audiences") or []
-        else:
-            named = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
-            asked = spec.get("resourceAttributes") or {}
-            names = ("verb", "group", "resource", "subresource", "namespace", "name")
-            access = Access(**{name: asked.get(name, "") for name in names})
-            status = {"allowed": allowed(user if plural.startswith("self") else named, access)}
-        return {**review, "status": status}

@@ -16,15 +16,19 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 # Lists of objects that merge by a key, in the built-in kinds. Every other list is replaced as a whole.
 _MERGE_KEYS = {
-    **dict.fromkeys(
-        ["containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumes"], "name"
-    ),
-    **dict.fromkeys(
-        ["matchConditions", "resourceClaims", "schedulingGates", "secrets", "variables", "webhooks"], "name"
-    ),
-    **{"addresses": "type", "conditions": "type", "hostAliases": "ip", "ownerReferences": "uid"},
-    **{"ports": "containerPort", "topologySpreadConstraints": "topologyKey"},
-    **{"volumeDevices": "devicePath", "volumeMounts": "mountPath"},
+    field: key
+    for key, fields in {
+        "name": "containers env ephemeralContainers imagePullSecrets initContainers volumes matchConditions "
+        "resourceClaims schedulingGates secrets variables webhooks",
+        "type": "addresses conditions",
+        "ip": "hostAliases",
+        "uid": "ownerReferences",
+        "containerPort": "ports",
+        "topologyKey": "topologySpreadConstraints",
+        "devicePath": "volumeDevices",
+        "mountPath": "volumeMounts",
+    }.items()
+    for field in fields.split()
 }
 _MERGED_VALUES = ("finalizers", "podCIDRs", "podIPs", "hostIPs")
 """Lists of plain values that merge as sets."""
@@ -54,7 +58,7 @@ class Patch:
         """The patched object; `obj` and the patch are used up. Raises ApiError 400 or 422."""
         if self._media == JSON_PATCH:
             return _json_patch(obj, self._patch)
-        return _merge(obj, self._patch) if self._media == MERGE_PATCH else _strategic(obj, self._patch)
+        return _merge(obj, self._patch, strategic=self._media == STRATEGIC_PATCH)
 
 
 def _json_patch(obj: Json, operations: list[Any]) -> Json:
@@ -75,36 +79,22 @@ def _json_patch(obj: Json, operations: list[Any]) -> Json:
     return obj
 
 
-def _merge(target: Any, patch: Json) -> Json:
-    result: Json = target if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict):
-            result[name] = _merge(result.get(name), value)
-        else:
-            result[name] = value
-    return result
-
-
-def _strategic(target: Any, patch: Json) -> Json:
-    directive = patch.pop(_DIRECTIVE, None)
-    result: Json = target if isinstance(target, dict) and directive != "replace" else {}
-    if directive == "delete":
-        return {}
-    retained = patch.pop(_RETAIN, None)
-    for name, value in patch.items():
-        if name.startswith(_DELETE_VALUES):
+def _merge(target: Any, patch: Json, *, strategic: bool = False) -> Json:
+    directive = patch.pop(_DIRECTIVE, None) if strategic else None
+    retained = patch.pop(_RETAIN, None) if strategic else None
+    result: Json = target if isinstance(target, dict) and directive not in ("replace", "delete") else {}
+    for name, value in patch.items() if directive != "delete" else ():
+        if strategic and name.startswith(_DELETE_VALUES):
             field = name.removeprefix(_DELETE_VALUES)
             result[field] = [item for item in result.get(field) or () if item not in value]
-        elif name.startswith(_ORDER):
+        elif strategic and name.startswith(_ORDER):
             continue
         elif value is None:
             result.pop(name, None)
         elif isinstance(value, dict):
-            result[name] = _strategic(result.get(name), value)
-        elif isinstance(value, list):
-            result[name] = _strategic_list(name, result.get(name) or [], value)
+            result[name] = _merge(result.get(name), value, strategic=strategic)
+        elif isinstance(value, list) and strategic:
+            result[name] = _merge_list(name, result.get(name) or [], value)
         else:
             result[name] = value
     if retained is not None:
@@ -118,7 +108,7 @@ def _merge_key(name: str, items: list[Any]) -> str | None:
     return _MERGE_KEYS.get(name)
 
 
-def _strategic_list(name: str, current: list[Any], patch: list[Any]) -> list[Any]:
+def _merge_list(name: str, current: list[Any], patch: list[Any]) -> list[Any]:
     if name in _MERGED_VALUES:
         return current + [item for item in patch if item not in current]
     key = _merge_key(name, patch + current)
@@ -134,7 +124,7 @@ def _strategic_list(name: str, current: list[Any], patch: list[Any]) -> list[Any
         if item.get(_DIRECTIVE) == "delete":
             result = [old for old in result if old.get(key) != item[key]]
         elif found is None:
-            result.append(_strategic({}, item))
+            result.append(_merge({}, item, strategic=True))
         else:
-            result[found] = _strategic(result[found], item)
+            result[found] = _merge(result[found], item, strategic=True)
     return result

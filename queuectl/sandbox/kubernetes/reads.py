@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
@@ -15,7 +15,7 @@ from queuectl.sandbox.kubernetes import tables
 from queuectl.sandbox.kubernetes.builtin import from_stored
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.selectors import Match, selection
-from queuectl.sandbox.kubernetes.store import Change, Key, Store, Stored, Subscription
+from queuectl.sandbox.kubernetes.store import Change, Key, Store, Stored, Subscription, as_stored
 from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
@@ -23,68 +23,46 @@ _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How the caller wants to see objects of one kind: whole, as a table or their metadata alone."""
+    """How the caller wants to see objects of one kind: whole or as a table."""
 
     kind: Kind
-    form: str
+    tabular: bool
     include: str
     clock: Callable[[], datetime]
 
     @classmethod
     def of(cls, kind: Kind, request: Request, clock: Callable[[], datetime]) -> View:
         accept = request.headers.get("accept", "").partition(",")[0]
-        form = next((f for f in ("Table", "PartialObjectMetadata") if f"as={f}" in accept), "")
-        return cls(kind, form.removesuffix("List"), request.query.get("includeObject", "Metadata"), clock)
+        return cls(kind, "as=Table" in accept, request.query.get("includeObject", "Metadata"), clock)
+
+    def table(self, items: list[Stored], metadata: Json, *, heading: bool = True) -> bytes:
+        objects = [item.read() for item in items]
+        table = tables.table(self.kind, objects, metadata, self.clock(), self.include, heading=heading)
+        return orjson.dumps(table)
 
     def show(self, stored: Stored) -> bytes:
-        if not self.form and stored.api_version == self.kind.api_version:
+        if self.tabular:
+            return self.table([stored], {"resourceVersion": str(stored.revision)})
+        if stored.api_version == self.kind.api_version:
             return stored.raw
-        obj = from_stored(self.kind, stored.read())
-        if self.form == "Table":
-            rows = [tables.row(self.kind, obj, self.clock(), self.include)]
-            obj = tables.table(self.kind, rows, {"resourceVersion": str(stored.revision)})
-        elif self.form:
-            obj = tables.partial(obj)
-        return orjson.dumps(obj)
+        return orjson.dumps(from_stored(self.kind, stored.read()))
 
     def show_list(self, items: list[Stored], metadata: Json) -> bytes:
-        if self.form == "Table":
-            now = self.clock()
-            rows = [
-                tables.row(self.kind, from_stored(self.kind, item.read()), now, self.include)
-                for item in items
-            ]
-            return orjson.dumps(tables.table(self.kind, rows, metadata))
-        kind, version = self.kind.list_kind, self.kind.api_version
-        if self.form:
-            kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
-        head = orjson.dumps({"kind": kind, "apiVersion": version, "metadata": metadata})
+        if self.tabular:
+            return self.table(items, metadata)
+        version = self.kind.api_version
+        head = orjson.dumps({"kind": self.kind.list_kind, "apiVersion": version, "metadata": metadata})
         shown = list(map(self.show, items))
         prefix = f'{{"apiVersion":"{version}","kind":"{self.kind.kind}",'.encode()
-        if not (self.form or self.kind.custom):
+        if not self.kind.custom:
             shown = [b"{" + item.removeprefix(prefix).removeprefix(b"{") for item in shown]
         return b'%s,"items":[%s]}' % (head[:-1], b",".join(shown))
 
 
-def scope(namespace: str, match: Match | None) -> Match | None:
-    """`match` within one namespace; empty: all."""
-    if not namespace:
-        return match
-    if match is None:
-        return lambda stored: stored.key[0] == namespace
-    return lambda stored: stored.key[0] == namespace and match(stored)
-
-
 def _selection(kind: Kind, namespace: str, request: Request, *fields: str) -> Match | None:
-    query = request.query
-    asked = ",".join(part for part in (query.get("fieldSelector", ""), *fields) if part)
-    return scope(namespace if kind.namespaced else "", selection(kind, query.get("labelSelector", ""), asked))
-
-
-def selected(store: Store, kind: Kind, namespace: str, request: Request) -> list[Stored]:
-    """What is there now, in order."""
-    match, objects = _selection(kind, namespace, request), store.collection(kind.collection)
-    return [objects[key] for key in sorted(objects) if match is None or match(objects[key])]
+    place = [f"metadata.namespace={namespace}"] if kind.namespaced and namespace else []
+    asked = ",".join([*filter(None, [request.query.get("fieldSelector", ""), *fields]), *place])
+    return selection(kind, request.query.get("labelSelector", ""), asked)
 
 
 def list_objects(store: Store, view: View, namespace: str, request: Request) -> Response:
@@ -94,8 +72,6 @@ def list_objects(store: Store, view: View, namespace: str, request: Request) -> 
     revision, after = store.revision, None
     if query.get("continue"):
         revision, after = _read_token(query["continue"])
-    elif query.get("resourceVersionMatch") == "Exact":
-        revision = _revision(query.get("resourceVersion", "")) or 0
     elif wanted := _revision(query.get("resourceVersion", "")):
         store.since(view.kind.collection, max(wanted, store.floor))  # too large: refused
     objects = store.collection(view.kind.collection)
@@ -219,14 +195,10 @@ class Watch:
                 return None
             kind = "MODIFIED" if was and now else "ADDED" if now else "DELETED"
             if kind == "DELETED" and change.type != "DELETED" and change.before is not None:
-                return _line(b"DELETED", self.view.show(_at_revision(change.before, stored.revision)))
+                left = change.before.read()
+                left["metadata"]["resourceVersion"] = str(stored.revision)
+                stored = as_stored(left)
         return _line(kind.encode(), self.view.show(stored))
-
-
-def _at_revision(stored: Stored, revision: int) -> Stored:
-    obj = stored.read()
-    obj["metadata"]["resourceVersion"] = str(revision)
-    return replace(stored, revision=revision, raw=orjson.dumps(obj))
 
 
 async def _failed(error: ApiError) -> AsyncIterator[bytes]:
@@ -241,9 +213,7 @@ def _bookmark(view: View, revision: int, annotations: Json | None) -> bytes:
     metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
     if annotations:
         metadata["annotations"] = annotations
-    obj: Json = {"kind": view.kind.kind, "apiVersion": view.kind.api_version, "metadata": metadata}
-    if view.form == "Table":
-        obj = tables.table(view.kind, [], metadata, heading=False)
-    elif view.form:
-        obj = tables.partial(obj)
+    if view.tabular:
+        return _line(b"BOOKMARK", view.table([], metadata, heading=False))
+    obj = {"kind": view.kind.kind, "apiVersion": view.kind.api_version, "metadata": metadata}
     return _line(b"BOOKMARK", orjson.dumps(obj))

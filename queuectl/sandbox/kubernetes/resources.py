@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+
+import yaml
 
 from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, invalid, refusal
 
@@ -14,14 +16,9 @@ JOBS = "jobs.batch"
 NAMESPACES = "namespaces"
 PODS = "pods"
 
-
-class Column(NamedTuple):
-    """A printer column of a CustomResourceDefinition."""
-
-    name: str
-    type: str
-    path: str
-    priority: int = 0
+_NAME = {"name": "Name", "type": "string", "format": "name", "jsonPath": ".metadata.name"}
+_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+_BUILT_IN = Path(__file__).with_name("builtin.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +29,27 @@ class Kind:
     version: str
     plural: str
     kind: str
-    namespaced: bool
-    collection: str
     singular: str
     list_kind: str
+    namespaced: bool = True
+    custom: bool = False
     status: bool = False
     """Has a status subresource."""
     generation: bool = False
     unconditional: bool = False
     """Its PUT may leave out the resourceVersion."""
-    short: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
+    short: Sequence[str] = ()
+    categories: Sequence[str] = ()
+    fields: Sequence[str] = ()
     """Field selectors besides metadata.name and metadata.namespace."""
+    columns: Sequence[Json] = (_NAME, _AGE)
+    """As in a CustomResourceDefinition; one without `jsonPath` is computed."""
     schema: Json | None = None
-    """OpenAPI schema; a custom kind has one."""
-    columns: tuple[Column, ...] = ()
+    """OpenAPI schema; a custom kind has one, and its unknown fields are dropped."""
 
     @property
-    def custom(self) -> bool:
-        return self.schema is not None
+    def collection(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group not in ("", "events.k8s.io") else self.plural
 
     @property
     def api_version(self) -> str:
@@ -65,55 +63,14 @@ class Kind:
         return invalid(self.kind, self.group, name, causes)
 
 
-_ABOUT = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
-_FIELDS: dict[str, Sequence[str]] = {
-    "pods": ["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP"],
-    "jobs": ["status.successful"],
-    "nodes": ["spec.unschedulable"],
-    "namespaces": ["status.phase"],
-    "events": [
-        *["reason", "type", "source", "reportingComponent", "reportingController"],
-        *(f"{object}.{name}" for object in ("involvedObject", "regarding") for name in _ABOUT),
-    ],
-}
-
-# plural, kind, short names; flags: n namespaced, s status subresource, g generation, u unconditional PUT,
-# a in category "all"
-_BUILT_IN = """
-v1: namespaces Namespace su ns, nodes Node su no, pods Pod nsgua po, events Event nu ev,
-  services Service nsua svc, serviceaccounts ServiceAccount nu sa, secrets Secret nu,
-  configmaps ConfigMap nu cm,
-  limitranges LimitRange nu limits, resourcequotas ResourceQuota nsu quota
-events.k8s.io/v1: events Event nu ev
-batch/v1: jobs Job nsgua, cronjobs CronJob nsgua cj
-apps/v1: deployments Deployment nsgua deploy, statefulsets StatefulSet nsgua sts
-coordination.k8s.io/v1: leases Lease n
-networking.k8s.io/v1: networkpolicies NetworkPolicy ngu netpol
-policy/v1: poddisruptionbudgets PodDisruptionBudget nsg pdb
-rbac.authorization.k8s.io/v1: roles Role nu, rolebindings RoleBinding nu,
-  clusterroles ClusterRole u, clusterrolebindings ClusterRoleBinding u
-scheduling.k8s.io/v1: priorityclasses PriorityClass gu pc
-node.k8s.io/v1: runtimeclasses RuntimeClass -
-admissionregistration.k8s.io/v1: validatingadmissionpolicies ValidatingAdmissionPolicy sg,
-  validatingadmissionpolicybindings ValidatingAdmissionPolicyBinding g,
-  mutatingadmissionpolicies MutatingAdmissionPolicy g,
-  mutatingadmissionpolicybindings MutatingAdmissionPolicyBinding g
-apiextensions.k8s.io/v1: customresourcedefinitions CustomResourceDefinition sg crd
-"""
-
-
-def _built_in() -> Iterator[Kind]:
-    for line in _BUILT_IN.replace(",\n", ",").strip().splitlines():
-        served, _, rows = line.partition(": ")
-        group, _, version = served.rpartition("/")
-        for entry in rows.split(","):
-            plural, kind, flags, *short = entry.split()
-            collection = EVENTS if plural == EVENTS else f"{plural}.{group}" if group else plural
-            own = (group, version, plural, kind, "n" in flags, collection, kind.lower(), f"{kind}List")
-            categories = ("all",) if "a" in flags else ()
-            fields = tuple(_FIELDS.get(plural, ()))
-            behaviour = ("s" in flags, "g" in flags, "u" in flags)
-            yield Kind(*own, *behaviour, tuple(short), categories, fields)
+def _built_in() -> Iterable[Kind]:
+    served: Json = yaml.load(_BUILT_IN.read_text(), yaml.CSafeLoader)
+    del served["definitions"]
+    for api_version, kinds in served.items():
+        group, _, version = api_version.rpartition("/")
+        for fields in kinds:
+            kind = fields["kind"]
+            yield Kind(group, version, singular=kind.lower(), list_kind=f"{kind}List", **fields)
 
 
 class Catalog:
@@ -142,7 +99,7 @@ class Catalog:
     def define(self, crd: Json) -> None:
         """Serve what a CustomResourceDefinition defines, instead of what it defined before."""
         self.withdraw(crd["metadata"]["name"])
-        for kind in _custom_kinds(crd):
+        for kind in _custom_kinds(crd["spec"]):
             self._kinds[kind.group, kind.version, kind.plural] = kind
 
     def withdraw(self, name: str) -> None:
@@ -152,28 +109,25 @@ class Catalog:
         }
 
 
-def _custom_kinds(crd: Json) -> Iterable[Kind]:
-    spec, names = crd["spec"], crd["spec"]["names"]
+def _custom_kinds(spec: Json) -> Iterable[Kind]:
+    names = spec["names"]
     for version in spec["versions"]:
         if not version.get("served"):
             continue
-        shown = version.get("additionalPrinterColumns") or [
-            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-        ]
         yield Kind(
             group=spec["group"],
             version=version["name"],
             plural=names["plural"],
             kind=names["kind"],
+            singular=names.get("singular") or names["kind"].lower(),
+            list_kind=names.get("listKind") or f"{names['kind']}List",
             namespaced=spec["scope"] == "Namespaced",
-            collection=crd["metadata"]["name"],
-            singular=names["singular"],
-            list_kind=names["listKind"],
+            custom=True,
             status="status" in (version.get("subresources") or {}),
             generation=True,
-            short=tuple(names.get("shortNames") or ()),
-            categories=tuple(names.get("categories") or ()),
-            fields=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
+            short=names.get("shortNames") or (),
+            categories=names.get("categories") or (),
+            fields=[field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()],
+            columns=[_NAME, *(version.get("additionalPrinterColumns") or [_AGE])],
             schema=(version.get("schema") or {}).get("openAPIV3Schema") or {},
-            columns=tuple(Column(c["name"], c["type"], c["jsonPath"], c.get("priority", 0)) for c in shown),
         )

@@ -11,9 +11,10 @@ from queuectl.sandbox.kubernetes.wire import ApiError, Json
 
 Match = Callable[[Stored], bool]
 
-_SET = re.compile(r"^(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)$")
-_EQUAL = re.compile(r"^(?P<key>[^!=\s]+)\s*(?P<op>==|=|!=)\s*(?P<value>[^!=\s]*)$")
-_EXISTS = re.compile(r"^(?P<not>!?)\s*(?P<key>[^!=\s(),]+)$")
+_REQUIREMENT = re.compile(
+    r"(?P<not>!?)\s*(?P<key>[^!=\s(),]+)"
+    r"(?:\s*(?P<op>==|=|!=)\s*(?P<value>[^!=\s()]*)|\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?"
+)
 _COMMA = re.compile(r",(?![^(]*\))")
 
 
@@ -27,25 +28,22 @@ def selection(kind: Kind, labels: str, fields: str) -> Match | None:
 
 
 def _label(text: str) -> Match:
-    if found := _SET.match(text):
-        key, values = found["key"], {value.strip() for value in found["values"].split(",")}
-        if found["op"] == "in":
-            return lambda stored: stored.labels.get(key) in values
-        return lambda stored: stored.labels.get(key) not in values
-    if found := _EQUAL.match(text):
-        key, value = found["key"], found["value"]
-        if found["op"] == "!=":
-            return lambda stored: stored.labels.get(key) != value
-        return lambda stored: stored.labels.get(key) == value
-    if found := _EXISTS.match(text):
-        key, wanted = found["key"], not found["not"]
+    found = _REQUIREMENT.fullmatch(text)
+    operator = found and (found["op"] or found["set"])
+    if not found or (found["not"] and operator):
+        raise ApiError(400, f"unable to parse requirement: {text!r} is not a label selector")
+    key = found["key"]
+    if not operator:
+        wanted = not found["not"]
         return lambda stored: (key in stored.labels) is wanted
-    raise ApiError(400, f"unable to parse requirement: {text!r} is not a label selector")
+    values = {value.strip() for value in found["values"].split(",")} if found["set"] else {found["value"]}
+    negative = operator in ("!=", "notin")
+    return lambda stored: (stored.labels.get(key) in values) is not negative
 
 
 def _field(kind: Kind, text: str) -> Match:
-    found = _EQUAL.match(text)
-    if not found:
+    found = _REQUIREMENT.fullmatch(text)
+    if not found or found["not"] or not found["op"]:
         raise ApiError(400, f"invalid selector: '{text}'; can't understand '{text}'")
     path, value, equal = found["key"], found["value"], found["op"] != "!="
     if path == "metadata.name":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,10 +57,24 @@ class SmallApi:
         self._clock = clock
         self._check = check
         self._bookmark_seconds = bookmark_seconds
-        self._temporary: TemporaryDirectory[str] | None = None
-        self._runner: web.AppRunner | None = None
+        self._until_exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._until_exit = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._until_exit.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        if self.folder is None:
+            self._certificates = Path(stack.enter_context(TemporaryDirectory(prefix="queuectl-")))
+        else:
+            self._certificates = self.folder / "certificates"
         identities = Identities(self.folder)
         self.tokens = identities.tokens
         self.store = Store(self.folder)
@@ -73,27 +88,19 @@ class SmallApi:
         )
         app = web.Application(client_max_size=_MAX_BODY)
         app.router.add_route("*", "/{path:.*}", self._serve)
-        self._runner = web.AppRunner(
+        runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=_STOP_SECONDS, handler_cancellation=True
         )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=self._certificate())
+        stack.push_async_callback(runner.cleanup)
+        stack.callback(self.store.close)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=self._certificate())
         await site.start()
-        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}"
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.store.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
 
     @property
     def ca_file(self) -> Path:
-        return self._certificates() / "ca.pem"
+        return self._certificates / "ca.pem"
 
     def write_kubeconfig(self, path: Path) -> None:
         """Contexts admin (current), tenant and controller."""
@@ -103,16 +110,9 @@ class SmallApi:
         """Trusts this API alone."""
         return ssl.create_default_context(cafile=str(self.ca_file))
 
-    def _certificates(self) -> Path:
-        if self.folder is not None:
-            return self.folder / "certificates"
-        if self._temporary is None:
-            self._temporary = TemporaryDirectory(prefix="queuectl-")
-        return Path(self._temporary.name)
-
     def _certificate(self) -> ssl.SSLContext:
         """The same authority at every start on a folder: a kubeconfig stays good."""
-        folder = self._certificates()
+        folder = self._certificates
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         chain = folder / "server.pem"
         if not (chain.exists() and (folder / "ca.pem").exists()):

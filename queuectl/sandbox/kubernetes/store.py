@@ -108,7 +108,7 @@ class Store:
         database.execute("insert or ignore into setting (name, value) values ('seed', ?)", (self._seed,))
         self.revision = int(settings.get("revision", 0))
         for collection, body in database.execute("select collection, body from object"):
-            self._index(collection, None, as_stored(orjson.loads(body), body))
+            self._index(collection, None, as_stored(orjson.loads(body)))
         database.commit()
 
     def close(self) -> None:
@@ -129,27 +129,26 @@ class Store:
 
     def put(self, collection: str, obj: Json) -> Stored:
         """Store a new object or a new state of one; gives it the next resourceVersion."""
-        revision = self.revision + 1
-        obj["metadata"]["resourceVersion"] = str(revision)
-        # These two come first: lists of built-in kinds leave them out of their items by cutting the text.
-        obj = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], **obj}
-        stored = as_stored(obj, orjson.dumps(obj))
-        self._persist(_PUT, (collection, *stored.key, stored.raw), revision)
+        stored = self._next(obj)
+        self._persist(_PUT, (collection, *stored.key, stored.raw), stored.revision)
         before = self.collection(collection).get(stored.key)
         self._index(collection, before, stored)
         self._publish(Change(collection, "MODIFIED" if before else "ADDED", before, stored))
         return stored
 
-    def remove(self, collection: str, key: Key, obj: Json) -> Stored:
+    def remove(self, collection: str, obj: Json) -> Stored:
         """Remove it; `obj` is its last state."""
-        revision = self.revision + 1
-        obj["metadata"]["resourceVersion"] = str(revision)
-        last = as_stored(obj, orjson.dumps(obj))
-        self._persist(_REMOVE, (collection, *key), revision)
-        before = self.collection(collection)[key]
+        last = self._next(obj)
+        self._persist(_REMOVE, (collection, *last.key), last.revision)
+        before = self.collection(collection)[last.key]
         self._index(collection, before, None)
         self._publish(Change(collection, "DELETED", before, last))
         return last
+
+    def _next(self, obj: Json) -> Stored:
+        obj["metadata"]["resourceVersion"] = str(self.revision + 1)
+        # These two come first: lists of built-in kinds leave them out of their items by cutting the text.
+        return as_stored({"apiVersion": obj["apiVersion"], "kind": obj["kind"], **obj})
 
     def _persist(self, statement: str, values: tuple[object, ...], revision: int) -> None:
         if self._database is not None:
@@ -192,7 +191,12 @@ class Store:
 
     def since(self, collection: str, revision: int) -> list[Change]:
         """Changes after `revision`, oldest first. Raises ApiError 410."""
-        self._reachable(revision)
+        if revision < self.floor:
+            raise ApiError(410, f"too old resource version: {revision} ({self.floor})")
+        if revision > self.revision:
+            causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+            message = f"Timeout: Too large resource version: {revision}, current: {self.revision}"
+            raise ApiError(504, message, details={"causes": causes}, retry_after=1)
         newest_first: list[Change] = []
         for change in reversed(self._changes):
             if change.stored.revision <= revision:
@@ -210,14 +214,6 @@ class Store:
             else:
                 then[change.stored.key] = change.before
         return then
-
-    def _reachable(self, revision: int) -> None:
-        if revision < self.floor:
-            raise ApiError(410, f"too old resource version: {revision} ({self.floor})")
-        if revision > self.revision:
-            causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-            message = f"Timeout: Too large resource version: {revision}, current: {self.revision}"
-            raise ApiError(504, message, details={"causes": causes}, retry_after=1)
 
     def subscribe(self, collection: str, revision: int | None) -> Subscription:
         """Changes after `revision` (None: from now on). Raises ApiError 410."""
@@ -238,14 +234,14 @@ class Store:
             subscription.close(failure)
 
 
-def as_stored(obj: Json, raw: bytes) -> Stored:
+def as_stored(obj: Json) -> Stored:
     metadata = obj["metadata"]
     return Stored(
         key=(metadata.get("namespace", ""), metadata["name"]),
         revision=int(metadata["resourceVersion"]),
         uid=metadata["uid"],
         api_version=obj["apiVersion"],
-        raw=raw,
+        raw=orjson.dumps(obj),
         labels=metadata.get("labels") or {},
         owners=tuple(owner["uid"] for owner in metadata.get("ownerReferences") or ()),
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from queuectl.sandbox.kubernetes.resources import Kind
+from queuectl.kinds.jobs import conditions
+from queuectl.sandbox.kubernetes.builtin import from_stored
+from queuectl.sandbox.kubernetes.resources import EVENTS, JOBS, PODS, Kind
 from queuectl.sandbox.kubernetes.selectors import at_path
 from queuectl.sandbox.kubernetes.wire import Json
 
-Cells = Callable[[Json, datetime], list[object]]
 _FILTER = re.compile(r"""\?\(@\.(?P<field>[\w.]+)\s*==\s*["'](?P<value>[^"']*)["']\)""")
 _STEP = re.compile(r"\.?(?P<name>[\w\-/]+|\*)|\[(?P<index>[^\]]+)\]")
 
@@ -27,111 +28,83 @@ def age(stamp: object, now: datetime) -> str:
     return f"{seconds // 86_400}d"
 
 
-def _held(obj: Json) -> set[str]:
-    """Types of the conditions that are true."""
-    return {c["type"] for c in (obj.get("status") or {}).get("conditions") or () if c["status"] == "True"}
-
-
-def _job(obj: Json, now: datetime) -> list[object]:
-    status, spec, held = obj.get("status") or {}, obj["spec"], _held(obj)
+def _job(obj: Json, now: datetime) -> Json:
+    status, spec, held = obj.get("status") or {}, obj["spec"], conditions(obj)
     states = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet", "Suspended")
-    state = next((name for name in states if name in held), "Suspended" if spec["suspend"] else "Running")
+    state = next((name for name in states if held.get(name) == "True"), "")
     end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else now
-    duration = age(status["startTime"], end) if status.get("startTime") else ""
     wanted = spec.get("completions") or f"1 of {spec['parallelism']}"
-    return [_name(obj), state, f"{status.get('succeeded', 0)}/{wanted}", duration, _age(obj, now)]
+    return {
+        "Status": state or ("Suspended" if spec["suspend"] else "Running"),
+        "Completions": f"{status.get('succeeded', 0)}/{wanted}",
+        "Duration": age(status["startTime"], end) if status.get("startTime") else "",
+    }
 
 
-def _pod(obj: Json, now: datetime) -> list[object]:
-    status, spec = obj.get("status") or {}, obj["spec"]
+def _pod(obj: Json, now: datetime) -> Json:
+    status = obj.get("status") or {}
     containers = status.get("containerStatuses") or []
-    ready = sum(bool(c.get("ready")) for c in containers)
-    state = status.get("phase", "Unknown")
-    state = "Terminating" if obj["metadata"].get("deletionTimestamp") else state
-    state = {"Succeeded": "Completed", "Failed": "Error"}.get(state, state)
-    restarts = sum(c.get("restartCount", 0) for c in containers)
-    total = f"{ready}/{len(spec.get('containers') or ())}"
-    return [_name(obj), total, state, restarts, _age(obj, now), spec.get("nodeName") or "<none>"]
+    phase = status.get("phase", "Unknown")
+    phase = "Terminating" if obj["metadata"].get("deletionTimestamp") else phase
+    ready = sum(bool(container.get("ready")) for container in containers)
+    return {
+        "Ready": f"{ready}/{len(obj['spec']['containers'])}",
+        "Status": {"Succeeded": "Completed", "Failed": "Error"}.get(phase, phase),
+        "Restarts": sum(container.get("restartCount", 0) for container in containers),
+    }
 
 
-def _node(obj: Json, now: datetime) -> list[object]:
-    state = "Ready" if "Ready" in _held(obj) else "NotReady"
-    state += ",SchedulingDisabled" if obj.get("spec", {}).get("unschedulable") else ""
-    return [_name(obj), state, _age(obj, now), at_path(obj, "status.nodeInfo.kubeletVersion") or ""]
+def _node(obj: Json, now: datetime) -> Json:
+    state = "Ready" if conditions(obj).get("Ready") == "True" else "NotReady"
+    return {"Status": state + (",SchedulingDisabled" if at_path(obj, "spec.unschedulable") else "")}
 
 
-def _event(obj: Json, now: datetime) -> list[object]:
+def _event(obj: Json, now: datetime) -> Json:
     about = obj.get("involvedObject") or {}
     seen = obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"]["creationTimestamp"]
-    target = f"{about.get('kind', '').lower()}/{about.get('name', '')}"
-    return [age(seen, now), obj.get("type"), obj.get("reason"), target, obj.get("message")]
+    return {
+        "Last Seen": age(seen, now),
+        "Object": f"{about.get('kind', '').lower()}/{about.get('name', '')}",
+    }
 
 
-def _name(obj: Json) -> str:
-    return str(obj["metadata"]["name"])
-
-
-def _age(obj: Json, now: datetime) -> str:
-    return age(obj["metadata"].get("creationTimestamp"), now)
-
-
-def _field(path: str) -> Cells:
-    return lambda obj, now: [_name(obj), at_path(obj, path), _age(obj, now)]
-
-
-# A column with * is shown with -o wide.
-_BUILT_IN: dict[str, tuple[str, Cells]] = {
-    "jobs": ("Name Status Completions Duration Age", _job),
-    "pods": ("Name Ready Status Restarts Age *Node", _pod),
-    "nodes": ("Name Status Age Version", _node),
-    "events": ("Last_Seen Type Reason Object Message", _event),
-    "namespaces": ("Name Status Age", _field("status.phase")),
-    "priorityclasses": ("Name Value Age", _field("value")),
-    "leases": ("Name Holder Age", _field("spec.holderIdentity")),
-    "customresourcedefinitions": (
-        "Name Created_At",
-        lambda o, _: [_name(o), o["metadata"]["creationTimestamp"]],
-    ),
+_COMPUTED: dict[str, Callable[[Json, datetime], Json]] = {
+    JOBS: _job,
+    PODS: _pod,
+    "nodes": _node,
+    EVENTS: _event,
 }
-_PLAIN: tuple[str, Cells] = ("Name Age", lambda obj, now: [_name(obj), _age(obj, now)])
+"""Cells of columns without a path, by collection."""
 
 
-def columns(kind: Kind) -> list[Json]:
-    if kind.custom:
-        found = [("Name", "string", 0, "name")] + [(c.name, c.type, c.priority, "") for c in kind.columns]
-    else:
-        names = [name.replace("_", " ") for name in _BUILT_IN.get(kind.plural, _PLAIN)[0].split()]
-        found = [(n.strip("*"), "string", int(n[0] == "*"), "name" if n == "Name" else "") for n in names]
-    keys = ("name", "type", "priority", "format")
-    return [dict(zip(keys, column, strict=True)) | {"description": ""} for column in found]
-
-
-def row(kind: Kind, obj: Json, now: datetime, include: str) -> Json:
-    """One row; `include` is None, Metadata or Object."""
-    if kind.custom:
-        cells = [_name(obj), *(_cell(obj, column.path, column.type, now) for column in kind.columns)]
-    else:
-        cells = _BUILT_IN.get(kind.plural, _PLAIN)[1](obj, now)
-    return {"cells": cells, "object": {"None": None, "Object": obj}.get(include, partial(obj))}
-
-
-def partial(obj: Json) -> Json:
-    """Its metadata alone."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
-
-
-def table(kind: Kind, rows: list[Json], metadata: Json, *, heading: bool = True) -> Json:
+def table(
+    kind: Kind, objects: Iterable[Json], metadata: Json, now: datetime, include: str, *, heading: bool = True
+) -> Json:
+    """`objects` as stored; `include`: what a row carries beside its cells, None, Metadata or Object."""
+    columns = [
+        {"format": "", "description": "", "priority": 0} | {k: v for k, v in c.items() if k != "jsonPath"}
+        for c in kind.columns
+    ]
     head = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
-    return head | {"columnDefinitions": columns(kind) if heading else None, "rows": rows}
+    rows = [_row(kind, obj, now, include) for obj in objects]
+    return head | {"columnDefinitions": columns if heading else None, "rows": rows}
 
 
-def _cell(obj: Json, path: str, kind: str, now: datetime) -> object:
-    values = json_path(obj, path)
+def _row(kind: Kind, obj: Json, now: datetime, include: str) -> Json:
+    compute = _COMPUTED.get(kind.collection)
+    computed = compute(obj, now) if compute else {}
+    cells = [computed[c["name"]] if "jsonPath" not in c else _cell(obj, c, now) for c in kind.columns]
+    head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+    return {"cells": cells, "object": {"None": None, "Object": from_stored(kind, obj)}.get(include, head)}
+
+
+def _cell(obj: Json, column: Json, now: datetime) -> object:
+    values = json_path(obj, column["jsonPath"])
     if not values:
         return None
-    if kind == "date":
+    if column["type"] == "date":
         return age(values[0], now)
-    return values[0] if kind == "integer" else ",".join(_text(value) for value in values)
+    return values[0] if column["type"] == "integer" else ",".join(_text(value) for value in values)
 
 
 def _text(value: object) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import orjson
-
 from queuectl.sandbox.kubernetes import builtin, schema
 from queuectl.sandbox.kubernetes.gate import Gate
 from queuectl.sandbox.kubernetes.identities import SYSTEM, User
@@ -17,7 +15,8 @@ from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, required
 
 Check = Callable[[Json], Iterable[Cause]]
 """What is wrong with an object, beyond its schema."""
-FOREGROUND = "foregroundDeletion"
+_CONTAINERS = (NAMESPACES, CRDS)
+"""What goes only when it holds nothing more."""
 _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -76,7 +75,7 @@ class Writes:
             raise kind.refusal(409, key[1], "{} already exists", "AlreadyExists")
         if author.dry_run:
             metadata["resourceVersion"] = "0"
-            return as_stored(obj, orjson.dumps(obj))
+            return as_stored(obj)
         stored = self._put(kind, obj)
         if stored.owners and not any(owner in self.store.uids for owner in stored.owners):
             self._collect(kind.collection, key)  # born an orphan
@@ -104,15 +103,25 @@ class Writes:
             elif name in ("labels", "annotations") and not _texts(values):
                 raise ApiError(400, f"json: cannot unmarshal metadata.{name}: its values must be strings")
         if kind.schema is not None:
-            unknown = schema.prune(obj, kind.schema)
-            if unknown and author.strict:
-                texts = ", ".join(f'unknown field "{path}"' for path in unknown)
-                message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-                raise ApiError(400, f"{message}strict decoding error: {texts}")
-            schema.default(obj, kind.schema)
-        obj = builtin.to_stored(kind, obj)
+            self._fit(kind, kind.schema, obj, author)
+        return builtin.to_stored(kind, obj)
+
+    def _fit(self, kind: Kind, known: Json, obj: Json, author: Author) -> None:
+        """Known fields only, and defaults. A built-in kind is checked now, a custom one when it is whole."""
+        unknown = schema.prune(obj, known) if kind.custom else []
+        if unknown and author.strict:
+            texts = ", ".join(f'unknown field "{path}"' for path in unknown)
+            message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+            raise ApiError(400, f"{message}strict decoding error: {texts}")
+        schema.default(obj, known)
+        if kind.custom:
+            return
+        causes = list(schema.validate(obj, known))
+        if misfit := next((cause for cause in causes if cause.reason == "FieldValueTypeInvalid"), None):
+            raise ApiError(400, f"{kind.kind} cannot be handled as a {kind.kind}: {misfit.message}")
+        if causes:
+            raise kind.invalid(obj["metadata"].get("name", ""), *causes)
         builtin.fill_defaults(kind, obj)
-        return obj
 
     def _place(self, kind: Kind, namespace: str, metadata: Json) -> Key:
         """Its key; the namespace must take new objects. Raises ApiError."""
@@ -139,8 +148,8 @@ class Writes:
 
     def _validate(self, kind: Kind, old: Json | None, new: Json) -> None:
         causes = list(builtin.problems(kind, old, new))
-        if kind.schema is not None:
-            causes += schema.validate(new, kind.schema)
+        if kind.custom:
+            causes += schema.validate(new, kind.schema or {})
             if self.check is not None and not causes:
                 causes += self.check(new)
         if causes:
@@ -178,12 +187,12 @@ class Writes:
         self.gate.validate(kind, old, new, author.user, subresource)
         if new == old:
             return stored
-        return as_stored(new, orjson.dumps(new)) if author.dry_run else self._store_update(kind, key, new)
+        return as_stored(new) if author.dry_run else self._store_update(kind, key, new)
 
     def _store_update(self, kind: Kind, key: Key, new: Json) -> Stored:
         metadata = new["metadata"]
         waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-        if metadata.get("deletionTimestamp") and not waits and kind.collection not in (NAMESPACES, CRDS):
+        if metadata.get("deletionTimestamp") and not waits and kind.collection not in _CONTAINERS:
             return self._remove(kind, key, new)
         return self._put(kind, new)
 
@@ -212,17 +221,15 @@ class Writes:
         _precondition(kind, stored, "ResourceVersion", wanted.get("resourceVersion"), str(stored.revision))
         obj = stored.read()
         metadata = obj["metadata"]
-        self.gate.validate_delete(kind, obj, author.user)
+        self.gate.validate(kind, obj, None, author.user)
         if author.dry_run:
             return stored, True
         # batch/v1 alone keeps its dependents when nothing is said.
         policy = options.get("propagationPolicy") or ("Orphan" if kind.collection == JOBS else "Background")
         if policy == "Orphan":
             self._orphan(stored)
-        elif policy == "Foreground" and self.store.dependents.get(stored.uid):
-            metadata["finalizers"] = [*(metadata.get("finalizers") or ()), FOREGROUND]
         grace = _grace(kind, obj, options.get("gracePeriodSeconds"))
-        if not (metadata.get("finalizers") or grace or kind.collection in (NAMESPACES, CRDS)):
+        if not (metadata.get("finalizers") or grace or kind.collection in _CONTAINERS):
             return self._remove(kind, key, obj), True
         if not metadata.get("deletionTimestamp") or metadata.get("deletionGracePeriodSeconds", 0) > grace:
             metadata.update(deletionTimestamp=self.timestamp(grace), deletionGracePeriodSeconds=grace)
@@ -231,11 +238,14 @@ class Writes:
             if kind.collection == NAMESPACES:
                 obj["status"]["phase"] = "Terminating"
             stored = self.store.put(kind.collection, obj)
-        self._empty(kind, stored)
+        if kind.collection in _CONTAINERS:
+            for content in self._contents(kind.collection, key[1]):
+                self._collect(*content)
+            self._finish(kind.collection, key[1])
         return stored, key not in self.store.collection(kind.collection)
 
     def _remove(self, kind: Kind, key: Key, obj: Json) -> Stored:
-        stored = self.store.remove(kind.collection, key, obj)
+        stored = self.store.remove(kind.collection, obj)
         if kind.collection == CRDS:
             self.catalog.withdraw(key[1])
             self.store.close_watches(key[1])
@@ -243,11 +253,8 @@ class Writes:
             rest = self.store.collection(collection).get(dependent)
             if rest is not None and not any(owner in self.store.uids for owner in rest.owners):
                 self._collect(collection, dependent)
-        for owner in stored.owners:
-            if owner in self.store.uids and not self.store.dependents.get(owner):
-                self._release(*self.store.uids[owner])
-        self._finish_container(NAMESPACES, key[0])
-        self._finish_container(CRDS, kind.collection)
+        self._finish(NAMESPACES, key[0])
+        self._finish(CRDS, kind.collection)
         return stored
 
     def _collect(self, collection: str, key: Key) -> None:
@@ -256,43 +263,21 @@ class Writes:
         if kind is not None and key in self.store.collection(collection):
             self.delete(kind, key, {"propagationPolicy": "Background"}, Author(SYSTEM))
 
-    def _empty(self, kind: Kind, stored: Stored) -> None:
-        """Delete what must go before a terminating object can."""
-        name, contents = stored.key[1], list[tuple[str, Key]]()
-        if FOREGROUND in (stored.read()["metadata"].get("finalizers") or ()):
-            contents = sorted(self.store.dependents.get(stored.uid, ()))
-        elif kind.collection == NAMESPACES:
-            contents = [
-                (c, key) for c, objects in self.store.collections() for key in objects if key[0] == name
-            ]
-        elif kind.collection == CRDS:
-            contents = [(name, key) for key in self.store.collection(name)]
-        for collection, key in contents:
-            self._collect(collection, key)
-        self._finish_container(kind.collection, name)
+    def _contents(self, collection: str, name: str) -> list[tuple[str, Key]]:
+        """What a namespace or a definition holds."""
+        if collection == CRDS:
+            return [(name, key) for key in self.store.collection(name)]
+        return [(c, key) for c, objects in self.store.collections() for key in objects if key[0] == name]
 
-    def _release(self, collection: str, key: Key) -> None:
-        """The last dependent is gone: an owner that waited in the foreground goes too."""
-        obj = self.store.collection(collection)[key].read()
-        finalizers = obj["metadata"].get("finalizers") or []
-        kind = self.catalog.collection(collection)
-        if FOREGROUND in finalizers and kind is not None:
-            obj["metadata"]["finalizers"] = [name for name in finalizers if name != FOREGROUND]
-            self._store_update(kind, key, obj)
-
-    def _finish_container(self, collection: str, name: str) -> None:
+    def _finish(self, collection: str, name: str) -> None:
         """Remove a terminating namespace or definition once it is empty."""
         kind, home = self.catalog.collection(collection), self.store.collection(collection).get(("", name))
-        if collection not in (NAMESPACES, CRDS) or kind is None or home is None:
+        if kind is None or home is None:
             return
-        metadata = home.read()["metadata"]
-        if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
-            return
-        full = bool(self.store.collection(name)) if collection == CRDS else False
-        if collection == NAMESPACES:
-            full = any(key[0] == name for _, objects in self.store.collections() for key in objects)
-        if not full:
-            self._remove(kind, home.key, home.read())
+        obj = home.read()
+        waits = not obj["metadata"].get("deletionTimestamp") or obj["metadata"].get("finalizers")
+        if not waits and not self._contents(collection, name):
+            self._remove(kind, home.key, obj)
 
     def _orphan(self, owner: Stored) -> None:
         for collection, key in sorted(self.store.dependents.get(owner.uid, ())):
