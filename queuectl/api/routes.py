@@ -241,10 +241,10 @@ class Routes:
             found = self._sight().state.find(namespace, kind.name, name)
         if found is None:
             found = await self._ask(self._readings.find(namespace, kind.name, name))
-        if found is not None and found.phase not in OVER:
-            # Committed since: the answer is to be from one state, and one that has it.
-            await self._view.refresh(self._view.moment())
-            found = self._sight().state.find(namespace, kind.name, name) or found
+            if found is not None and found.phase not in OVER:
+                # Committed since: the answer is to be from one state, and one that has it.
+                await self._view.refresh(self._view.moment())
+                found = self._sight().state.find(namespace, kind.name, name) or found
         if found is None:
             raise not_found()
         return found

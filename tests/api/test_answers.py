@@ -280,6 +280,13 @@ async def test_where_quota_was_cut_below_use_nothing_is_free_and_the_debt_is_sho
     assert (reason["requested"], reason["available"], reason["shortBy"]) == (6, 0, 7)
 
 
+async def test_what_the_state_has_is_answered_without_asking_the_ledger(rest: Rest) -> None:
+    reads = list(rest.readings.reads)
+    for name in ("small", "large", "waits"):
+        await rest.get(f"/api/v1/workloads/default/job/{name}")
+    assert rest.readings.reads == reads
+
+
 async def test_a_name_used_again_is_the_newer_workload(rest: Rest) -> None:
     rest.readings.commit(workload("large", 60))
     await rest.view.refresh()
