@@ -1,0 +1,66 @@
+"""The heaps behind a line, against a plain sorted list."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.pending import Entry, Line
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.resources import FlavorResource
+from tests.core import profiles
+
+profiles.load()
+
+CELL = FlavorResource("a100", "gpu")
+LACKS = Reason(code=Code.WAITING_FOR_QUOTA, flavor=CELL.flavor, resource=CELL.resource)
+STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 1)), max_size=300)
+
+
+def entries() -> list[Entry]:
+    found = []
+    for number in range(10):
+        uid = f"uid-{number}"
+        found.append(Entry(WorkloadId(uid), ObjectRef("ns", "Job", uid, uid)))
+    return found
+
+
+@given(STEPS, st.booleans())
+def test_the_head_is_the_first_of_those_who_stand_however_often_they_leave_and_return(
+    steps: list[tuple[int, int]], strict: bool
+) -> None:
+    line, everybody = Line("cq", strict=strict), entries()
+    for number, priority in steps:
+        entry = everybody[number]
+        if entry.group is not None:
+            line.remove(entry)
+        else:
+            line.add(entry, (), (priority, 0, number, entry.id))
+        standing = [e for e in everybody if e.group is not None]
+        groups = line.groups.values()
+        assert sorted(e.id for e in line.waiting()) == sorted(e.id for e in standing)
+        for group in groups:
+            mine = [e for e in standing if e.group is group]
+            assert group.head() is min(mine, key=lambda e: e.order)
+            assert len(group.heap) <= 2 * len(mine) + 2 * len(everybody) + 17
+
+
+def test_only_those_who_lack_it_wake_when_something_comes_free() -> None:
+    line, (first, second, *_) = Line("cq", strict=False), entries()
+    line.add(first, (), (0, 0, 1, first.id))
+    line.add(second, (), (-1, 0, 2, second.id))
+    line.park(first, LACKS)
+    line.park(second, Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource="gpu"))
+    assert not line.due
+    assert not line.wake([FlavorResource("spot", "gpu")])
+    assert line.wake([CELL])
+    assert list(line.awake) == [first.group]
+
+
+def test_a_line_that_everybody_left_remembers_nobody() -> None:
+    line, (first, *_) = Line("cq", strict=False), entries()
+    line.add(first, (), (0, 0, 1, first.id))
+    line.park(first, LACKS)
+    line.remove(first)
+    assert (line.groups, line.awake, line.untold, line.parked_for) == ({}, {}, {}, {})
