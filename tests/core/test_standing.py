@@ -64,3 +64,24 @@ def test_a_line_that_everybody_left_remembers_nobody() -> None:
     line.park(first, LACKS)
     line.remove(first)
     assert (line.groups, line.awake, line.untold, line.parked_for) == ({}, {}, {}, {})
+
+
+@given(st.permutations(range(60)), st.sets(st.integers(0, 59), min_size=2, max_size=12))
+def test_who_stays_when_most_have_left_goes_in_order(places: list[int], staying: set[int]) -> None:
+    line = Line("cq", strict=False)
+    made = [Entry(WorkloadId(f"uid-{n}"), ObjectRef("ns", "Job", f"{n}", f"uid-{n}")) for n in range(60)]
+    for entry, place in zip(made, places, strict=True):
+        line.add(entry, (), (0, place, 0, entry.id))
+    for number, entry in enumerate(made):
+        if number not in staying:
+            line.remove(entry)
+    (group,) = line.groups.values()
+    last = Entry(WorkloadId("uid-last"), ObjectRef("ns", "Job", "last", "uid-last"))
+    line.add(last, (), (0, 60, 0, last.id))
+    assert len(group.heap) == len(staying) + 1
+    for place in sorted(places[number] for number in staying):
+        head = group.head()
+        assert head is not None
+        assert head.order[1] == place
+        line.remove(head)
+    assert group.head() is last
