@@ -42,6 +42,13 @@ class ClusterUnavailable(Exception):
         """Seconds the server asks to wait."""
 
 
+class WriteDenied(ClusterUnavailable):
+    """The API server says no to this one write: another policy does, say, or a right is missing.
+
+    Nothing was changed. Repeating it may help once somebody has changed their mind.
+    """
+
+
 class Ledger(Protocol):
     """Where decisions become real. One instance speaks for one cluster."""
 

@@ -11,15 +11,19 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from queuectl.core.events import Event, PodsCounted
+from queuectl.core.events import EffectSettled, Event, PodsCounted, Reconsidered, Result
 from queuectl.core.model import Effect, ObjectRef, Verb, WorkloadId
-from queuectl.ports import Cluster, ClusterUnavailable, Notice
+from queuectl.ports import Cluster, ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
 
 WORKERS = 32
 _FIRST_RETRY, _LAST_RETRY = 0.2, 30.0
 _NOTICE_TRIES = 3
+_DENIED_TRIES = 6
+"""Some six seconds: a policy or a right that is just being installed has arrived by then."""
+RECONSIDER_AFTER = 300.0
+"""Seconds until a start that was given up may be tried again; an edit of the object makes it earlier."""
 _COMPLAIN_AT, _COMPLAIN_EVERY = 4, 20
 """Tries after which a write that does not succeed is told in the log, and how often again."""
 
@@ -116,6 +120,8 @@ class Lanes:
             lane.busy = True
             try:
                 delay = await self._do(job)
+            except WriteDenied as error:
+                delay = self._denied(job, lane, error)
             except ClusterUnavailable as error:
                 delay = self._retry_in(job, lane, error)
             except Exception:
@@ -141,6 +147,18 @@ class Lanes:
 
         timer = asyncio.get_running_loop().call_later(delay, again)
         self._timers.add(timer)
+
+    def _denied(self, job: _Job, lane: _Lane, error: WriteDenied) -> float | None:
+        """A start that is denied again and again must not hold quota for ever: it is given up for a while."""
+        start = isinstance(job, Effect) and job.key.verb is Verb.START
+        if not start or lane.tries + 1 < _DENIED_TRIES:
+            return self._retry_in(job, lane, error)
+        assert isinstance(job, Effect)
+        log.warning("start of %s given up for %d s: %s", job.workload.ref, RECONSIDER_AFTER, error)
+        self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])
+        again = Reconsidered(job.key.workload)
+        asyncio.get_running_loop().call_later(RECONSIDER_AFTER, lambda: self._emit([again]))
+        return None
 
     def _retry_in(self, job: _Job, lane: _Lane, error: ClusterUnavailable) -> float | None:
         """Seconds until the next try; None gives up, which only a notice may."""

@@ -144,7 +144,7 @@ class Controller:
     def _drain(self) -> None:
         events, self._inbox = self._inbox, []
         for event in events:
-            if isinstance(event, EffectSettled) and event.result is not Result.REFUSED:
+            if isinstance(event, EffectSettled) and event.result in (Result.DONE, Result.GONE):
                 self._acknowledged.append(event.key)
         if events:
             self._engine.handle(events)

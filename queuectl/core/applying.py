@@ -116,7 +116,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
 def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
     state.leave(entry)
     state.charge(entry, attempt)
-    entry.phase, entry.reason, entry.gate = Phase.ADMITTED, None, None
+    entry.phase, entry.reason, entry.gate, entry.denied = Phase.ADMITTED, None, None, None
     entry.cluster_queue = attempt.assignment.cluster_queue
     entry.recorded = facts(entry)
     entry.counted = entry.probing = entry.refused = entry.handed = False

@@ -82,6 +82,7 @@ class Result(StrEnum):
     DONE = "Done"  # acknowledged: a 200, or a consistent read that shows it
     REFUSED = "Refused"  # the object has changed since; it was read again and handed in
     GONE = "Gone"  # there is no such object any more
+    DENIED = "Denied"  # the API server keeps refusing it, for a reason that is not ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,15 @@ class EffectSettled:
     result: Result
     generation: int | None = None
     """Of the object after our write: older observations say nothing about it."""
+    detail: str | None = None
+    """Denied: in the API server's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconsidered:
+    """Time has passed since a start was denied: it may be tried again."""
+
+    workload: WorkloadId
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +122,6 @@ Event = (
     | WorkloadGone
     | Listed
     | EffectSettled
+    | Reconsidered
     | PodsCounted
 )

@@ -20,6 +20,7 @@ from queuectl.core.events import (
     PolicyGone,
     PolicyInvalid,
     PolicyObserved,
+    Reconsidered,
     Result,
     WorkloadGone,
     WorkloadObserved,
@@ -87,6 +88,10 @@ def _fold(state: State, event: Event, batch: _Batch) -> None:
             _settle(state, event, batch)
         case PodsCounted():
             _count(state, event, batch)
+        case Reconsidered(workload_id):
+            if (entry := state.entries.get(workload_id)) is not None and entry.attempt is None:
+                entry.denied = None
+                batch.entries[entry.id] = entry
         case _:
             batch.rules = True
             _fold_rules(state, event, batch.touched)
@@ -200,6 +205,8 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         return
     if entry.gone or not (observation.suspended or observation.finished):
         entry.counted = False
+    if last is not None and entry.attempt is None and observation.generation != last.generation:
+        entry.denied = None
     if entry.unsent is Verb.START and not entry.handed:
         entry.refused = True  # it may ask for something else by now: judged as if the start had been refused
     entry.workload, entry.observation, entry.gone = workload, observation, False
@@ -231,7 +238,9 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
         return
     if entry.unsent is not event.key.verb:
         return  # superseded: it was stopped before its start was settled
-    if event.result is not Result.REFUSED:
+    if event.result is Result.DENIED:
+        entry.unsent, entry.denied = None, event.detail or "no reason given"
+    elif event.result is not Result.REFUSED:
         entry.unsent = None
         entry.generation = event.generation
         if event.result is Result.GONE and not entry.gone:

@@ -99,7 +99,9 @@ def _admitted(entry: Entry, directory: Directory) -> Step | None:
     assert attempt is not None
     if (over := _over(entry)) is not None:
         return over
-    if entry.refused and seen is not None:  # L7
+    if entry.denied is not None and entry.unsent is None:  # L7
+        return Release(entry.id, entry.ref, attempt.number, f"its start was denied: {entry.denied}")
+    if entry.refused and seen is not None:
         if _landed(entry) or _charge_unchanged(entry, directory):
             return Resend()
         return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")

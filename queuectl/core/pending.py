@@ -39,6 +39,7 @@ class Entry:
         "cells",
         "cluster_queue",
         "counted",
+        "denied",
         "gate",
         "generation",
         "gone",
@@ -101,6 +102,8 @@ class Entry:
         """That write is in the hands of the driver."""
         self.refused = False
         """The object had changed when we tried to start it, or may have: not to be started before a look."""
+        self.denied: str | None = None
+        """Why the API server would not let us start it as it is."""
         self.generation: int | None = None
         """Of the object after our last acknowledged write."""
         self.probing = False

@@ -150,6 +150,8 @@ class State:
             self.enter(entry)
         route = self.directory.route(workload)
         entry.cluster_queue, entry.priority, entry.gate = route.cluster_queue, route.priority, route.gate
+        if entry.denied is not None and entry.gate is None:
+            entry.gate = Reason(code=Code.BACKING_OFF, detail=f"its start was denied: {entry.denied}")
         if self.frozen and (root := self.root(entry)) in self.frozen:
             if entry.recorded is None:
                 self.leave(entry)

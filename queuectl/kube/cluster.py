@@ -25,7 +25,7 @@ from queuectl.kube.errors import (
     Unavailable,
 )
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
-from queuectl.ports import ClusterUnavailable, Notice
+from queuectl.ports import ClusterUnavailable, Notice, WriteDenied
 
 Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
 
@@ -60,6 +60,8 @@ class KubeCluster:
             raise
         except Unavailable as doubt:
             return await self._doubted(kind, effect, doubt, self._started)
+        except Forbidden as refusal:
+            raise WriteDenied(str(refusal)) from refusal
         except ApiError as error:
             raise _again(error) from error
 
@@ -106,7 +108,7 @@ class KubeCluster:
             return settled, WorkloadGone(effect.workload.id)
         if not _moved(effect, event):
             if not (kind.start_time_binds and "startTime" in (obj.get("status") or {})):
-                raise _again(refusal)
+                raise WriteDenied(str(refusal))
             await self._forget_start_time(kind, effect.workload.ref)
             # That was a write of our own: only its resourceVersion is new.
             return EffectSettled(effect.key, Result.REFUSED), observe(

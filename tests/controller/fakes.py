@@ -19,7 +19,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
 from queuectl.ledger.memory import MemoryLedger
-from queuectl.ports import ClusterUnavailable, LedgerRefused, LedgerUnavailable, Notice
+from queuectl.ports import ClusterUnavailable, LedgerRefused, LedgerUnavailable, Notice, WriteDenied
 from tests.builders import seen
 
 
@@ -102,6 +102,8 @@ class JobCluster:
         self.published: list[LocalQueueReport] = []
         self.emit: Callable[[Iterable[Event]], None] = lambda events: None
         self.unavailable = 0
+        self.denies: str | None = None
+        """Name of a workload that the API server would not let us start."""
         self.refuses_status_of = ""
         """LocalQueue whose status nobody may write."""
         self.defect = ""
@@ -146,6 +148,8 @@ class JobCluster:
 
     async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         self._maybe_away()
+        if self.denies == effect.workload.ref.name:
+            raise WriteDenied("policy x says no")
         if effect.workload.ref.name == self.defect:
             raise KeyError("nobody thought of that")
         self._crashes.boundary("before start")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from queuectl.controller import effects
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Event, Listed
@@ -215,6 +216,22 @@ async def test_an_api_server_that_is_away_gets_the_start_later_and_once() -> Non
         site.cluster.submit(workload("a"))
         await site.until(lambda: site.cluster.running() == ["a"])
     assert site.cluster.jobs[workload("a").id].starts == [1]
+
+
+async def test_a_start_that_is_denied_gives_way_and_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
+    monkeypatch.setattr(effects, "RECONSIDER_AFTER", 0.2)
+    site = Site()
+    site.cluster.denies = "a"
+    async with site.leading():
+        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
+        await site.until(lambda: site.cluster.running() == ["b"])
+        site.cluster.denies = None
+        site.cluster.finish("b")
+        await site.until(lambda: site.cluster.running() == ["a"])
+    assert site.cluster.jobs[workload("a").id].starts == [site.cluster.jobs[workload("a").id].attempt]
 
 
 async def test_a_deposed_leader_stores_nothing_and_ends() -> None:

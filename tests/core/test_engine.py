@@ -6,7 +6,7 @@ import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import StalePlan
-from queuectl.core.events import EffectSettled, PodsCounted, Result, WorkloadGone
+from queuectl.core.events import EffectSettled, PodsCounted, Reconsidered, Result, WorkloadGone
 from queuectl.core.model import Outcome, QueueingStrategy, StopPolicy, Taint, WorkloadId
 from queuectl.core.reasons import Code, Limit
 from tests.builders import (
@@ -219,6 +219,40 @@ def test_a_start_that_is_refused_is_released_when_the_charge_changed() -> None:
     decisions = world.run()
     assert [type(d) for d in decisions] == [Release, Admit]
     assert decisions[1].attempt.number == 2  # type: ignore[union-attr]
+
+
+def test_a_start_that_is_denied_gives_its_quota_back_and_waits_until_it_is_edited_or_time_has_passed() -> (
+    None
+):
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    (effect,) = world.engine.take_effects()
+    world.tell(EffectSettled(effect.key, Result.DENIED, detail="policy x says no"))
+    world.submit(workload("b", created=1))
+    decisions = world.run()
+    assert [type(d) for d in decisions] == [Release, Admit, Keep]
+    assert admitted(decisions) == ["b"]
+    (keep,) = (d for d in decisions if isinstance(d, Keep))
+    assert (keep.reason.code, keep.reason.detail) == (
+        Code.BACKING_OFF,
+        "its start was denied: policy x says no",
+    )
+    world.tell(observed(workload("a"), generation=2))
+    assert reasons(world) == {"a": Code.WAITING_FOR_QUOTA}
+
+
+def test_a_start_that_was_denied_is_tried_again_when_time_has_passed() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    (effect,) = world.engine.take_effects()
+    world.tell(EffectSettled(effect.key, Result.DENIED, detail="policy x says no"))
+    assert [type(d) for d in world.run()] == [Release, Keep]
+    world.tell(Reconsidered(WorkloadId("uid-a")))
+    assert admitted(world.run()) == ["a"]
+    (again,) = world.engine.take_effects()
+    assert again.key.attempt == 2
 
 
 def test_a_flavor_whose_taint_is_not_tolerated_is_passed_over() -> None:
