@@ -226,3 +226,5 @@ async def test_an_event_is_one_object_in_both_of_its_groups(api: Client) -> None
     assert (seen["involvedObject"]["uid"], seen["message"]) == (about["uid"], "it waits")
     assert seen["reportingComponent"] == "queuectl.dev/controller"
     assert (await api.get(f"{new}/a.1"))["note"] == "it waits"
+    found = await api.get(new, fieldSelector="regarding.apiVersion=batch/v1,reason=Pending")
+    assert [item["note"] for item in found["items"]] == ["it waits"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kube_api.client import TABLE, Client, configmap, job
+from tests.kube_api.client import TABLE, Client, configmap, job, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -128,6 +128,15 @@ async def test_a_table_of_jobs_has_columns_and_metadata(api: Client) -> None:
     assert row["cells"][2] == "0/1"
     assert row["object"]["kind"] == "PartialObjectMetadata"
     assert row["object"]["metadata"]["name"] == "a"
+
+
+async def test_a_table_of_pods_tells_what_is_ready_and_where(api: Client) -> None:
+    await api.create(api.pods, pod("a"))
+    _, table = await api.call("GET", api.pods, headers={"Accept": TABLE})
+    names = [column["name"] for column in table["columnDefinitions"]]
+    cells = dict(zip(names, table["rows"][0]["cells"], strict=True))
+    shown = [cells[name] for name in ("Name", "Ready", "Status", "Node")]
+    assert shown == ["a", "0/1", "Pending", "<none>"]
 
 
 async def test_without_a_good_token_nobody_gets_in(api: Client) -> None:

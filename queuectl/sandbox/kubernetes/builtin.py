@@ -187,6 +187,14 @@ def to_stored(kind: Kind, obj: Json) -> Json:
     return {_EVENT_NAMES.get(name, name): value for name, value in obj.items()} | {"apiVersion": "v1"}
 
 
+def to_stored_path(kind: Kind, path: str) -> str:
+    """Where the stored form has a field that can be selected."""
+    if kind.collection != EVENTS:
+        return path
+    first, dot, rest = path.partition(".")
+    return "source.component" if path == "source" else f"{_EVENT_NAMES.get(first, first)}{dot}{rest}"
+
+
 def from_stored(kind: Kind, obj: Json) -> Json:
     """To the version it is asked for in."""
     if kind.collection == EVENTS and kind.group:

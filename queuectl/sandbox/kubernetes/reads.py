@@ -179,20 +179,19 @@ class Watch:
         return True
 
     def _drain(self) -> bytes:
-        pending, lines = self.subscription.pending, list[bytes | None]()
+        pending = self.subscription.pending
         self.subscription.ready.clear()
-        while pending:
-            lines.append(self._event(pending.popleft()))
-        return b"".join(line for line in lines if line is not None and not self.subscription.silent)
+        told = b"".join([self._event(pending.popleft()) for _ in range(len(pending))])
+        return b"" if self.subscription.silent else told
 
-    def _event(self, change: Change) -> bytes | None:
-        """The change as this watcher's selection sees it."""
+    def _event(self, change: Change) -> bytes:
+        """The change as this watcher's selection sees it; empty where it sees none."""
         kind, stored = change.type, change.stored
         if self.match is not None:
             was = change.before is not None and self.match(change.before)
             now = change.type != "DELETED" and self.match(stored)
             if not was and not now:
-                return None
+                return b""
             kind = "MODIFIED" if was and now else "ADDED" if now else "DELETED"
             if kind == "DELETED" and change.type != "DELETED" and change.before is not None:
                 left = change.before.read()

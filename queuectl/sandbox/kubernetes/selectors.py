@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from queuectl.sandbox.kubernetes.builtin import to_stored_path
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.store import Stored
 from queuectl.sandbox.kubernetes.wire import ApiError, Json
@@ -52,13 +53,8 @@ def _field(kind: Kind, text: str) -> Match:
         return lambda stored: (stored.key[0] == value) is equal
     if path not in kind.fields:
         raise ApiError(400, f"field label not supported: {path}")
-    alias = _ALIASES.get(path, path)
-    return lambda stored: (_text(at_path(stored.read(), alias)) == value) is equal
-
-
-# events.k8s.io names them otherwise; the stored form is core/v1's.
-_ALIASES = {"source": "source.component", "reportingController": "reportingComponent"}
-_ALIASES |= {f"regarding.{name}": f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid")}
+    stored_path = to_stored_path(kind, path)
+    return lambda stored: (shown(at_path(stored.read(), stored_path)) == value) is equal
 
 
 def at_path(obj: Json, path: str) -> object:
@@ -69,7 +65,8 @@ def at_path(obj: Json, path: str) -> object:
     return value
 
 
-def _text(value: object) -> str:
+def shown(value: object) -> str:
+    """As a selector or a table cell has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

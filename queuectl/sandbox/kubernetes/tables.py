@@ -10,7 +10,7 @@ from typing import Any
 from queuectl.kinds.jobs import conditions
 from queuectl.sandbox.kubernetes.builtin import from_stored
 from queuectl.sandbox.kubernetes.resources import EVENTS, JOBS, PODS, Kind
-from queuectl.sandbox.kubernetes.selectors import at_path
+from queuectl.sandbox.kubernetes.selectors import at_path, shown
 from queuectl.sandbox.kubernetes.wire import Json
 
 _FILTER = re.compile(r"""\?\(@\.(?P<field>[\w.]+)\s*==\s*["'](?P<value>[^"']*)["']\)""")
@@ -51,6 +51,7 @@ def _pod(obj: Json, now: datetime) -> Json:
         "Ready": f"{ready}/{len(obj['spec']['containers'])}",
         "Status": {"Succeeded": "Completed", "Failed": "Error"}.get(phase, phase),
         "Restarts": sum(container.get("restartCount", 0) for container in containers),
+        "Node": obj["spec"].get("nodeName") or "<none>",
     }
 
 
@@ -104,11 +105,7 @@ def _cell(obj: Json, column: Json, now: datetime) -> object:
         return None
     if column["type"] == "date":
         return age(values[0], now)
-    return values[0] if column["type"] == "integer" else ",".join(_text(value) for value in values)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return values[0] if column["type"] == "integer" else ",".join(shown(value) for value in values)
 
 
 def json_path(obj: Json, path: str) -> list[Any]:
@@ -127,7 +124,7 @@ def json_path(obj: Json, path: str) -> list[Any]:
 
 def _indexed(values: list[Any], index: str) -> list[Any]:
     if condition := _FILTER.match(index):
-        return [v for v in values if _text(at_path(v, condition["field"])) == condition["value"]]
+        return [v for v in values if shown(at_path(v, condition["field"])) == condition["value"]]
     low, colon, high = index.partition(":")
     if index == "*" or colon:
         return values[int(low) if low and index != "*" else None : int(high) if high else None]

@@ -50,13 +50,11 @@ def required(path: str, message: str = "Required value") -> Cause:
     return Cause(path, message, "FieldValueRequired")
 
 
-_CODES = (
-    "400 BadRequest 401 Unauthorized 403 Forbidden 404 NotFound 405 MethodNotAllowed 409 Conflict 410 Expired"
-)
-_CODES += (
-    " 413 RequestEntityTooLarge 415 UnsupportedMediaType 422 Invalid 429 TooManyRequests 500 InternalError"
-)
-_REASONS = dict(zip(_CODES.split()[::2], _CODES.split()[1::2], strict=True)) | {"504": "Timeout"}
+_REASONS = {
+    **{400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed"},
+    **{409: "Conflict", 410: "Expired", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"},
+    **{422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 504: "Timeout"},
+}
 
 
 class ApiError(Exception):
@@ -69,7 +67,7 @@ class ApiError(Exception):
         self.code = code
         self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
         details = {**(details or {}), **({"retryAfterSeconds": retry_after} if retry_after else {})}
-        reason = reason or _REASONS.get(str(code), "Unknown")
+        reason = reason or _REASONS.get(code, "Unknown")
         self.status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         self.status |= {"message": message, "reason": reason, "details": details, "code": code}
 
