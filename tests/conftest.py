@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
+
+_LOUD = {
+    "KUBEBUILDER_ASSETS is not set": (
+        ": nothing was tried on a real kube-apiserver. It names a folder with etcd, kube-apiserver, "
+        "kube-controller-manager and kubectl (1.36)"
+    ),
+}
 
 
 def shared() -> Path:
@@ -23,3 +31,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped although {NO_SKIPS} is set: {report.longrepr}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One loud line for each thing that is missing, instead of one for each test that wanted it."""
+    missing: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        missing[reason.removeprefix("Skipped: ").partition(": ")[0]] += 1
+    for reason, count in sorted(missing.items()):
+        told = _LOUD.get(reason, "")
+        terminalreporter.write_line(f"SKIPPED {count} tests: {reason}{told}", yellow=True, bold=True)

@@ -106,7 +106,7 @@ class Reflector:
             self._tell(event for item in items for event in events_of(self.source, item, self._known))
             version = version_of(page)
         lost = [key for key in self._known if key not in found]
-        self._tell(event for key in lost for event in leave(self.source, key, self._known))
+        self._tell(event for key in lost for event in leave(self.source, key, self._known, ""))
         self._absent = False
         self._emit([Listed(self.source.name, self._workloads())])
         return version
@@ -150,7 +150,7 @@ class Reflector:
             raise _refusal(self.source.path, obj)
         events: Sequence[Event] = ()
         if kind == "DELETED":
-            events = leave(self.source, self.source.key(obj), self._known)
+            events = leave(self.source, self.source.key(obj), self._known, version_of(obj))
         elif kind != "BOOKMARK":
             events = events_of(self.source, obj, self._known)
         self._version = version_of(obj) or self._version

@@ -34,7 +34,8 @@ class Source:
     key: Callable[[Json], Key]
     seen: Callable[[Json], Event | None]
     """None: it does not matter, or no longer."""
-    gone: Callable[[Key], Event]
+    gone: Callable[[Key, str], Event]
+    """Also told the resourceVersion at which it was no longer there; empty: not known."""
     workloads: bool = False
     """Its keys are workloads."""
 
@@ -56,7 +57,7 @@ def _jobs(kind: JobKind) -> Source:
         query={"labelSelector": QUEUE_LABEL},
         key=_uid,
         seen=lambda obj: observe(kind, obj),
-        gone=lambda uid: WorkloadGone(WorkloadId(str(uid))),
+        gone=lambda uid, version: WorkloadGone(WorkloadId(str(uid)), version),
         workloads=True,
     )
 
@@ -72,7 +73,7 @@ def _context(kind: ContextKind) -> Source:
         query={"fieldSelector": f"metadata.name={kind.only}"} if kind.only else {},
         key=lambda obj: str(_metadata(obj).get("name") or ""),
         seen=seen,
-        gone=lambda name: kind.gone(str(name)),
+        gone=lambda name, _: kind.gone(str(name)),
     )
 
 
@@ -85,7 +86,7 @@ def _policy(kind: PolicyKind) -> Source:
         # Items of a list do not always name their kind.
         return policy_event({**obj, "kind": kind.name}) if _metadata(obj).get("name") else None
 
-    def gone(key: Key) -> Event:
+    def gone(key: Key, _: str) -> Event:
         assert isinstance(key, ConfigKey)
         return PolicyGone(key)
 
@@ -126,11 +127,11 @@ def events_of(source: Source, obj: Json, known: dict[Key, str]) -> Sequence[Even
         known[key] = version
         return ()
     if event is None:
-        return leave(source, key, known)
+        return leave(source, key, known, version)
     known[key] = version
     return (event,)
 
 
-def leave(source: Source, key: Key, known: dict[Key, str]) -> Sequence[Event]:
+def leave(source: Source, key: Key, known: dict[Key, str], version: str) -> Sequence[Event]:
     """What is new when an object is gone; nothing if it never mattered."""
-    return () if known.pop(key, None) is None else (source.gone(key),)
+    return () if known.pop(key, None) is None else (source.gone(key, version),)

@@ -274,8 +274,8 @@ class ControlPlane:
                     async with session.get(url, ssl=trust) as answer:
                         if answer.status == 200:
                             return
-                # FileNotFoundError: the server writes its certificate as it starts.
-                except (aiohttp.ClientError, TimeoutError, FileNotFoundError):
+                # The server writes its certificate as it starts: it may be missing, or not whole.
+                except (aiohttp.ClientError, TimeoutError, FileNotFoundError, ssl.SSLError):
                     pass
                 await asyncio.sleep(_POLL_SECONDS)
 

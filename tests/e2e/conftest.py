@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ import pytest_asyncio
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
+from queuectl.sandbox.players.api import ApiError
 from tests.e2e.site import Site, cluster_queue, flavor, local_queue
 from tests.e2e.world import World
 
@@ -91,7 +93,8 @@ async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[Wor
         await found.policy(cluster_queue(name, 8))
         await found.policy(local_queue(name, "main", name))
         yield found
+        options = {"propagationPolicy": "Background", "kind": "DeleteOptions"}
         for kind in ("Job", "PyTorchJob"):
-            await api.request(
-                "DELETE", found.path(kind), {"propagationPolicy": "Background", "kind": "DeleteOptions"}
-            )
+            for item in (await api.request("GET", found.path(kind)))["items"]:
+                with contextlib.suppress(ApiError):  # it may have gone by itself
+                    await api.request("DELETE", found.path(kind, item["metadata"]["name"]), options)

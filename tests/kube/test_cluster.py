@@ -310,7 +310,7 @@ async def test_a_start_whose_answer_is_lost_is_found_done(flawed: Flawed) -> Non
 async def test_a_server_in_trouble_is_asked_again_later(flawed: Flawed, code: int) -> None:
     site, faults = flawed
     obj = await site.job(f"trouble-{code}")
-    faults.add(Fault(Action.REFUSE, verb="patch", code=code, retry_after=7 if code == 429 else None))
+    faults.add(Fault(Action.REFUSE, verb="patch", code=code, retry_after=7 if code == 429 else 0))
     with pytest.raises(ClusterUnavailable) as caught:
         await site.cluster.start(effect(obj))
     assert caught.value.retry_after == (7 if code == 429 else None)

@@ -289,7 +289,7 @@ async def test_every_source_is_listed_and_a_kind_that_comes_later_is_picked_up(
             await _until(lambda: any(isinstance(e, WorkloadObserved) and e.workload.id == uid for e in seen))
             labels = {"labels": {"queuectl.dev/queue-name": None}}
             await site.session.patch(pytorch_jobs("torch"), {"metadata": labels})
-            await _until(lambda: WorkloadGone(uid) in seen)
+            await _until(lambda: any(isinstance(e, WorkloadGone) and e.workload == uid for e in seen))
             classes = api_path("scheduling.k8s.io", "v1", "priorityclasses")
             await site.create(classes, {"metadata": {"name": "late"}, "value": 7})
             await _until(lambda: ContextObserved(PriorityClass("late", 7)) in seen)
