@@ -64,9 +64,11 @@ class Controller:
         budget: int = DEFAULT_BUDGET,
         workers: int = WORKERS,
         status_seconds: float = 5.0,
+        confirm_seconds: float = 10.0,
     ) -> None:
         """`budget`: workloads looked at in one plan; `workers`: Kubernetes writes under way at one time;
-        `status_seconds`: least time between two writes of one queue's status."""
+        `status_seconds`: least time between two writes of one queue's status; `confirm_seconds`: between two
+        commits where there is nothing to decide, so that one who was deposed learns of it."""
         self._ledger = ledger
         self._cluster = cluster
         self._engine = engine
@@ -74,6 +76,9 @@ class Controller:
         self._holder = holder
         self._budget = budget
         self._status_seconds = status_seconds
+        self._confirm_seconds = confirm_seconds
+        self._confirm = False
+        """Nothing was committed for that long: is the epoch still ours?"""
         self._epoch = 0
         self._batch = 0
         self._inbox: list[Event] = []
@@ -118,13 +123,14 @@ class Controller:
         log.info("leading with epoch %d from sequence %d", self._epoch, snapshot.sequence)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run(), name="effects")
-            publishing = tasks.create_task(self._publish(), name="status")
+            beside = [tasks.create_task(work) for work in (self._publish(), self._ask_to_confirm())]
             away = None
             try:
                 await self._decide_until_stopped()
             except _Stopped as stopped:
                 away = stopped
-            publishing.cancel()
+            for task in beside:
+                task.cancel()
             await self._lanes.stop()
         if away is not None:
             raise away
@@ -151,16 +157,17 @@ class Controller:
 
     async def _decide_once(self) -> bool:
         """One plan, if there is anything to plan. Returns whether there was."""
-        if not self._engine.due and not self._acknowledged:
+        wanted = bool(self._acknowledged or self._confirm)
+        if not self._engine.due and not wanted:
             self._lanes.add_effects(self._engine.take_effects())
             return False
         now = await self._reach(self._ledger.now)
         plan = self._engine.decide(now, self._budget)
-        if not plan.decisions and not plan.probes and not self._acknowledged:
+        if not plan.decisions and not plan.probes and not wanted:
             self._lanes.add_effects(self._engine.take_effects())
             return False
         try:
-            first = await self._commit(plan) if plan.recorded or self._acknowledged else 0
+            first = await self._commit(plan) if plan.recorded or wanted else 0
         except LedgerRefused as refusal:
             await self._commit_by_root(plan, refusal)
             return True
@@ -209,6 +216,7 @@ class Controller:
     async def _commit(self, plan: Plan) -> int:
         """Store the plan, however long the ledger takes to come back; nothing else is decided meanwhile."""
         self._batch += 1
+        self._confirm = False
         batch = f"{self._epoch}-{self._batch}"
         done, self._acknowledged = self._acknowledged, []
         started = asyncio.get_running_loop().time()
@@ -247,6 +255,13 @@ class Controller:
                     await self._stopping.wait()
                 raise _Stopped
             delay = min(delay * 2, _LAST_RETRY)
+
+    async def _ask_to_confirm(self) -> None:
+        """Have something committed now and then, if only that nothing happened."""
+        while True:
+            await asyncio.sleep(self._confirm_seconds)
+            self._confirm = True
+            self._wake.set()
 
     async def _publish(self) -> None:
         """Write the status of queues in which something changed, each at most every `status_seconds`."""

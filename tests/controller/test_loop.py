@@ -42,6 +42,7 @@ class Site:
         self.crashes = Crashes()
         self.cluster = JobCluster(self.crashes)
         self.store = MemoryStore()
+        self.confirm_seconds = 3600.0
         self._ticks = 0
         self._leader: asyncio.Future[None] | None = None
         self.memory = MemoryLedger(self._clock, self.store)
@@ -64,6 +65,7 @@ class Site:
             observer=Silent(),
             holder="test",
             status_seconds=0.01,
+            confirm_seconds=self.confirm_seconds,
         )
         self.cluster.emit = controller.emit
         return controller
@@ -249,6 +251,24 @@ async def test_a_deposed_leader_stores_nothing_and_ends() -> None:
     assert raised.group_contains(LostLeadership)
     assert len(site.store.decisions) == before
     assert site.cluster.running() == []
+
+
+async def _rival(site: Site) -> None:
+    site.cluster.submit(workload("a"))
+    await site.until(lambda: site.cluster.running() == ["a"] and not site.store.effects)
+    await site.memory.take_epoch("another")
+
+
+async def test_a_deposed_leader_that_has_nothing_to_decide_learns_of_it_and_ends() -> None:
+    site = Site()
+    site.confirm_seconds = 0.01
+    deposed = site.controller()
+    deposed.emit(site.listed())
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(ExceptionGroup) as ended:
+            await asyncio.gather(deposed.run(), _rival(site))
+    assert ended.group_contains(LostLeadership)
+    assert site.cluster.running() == ["a"]
 
 
 async def test_hold_stops_a_running_one_and_its_end_brings_it_back() -> None:

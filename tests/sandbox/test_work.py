@@ -56,6 +56,17 @@ async def put(api: Client, name: str, colour: str = "red") -> Object:
     return await api.request("POST", IN_DEFAULT, body)
 
 
+async def test_what_a_store_has_from_a_list_names_its_kind_too() -> None:
+    async with SmallApi() as server, Client(server.url, server.ssl_context(), server.tokens["admin"]) as api:
+        await put(api, "listed")
+        store = Store(api, CONFIGMAPS, WallClock())
+        async with beside(store.run()):
+            await store.synced.wait()
+            found = store.get("default/listed")
+            assert found is not None
+            assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMap")
+
+
 async def test_a_store_follows_creation_change_and_deletion_and_keeps_its_index() -> None:
     async with followed() as (_, api, store, told):
         await put(api, "a")

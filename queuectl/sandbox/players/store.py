@@ -84,8 +84,10 @@ class Store:
         query = {"limit": _PAGE}
         while True:
             page = await self._api.request("GET", self.path, query=query)
+            # Items of a list do not always name their kind.
+            head = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
             for item in page["items"]:
-                found[key_of(item)] = item
+                found[key_of(item)] = {**head, **item}
             metadata = page["metadata"]
             if not metadata.get("continue"):
                 break
