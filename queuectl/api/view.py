@@ -76,6 +76,11 @@ class View:
                 if problem != self.problem:
                     log.warning("ledger not readable: %s", problem)
                 self.problem = problem
+            except Exception as error:
+                # A defect, of which one row of the ledger must not make an end of reading all others.
+                if self.problem != (problem := f"{type(error).__name__}: {error}"):
+                    log.exception("what the ledger says can't be understood")
+                self.problem = problem
 
     def moment(self) -> float:
         return self._clock()

@@ -52,6 +52,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _failure(error: BaseException) -> Failure | None:
+    from queuectl.kube.errors import ApiError, BadKubeconfig
     from queuectl.ports import (
         ClusterUnavailable,
         LedgerRefused,
@@ -75,7 +76,9 @@ def _failure(error: BaseException) -> Failure | None:
         return NotGood(f"the ledger refuses: {error}")
     if isinstance(error, ClusterUnavailable):
         return Failure(f"the API server can't be reached: {error}\nLook at --kubeconfig and --context")
-    if isinstance(error, OSError):
+    if isinstance(error, ApiError):
+        return Failure(f"the API server refuses: {error}\nLook at --context, and at what it may do")
+    if isinstance(error, OSError | BadKubeconfig):
         return Failure(str(error))
     return None
 

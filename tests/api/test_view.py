@@ -7,7 +7,7 @@ import random
 
 from queuectl.api.state import State
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.model import ConfigKey, Phase, Policy
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import LedgerUnavailable, Reading, SchemaMismatch
 from tests.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload
@@ -166,6 +166,26 @@ async def test_a_ledger_that_is_silent_makes_stale_before_it_is_given_up() -> No
     sight = view.sight()
     assert sight is not None
     assert (sight.age_seconds, sight.stale) == (2.5, False)
+
+
+async def test_a_ledger_that_is_not_understood_leaves_the_last_state_and_makes_it_stale() -> None:
+    def broken(key: ConfigKey, spec: str) -> Policy:
+        raise KeyError("nobody thought of that")
+
+    readings = two_teams()
+    view = View(readings, lambda key, spec: parse(key, spec))
+    parse = parse_policy
+    await view.refresh()
+    known = state(view)
+    parse = broken
+    readings.commit(configs={ConfigKey("ClusterQueue", "", "team-a"): queue_spec(9)})
+    await view.refresh()
+    sight = view.sight()
+    assert sight is not None
+    assert (sight.state, sight.stale) == (known, True)
+    parse = parse_policy
+    await view.refresh()
+    assert view.problem is None
 
 
 async def test_those_who_wait_for_a_silent_ledger_wait_together() -> None:

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import queuectl.app
 from queuectl.cli import main
+from queuectl.kube.errors import BadKubeconfig, Forbidden
 from queuectl.ports import ClusterUnavailable, LedgerUnavailable, LostLeadership, SchemaMismatch
 from queuectl.sandbox.run import Options
 from queuectl.settings import ConfigurationError
@@ -134,6 +135,8 @@ def _no_findings(app: App) -> None:
         (SchemaMismatch("the database is empty"), 2, "queuectl migrate"),
         (LedgerUnavailable("connection refused"), 2, "--database-url"),
         (ClusterUnavailable("timed out"), 2, "--kubeconfig"),
+        (Forbidden("GET /api/v1/namespaces/kube-system: 403 no", status=403), 2, "--context"),
+        (BadKubeconfig("kubeconfig /none: no such file"), 2, "kubeconfig /none"),
         (ConfigurationError("database.url: bad"), 2, "database.url: bad"),
         (OSError(98, "address in use"), 2, "address in use"),
         (LostLeadership("epoch 4"), 1, "another controller"),
