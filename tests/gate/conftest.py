@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+import tests.conftest
 from queuectl.sandbox.control_plane import find_assets
-from tests.conftest import shared
 from tests.gate.site import Site, served
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
@@ -27,10 +27,7 @@ def assets() -> Path:
 
 @pytest.fixture(scope="session")
 def pytorch_crd() -> Path:
-    path = shared() / "crds" / "kubeflow.org_pytorchjobs.yaml"
-    if not path.exists():
-        pytest.skip(f"{path} is missing: set QUEUECTL_SHARED to try the gate on the real PyTorchJob")
-    return path
+    return tests.conftest.pytorch_crd()
 
 
 @pytest_asyncio.fixture(

@@ -18,7 +18,7 @@ from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import Session
 from queuectl.ports import Notice
 from queuectl.sandbox.control_plane import find_assets
-from tests.conftest import shared
+from tests.conftest import pytorch_crd
 from tests.gate.site import JOB, KINDS, NAMESPACE, Kind, Site, served
 from tests.kube.scripted import QUICK
 from tests.kube.sites import AT, effect
@@ -36,7 +36,7 @@ async def site(
     assets = find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped")
-    crd = shared() / "crds" / "kubeflow.org_pytorchjobs.yaml"
+    crd = pytorch_crd()
     emulated = OLD if request.param == OLD else None
     folder = tmp_path_factory.mktemp(f"plane-{request.param}")
     async with served(folder, assets, crd, emulated=emulated, mutating=False) as found:

@@ -14,7 +14,7 @@ import yaml
 
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.kubernetes.server import SmallApi
-from tests.conftest import shared
+from tests.conftest import pytorch_crd
 from tests.kube_api.client import Client, Server, eventually
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
@@ -72,9 +72,7 @@ async def api(server: Server) -> AsyncIterator[Client]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pytorch(server: Server) -> None:
     """The server knows the real PyTorchJob."""
-    definition = yaml.load(
-        (shared() / "crds" / "kubeflow.org_pytorchjobs.yaml").read_text(), Loader=yaml.CSafeLoader
-    )
+    definition = yaml.load(pytorch_crd().read_text(), Loader=yaml.CSafeLoader)
     name = definition["metadata"]["name"]
     async with client_of(server, "admin", "") as client:
         await client.create(DEFINITIONS, definition)

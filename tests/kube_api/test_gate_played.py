@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,7 +14,7 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import ApiError
-from tests.conftest import shared
+from tests.conftest import pytorch_crd
 from tests.gate import test_ways as ways
 from tests.gate.site import MANIFESTS, QUEUE, Kind, Site, nested
 from tests.gate.test_identities import *  # noqa: F403
@@ -58,8 +57,7 @@ async def site(
         found = Site(
             cast(ControlPlane, api), clients["admin"], clients["tenant"], clients["controller"], mutating
         )
-        crd = shared() / "crds" / "kubeflow.org_pytorchjobs.yaml"
-        definition = yaml.load(Path(crd).read_text(), yaml.CSafeLoader)
+        definition = yaml.load(pytorch_crd().read_text(), yaml.CSafeLoader)
         for obj in [definition, *_objects("crds", "gate", *(["mutating"] if mutating else []), "examples")]:
             await found.admin.request("POST", _path(obj), obj)
         yield found
