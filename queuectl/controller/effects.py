@@ -195,5 +195,5 @@ class Lanes:
 
 def _told(job: _Job) -> str:
     if isinstance(job, Effect):
-        return f"{job.key.verb} of {job.workload.ref} is not done"
-    return f"what is alive of {job.ref} is not known"
+        return f"{job.key.verb} of {'/'.join(job.workload.ref[:3])} is not done"
+    return f"what is alive of {'/'.join(job.ref[:3])} is not known"
