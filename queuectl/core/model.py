@@ -383,9 +383,6 @@ class Snapshot:
     """Not yet acknowledged."""
 
 
-# --- what a driver is asked to do ---------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """A committed decision's Kubernetes write, with all that is needed to make it.
