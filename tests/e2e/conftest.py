@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.players.api import ApiError
-from tests.e2e.site import Site, cluster_queue, flavor, local_queue
+from tests.conftest import shared
+from tests.e2e.site import Json, Site, cluster_queue, eventually, flavor, local_queue, pytorchjob
 from tests.e2e.world import World
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
@@ -56,10 +58,33 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
         await found.start()
         async with found.client() as api:
             await _furnish(api)
+            if (crd := shared() / "crds" / "kubeflow.org_pytorchjobs.yaml").exists():
+                await _define(api, yaml.load(crd.read_text(), yaml.CSafeLoader))
         yield found
     finally:
         await found.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _define(api: Client, definition: Json) -> None:
+    """Put the real PyTorchJob in the place of the sandbox's own small one."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + definition["metadata"]["name"]
+    present = await api.request("GET", path)
+    definition["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
+    await api.request("PUT", path, definition)
+    probe = pytorchjob("probe")
+    probe["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": "many"}}
+
+    async def in_force() -> bool:
+        try:
+            await api.request(
+                "POST", "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs", probe, query={"dryRun": "All"}
+            )
+        except ApiError as error:
+            return error.status == 422
+        return False
+
+    await eventually("the real definition of PyTorchJob is in force", in_force)
 
 
 async def _furnish(api: Client) -> None:
