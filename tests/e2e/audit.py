@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -65,15 +64,24 @@ class Audit(Protocol):
 
 
 class AuditLog:
-    """The log that kube-apiserver writes."""
+    """The log that kube-apiserver writes, read on from where the last look ended."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._read = 0
+        self._entries: list[Entry] = []
 
     def entries(self) -> list[Entry]:
-        with self._path.open(encoding="utf-8") as lines:
-            found = (json.loads(line) for line in lines if line.endswith("\n"))
-            return [_entry(item) for item in found if _counts(item)]
+        with self._path.open("rb") as log:
+            log.seek(self._read)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                item = orjson.loads(line)
+                if _counts(item):
+                    self._entries.append(_entry(item))
+        return list(self._entries)
 
 
 def _counts(item: Json) -> bool:
