@@ -7,9 +7,9 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from queuectl.app.connecting import open_session, session_to
 from queuectl.app.signals import stop_on_signals
@@ -36,6 +36,9 @@ Found = TypeVar("Found")
 log = logging.getLogger(__name__)
 
 _LAG_EVERY = 0.5
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Something that goes on beside the controller."""
 
 
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
@@ -98,7 +101,7 @@ async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
         return None
 
 
-async def _lead(lease: Lease, controller: Controller, *beside: Callable[[], Awaitable[None]]) -> None:
+async def _lead(lease: Lease, controller: Controller, *beside: Work) -> None:
     """From the moment the lease is ours until the controller has stopped."""
 
     async def heed() -> None:
@@ -106,14 +109,11 @@ async def _lead(lease: Lease, controller: Controller, *beside: Callable[[], Awai
         log.error("the lease is lost: stopping")
         controller.stop()
 
-    async def run(work: Callable[[], Awaitable[None]]) -> None:
-        await work()
-
     await lease.acquire()
     try:
         async with asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(controller.run(), name="controller")
-            others = [tasks.create_task(run(work)) for work in (heed, *beside)]
+            others = [tasks.create_task(work()) for work in (heed, *beside)]
             await asyncio.wait([leading])
             for task in others:
                 task.cancel()

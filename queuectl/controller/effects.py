@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from queuectl.core.decisions import PodsToCount
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Reconsidered, Result
-from queuectl.core.model import Effect, ObjectRef, Verb, WorkloadId
+from queuectl.core.model import Effect, Verb, WorkloadId
 from queuectl.ports import Cluster, ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
@@ -28,14 +29,7 @@ _COMPLAIN_AT, _COMPLAIN_EVERY = 4, 20
 """Tries after which a write that does not succeed is told in the log, and how often again."""
 
 
-@dataclass(slots=True)
-class _Probe:
-    workload: WorkloadId
-    ref: ObjectRef
-    attempt: int
-
-
-_Job = Effect | Notice | _Probe
+_Job = Effect | Notice | PodsToCount
 
 
 @dataclass(slots=True)
@@ -79,9 +73,9 @@ class Lanes:
             kept = (job for job in lane.jobs if not isinstance(job, Effect))
             lane.jobs = deque([*begun, effect, *kept])
 
-    def add_probes(self, probes: Iterable[tuple[WorkloadId, ObjectRef, int]]) -> None:
-        for workload, ref, attempt in probes:
-            self._add(workload, _Probe(workload, ref, attempt))
+    def add_probes(self, probes: Iterable[PodsToCount]) -> None:
+        for probe in probes:
+            self._add(probe.workload, probe)
 
     def add_notices(self, notices: Iterable[tuple[WorkloadId, Notice]]) -> None:
         for workload, notice in notices:
@@ -175,7 +169,7 @@ class Lanes:
         if isinstance(job, Notice):
             await self._cluster.announce(job)
             return None
-        if isinstance(job, _Probe):
+        if isinstance(job, PodsToCount):
             return await self._probe(job)
         started = asyncio.get_running_loop().time()
         write = self._cluster.start if job.key.verb is Verb.START else self._cluster.stop
@@ -185,7 +179,7 @@ class Lanes:
         self._settled(settled.key, settled.result, seconds=asyncio.get_running_loop().time() - started)
         return None
 
-    async def _probe(self, probe: _Probe) -> float | None:
+    async def _probe(self, probe: PodsToCount) -> float | None:
         if await self._cluster.anything_alive(probe.ref):
             lane = self._lanes[probe.workload]
             return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from queuectl.core.model import Attempt, ConfigKey, ObjectRef, Outcome, Workload, WorkloadId
 from queuectl.core.reasons import Code, Reason
@@ -102,6 +103,19 @@ class Retire:
 Decision = Configure | Enqueue | Keep | Admit | Evict | Release | Retire
 
 
+def becomes_row(decision: Decision) -> bool:
+    """Does the ledger give it a sequence number? What only memory takes note of gets none."""
+    return not isinstance(decision, Keep) or decision.recorded
+
+
+class PodsToCount(NamedTuple):
+    """An attempt whose pods must be counted by a consistent read before its quota comes back."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Decisions of one or more cycles, valid only against `version` of the engine's state."""
@@ -111,8 +125,7 @@ class Plan:
     """Number of the first admission cycle in it, counted from the engine's start."""
     now: datetime
     decisions: tuple[Decision, ...] = ()
-    probes: tuple[tuple[WorkloadId, ObjectRef, int], ...] = ()
-    """Attempts whose pods must be counted by a consistent read before their quota comes back."""
+    probes: tuple[PodsToCount, ...] = ()
     more: bool = False
     """The budget ran out: decide again after committing this."""
     work: int = 0
@@ -121,7 +134,7 @@ class Plan:
     @property
     def recorded(self) -> tuple[Decision, ...]:
         """Those that become rows, in the order of their sequence numbers."""
-        return tuple(d for d in self.decisions if not isinstance(d, Keep) or d.recorded)
+        return tuple(d for d in self.decisions if becomes_row(d))
 
     @property
     def victims(self) -> tuple[Evict, ...]:

@@ -14,7 +14,18 @@ from itertools import chain, islice
 from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
 from queuectl.core.cycle import schedule, tell
-from queuectl.core.decisions import Admit, Configure, Decision, Evict, Keep, Plan, Release, Retire
+from queuectl.core.decisions import (
+    Admit,
+    Configure,
+    Decision,
+    Evict,
+    Keep,
+    Plan,
+    PodsToCount,
+    Release,
+    Retire,
+    becomes_row,
+)
 from queuectl.core.events import Event
 from queuectl.core.flavors import Assigned, adopt, nominate
 from queuectl.core.folding import fold
@@ -25,7 +36,6 @@ from queuectl.core.model import (
     AttemptState,
     Effect,
     EffectKey,
-    ObjectRef,
     Snapshot,
     WorkloadId,
 )
@@ -127,12 +137,12 @@ class Engine:
     def _plan(self, now: datetime, budget: int, trial: _Trial) -> Plan:
         state = self._state
         decisions: list[Decision] = [Configure(key, spec) for key, spec in state.unrecorded_configs()]
-        probes: list[tuple[WorkloadId, ObjectRef, int]] = []
+        probes: list[PodsToCount] = []
         due = state.first_due(budget)
         for entry in due:
             what = step(entry, state.directory)
             if isinstance(what, Probe) and entry.attempt is not None:
-                probes.append((entry.id, entry.ref, entry.attempt.number))
+                probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
             elif isinstance(what, Adopt):
                 decisions += self._adopt(entry, what, now, trial)
             elif what is not None and not isinstance(what, Probe | Resend):
@@ -202,10 +212,9 @@ class Engine:
         sequence = first
         for decision in plan.decisions:
             apply(self._state, decision, sequence)
-            if not isinstance(decision, Keep) or decision.recorded:
-                sequence += 1
-        for workload, _, _ in plan.probes:
-            probe(self._state, workload)
+            sequence += becomes_row(decision)
+        for counted in plan.probes:
+            probe(self._state, counted.workload)
         self._state.prune()
         self._version += 1
         self._cycle += 1

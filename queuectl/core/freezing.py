@@ -7,15 +7,14 @@ the ledger thaws it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 from queuectl.core.applying import restore_workload, subject
-from queuectl.core.decisions import Configure, Decision, Enqueue, Plan
-from queuectl.core.model import ObjectRef, Snapshot, Verb, WorkloadId
+from queuectl.core.decisions import Configure, Decision, Enqueue, Plan, PodsToCount
+from queuectl.core.model import Snapshot, Verb
 from queuectl.core.pending import Entry
 from queuectl.core.state import State
-
-Probe = tuple[WorkloadId, ObjectRef, int]
 
 ELSEWHERE = ""
 """The root of policy objects, and of workloads whose queue leads nowhere."""
@@ -23,18 +22,15 @@ ELSEWHERE = ""
 
 def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
     """`plan` as one plan for each root it concerns, by its name; what belongs to none comes first."""
-    parts: dict[str, list[Decision]] = {}
+    decisions: defaultdict[str, list[Decision]] = defaultdict(list)
     for decision in plan.decisions:
-        parts.setdefault(_root_of(state, decision), []).append(decision)
-    for workload, _, _ in plan.probes:
-        parts.setdefault(state.root(state.entries[workload]), [])
-
-    def probes(root: str) -> tuple[Probe, ...]:
-        return tuple(probe for probe in plan.probes if state.root(state.entries[probe[0]]) == root)
-
+        decisions[_root_of(state, decision)].append(decision)
+    probes: defaultdict[str, list[PodsToCount]] = defaultdict(list)
+    for probe in plan.probes:
+        probes[state.root(state.entries[probe.workload])].append(probe)
     return [
-        (root, replace(plan, decisions=tuple(decisions), probes=probes(root)))
-        for root, decisions in sorted(parts.items())
+        (root, replace(plan, decisions=tuple(decisions[root]), probes=tuple(probes[root])))
+        for root in sorted(decisions.keys() | probes.keys())
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, moment, stamp
 from queuectl.sandbox.players.pods import (
     active,
+    controller_of,
     holds,
     owner_reference,
     pod_path,
@@ -133,10 +134,9 @@ class JobController:
             self.queue.add(key)
 
     def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
-        pod = after or before
-        for reference in pod["metadata"].get("ownerReferences") or () if pod else ():
-            if reference.get("controller") and reference["kind"] == "Job":
-                self.queue.add(f"{key.split('/')[0]}/{reference['name']}")
+        owner = controller_of(after or before or {"metadata": {}})
+        if owner is not None and owner["kind"] == "Job":
+            self.queue.add(f"{key.split('/')[0]}/{owner['name']}")
 
     async def reconcile(self, key: str) -> None:
         job = self._jobs.get(key)
