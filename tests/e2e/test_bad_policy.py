@@ -113,7 +113,7 @@ async def _condition(world: World, status: str, reason: str, words: str) -> None
 async def test_10_a_quota_cut_below_use_kills_nobody_and_admits_nobody_until_back_under(world: World) -> None:
     for name in ("one", "two"):
         await world.submit(job(name, template=pod_template(4, seconds=90)))
-        await world.phase(name, "Admitted")
+        await world.started(name)
     await world.policy(cluster_queue(world.namespace, 5))
 
     async def cut() -> bool:

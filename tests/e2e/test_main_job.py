@@ -91,7 +91,7 @@ async def test_a_pytorchjob_is_one_gang(world: World) -> None:
     pod_sets = {p["name"]: p["count"] for p in admitted["admission"]["podSets"]}
     assert pod_sets == {"master": 1, "worker": 3}
     assert (await world.used(world.namespace))["a100", GPU] == 8
-    obj = await world.get("gang", "PyTorchJob")
+    obj = await world.started("gang", "PyTorchJob")
     for replica in obj["spec"]["pytorchReplicaSpecs"].values():
         assert replica["template"]["spec"]["nodeSelector"] == {LABEL: "a100"}
     await world.phase("gang", "Finished", "PyTorchJob")
@@ -148,10 +148,8 @@ async def test_the_second_flavor_takes_what_the_first_has_no_room_for(world: Wor
     await world.policy(cluster_queue(world.namespace, 4, ("a100", "spot")))
     for name in ("one", "two"):
         await world.submit(job(name, template=pod_template(3, seconds=20)))
-    await world.phase("one", "Admitted")
-    await world.phase("two", "Admitted")
     selectors = {
-        (await world.get(n))["spec"]["template"]["spec"]["nodeSelector"][LABEL] for n in ("one", "two")
+        (await world.started(n))["spec"]["template"]["spec"]["nodeSelector"][LABEL] for n in ("one", "two")
     }
     assert selectors == {"a100", "spot"}
 
@@ -165,7 +163,7 @@ async def test_higher_priority_goes_first(world: World) -> None:
             "value": 1000,
         }
     )
-    await world.submit(job("running", template=pod_template(8, seconds=3)))
+    await world.submit(job("running", template=pod_template(8, seconds=8)))
     await world.phase("running", "Admitted")
     await world.submit(job("low", template=pod_template(8)))
     await world.reason_is("low", "WaitingForQuota")

@@ -109,7 +109,7 @@ async def remembered(world: World, kind: str, *names: str) -> Any:
 
 async def test_nothing_comes_of_whatever_a_tenant_sends(world: World, tenant: Client, kind: str) -> None:
     await world.submit(body(kind, "runs", 2, 300))
-    await world.phase("runs", "Admitted", kind)
+    await world.started("runs", kind)
     await world.submit(body(kind, "waits", 16, 1))
     await world.reason_is("waits", "ExceedsMaxQuota", kind)
     before = await remembered(world, kind, "runs", "waits")

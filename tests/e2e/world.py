@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from tests.e2e.site import Json, Site, eventually
@@ -51,6 +52,17 @@ class World:
 
     async def annotate(self, name: str, key: str, value: str | None, kind: str = "Job") -> Json:
         return await self.merge(name, {"metadata": {"annotations": {key: value}}}, kind)
+
+    async def started(self, name: str, kind: str = "Job") -> Json:
+        """The object once its start has reached it: `Admitted` is committed before the cluster is touched."""
+        await self.phase(name, "Admitted", kind)
+
+        async def look() -> Any:
+            found = await self.get(name, kind)
+            return None if JOB_KINDS[kind].suspended(found) else found
+
+        found: Json = await eventually(f"{name} is started", look)
+        return found
 
     # --- what queuectl says
 
