@@ -29,10 +29,14 @@ bench: $(STAMP) ## speed, as ratios within one run
 manifests: $(STAMP) ## write what is generated in manifests/
 	@$(PY) -m queuectl.kinds.crds manifests/crds
 
-lock: $(STAMP) ## resolve requirements.lock anew: versions and hashes only
+LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --no-annotate --no-header --quiet
+
+lock: $(STAMP) ## resolve requirements.lock anew, and those of the images: versions and hashes only
 	@$(PY) -m pip install --quiet uv
-	@$(PY) -m uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o requirements.lock
+	@$(PY) -m $(LOCK) --all-extras --group dev -o requirements.lock
+	@$(PY) -m $(LOCK) --constraint requirements.lock -o requirements-runtime.lock
+	@$(PY) -m $(LOCK) --constraint requirements.lock --extra sandbox -o requirements-sandbox.lock
 
 clean: ## what was built here; data of the sandbox is elsewhere and stays
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
