@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -126,3 +127,10 @@ async def spawn(
             start_new_session=True,
         )
         return Child(name, log, process, output.tell())
+
+
+def age() -> float:
+    """Seconds since this process was started, the interpreter's own start included."""
+    with open("/proc/self/stat", encoding="ascii") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

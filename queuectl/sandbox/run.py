@@ -5,39 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
-import aiohttp
-import yaml
-
 from queuectl.ports import LedgerUnavailable, Readings
-from queuectl.sandbox import example, tenancy
+from queuectl.sandbox import example
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError, find_assets
-from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of, write_private
-from queuectl.sandbox.install import Installer, InstallError, read_kustomization
+from queuectl.sandbox.control_plane import ControlPlaneError
+from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of
+from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.narration import Teller, controller_command, tell_decisions, what_to_try
+from queuectl.sandbox.planes import Plane, choose_plane, client_of, cluster_id, install, watch_plane
 from queuectl.sandbox.players import play
-from queuectl.sandbox.players.api import Api, ApiError
-from queuectl.sandbox.policy_check import problems_of_policy
+from queuectl.sandbox.players.api import ApiError
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_places import PostgresFailed
-from queuectl.sandbox.processes import Child, ChildDied, end_with_make, spawn
-from queuectl.shipped import shipped
+from queuectl.sandbox.processes import ChildDied, age, end_with_make
+from queuectl.sandbox.programs import Programs, watch_over
 
-_READY_SECONDS: Final = 90.0
-_STOP_SECONDS: Final = 5.0
-_POLL_SECONDS: Final = 0.05
 _LOG_BYTES: Final = 8 << 20
 
 _log = logging.getLogger(__name__)
@@ -69,9 +61,6 @@ class Parts:
     """Bring the database at this URL to this version's schema."""
     readings: Callable[[str, str], AbstractAsyncContextManager[Readings]]
     """Of the ledger at this URL for this cluster id."""
-
-
-Plane = SmallApi | ControlPlane
 
 
 async def run(options: Options, parts: Parts) -> int:
@@ -168,7 +157,6 @@ class _Sandbox:
         self._parts = parts
         self._folder = options.data.absolute()
         self._teller = Teller(plain=options.headless)
-        self._config = self._folder / "queuectl.yaml"
 
     async def serve(self) -> None:
         """Never returns by itself: it is cancelled, or one of its parts fails."""
@@ -182,7 +170,7 @@ class _Sandbox:
         )
         async with AsyncExitStack() as stack:
             postgres = EmbeddedPostgres(self._folder / "postgres")
-            plane = self._plane(ports[0])
+            plane = choose_plane(self._folder, self._options.control_plane, port=ports[0])
             async with asyncio.TaskGroup() as starting:
                 starting.create_task(self._start_postgres(stack, postgres))
                 serving = starting.create_task(self._start_plane(stack, plane))
@@ -194,53 +182,23 @@ class _Sandbox:
             )
             await self._live(stack, serving.result(), plane, postgres, endpoints)
 
-    def _plane(self, port: int) -> Plane:
-        if self._options.control_plane == "small":
-            return SmallApi(self._folder / "kubernetes", port=port, check=problems_of_policy)
-        assets = find_assets()
-        if assets is None:
-            raise SandboxError(
-                "--control-plane real needs KUBEBUILDER_ASSETS: the folder with etcd, kube-apiserver, "
-                "kube-controller-manager and kubectl"
-            )
-        return ControlPlane(self._folder / "control-plane", assets, port=port)
-
     async def _start_postgres(self, stack: AsyncExitStack, postgres: EmbeddedPostgres) -> None:
         asked = postgres.folder
         await stack.enter_async_context(postgres)
         if postgres.folder != asked:
             self._teller.say(f"Postgres keeps its data in {postgres.folder}: its user can't reach {asked}")
         await self._parts.migrate(postgres.url)
-        _log.info("Postgres serves after %.1f s", _age())
+        _log.info("Postgres serves after %.1f s", age())
 
     async def _start_plane(self, stack: AsyncExitStack, plane: Plane) -> Client:
         """Returns the admin's way to it."""
         await stack.enter_async_context(plane)
         plane.write_kubeconfig(self._folder / "kubeconfig")
-        api = await stack.enter_async_context(_client(plane, "admin"))
-        _log.info("Kubernetes serves after %.1f s", _age())
-        await self._install(api, plane)
-        _log.info("manifests are installed after %.1f s", _age())
+        api = await stack.enter_async_context(client_of(plane, "admin"))
+        _log.info("Kubernetes serves after %.1f s", age())
+        await install(api, plane, empty=self._options.empty)
+        _log.info("manifests are installed after %.1f s", age())
         return api
-
-    async def _install(self, api: Api, plane: Plane) -> None:
-        """Definitions, roles and the gate, as shipped; PyTorchJob if nobody else brought it."""
-        installer = Installer(api)
-        manifests = shipped("manifests")
-        await installer.apply(read_kustomization(manifests))
-        mutating = await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy")
-        if mutating:
-            await installer.apply(read_kustomization(manifests / "mutating"))
-        if not await installer.serves("kubeflow.org/v1", "PyTorchJob"):
-            await installer.apply([example.pytorchjob_crd()])
-        if not self._options.empty:
-            await installer.apply(example.nodes())
-            await installer.apply(read_kustomization(manifests / "examples"))
-        await installer.apply(
-            tenancy.rights(["default", *([] if self._options.empty else example.NAMESPACES)])
-        )
-        async with _client(plane, "tenant") as tenant:
-            await tenancy.wait_for_gate(tenant, mutating=mutating)
 
     async def _live(
         self,
@@ -251,75 +209,33 @@ class _Sandbox:
         endpoints: Endpoints,
     ) -> None:
         """Start what lives on the two, and watch over all of it."""
-        cluster = await _cluster_id(api)
+        cluster = await cluster_id(api)
+        programs = Programs(self._folder, endpoints, controller=self._options.controller)
         readings = await stack.enter_async_context(self._parts.readings(postgres.url, cluster))
         last = await _last_decision(readings)
-        children = await stack.enter_async_context(self._children(endpoints, cluster))
+        children = await stack.enter_async_context(programs.running(cluster))
         stack.callback(Endpoints.retire, self._folder)
         admitted = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             for child in children:
-                tasks.create_task(_watch_over(child))
+                tasks.create_task(watch_over(child))
             tasks.create_task(_watch_postgres(postgres))
-            if isinstance(plane, ControlPlane):
-                tasks.create_task(_watch_plane(plane))
+            tasks.create_task(watch_plane(plane))
             small = isinstance(plane, SmallApi)
             tasks.create_task(play(api, _Clock(self._parts.now), controller_manager=small))
-            await self._ready(endpoints)
+            await programs.ready()
             endpoints.write(self._folder)
-            self._greet(endpoints)
+            self._greet(endpoints, programs.config)
             tasks.create_task(tell_decisions(readings, last, self._teller.say, admitted.set))
             if not self._options.empty:
-                tenant = await stack.enter_async_context(_client(plane, "tenant"))
+                tenant = await stack.enter_async_context(client_of(plane, "tenant"))
                 told = self._folder / f"example-{self._options.control_plane}.json"
                 tasks.create_task(example.load(tenant, told))
             tasks.create_task(self._tell_first(admitted))
 
-    @contextlib.asynccontextmanager
-    async def _children(self, endpoints: Endpoints, cluster: str) -> AsyncIterator[list[Child]]:
-        """Controller and REST; both are stopped together."""
-        config = {
-            "controller": {"listen": f"127.0.0.1:{port_of(endpoints.metrics)}"},
-            "api": {"listen": f"127.0.0.1:{port_of(endpoints.rest)}", "cluster": cluster},
-        }
-        write_private(self._config, yaml.safe_dump(config))
-        children: list[Child] = []
-        try:
-            if self._options.controller:
-                children.append(await self._spawn("controller", endpoints, context="controller"))
-            children.append(await self._spawn("api", endpoints, context="admin"))
-            yield children
-        finally:
-            await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in children))
-
-    async def _spawn(self, command: str, endpoints: Endpoints, *, context: str) -> Child:
-        flags = ["--config", str(self._config), "--kubeconfig", str(self._folder / "kubeconfig")]
-        return await spawn(
-            [sys.executable, "-m", "queuectl", command, *flags, "--context", context],
-            name=f"queuectl {command}",
-            log=self._folder / "log" / f"{command}.log",
-            env={**os.environ, "QUEUECTL_DATABASE_URL": endpoints.postgres},
-        )
-
-    async def _ready(self, endpoints: Endpoints) -> None:
-        """Wait until all answer: controller and REST from a committed state, REST alone at least at all."""
-        urls = [f"{endpoints.rest}/healthz"]
-        if self._options.controller:
-            urls = [f"{endpoints.metrics.removesuffix('/metrics')}/readyz", f"{endpoints.rest}/readyz"]
-        timeout = aiohttp.ClientTimeout(total=5)
-        waiting = ""
-        try:
-            async with asyncio.timeout(_READY_SECONDS), aiohttp.ClientSession(timeout=timeout) as session:
-                for waiting in urls:
-                    await _until_good(session, waiting)
-        except TimeoutError:
-            raise SandboxError(
-                f"{waiting} did not answer in {_READY_SECONDS:g} s: see {self._folder / 'log'}"
-            ) from None
-
-    def _greet(self, endpoints: Endpoints) -> None:
+    def _greet(self, endpoints: Endpoints, config: Path) -> None:
         say = self._teller.say
-        say(f"queuectl sandbox is up after {_age():.1f} s; Ctrl-C stops it, the data stays", "bold")
+        say(f"queuectl sandbox is up after {age():.1f} s; Ctrl-C stops it, the data stays", "bold")
         for name, value in (
             ("data", self._folder),
             ("Kubernetes", endpoints.kubernetes),
@@ -330,7 +246,7 @@ class _Sandbox:
             say(f"  {name:<11} {value}")
         if not self._options.controller:
             say("run the controller:", "bold")
-            say(f"  {controller_command(self._folder, self._config, endpoints)}")
+            say(f"  {controller_command(self._folder, config, endpoints)}")
         say("try:", "bold")
         for line in what_to_try(self._folder, endpoints, example=not self._options.empty):
             say(f"  {line}")
@@ -338,11 +254,7 @@ class _Sandbox:
 
     async def _tell_first(self, admitted: asyncio.Event) -> None:
         await admitted.wait()
-        self._teller.say(f"first admission {_age():.1f} s after the start of the program", "bold")
-
-
-def _client(plane: Plane, identity: str) -> Client:
-    return Client(plane.url, plane.ssl_context(), plane.tokens[identity])
+        self._teller.say(f"first admission {age():.1f} s after the start of the program", "bold")
 
 
 async def _last_decision(readings: Readings) -> int:
@@ -353,47 +265,6 @@ async def _last_decision(readings: Readings) -> int:
         return 0
 
 
-async def _cluster_id(api: Api) -> str:
-    """UID of the namespace that a server makes for itself, which takes a real one a moment."""
-    while True:
-        try:
-            namespace = await api.request("GET", "/api/v1/namespaces/kube-system")
-            return str(namespace["metadata"]["uid"])
-        except ApiError as error:
-            if error.status != 404:
-                raise
-        await asyncio.sleep(_POLL_SECONDS)
-
-
-async def _until_good(session: aiohttp.ClientSession, url: str) -> None:
-    while True:
-        try:
-            async with session.get(url) as answer:
-                if answer.status == 200:
-                    return
-        except (aiohttp.ClientError, TimeoutError):
-            pass
-        await asyncio.sleep(_POLL_SECONDS)
-
-
-async def _watch_over(child: Child) -> None:
-    await child.wait()
-    raise child.death()
-
-
 async def _watch_postgres(postgres: EmbeddedPostgres) -> None:
     await postgres.wait()
     raise SandboxError(f"Postgres has ended, see {postgres.folder / 'postgres.log'}")
-
-
-async def _watch_plane(plane: ControlPlane) -> None:
-    while True:
-        plane.check()
-        await asyncio.sleep(0.5)
-
-
-def _age() -> float:
-    """Seconds since this process was started, the interpreter's own start included."""
-    with open("/proc/self/stat", encoding="ascii") as file:
-        ticks = int(file.read().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

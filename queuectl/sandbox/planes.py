@@ -1,0 +1,82 @@
+"""The API server of the sandbox, small or real: chosen, filled with what queuectl ships, and watched."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final, Literal
+
+from queuectl.sandbox import example, tenancy
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import ControlPlane, find_assets
+from queuectl.sandbox.endpoints import SandboxError
+from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.kubernetes.server import SmallApi
+from queuectl.sandbox.players.api import Api, ApiError
+from queuectl.sandbox.policy_check import problems_of_policy
+from queuectl.shipped import shipped
+
+Plane = SmallApi | ControlPlane
+Wanted = Literal["small", "real"]
+
+_POLL_SECONDS: Final = 0.05
+_CHECK_SECONDS: Final = 0.5
+
+
+def choose_plane(folder: Path, wanted: Wanted, *, port: int) -> Plane:
+    """Not started yet. Raises SandboxError where a real one is wanted and its binaries are not known."""
+    if wanted == "small":
+        return SmallApi(folder / "kubernetes", port=port, check=problems_of_policy)
+    assets = find_assets()
+    if assets is None:
+        raise SandboxError(
+            "--control-plane real needs KUBEBUILDER_ASSETS: the folder with etcd, kube-apiserver, "
+            "kube-controller-manager and kubectl"
+        )
+    return ControlPlane(folder / "control-plane", assets, port=port)
+
+
+def client_of(plane: Plane, identity: str) -> Client:
+    """Not entered yet. `identity`: admin, tenant or controller."""
+    return Client(plane.url, plane.ssl_context(), plane.tokens[identity])
+
+
+async def install(api: Api, plane: Plane, *, empty: bool) -> None:
+    """Definitions, roles and the gate, as shipped; PyTorchJob if nobody else brought it.
+
+    With the example's nodes and policy unless `empty`. Returns once the gate holds.
+    Raises InstallError or SandboxError.
+    """
+    installer = Installer(api)
+    manifests = shipped("manifests")
+    await installer.apply(read_kustomization(manifests))
+    mutating = await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy")
+    if mutating:
+        await installer.apply(read_kustomization(manifests / "mutating"))
+    if not await installer.serves("kubeflow.org/v1", "PyTorchJob"):
+        await installer.apply([example.pytorchjob_crd()])
+    if not empty:
+        await installer.apply(example.nodes())
+        await installer.apply(read_kustomization(manifests / "examples"))
+    await installer.apply(tenancy.rights(["default", *([] if empty else example.NAMESPACES)]))
+    async with client_of(plane, "tenant") as tenant:
+        await tenancy.wait_for_gate(tenant, mutating=mutating)
+
+
+async def cluster_id(api: Api) -> str:
+    """UID of the namespace that a server makes for itself, which takes a real one a moment."""
+    while True:
+        try:
+            namespace = await api.request("GET", "/api/v1/namespaces/kube-system")
+            return str(namespace["metadata"]["uid"])
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def watch_plane(plane: Plane) -> None:
+    """Raises ControlPlaneError when a part of a real one has ended; the small one lives with this process."""
+    while isinstance(plane, ControlPlane):
+        plane.check()
+        await asyncio.sleep(_CHECK_SECONDS)

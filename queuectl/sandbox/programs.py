@@ -1,0 +1,94 @@
+"""Controller and REST as child processes, with the configuration they run on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import yaml
+
+from queuectl.sandbox.endpoints import Endpoints, SandboxError, port_of, write_private
+from queuectl.sandbox.processes import Child, spawn
+
+_READY_SECONDS: Final = 90.0
+_STOP_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.05
+
+
+class Programs:
+    """What of queuectl itself runs in the sandbox on `folder`. `controller`: False, it is run apart."""
+
+    def __init__(self, folder: Path, endpoints: Endpoints, *, controller: bool) -> None:
+        self._folder = folder
+        self._endpoints = endpoints
+        self._controller = controller
+        self.config = folder / "queuectl.yaml"
+
+    @contextlib.asynccontextmanager
+    async def running(self, cluster: str) -> AsyncIterator[list[Child]]:
+        """Start them for the cluster of this id; they are stopped together."""
+        config = {
+            "controller": {"listen": f"127.0.0.1:{port_of(self._endpoints.metrics)}"},
+            "api": {"listen": f"127.0.0.1:{port_of(self._endpoints.rest)}", "cluster": cluster},
+        }
+        write_private(self.config, yaml.safe_dump(config))
+        children: list[Child] = []
+        try:
+            if self._controller:
+                children.append(await self._spawn("controller", context="controller"))
+            children.append(await self._spawn("api", context="admin"))
+            yield children
+        finally:
+            await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in children))
+
+    async def _spawn(self, command: str, *, context: str) -> Child:
+        flags = ["--config", str(self.config), "--kubeconfig", str(self._folder / "kubeconfig")]
+        return await spawn(
+            [sys.executable, "-m", "queuectl", command, *flags, "--context", context],
+            name=f"queuectl {command}",
+            log=self._folder / "log" / f"{command}.log",
+            env={**os.environ, "QUEUECTL_DATABASE_URL": self._endpoints.postgres},
+        )
+
+    async def ready(self) -> None:
+        """Wait until all answer: controller and REST from a committed state, REST alone at least at all.
+
+        Raises SandboxError.
+        """
+        rest = self._endpoints.rest
+        urls = [f"{rest}/healthz"]
+        if self._controller:
+            urls = [f"{self._endpoints.metrics.removesuffix('/metrics')}/readyz", f"{rest}/readyz"]
+        timeout = aiohttp.ClientTimeout(total=5)
+        waiting = ""
+        try:
+            async with asyncio.timeout(_READY_SECONDS), aiohttp.ClientSession(timeout=timeout) as session:
+                for waiting in urls:
+                    await _until_good(session, waiting)
+        except TimeoutError:
+            raise SandboxError(
+                f"{waiting} did not answer in {_READY_SECONDS:g} s: see {self._folder / 'log'}"
+            ) from None
+
+
+async def watch_over(child: Child) -> None:
+    """Raises ChildDied once it has ended."""
+    await child.wait()
+    raise child.death()
+
+
+async def _until_good(session: aiohttp.ClientSession, url: str) -> None:
+    while True:
+        try:
+            async with session.get(url) as answer:
+                if answer.status == 200:
+                    return
+        except (aiohttp.ClientError, TimeoutError):
+            pass
+        await asyncio.sleep(_POLL_SECONDS)
