@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydantic import (
     SecretStr,
     ValidationError,
     field_validator,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -111,6 +113,61 @@ class ControllerSettings(_Section):
     """Time between two comparisons of the ledger with its own history."""
 
 
+_PLACE: Final = r"^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$"
+
+
+class TlsSettings(_Section):
+    """Files that somebody mounts and replaces, or certificates of our own kept in a Secret: one of them."""
+
+    cert_file: Path | None = Field(default=None, strict=False)
+    """PEM, the server's own certificate first. Read again when it changes."""
+    key_file: Path | None = Field(default=None, strict=False)
+    """PEM, without a passphrase."""
+    ca_file: Path | None = Field(default=None, strict=False)
+    """PEM: whom callers are to trust, made known to them; none: they know already."""
+    secret: str | None = Field(default=None, pattern=_PLACE)
+    """`NAMESPACE/NAME` of an existing Secret for certificates of our own: made and renewed by themselves."""
+    names: tuple[str, ...] = Field(default=(), max_length=32, strict=False)
+    """DNS names and IP addresses under which callers reach it; with `secret` only."""
+    config_map: str | None = Field(default=None, pattern=_PLACE)
+    """`NAMESPACE/NAME` of an existing ConfigMap that shall say whom to trust, under the key ca.crt."""
+    check_seconds: float = Field(default=60.0, ge=0.1, le=3600.0)
+    """Between two looks at what there is."""
+
+    @field_validator("names")
+    @classmethod
+    def _each_name(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _is_host(name):
+                raise ValueError(f"{name!r} is neither a DNS name nor an IP address")
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TlsSettings:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("certFile and keyFile go together")
+        if (self.cert_file is None) == (self.secret is None):
+            raise ValueError("set either certFile and keyFile, or secret")
+        if self.secret is not None and self.ca_file is not None:
+            raise ValueError("caFile goes with certFile: who is to be trusted is kept in the secret too")
+        if (self.secret is None) != (not self.names):
+            raise ValueError("names and secret go together: a certificate in files has its names already")
+        return self
+
+
+_HOST: Final = re.compile(
+    r"(\*\.)?([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?\.)*[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+)
+
+
+def _is_host(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return len(name) <= 253 and _HOST.fullmatch(name) is not None
+    return True
+
+
 class ApiSettings(_Section):
     listen: Listen = Address("127.0.0.1", 8080)
     cluster: str | None = Field(default=None, max_length=253)
@@ -150,7 +207,7 @@ class Settings(_Section):
 
     def public(self) -> dict[str, Any]:
         """What is in force as plain JSON values, without the database's URL: it may hold a password."""
-        document = self.model_dump(by_alias=True, exclude={"database": {"url"}})
+        document = self.model_dump(mode="json", by_alias=True, exclude={"database": {"url"}})
         for section in ("controller", "api"):
             document[section]["listen"] = str(getattr(self, section).listen)
         return document

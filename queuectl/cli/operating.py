@@ -52,6 +52,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _failure(error: BaseException) -> Failure | None:
+    from queuectl.certificates.checking import CertificateError
     from queuectl.kube.errors import ApiError, BadKubeconfig
     from queuectl.ports import (
         ClusterUnavailable,
@@ -78,7 +79,7 @@ def _failure(error: BaseException) -> Failure | None:
         return Failure(f"the API server can't be reached: {error}\nLook at --kubeconfig and --context")
     if isinstance(error, ApiError):
         return Failure(f"the API server refuses: {error}\nLook at --context, and at what it may do")
-    if isinstance(error, OSError | BadKubeconfig):
+    if isinstance(error, OSError | BadKubeconfig | CertificateError):
         return Failure(str(error))
     return None
 

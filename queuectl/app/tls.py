@@ -1,0 +1,67 @@
+"""TLS of a server of ours: where its certificate comes from, and who is told whom to trust."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+
+from queuectl.certificates.serving import Publish, Serving
+from queuectl.certificates.sources import FromFiles, SelfMade, Source
+from queuectl.kube.secrets import BundleConfigMap, SecretVault
+from queuectl.kube.session import Session
+from queuectl.settings import TlsSettings
+
+
+@contextlib.asynccontextmanager
+async def serving_tls(
+    settings: TlsSettings,
+    session: Session | None = None,
+    *,
+    publish: Sequence[Publish] = (),
+    now: Callable[[], datetime] | None = None,
+) -> AsyncIterator[Serving]:
+    """`.context` is for the listening socket; it stays up to date while the block lasts.
+
+    `session` may be None only where the certificate comes from files and no ConfigMap is named. `publish`:
+    others to be told whom to trust. Raises CertificateError if there is nothing valid to show, and
+    ClusterUnavailable.
+    """
+    now = now or _now
+    known = list(publish)
+    if settings.config_map is not None:
+        known.insert(0, BundleConfigMap(_needed(session), *_split(settings.config_map)).publish)
+    serving = Serving(_source(settings, session, now), now=now, publish=known)
+    await serving.start()
+    async with asyncio.TaskGroup() as tasks:
+        renewing = tasks.create_task(serving.run(settings.check_seconds))
+        try:
+            yield serving
+        finally:
+            renewing.cancel()
+
+
+def _source(settings: TlsSettings, session: Session | None, now: Callable[[], datetime]) -> Source:
+    if settings.cert_file is not None and settings.key_file is not None:
+        return FromFiles(settings.cert_file, settings.key_file, settings.ca_file)
+    assert settings.secret is not None
+    vault = SecretVault(_needed(session), *_split(settings.secret))
+    return SelfMade(vault, where=vault.where, server_names=settings.names, now=now)
+
+
+def _needed(session: Session | None) -> Session:
+    if session is None:
+        raise ValueError("certificates in the cluster need a session")
+    return session
+
+
+def _split(place: str) -> tuple[str, str]:
+    namespace, _, name = place.partition("/")
+    return namespace, name
+
+
+def _now() -> datetime:
+    """Certificates are judged by the machines that meet them, not by the ledger; ours is one of those."""
+    return datetime.fromtimestamp(time.time_ns() / 1e9, UTC)
