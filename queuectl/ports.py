@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from queuectl.core.decisions import Plan
 from queuectl.core.events import EffectSettled, WorkloadGone, WorkloadObserved
@@ -118,6 +118,51 @@ class Lease(Protocol):
 
     async def release(self) -> None:
         """All work has stopped: hand it on if it is still ours."""
+
+
+# --- who asks ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom a token belongs to, as the cluster says."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Access(NamedTuple):
+    """Something that RBAC may allow on our group; empty: any namespace, any name."""
+
+    verb: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+
+class Reviews(Protocol):
+    """The cluster's own word on callers. Raises ClusterUnavailable where it gives none."""
+
+    async def who(self, token: str, audiences: Sequence[str]) -> User | None:
+        """Whose token it is, if it is meant for one of `audiences`; None: nobody's."""
+
+    async def may(self, user: User, access: Access) -> bool: ...
+
+
+# --- observing --------------------------------------------------------------------------------------
+
+_OBSERVED = "/observe"
+
+
+def observed_twin(cluster_id: str) -> str:
+    """Under which the ledger keeps what an observer decides about a cluster: apart from all real holds."""
+    return cluster_id + _OBSERVED
+
+
+def is_observed(cluster_id: str) -> bool:
+    return cluster_id.endswith(_OBSERVED)
 
 
 # --- reading ----------------------------------------------------------------------------------------

@@ -253,6 +253,10 @@ class Observation:
     """What its reserved-admission annotation says."""
     bypassed_by: str | None = None
     """Who let it go past the gate, where the gate could note it."""
+    started_at: datetime | None = None
+    """By its own status; None: it does not say."""
+    ended_at: datetime | None = None
+    """By its own status, of one that is finished."""
 
 
 class Phase(StrEnum):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.model import Outcome
-from queuectl.kinds.fields import BadField, Json, integer, mapping, objects, text
+from queuectl.kinds.fields import BadField, Json, integer, mapping, objects, text, timestamp
 
 QUEUE_LABEL: Final = "queuectl.dev/queue-name"
 PRIORITY_LABEL: Final = "queuectl.dev/priority-class"
@@ -102,6 +103,32 @@ def conditions(obj: Json) -> dict[str, str]:
         if isinstance(kind, str) and isinstance(status, str):
             found[kind] = status
     return found
+
+
+_OVER: Final = ("Complete", "Succeeded", "Failed")
+
+
+def run_times(obj: Json) -> tuple[datetime | None, datetime | None]:
+    """Since when it runs, and when it ended, by its own status; None where that does not say."""
+    try:
+        status = mapping(obj, "status", "")
+        listed = objects(status, "conditions", "status", MAX_CONDITIONS)
+    except BadField:
+        return None, None
+    # Failed ones have no completionTime.
+    ended = [
+        found.get("lastTransitionTime")
+        for found in listed
+        if found.get("type") in _OVER and found.get("status") == "True"
+    ]
+    return _time(status.get("startTime")), _time(ended[0]) if ended else None
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        return None if value is None else timestamp(value, "")
+    except BadField:
+        return None
 
 
 def catching_up(obj: Json) -> bool:

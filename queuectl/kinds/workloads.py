@@ -29,7 +29,7 @@ from queuectl.kinds.admission import (
     scheduling,
 )
 from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects, text, timestamp
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Pods
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Pods, run_times
 from queuectl.kinds.requests import RequestProblem, pod_requests
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
@@ -97,6 +97,7 @@ def finished(kind: JobKind, obj: Json) -> Outcome | None:
 
 def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Observation:
     metadata = obj["metadata"]
+    started_at, ended_at = run_times(obj)
     generation = metadata.get("generation")
     annotations = metadata.get("annotations")
     return Observation(
@@ -108,6 +109,8 @@ def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Obser
         quiet=kind.status(obj).quiet,
         admission=admission.attempt if admission else None,
         bypassed_by=_short((annotations or {}).get(BYPASS_ANNOTATION), MAX_NAME) or None,
+        started_at=started_at,
+        ended_at=ended_at,
     )
 
 

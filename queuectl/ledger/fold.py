@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -32,6 +32,11 @@ from queuectl.ports import LedgerRefused
 
 RULES_VERSION: Final = 1
 """Of docs/scheduling.md: raised when the same state would be decided differently."""
+
+BESIDE: Final = "reality"
+"""Key of a decision's payload under which an observer keeps what the object really was at that time."""
+
+Beside = Callable[[Decision], Json | None]
 
 
 @dataclass(slots=True)
@@ -140,8 +145,9 @@ class Segment:
 class Fold:
     """Rows of consecutive decisions, the first of which gets sequence number `first`."""
 
-    def __init__(self, first: int, now: datetime, config_version: int) -> None:
+    def __init__(self, first: int, now: datetime, config_version: int, beside: Beside | None = None) -> None:
         self.first = first
+        self._beside = beside
         self.now = now
         self.config_version = config_version
         self.lines: list[DecisionLine] = []
@@ -186,6 +192,8 @@ class Fold:
                 segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
             case Retire():
                 self._retire(segment, line, decision)
+        if self._beside is not None and (beside := self._beside(decision)) is not None:
+            line.payload[BESIDE] = cleaned(beside)
 
     def _segment(self, decision: Decision) -> Segment:
         """The segment for this decision: a new one if the last would have to touch a row twice."""

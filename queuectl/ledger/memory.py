@@ -23,6 +23,7 @@ from queuectl.core.reasons import Reason
 from queuectl.ledger.codec import pod_sets_from_json, reason_from_json, reason_to_json
 from queuectl.ledger.fold import (
     AttemptChange,
+    Beside,
     DecisionLine,
     Fold,
     HoldLine,
@@ -85,8 +86,11 @@ class _Journal:
 class MemoryLedger:
     """ports.Ledger and ports.Readings over a MemoryStore. `clock` stands for the database's."""
 
-    def __init__(self, clock: Callable[[], datetime], store: MemoryStore | None = None) -> None:
+    def __init__(
+        self, clock: Callable[[], datetime], store: MemoryStore | None = None, *, beside: Beside | None = None
+    ) -> None:
         self._clock = clock
+        self._beside = beside
         self.store = store if store is not None else MemoryStore()
 
     # --- ports.Ledger
@@ -120,7 +124,7 @@ class MemoryLedger:
         if batch in store.batches:
             return store.batches[batch]
         first = store.sequence + 1
-        fold = Fold(first, plan.now, store.config_sequence)
+        fold = Fold(first, plan.now, store.config_sequence, self._beside)
         fold.add_all(plan.recorded)
         journal = _Journal()
         try:

@@ -14,7 +14,7 @@ from queuectl.core.decisions import Plan
 from queuectl.core.model import EffectKey, Snapshot
 from queuectl.ledger import tables as t
 from queuectl.ledger.engine import ledger_call, reading
-from queuectl.ledger.fold import Fold
+from queuectl.ledger.fold import Beside, Fold
 from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
 from queuectl.ledger.writing import Writing
 from queuectl.ports import LedgerRefused, LostLeadership
@@ -23,9 +23,11 @@ from queuectl.ports import LedgerRefused, LostLeadership
 class PostgresLedger:
     """ports.Ledger over a pool made by `engine.connect`, for one cluster."""
 
-    def __init__(self, engine: AsyncEngine, cluster_id: str) -> None:
+    def __init__(self, engine: AsyncEngine, cluster_id: str, *, beside: Beside | None = None) -> None:
+        """`beside` adds to a decision's payload what no decision says."""
         self._engine = engine
         self._cluster = cluster_id
+        self._beside = beside
 
     @ledger_call
     async def take_epoch(self, holder: str) -> int:
@@ -86,7 +88,7 @@ class PostgresLedger:
                 await connection.rollback()
                 return known
             await writing.acknowledge(acknowledged)
-            fold = Fold(first, plan.now, fence.config_sequence)
+            fold = Fold(first, plan.now, fence.config_sequence, self._beside)
             fold.add_all(recorded)
             await writing.store(fold, epoch=epoch, cycle=plan.cycle)
         return first

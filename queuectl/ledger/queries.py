@@ -105,6 +105,15 @@ class LedgerReadings:
         return await self._decisions(None, after, limit)
 
     @ledger_call
+    async def recorded(self, workloads: Sequence[WorkloadId]) -> frozenset[WorkloadId]:
+        """Those of `workloads` that there is any decision about."""
+        row = t.decision.c
+        query = select(row.workload).distinct()
+        query = query.where(row.cluster_id == self._cluster, row.workload.in_(workloads))
+        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+            return frozenset(map(WorkloadId, (await connection.execute(query)).scalars()))
+
+    @ledger_call
     async def _decisions(self, only: Any, after: int, limit: int) -> list[DecisionRow]:
         query = _decisions(self._cluster, after).limit(limit)
         if only is not None:
