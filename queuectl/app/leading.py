@@ -19,7 +19,7 @@ from queuectl.core.events import ConfigurationObserved
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.lease import KubeLease
 from queuectl.kube.reflector import Reflectors, reflectors
-from queuectl.kube.session import cluster_id
+from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.ledger import schema
 from queuectl.ledger.engine import database
@@ -28,6 +28,7 @@ from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.verify import Verifier
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
+from queuectl.metrics.probes import Probes
 from queuectl.metrics.registry import Metrics
 from queuectl.ports import Lease, LedgerRefused, LedgerUnavailable, SchemaMismatch
 from queuectl.settings import Settings
@@ -48,10 +49,12 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
     async with session_to(kubeconfig, context) as session, database(url) as engine:
         cluster = await cluster_id(session)
         metrics = Metrics()
+        session.answered = metrics.kubernetes_answered
+        core = Engine(frozenset(source.name for source in sources()))
         controller = Controller(
             ledger=PostgresLedger(engine, cluster),
             cluster=KubeCluster(session),
-            engine=Engine(frozenset(source.name for source in sources())),
+            engine=core,
             observer=Counting(metrics),
             holder=_holder(),
             budget=settings.controller.budget,
@@ -60,7 +63,16 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         )
         controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
         reflecting = reflectors(session, controller.emit)
-        metrics.observe_reflectors(reflecting.ages)
+        lease = _lease(settings, kubeconfig, context, metrics)
+        metrics.observe(
+            Probes(
+                leads=lambda: controller.leads,
+                lease_age=lease.age if isinstance(lease, KubeLease) else None,
+                silence=reflecting.ages,
+                standing=core.standing,
+                unsettled=controller.unsettled,
+            )
+        )
 
         async def upkeep() -> None:
             """Every minute: partitions ahead of time, and the ledger held against its own history."""
@@ -74,11 +86,10 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
                 findings = await _attempted("ledger not verified", verifier.run())
                 if findings is None:
                     continue
-                metrics.ledger_findings(len(findings))
+                metrics.ledger_findings([finding.code for finding in findings])
                 for finding in findings:
                     log.error("the ledger does not agree with its history: %s", finding)
 
-        lease = _lease(settings, kubeconfig, context)
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(_measure_lag(metrics)),
@@ -134,14 +145,20 @@ class _Alone:
         return
 
 
-def _lease(settings: Settings, kubeconfig: Path | None, context: str | None) -> Lease:
+def _lease(
+    settings: Settings, kubeconfig: Path | None, context: str | None, metrics: Metrics
+) -> KubeLease | _Alone:
     name = settings.controller.lease
     if name is None:
         return _Alone()
     namespace, _, name = name.partition("/")
-    return KubeLease(
-        lambda: open_session(kubeconfig, context), namespace=namespace, name=name, holder=_holder()
-    )
+
+    async def connect() -> Session:
+        session = await open_session(kubeconfig, context)
+        session.answered = metrics.kubernetes_answered
+        return session
+
+    return KubeLease(connect, namespace=namespace, name=name, holder=_holder())
 
 
 async def _measure_lag(metrics: Metrics) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from queuectl.core.decisions import PodsToCount
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Reconsidered, Result
-from queuectl.core.model import Effect, Verb, WorkloadId
+from queuectl.core.model import Effect, EffectKey, Verb, WorkloadId
 from queuectl.ports import Cluster, ClusterUnavailable, Notice, WriteDenied
 
 log = logging.getLogger(__name__)
@@ -59,19 +59,32 @@ class Lanes:
         self._ready: asyncio.Queue[WorkloadId | None] = asyncio.Queue()
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = asyncio.Event()
+        self._since: dict[EffectKey, float] = {}
+        """Effects that are not settled, and when each was handed in."""
+
+    def unsettled(self) -> tuple[int, float]:
+        """How many effects are not done, and for how many seconds the oldest of them."""
+        # In the order they came: the first is the oldest.
+        oldest = next(iter(self._since.values()), None)
+        return len(self._since), 0.0 if oldest is None else asyncio.get_running_loop().time() - oldest
 
     # --- in
 
     def add_effects(self, effects: Iterable[Effect]) -> None:
+        now = asyncio.get_running_loop().time()
         for effect in effects:
             lane = self._lanes.get(effect.key.workload)
             if lane is None:
                 self._add(effect.key.workload, effect)
-                continue
-            # A later effect takes the place of one that is not under way: it was superseded.
-            begun = [lane.jobs.popleft()] if lane.busy else []
-            kept = (job for job in lane.jobs if not isinstance(job, Effect))
-            lane.jobs = deque([*begun, effect, *kept])
+            else:
+                # A later effect takes the place of one that is not under way: it was superseded.
+                begun = [lane.jobs.popleft()] if lane.busy else []
+                for job in lane.jobs:
+                    if isinstance(job, Effect):
+                        self._since.pop(job.key, None)
+                kept = (job for job in lane.jobs if not isinstance(job, Effect))
+                lane.jobs = deque([*begun, effect, *kept])
+            self._since.setdefault(effect.key, now)
 
     def add_probes(self, probes: Iterable[PodsToCount]) -> None:
         for probe in probes:
@@ -125,6 +138,8 @@ class Lanes:
             lane.busy = False
             if delay is None:
                 lane.jobs.popleft()
+                if isinstance(job, Effect):
+                    self._since.pop(job.key, None)
                 lane.tries = 0
                 if lane.jobs:
                     self._ready.put_nowait(workload)
@@ -171,12 +186,12 @@ class Lanes:
             return None
         if isinstance(job, PodsToCount):
             return await self._probe(job)
-        started = asyncio.get_running_loop().time()
         write = self._cluster.start if job.key.verb is Verb.START else self._cluster.stop
         settled, seen = await write(job)
         # What was read again comes first, so that the engine judges the refusal by the object as it is.
         self._emit([settled] if seen is None else [seen, settled])
-        self._settled(settled.key, settled.result, seconds=asyncio.get_running_loop().time() - started)
+        now = asyncio.get_running_loop().time()
+        self._settled(settled.key, settled.result, seconds=now - self._since.get(job.key, now))
         return None
 
     async def _probe(self, probe: PodsToCount) -> float | None:

@@ -93,6 +93,10 @@ class Controller:
     def leads(self) -> bool:
         return self._epoch > 0
 
+    def unsettled(self) -> tuple[int, float]:
+        """How many committed Kubernetes writes are not done, and for how many seconds the oldest."""
+        return self._lanes.unsettled()
+
     @property
     def ready(self) -> bool:
         """It leads, and has read everything once."""

@@ -64,6 +64,8 @@ class Admit:
     detail: str | None = None
     """For debt: how it came to run."""
     verdict: Verdict = Verdict.ADMITTED
+    created_at: datetime | None = None
+    """Of its object, where it waited for this; the ledger has it already."""
 
 
 @dataclass(frozen=True, slots=True)

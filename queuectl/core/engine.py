@@ -41,7 +41,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.pending import Entry
 from queuectl.core.reasons import Reason
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
 from queuectl.core.resources import FlavorResource, Usage
 from queuectl.core.state import State
 
@@ -176,7 +176,14 @@ class Engine:
             return nominate(state.directory.menu(entry.cluster_queue), entry.shape)
 
         outcome = schedule(lines, trial.freed, assign, trial.charge, budget)
-        decisions += [Admit(_attempt(entry, found, now), entry.ref) for entry, found in outcome.admitted]
+        decisions += [
+            Admit(
+                _attempt(entry, found, now),
+                entry.ref,
+                created_at=_created(entry),
+            )
+            for entry, found in outcome.admitted
+        ]
         # Heads that were looked at are told in any case: that is what parks their groups.
         decisions += [_keep(entry, reason) for entry, reason in outcome.refused.values()]
         untold = chain(tell(lines, outcome), _before_gates(state.gated.values(), trial.moved))
@@ -271,6 +278,10 @@ class Engine:
         """Of queues in which anything changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
 
+    def standing(self) -> Standing:
+        """What no queue's report shows, as it is now. Costs what waits without a queue."""
+        return self._state.standing()
+
 
 def _keep(entry: Entry, reason: Reason) -> Keep:
     recorded = entry.reason is None or entry.reason.key != reason.key
@@ -281,6 +292,10 @@ def _before_gates(gated: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tu
     for entry in gated:
         if entry.gate is not None and entry.id not in moved:
             yield entry, entry.gate
+
+
+def _created(entry: Entry) -> datetime | None:
+    return entry.workload.created_at if entry.workload else None
 
 
 def _attempt(entry: Entry, found: Assigned, now: datetime) -> Attempt:

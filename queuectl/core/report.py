@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from queuectl.core.model import LocalQueueName, ObjectRef
-from queuectl.core.reasons import Reason
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 
 
@@ -46,3 +46,17 @@ class ClusterQueueReport:
     nominal: tuple[tuple[FlavorResource, int], ...]
     used: tuple[tuple[FlavorResource, int], ...]
     """Held by open attempts, those being evicted included."""
+    reasons: tuple[tuple[Code, int], ...] = ()
+    """How many wait, by the code of why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What no queue's report shows."""
+
+    strays: tuple[tuple[Code, int], ...]
+    """How many wait without a ClusterQueue, by the code of why."""
+    frozen: int
+    """Root cohorts about which nothing is decided: memory and ledger disagree about them."""
+    gated: bool
+    """The policy that keeps labelled work suspended has been seen in the cluster."""

@@ -5,7 +5,7 @@ Changed by `folding` (events) and `applying` (the ledger's memory, committed dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import islice
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from queuectl.core.model import (
 from queuectl.core.ordering import order
 from queuectl.core.pending import Entry, Line
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
 from queuectl.core.survey import Survey
 
 K = TypeVar("K")
@@ -248,16 +248,27 @@ class State:
             return [], [], []
         locals_, queues = sorted(self.changed), sorted(self.changed_queues)
         self.changed, self.changed_queues = set(), set()
-        directory = self.directory
-        known = directory.queues.keys() | {
-            key.name for key in directory.invalid if key.kind == "ClusterQueue"
-        }
-        survey = Survey(directory, self.members, self.holders, self.lines)
+        directory, known = self.directory, self._known_queues()
+        survey = self._survey()
         return (
             [survey.local_queue(name) for name in locals_ if name in directory.local_queues],
             [survey.cluster_queue(name) for name in queues if name in known],
             [name for name in queues if name not in known],
         )
+
+    def standing(self) -> Standing:
+        return Standing(
+            strays=self._survey().strays(self._known_queues()),
+            frozen=len(self.frozen),
+            gated=self.directory.gate is not None,
+        )
+
+    def _survey(self) -> Survey:
+        return Survey(self.directory, self.members, self.holders, self.lines)
+
+    def _known_queues(self) -> Set[str]:
+        invalid = {key.name for key in self.directory.invalid if key.kind == "ClusterQueue"}
+        return self.directory.queues.keys() | invalid
 
 
 def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 
 from queuectl.core.directory import Directory
 from queuectl.core.model import LocalQueueName, WorkloadId
@@ -75,18 +76,35 @@ class Survey:
             for flavor in group.flavors
             for resource, quota in flavor.resources
         )
+        reasons = _counted(self._entries(name))
         return ClusterQueueReport(
             name=name,
             condition=directory.condition(name),
-            pending=sum(entry.attempt is None for entry in self._entries(name)),
+            pending=sum(count for _, count in reasons),
             admitted=len(self._holders.get(name, ())),
             nominal=tuple(cells),
             used=tuple((cell, node.usage[tree.cell(cell)]) for cell, _ in cells),
+            reasons=reasons,
         )
+
+    def strays(self, known: Set[str]) -> tuple[tuple[Code, int], ...]:
+        """Those that wait and are in no report of the ClusterQueues `known`, by the code of why."""
+        queues = self._directory.local_queues
+        lost = (
+            mine.values()
+            for name, mine in self._members.items()
+            if name not in queues or queues[name].cluster_queue not in known
+        )
+        return _counted(entry for entries in lost for entry in entries)
 
     def _entries(self, name: str) -> Iterable[Entry]:
         for local in self._directory.pointing_to(name):
             yield from self._members.get(local, {}).values()
+
+
+def _counted(entries: Iterable[Entry]) -> tuple[tuple[Code, int], ...]:
+    found = Counter(_reason(entry).code for entry in entries if entry.attempt is None)
+    return tuple(sorted(found.items()))
 
 
 def _reason(entry: Entry) -> Reason:

@@ -86,6 +86,13 @@ class KubeLease:
         """Return when it is no longer ours; whoever waits must then stop and call `release`."""
         await self._lost.wait()
 
+    def age(self) -> float | None:
+        """Seconds since our last good write of it; None while it is not ours."""
+        trusted_until = self._trusted_until
+        if trusted_until is None or not self._held:
+            return None
+        return monotonic() - (trusted_until - self._times.duration + self._times.margin)
+
     async def release(self) -> None:
         """Say that all work has stopped, and hand the lease on if it is still ours."""
         self._stopping.set()

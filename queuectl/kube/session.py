@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +27,9 @@ MAX_EVENT: Final = 64 * 2**20
 """Bytes of one watch event; etcd's own limit for an object is far below."""
 
 Object = dict[str, Any]
+Answered = Callable[[str, str, int, float], None]
+"""Told of each answer: verb and resource as RBAC names them, status (0: there was none), seconds it took."""
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,18 @@ def api_path(
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
+def rbac_names(method: str, target: str, *, stream: bool = False) -> tuple[str, str]:
+    """Verb and resource of a request, as in a role: `list`, `jobs`; a subresource as `jobs/status`."""
+    parts = target.partition("?")[0].strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if len(parts) > 2 and parts[0] == "namespaces" and parts[2] != "status":
+        parts = parts[2:]
+    resource = "/".join(parts[::2][:2]) or "discovery"
+    if stream:
+        return "watch", resource
+    return _VERBS.get(method) or ("get" if len(parts) > 1 else "list"), resource
+
+
 class Session:
     """One identity's way to one API server."""
 
@@ -74,6 +89,8 @@ class Session:
         self.deadlines = deadlines or Deadlines()
         self.requests: Counter[tuple[str, int]] = Counter()
         """How many were answered, by method and status; 0 where there was no answer."""
+        self.answered: Answered | None = None
+        """Who counts requests beyond that, from whatever thread this session is used on."""
         self._date = ("", 0.0)
 
     @classmethod
@@ -117,6 +134,7 @@ class Session:
                     await response.close()
         except TimeoutError as error:
             self.requests[method, 0] += 1
+            self._tell(method, target, 0, deadline or self.deadlines.unary, stream=False)
             raise Unavailable(f"{request}: no answer in time") from error
         if response.status >= 300:
             raise from_answer(request, response.status, response.headers, content)
@@ -161,6 +179,7 @@ class Session:
                 response = await self._send("GET", target, JSON, None, stream=True)
         except TimeoutError as error:
             self.requests["GET", 0] += 1
+            self._tell("GET", target, 0, self.deadlines.unary, stream=True)
             raise Unavailable(f"{request}: no answer in time") from error
         try:
             if response.status >= 300:
@@ -215,16 +234,24 @@ class Session:
             headers["Content-Type"] = content_type
         if token:
             headers["Authorization"] = token
+        now = asyncio.get_running_loop().time
+        begun = now()
         try:
             response = await self._transport.request(method, target, headers, body, stream=stream)
         except Unavailable:
             self.requests[method, 0] += 1
+            self._tell(method, target, 0, now() - begun, stream=stream)
             raise
         self.requests[method, response.status] += 1
+        self._tell(method, target, response.status, now() - begun, stream=stream)
         date = response.headers.get("Date")
         if date:
             self._date = (date, asyncio.get_running_loop().time())
         return response
+
+    def _tell(self, method: str, target: str, status: int, seconds: float, *, stream: bool) -> None:
+        if self.answered is not None:
+            self.answered(*rbac_names(method, target, stream=stream), status, seconds)
 
     def server_time(self) -> datetime:
         """The API server's clock, to the second, carried on from its last answer; 1970 before the first."""

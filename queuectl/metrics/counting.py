@@ -48,4 +48,4 @@ class Counting:
             self._queues.pop(name, None)
         self._queues |= {report.name: report for report in cluster_queues}
         if cluster_queues or gone:
-            self._metrics.observe_reports(list(self._queues.values()))
+            self._metrics.observe_reports(list(self._queues.values()), gone)

@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz of the controller."""
+"""/metrics, /healthz and /readyz, on a port of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from queuectl.metrics.registry import CONTENT_TYPE, Metrics
+from queuectl.metrics.exposition import CONTENT_TYPE, Exposition
 
 Check = Callable[[], str | None]
 """None: good; else what is wrong."""
@@ -17,7 +17,7 @@ IDLE_SECONDS = 75.0
 
 
 async def serve(
-    metrics: Metrics,
+    metrics: Exposition,
     *,
     host: str,
     port: int,
@@ -46,7 +46,7 @@ async def serve(
         await runner.cleanup()
 
 
-def application(metrics: Metrics, *, healthy: Check, ready: Check) -> web.Application:
+def application(metrics: Exposition, *, healthy: Check, ready: Check) -> web.Application:
     async def scrape(request: web.Request) -> web.Response:
         return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 

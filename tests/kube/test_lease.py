@@ -77,8 +77,12 @@ async def _lease(
 async def test_a_free_lease_is_taken_and_handed_on() -> None:
     server = _Server(leaseTransitions=4)
     async with _lease(server) as lease:
+        assert lease.age() is None
         await lease.acquire()
         assert (server.holder, server.lease["spec"]["leaseTransitions"]) == ("a", 5)
+        age = lease.age()
+        assert age is not None
+        assert 0 <= age < QUICK.duration
     assert server.holder == ""
 
 
