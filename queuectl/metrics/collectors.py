@@ -1,0 +1,151 @@
+"""Families that are made at each scrape from what is known then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from queuectl.core.report import ClusterQueueReport
+from queuectl.core.resources import CPU, FlavorResource
+from queuectl.metrics.bounds import OTHER, Names, Row, summed
+from queuectl.metrics.probes import Probes
+
+_QUEUE: Final = ("cluster_queue",)
+_CELL: Final = ("flavor", "resource")
+
+
+def _family(name: str, text: str, labels: Iterable[str] = (), rows: Iterable[Row] = ()) -> Metric:
+    names = tuple(labels)
+    family = GaugeMetricFamily(f"queuectl_{name}", text, labels=names)
+    for values, value in summed(rows):
+        family.add_metric(values, value)
+    return family
+
+
+def _amount(cell: FlavorResource, amount: int) -> float:
+    """In Prometheus' base units: cores, bytes, devices."""
+    return amount / 1000 if cell.resource == CPU else float(amount)
+
+
+class Capacity(Collector):
+    def __init__(self) -> None:
+        self.amounts: Mapping[FlavorResource, int] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        rows = ((tuple(cell), _amount(cell, amount)) for cell, amount in self.amounts.items())
+        yield _family("flavor_capacity", "Allocatable on nodes that match a flavor.", _CELL, rows)
+
+
+class Reports(Collector):
+    """What ClusterQueues amount to, and who waits without one."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self.reports: tuple[ClusterQueueReport, ...] = ()
+        self.probes: Probes | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        queues = [(self._names.label(report.name), report) for report in self.reports]
+        strays = self.probes.standing().strays if self.probes else ()
+        waiting = [((label, code.value), n) for label, report in queues for code, n in report.reasons]
+        waiting += [(("", code.value), n) for code, n in strays]
+        yield _family(
+            "pending_workloads",
+            "Workloads that wait, by why; those that no ClusterQueue stands for with an empty name.",
+            (*_QUEUE, "reason"),
+            waiting,
+        )
+        yield _family(
+            "active_workloads",
+            "Workloads that hold quota, those being evicted included.",
+            _QUEUE,
+            (((label,), report.admitted) for label, report in queues),
+        )
+        yield _family(
+            "cluster_queue_active",
+            "1 if the queue can admit; else the label says why not.",
+            (*_QUEUE, "reason"),
+            (
+                ((label, report.condition.reason), float(report.condition.active))
+                for label, report in queues
+                if label != OTHER
+            ),
+        )
+        nominal = (row for label, report in queues for row in _cells(label, report.nominal))
+        used = (row for label, report in queues for row in _cells(label, report.used))
+        yield _family("quota_nominal", "Its own quota.", (*_QUEUE, *_CELL), nominal)
+        yield _family("quota_used", "Quota held by open attempts.", (*_QUEUE, *_CELL), used)
+
+
+def _cells(queue: str, amounts: Iterable[tuple[FlavorResource, int]]) -> Iterator[Row]:
+    for cell, amount in amounts:
+        yield (queue, *cell), _amount(cell, amount)
+
+
+class Health(Collector):
+    """How this controller does: what leads, what is late, what stands still."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._committed_at = self._verified_at = -math.inf
+        self.probes: Probes | None = None
+
+    def mark_commit(self) -> None:
+        self._committed_at = self._clock()
+
+    def mark_verification(self) -> None:
+        self._verified_at = self._clock()
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._clock()
+        yield _one(
+            "ledger_commit_age_seconds",
+            "Since the ledger last confirmed a commit; +Inf: never.",
+            now - self._committed_at,
+        )
+        yield _one(
+            "ledger_verification_age_seconds",
+            "Since the ledger was last compared with its history; +Inf: never.",
+            now - self._verified_at,
+        )
+        if self.probes is not None:
+            yield from self._asked(self.probes)
+
+    def _asked(self, probes: Probes) -> Iterator[Metric]:
+        yield _one("leading", "1 while this process leads.", float(probes.leads()))
+        if probes.lease_age is not None:
+            age = probes.lease_age()
+            yield _one("lease_held", "1 while the lease is ours.", float(age is not None))
+            yield _one(
+                "lease_renewal_age_seconds",
+                "Since our last good write of the lease; +Inf: it is not ours.",
+                _or_never(age),
+            )
+        standing = probes.standing()
+        yield _one(
+            "frozen_roots",
+            "Root cohorts about which nothing is decided: memory and ledger disagree.",
+            standing.frozen,
+        )
+        yield _one("gate_installed", "1 if the policy queuectl-jobs has been seen.", float(standing.gated))
+        count, oldest = probes.unsettled()
+        yield _one("effects_unsettled", "Committed Kubernetes writes that are not done.", count)
+        yield _one("effect_oldest_age_seconds", "How long the oldest of them has been due; 0: none.", oldest)
+        yield _family(
+            "reflector_silence_seconds",
+            "Since the API server was last heard on a kind's watch; +Inf: never.",
+            ("kind",),
+            (((kind,), _or_never(age)) for kind, age in probes.silence().items()),
+        )
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    return _family(name, text, rows=[((), value)])
+
+
+def _or_never(age: float | None) -> float:
+    return math.inf if age is None else age

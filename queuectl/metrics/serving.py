@@ -1,0 +1,45 @@
+"""Metrics of `queuectl api`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from queuectl.metrics.exposition import Exposition
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class ServingMetrics(Exposition):
+    """Called from one event loop."""
+
+    def __init__(self, *, age: Callable[[], float | None]) -> None:
+        """`age`, asked at each scrape: seconds since the ledger last confirmed what is answered from; None:
+        it was never read."""
+        super().__init__()
+        self._requests = self._counter(
+            "api_requests", "Requests answered, by endpoint and HTTP status.", "endpoint", "code"
+        )
+        self._seconds = self._histogram(
+            "api_request_duration_seconds", "Until an answer was whole.", "endpoint", buckets=_SECONDS
+        )
+        state = self._gauge(
+            "api_state_age_seconds",
+            "Since the ledger last confirmed what is answered from; +Inf: it was never read.",
+        )
+        state.set_function(lambda: math.inf if (found := age()) is None else found)
+        self._reviews = self._counter(
+            "kubernetes_requests",
+            "Requests to the API server as RBAC names them; code 0: no answer.",
+            *("verb", "resource", "code"),
+        )
+
+    def answered(self, endpoint: str, code: int, seconds: float) -> None:
+        """`endpoint`: the route's own pattern, never a path as it was asked for."""
+        self._requests.labels(endpoint, str(code)).inc()
+        self._seconds.labels(endpoint).observe(seconds)
+
+    def kubernetes_answered(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        """kube.session.Answered: TokenReviews and SubjectAccessReviews most of all."""
+        self._reviews.labels(verb, resource, str(code)).inc()
