@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     SecretStr,
     ValidationError,
     field_validator,
@@ -70,7 +71,7 @@ def parse_address(value: object) -> Address:
     return Address(host, int(port))
 
 
-Listen = Annotated[Address, BeforeValidator(parse_address)]
+Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, when_used="json")]
 
 
 class _Section(BaseModel):
@@ -186,10 +187,26 @@ class ApiSettings(_Section):
         return value
 
 
+class WebhookSettings(_Section):
+    listen: Listen = Address("127.0.0.1", 9443)
+    """Where API servers call it, over TLS."""
+    probes: Listen = Address("127.0.0.1", 8082)
+    """/metrics, /healthz, /readyz, over plain HTTP."""
+    tls: TlsSettings | None = None
+    """Without it `queuectl webhook` does not start."""
+    configuration: str | None = Field(default=None, min_length=1, max_length=253)
+    """MutatingWebhookConfiguration whose caBundle is kept up to date; none: somebody else does that."""
+    connections: int = Field(default=64, ge=4, le=4096)
+    """Open at one time."""
+    work: int = Field(default=16, ge=1, le=1024)
+    """Reviews under way at one time, of at most 7 MiB each."""
+
+
 class Settings(_Section):
     database: DatabaseSettings = DatabaseSettings()
     controller: ControllerSettings = ControllerSettings()
     api: ApiSettings = ApiSettings()
+    webhook: WebhookSettings = WebhookSettings()
 
     @property
     def database_url(self) -> str:
@@ -207,10 +224,7 @@ class Settings(_Section):
 
     def public(self) -> dict[str, Any]:
         """What is in force as plain JSON values, without the database's URL: it may hold a password."""
-        document = self.model_dump(mode="json", by_alias=True, exclude={"database": {"url"}})
-        for section in ("controller", "api"):
-            document[section]["listen"] = str(getattr(self, section).listen)
-        return document
+        return self.model_dump(mode="json", by_alias=True, exclude={"database": {"url"}})
 
 
 def load(

@@ -85,10 +85,16 @@ def _failure(error: BaseException) -> Failure | None:
 
 
 @click.command("controller")
+@click.option("--observe", is_flag=True, help="Decide and record, and leave the cluster alone.")
 @with_options
-def controller(options: Options) -> None:
+def controller(options: Options, *, observe: bool) -> None:
     """Decide, record and act: the process that admits workloads."""
     settings, kubeconfig, context = options.connected(cluster=True)
+    if observe:
+        from queuectl.app import observing
+
+        call(observing.run_observer(settings, kubeconfig, context), log_level=logging.INFO)
+        return
     from queuectl.app import leading
 
     call(leading.run_controller(settings, kubeconfig, context), log_level=logging.INFO)
@@ -102,6 +108,16 @@ def api(options: Options) -> None:
     from queuectl.app import reading
 
     call(reading.run_api(settings), log_level=logging.INFO)
+
+
+@click.command("webhook")
+@with_options
+def webhook(options: Options) -> None:
+    """Suspend labelled work on its way in, where the cluster has no mutating policies (before 1.36)."""
+    settings = options.settings()
+    from queuectl.app import webhook as app
+
+    call(app.run_webhook(settings, options.kubeconfig, options.context), log_level=logging.INFO)
 
 
 @click.command("migrate")

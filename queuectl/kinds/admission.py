@@ -39,6 +39,9 @@ ADMISSION_ANNOTATION: Final = "queuectl.dev/reserved-admission"
 SUBMITTER_ANNOTATION: Final = "queuectl.dev/reserved-submitter"
 BYPASS_ANNOTATION: Final = "queuectl.dev/reserved-bypass"
 
+CONTROLLER_USER: Final = "system:serviceaccount:queuectl-system:queuectl"
+"""Who may start what waits: as the policies in manifests/ have it."""
+
 MAX_ANNOTATION: Final = 200_000
 """Longest annotation looked at, in characters; the API server takes 262,144 bytes of all together."""
 

@@ -1,0 +1,78 @@
+"""`queuectl webhook`: suspend labelled work on its way in, on clusters without mutating policies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from queuectl.app.connecting import session_to
+from queuectl.app.signals import stop_on_signals
+from queuectl.app.tls import serving_tls
+from queuectl.certificates.serving import Publish, Serving
+from queuectl.kube.secrets import WebhookConfiguration
+from queuectl.kube.session import Session
+from queuectl.metrics.admission import CONTENT_TYPE, AdmissionMetrics
+from queuectl.settings import ConfigurationError, Settings, TlsSettings, WebhookSettings
+from queuectl.webhook.listener import Limits
+from queuectl.webhook.server import probes, reviews, serving
+
+log = logging.getLogger(__name__)
+
+
+async def run_webhook(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises ConfigurationError, CertificateError, ClusterUnavailable, OSError (port in use).
+    """
+    wanted = settings.webhook
+    if wanted.tls is None:
+        raise ConfigurationError(
+            "webhook.tls is not set: API servers call webhooks over TLS only; set webhook.tls.secret and "
+            "webhook.tls.names, or webhook.tls.certFile and webhook.tls.keyFile"
+        )
+    async with (
+        _session(wanted, wanted.tls, kubeconfig, context) as session,
+        serving_tls(wanted.tls, session, publish=_publish(wanted, session)) as tls,
+    ):
+        await _serve(wanted, tls)
+
+
+async def _serve(wanted: WebhookSettings, tls: Serving) -> None:
+    metrics = AdmissionMetrics(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
+    limits = Limits(connections=wanted.connections, work=wanted.work)
+    watching = probes(ready=lambda: None, metrics=lambda: (metrics.render(), CONTENT_TYPE))
+    async with (
+        serving(
+            reviews(limits, metrics),
+            host=wanted.listen.host,
+            port=wanted.listen.port,
+            limits=limits,
+            context=tls.context,
+        ) as url,
+        serving(watching, host=wanted.probes.host, port=wanted.probes.port, limits=Limits()) as probed,
+    ):
+        log.info("webhook at %s, probes and metrics at %s", url, probed)
+        stopping = asyncio.Event()
+        stop_on_signals(stopping.set)
+        await stopping.wait()
+
+
+def _publish(wanted: WebhookSettings, session: Session | None) -> list[Publish]:
+    if wanted.configuration is None or session is None:
+        return []
+    return [WebhookConfiguration(session, wanted.configuration).publish]
+
+
+@asynccontextmanager
+async def _session(
+    wanted: WebhookSettings, tls: TlsSettings, kubeconfig: Path | None, context: str | None
+) -> AsyncIterator[Session | None]:
+    """None where nothing of the cluster is read or written: certificates are mounted and known already."""
+    if tls.secret is None and tls.config_map is None and wanted.configuration is None:
+        yield None
+        return
+    async with session_to(kubeconfig, context) as session:
+        yield session

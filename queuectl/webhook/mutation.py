@@ -1,0 +1,110 @@
+"""What becomes of a labelled object on its way in: what manifests/mutating's policy does on 1.36 and later.
+
+It grants nothing: what may be done is the validating policies' to say, which look at the result.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from queuectl.kinds.admission import BYPASS_ANNOTATION, CONTROLLER_USER, SUBMITTER_ANNOTATION
+from queuectl.kinds.fields import BadField, Json, mapping, text
+from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind
+from queuectl.kinds.patches import Operation, pointer
+
+API_VERSION: Final = "admission.k8s.io/v1"
+_MAX_UID: Final = 253
+_ROWS: Final = {(row.group, row.version, row.plural): row for row in JOB_KINDS.values()}
+
+
+class BadReview(ValueError):
+    """No AdmissionReview that can be answered. The message names the field."""
+
+
+def answered(body: bytes) -> tuple[bytes, bool]:
+    """The answer to an AdmissionReview, and whether it changes the object. Raises BadReview.
+
+    It always allows: what is not for us, or is not as its kind says, is left to the API server.
+    """
+    request = _request(body)
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not 0 < len(uid) <= _MAX_UID:
+        raise BadReview(f"request.uid: must be a text of 1 to {_MAX_UID} characters")
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    patch = mutations(request)
+    if patch:
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
+    review = {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+    return orjson.dumps(review), bool(patch)
+
+
+def _request(body: bytes) -> Json:
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadReview(f"no JSON: {error}") from None
+    if not isinstance(review, Mapping):
+        raise BadReview("no object")
+    if review.get("apiVersion") != API_VERSION or review.get("kind") != "AdmissionReview":
+        raise BadReview(f"no AdmissionReview of {API_VERSION}")
+    request = review.get("request")
+    if not isinstance(request, Mapping):
+        raise BadReview("request: must be an object")
+    return request
+
+
+def mutations(request: Json) -> list[Operation]:
+    """The JSON patch for a request; empty where there is nothing to do, or what there is makes no sense."""
+    try:
+        return _mutations(request)
+    except BadField:
+        return []
+
+
+def _mutations(request: Json) -> list[Operation]:
+    kind = _kind(request)
+    user = text(mapping(request, "userInfo", "request"), "username", "request.userInfo")
+    new, old = mapping(request, "object", "request"), mapping(request, "oldObject", "request")
+    if kind is None or not user or user == CONTROLLER_USER or not (_labelled(new) or _labelled(old)):
+        return []
+    if request.get("operation") == "CREATE":
+        return [*_suspended(kind, new), _annotated(new, SUBMITTER_ANNOTATION, user)]
+    if request.get("operation") == "UPDATE" and kind.suspended(old) and not kind.suspended(new):
+        return [_annotated(new, BYPASS_ANNOTATION, user)]
+    return []
+
+
+def _kind(request: Json) -> JobKind | None:
+    if request.get("subResource"):
+        return None
+    resource = mapping(request, "resource", "request")
+    return _ROWS.get((resource.get("group"), resource.get("version"), resource.get("resource")))  # type: ignore[arg-type]
+
+
+def _labelled(obj: Json) -> bool:
+    return QUEUE_LABEL in mapping(mapping(obj, "metadata", ""), "labels", "metadata")
+
+
+def _suspended(kind: JobKind, obj: Json) -> list[Operation]:
+    """Sets the field, with the parents that are missing. Raises BadField where one is no object."""
+    at = obj
+    for depth, key in enumerate(kind.suspend[:-1]):
+        if at.get(key) is None:
+            value: Any = True
+            for missing in reversed(kind.suspend[depth + 1 :]):
+                value = {missing: value}
+            return [{"op": "add", "path": pointer(kind.suspend[: depth + 1]), "value": value}]
+        at = mapping(at, key, ".".join(kind.suspend[:depth]))
+    return [{"op": "add", "path": pointer(kind.suspend), "value": True}]
+
+
+def _annotated(obj: Json, name: str, value: str) -> Operation:
+    metadata = mapping(obj, "metadata", "")
+    if metadata.get("annotations") is None:
+        return {"op": "add", "path": "/metadata/annotations", "value": {name: value}}
+    mapping(metadata, "annotations", "metadata")
+    return {"op": "add", "path": pointer(("metadata", "annotations", name)), "value": value}

@@ -1,0 +1,179 @@
+"""What the webhook does to an object, and that it does nothing to any other."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.webhook.mutation import BadReview, answered
+from tests.webhook.reviews import CONTROLLER, MAKERS, answer, outcome, review, set_suspend
+
+SUBMITTER = "queuectl.dev/reserved-submitter"
+BYPASS = "queuectl.dev/reserved-bypass"
+ABSENT = object()
+
+kinds = pytest.mark.parametrize("kind", MAKERS)
+
+
+def suspend_of(obj: dict[str, Any]) -> Any:
+    spec = obj["spec"]
+    return (spec if obj["kind"] == "Job" else spec.get("runPolicy", {})).get("suspend")
+
+
+def made(kind: str, suspend: object = ABSENT) -> dict[str, Any]:
+    obj = MAKERS[kind]("train")
+    spec = obj["spec"]
+    spec.pop("suspend", None)
+    spec.pop("runPolicy", None)
+    return obj if suspend is ABSENT else set_suspend(obj, suspend)
+
+
+@kinds
+@pytest.mark.parametrize("suspend", [ABSENT, None, False, True])
+@pytest.mark.parametrize("annotations", [ABSENT, None, {}, {"a/b~c": "d"}, {SUBMITTER: "somebody else"}])
+def test_labelled_work_is_created_suspended_with_the_name_of_who_sent_it(
+    kind: str, suspend: object, annotations: Any
+) -> None:
+    obj = made(kind, suspend)
+    if annotations is not ABSENT:
+        obj["metadata"]["annotations"] = annotations
+    found = outcome(review(copy.deepcopy(obj), user='ada"/~1 lovelace'))
+    assert suspend_of(found) is True
+    before = annotations if isinstance(annotations, dict) else {}
+    assert found["metadata"]["annotations"] == {**before, SUBMITTER: 'ada"/~1 lovelace'}
+    set_suspend(obj, True)
+    found["metadata"].pop("annotations")
+    obj["metadata"].pop("annotations", None)
+    assert found == obj
+
+
+def test_other_fields_of_the_run_policy_stay() -> None:
+    obj = made("PyTorchJob")
+    obj["spec"]["runPolicy"] = {"cleanPodPolicy": "All"}
+    assert outcome(review(obj))["spec"]["runPolicy"] == {"cleanPodPolicy": "All", "suspend": True}
+
+
+@kinds
+def test_who_lets_one_go_past_the_queue_is_noted(kind: str) -> None:
+    old, new = made(kind, True), made(kind, False)
+    found = outcome(review(new, old))
+    assert found["metadata"]["annotations"] == {BYPASS: "ada"}
+    assert suspend_of(found) is False
+
+
+@kinds
+@pytest.mark.parametrize(("was", "becomes"), [(True, True), (False, False), (False, True)])
+def test_no_other_update_is_touched(kind: str, was: bool, becomes: bool) -> None:
+    assert "patch" not in answer(review(made(kind, becomes), made(kind, was)))
+
+
+@kinds
+def test_the_label_counts_where_it_was_or_is(kind: str) -> None:
+    bare = made(kind, False)
+    del bare["metadata"]["labels"]
+    assert "patch" in answer(review(bare, made(kind, True)))
+    assert "patch" not in answer(review(bare))
+
+
+@kinds
+def test_the_controller_and_subresources_and_other_kinds_are_left_alone(kind: str) -> None:
+    obj = made(kind, False)
+    assert "patch" not in answer(review(obj, user=CONTROLLER))
+    assert "patch" not in answer(review(obj, user=""))
+    assert "patch" not in answer(review(obj, subResource="status"))
+    other = {"group": "batch", "version": "v1", "resource": "cronjobs"}
+    assert "patch" not in answer(review(obj, resource=other))
+    assert "patch" not in answer(review(obj, operation="DELETE"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda o: o["metadata"].update(labels="main"),
+        lambda o: o["metadata"].update(annotations=["x"]),
+        lambda o: o["spec"].update(runPolicy="now"),
+        lambda o: o.update(spec=[]),
+        lambda o: o.update(metadata=7),
+    ],
+    ids=["labels", "annotations", "runPolicy", "spec", "metadata"],
+)
+def test_an_object_that_makes_no_sense_is_left_to_the_api_server(spoil: Any) -> None:
+    obj = made("PyTorchJob")
+    spoil(obj)
+    assert "patch" not in answer(review(obj))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "no JSON"),
+        (b"\xff\x00", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "no object"),
+        (b"{}", "no AdmissionReview"),
+        (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "no AdmissionReview"),
+        (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "request: must be"),
+        (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}', "request.uid"),
+        (
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"'
+            + b"x" * 300
+            + b'"}}',
+            "request.uid",
+        ),
+        (
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"\\ud800"}}',
+            "no JSON",
+        ),
+    ],
+)
+def test_what_is_no_review_is_refused_by_name(body: bytes, message: str) -> None:
+    with pytest.raises(BadReview, match=message):
+        answered(body)
+
+
+_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    field=st.sampled_from(["resource", "userInfo", "object", "oldObject", "operation", "subResource"]),
+    value=_json,
+)
+def test_any_request_with_a_uid_is_answered_and_allowed(field: str, value: Any) -> None:
+    body = review(made("Job", False), made("Job", True))
+    body["request"][field] = value
+    content, _ = answered(json.dumps(body).encode())
+    assert json.loads(content)["response"]["allowed"] is True
+
+
+def test_a_spec_of_1_3_mib_is_answered_in_little_time() -> None:
+    """Bad input 28; the review of an update has the object twice."""
+    old, new = made("Job", True), made("Job", False)
+    for obj in (old, new):
+        obj["spec"]["template"]["spec"]["containers"][0]["env"] = [
+            {"name": f"V{number}", "value": "x" * 1000} for number in range(1300)
+        ]
+    body = json.dumps(review(new, old)).encode()
+    assert len(body) > 2_600_000
+    best = min(_seconds(body) for _ in range(5))
+    assert best < 0.15
+    assert len(answered(body)[0]) < 1000
+
+
+def _seconds(body: bytes) -> float:
+    begun = time.perf_counter()
+    answered(body)
+    return time.perf_counter() - begun
