@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 
 from queuectl.ledger import schema
 from queuectl.ledger.engine import database
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.sandbox.run import Options, Parts, run
+from queuectl.screen.terminal import can_show
 
 
 async def run_sandbox(options: Options) -> int:
@@ -19,7 +22,8 @@ async def run_sandbox(options: Options) -> int:
     async def migrated(url: str) -> None:
         await schema.migrate(url)
 
-    parts = Parts(now=_now, migrate=migrated, readings=_readings_of)
+    screen = _show if can_show() else None
+    parts = Parts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
     return await run(options, parts)
 
 
@@ -32,3 +36,16 @@ def _now() -> datetime:
 async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
     async with database(url, read_only=True) as engine:
         yield LedgerReadings(engine, cluster)
+
+
+async def _show(url: str, lines: Sequence[str]) -> None:
+    """The screen, imported on a thread: the sandbox's own API server goes on meanwhile."""
+    live = await asyncio.to_thread(import_module, "queuectl.screen.live")
+    asking = await asyncio.to_thread(import_module, "queuectl.screen.asking")
+    notes = ("Try in another terminal", *(f"  {line}" for line in lines))
+    async with asking.asking(url, _local_now) as ask:
+        await live.Screen(ask, server=url, clock=_local_now, notes=notes, leave="stop").run()
+
+
+def _local_now() -> datetime:
+    return _now().astimezone()

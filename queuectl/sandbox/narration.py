@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Final
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.resources import format_amount
 from queuectl.ports import DecisionRow, LedgerUnavailable, Readings
 from queuectl.sandbox.endpoints import Endpoints
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _POLL_SECONDS: Final = 0.1
 _PAGE: Final = 500
@@ -32,14 +33,42 @@ class Teller:
     """Prints whole lines, at once; in colour only for people at a terminal."""
 
     def __init__(self, *, plain: bool) -> None:
-        self._console = Console(
-            highlight=False, no_color=plain or None, soft_wrap=True, markup=False, emoji=False
-        )
+        self._plain = plain
+        self._console: Console | None = None
+        self._held: list[tuple[str, str]] | None = None
+
+    def prepare(self) -> None:
+        """Import what takes a tenth of a second, while others are waited for."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(
+                highlight=False, no_color=self._plain or None, soft_wrap=True, markup=False, emoji=False
+            )
 
     def say(self, line: str = "", style: str = "") -> None:
         """Raises OSError when nobody reads any more."""
+        if self._held is not None:
+            self._held.append((line, style))
+            return
+        self.prepare()
+        assert self._console is not None
+        from rich.text import Text
+
         self._console.print(Text(line, style=style))
         sys.stdout.flush()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The terminal is somebody else's for a while: what is said meanwhile is printed after it."""
+        self._held = []
+        try:
+            yield
+        finally:
+            said, self._held = self._held, None
+            with contextlib.suppress(OSError):
+                for line, style in said:
+                    self.say(line, style)
 
 
 async def tell_decisions(

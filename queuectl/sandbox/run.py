@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,6 +61,11 @@ class Parts:
     """Bring the database at this URL to this version's schema."""
     readings: Callable[[str, str], AbstractAsyncContextManager[Readings]]
     """Of the ledger at this URL for this cluster id."""
+    screen: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
+    """Show what the REST server at this URL says, with these lines to try, until the user leaves.
+
+    None: nobody looks.
+    """
 
 
 async def run(options: Options, parts: Parts) -> int:
@@ -74,7 +79,7 @@ async def run(options: Options, parts: Parts) -> int:
     try:
         with locked(options.data):
             _log_to(options.data / "log" / "sandbox.log")
-            await _until(stop, _Sandbox(options, parts).serve())
+            await _until(stop, _Sandbox(options, parts, stop.set).serve())
     except BaseExceptionGroup as group:
         problem = _known(group)
         if problem is None:
@@ -152,9 +157,10 @@ class _Clock:
 class _Sandbox:
     """One run. What it starts is in the order of `serve`, and ends in the reverse order."""
 
-    def __init__(self, options: Options, parts: Parts) -> None:
+    def __init__(self, options: Options, parts: Parts, stop: Callable[[], None]) -> None:
         self._options = options
         self._parts = parts
+        self._stop = stop
         self._folder = options.data.absolute()
         self._teller = Teller(plain=options.headless)
 
@@ -172,6 +178,7 @@ class _Sandbox:
             postgres = EmbeddedPostgres(self._folder / "postgres")
             plane = choose_plane(self._folder, self._options.control_plane, port=ports[0])
             async with asyncio.TaskGroup() as starting:
+                starting.create_task(asyncio.to_thread(self._teller.prepare))
                 starting.create_task(self._start_postgres(stack, postgres))
                 serving = starting.create_task(self._start_plane(stack, plane))
             endpoints = Endpoints(
@@ -226,7 +233,7 @@ class _Sandbox:
             await programs.ready()
             endpoints.write(self._folder)
             self._greet(endpoints, programs.config)
-            tasks.create_task(tell_decisions(readings, last, self._teller.say, admitted.set))
+            tasks.create_task(self._tell(endpoints, readings, last, admitted))
             if not self._options.empty:
                 tenant = await stack.enter_async_context(client_of(plane, "tenant"))
                 told = self._folder / f"example-{self._options.control_plane}.json"
@@ -248,9 +255,30 @@ class _Sandbox:
             say("run the controller:", "bold")
             say(f"  {controller_command(self._folder, config, endpoints)}")
         say("try:", "bold")
-        for line in what_to_try(self._folder, endpoints, example=not self._options.empty):
+        for line in self._lines(endpoints):
             say(f"  {line}")
-        say("decisions:", "bold")
+
+    def _lines(self, endpoints: Endpoints) -> list[str]:
+        return what_to_try(self._folder, endpoints, example=not self._options.empty)
+
+    async def _tell(
+        self, endpoints: Endpoints, readings: Readings, last: int, admitted: asyncio.Event
+    ) -> None:
+        """On a screen, where somebody looks at one; else a line for each decision."""
+        screen = None if self._options.headless else self._parts.screen
+        if screen is None:
+            self._teller.say("decisions:", "bold")
+            await tell_decisions(readings, last, self._teller.say, admitted.set)
+            return
+
+        def untold(line: str, style: str) -> None:
+            """The screen has them."""
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(tell_decisions(readings, last, untold, admitted.set))
+            with self._teller.held():
+                await screen(endpoints.rest, self._lines(endpoints))
+            self._stop()
 
     async def _tell_first(self, admitted: asyncio.Event) -> None:
         await admitted.wait()

@@ -1,0 +1,49 @@
+"""Asks a REST server on this machine, which wants no token."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from queuectl.screen.poller import Answer, Ask, Away, NotServed
+
+_SECONDS: Final = 5.0
+
+
+@asynccontextmanager
+async def asking(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
+    """`clock`: this machine's, for an answer without a date."""
+    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
+
+        async def ask(name: str, parameters: Mapping[str, str]) -> Answer:
+            try:
+                path = f"{url}/api/v1/{name}"
+                async with session.get(path, params=parameters, allow_redirects=False) as answer:
+                    found = _document(await answer.read())
+                    status, date = answer.status, answer.headers.get("Date")
+            except TimeoutError:
+                raise Away(f"no answer within {_SECONDS:g} s") from None
+            except aiohttp.ClientError as error:
+                raise Away(f"no answer: {error}") from None
+            if status == 404:
+                raise NotServed(f"{name}: not served")
+            if status != 200 or not isinstance(found, dict):
+                detail = found.get("detail") if isinstance(found, dict) else None
+                raise Away(f"answers {status}: {detail or 'nothing that can be read'}")
+            return Answer(found, parsedate_to_datetime(date) if date else clock())
+
+        yield ask
+
+
+def _document(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None

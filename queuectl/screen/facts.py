@@ -1,0 +1,273 @@
+"""Documents of REST as the few facts that a screen shows. Pure.
+
+Servers of other versions may say more, which is left out, or less, which is shown as nothing: only what is
+of another shape altogether is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+Document = Mapping[str, Any]
+
+
+class NotUnderstood(ValueError):
+    """A document is not what queuectl's REST server says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One flavor and resource of a queue, in base units."""
+
+    flavor: str
+    resource: str
+    nominal: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.nominal - self.used)
+
+    @property
+    def borrowed(self) -> int:
+        return max(0, self.used - self.nominal)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    name: str
+    cohort: str | None
+    active: bool
+    why: str
+    """Reason and message of its condition."""
+    pending: int
+    admitted: int
+    quotas: tuple[Quota, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The reason of one workload; amounts in base units of `resource`."""
+
+    code: str
+    message: str
+    family: str = ""
+    flavor: str | None = None
+    resource: str | None = None
+    short_by: int | None = None
+    limit: str | None = None
+    node: str | None = None
+    others: tuple[str, ...] = ()
+    """The same finding for the flavors that were tried besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One workload. Its names are None where the caller may only know its size."""
+
+    namespace: str | None
+    kind: str | None
+    name: str | None
+    queue: str
+    """ClusterQueue; empty where none is known."""
+    phase: str
+    priority: int
+    position: int | None
+    created_at: datetime | None
+    admitted_at: datetime | None
+    attempt: int | None
+    holds: tuple[tuple[str, str, int], ...]
+    """Flavor, resource, amount of all pods."""
+    why: Why | None
+
+    @property
+    def title(self) -> str:
+        if self.name is None:
+            return "another tenant's"
+        return f"{self.namespace}/{(self.kind or '').lower()}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    sequence: int
+    time: datetime | None
+    verdict: str
+    who: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """From one committed state, or two that follow each other closely."""
+
+    sequence: int = 0
+    age_seconds: float = 0.0
+    """Since the ledger confirmed that this is its newest state, when it was asked."""
+    stale: bool = False
+    queues: tuple[Queue, ...] = ()
+    more_queues: bool = False
+    running: tuple[Work, ...] = ()
+    more_running: bool = False
+    waiting: tuple[Work, ...] = ()
+    more_waiting: bool = False
+    decisions: tuple[Decision, ...] | None = None
+    """Newest first; None where the server does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What the server said: lists as they came."""
+
+    queues: Document
+    admitted: Document
+    evicting: Document
+    pending: Document
+    decisions: Document | None = None
+
+
+def facts(answers: Answers) -> Facts:
+    """Raises NotUnderstood."""
+    try:
+        return Facts(
+            sequence=int(answers.queues["sequence"]),
+            age_seconds=float(answers.queues["ageSeconds"]),
+            stale=bool(answers.queues.get("stale")),
+            queues=tuple(_queue(item) for item in answers.queues["items"]),
+            more_queues=bool(answers.queues["next"]),
+            running=tuple(_works(answers.evicting, answers.admitted)),
+            more_running=bool(answers.admitted["next"] or answers.evicting["next"]),
+            waiting=tuple(sorted(_works(answers.pending), key=_in_line)),
+            more_waiting=bool(answers.pending["next"]),
+            decisions=_decisions(answers.decisions),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotUnderstood(f"{type(error).__name__}: {error}") from None
+
+
+def meant(filter: str, queues: Iterable[Queue]) -> set[str]:
+    """Names of the queues that a filter lets through: the one of that name, else all it is a part of."""
+    names = {queue.name for queue in queues}
+    return {filter} if filter in names else {name for name in names if filter in name}
+
+
+def _queue(item: Document) -> Queue:
+    condition = item.get("condition") or {}
+    why = ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
+    return Queue(
+        name=item["name"],
+        cohort=item.get("cohort"),
+        active=bool(item["active"]),
+        why=why,
+        pending=int(item["pending"]),
+        admitted=int(item["admitted"]),
+        quotas=tuple(
+            Quota(cell["flavor"], cell["resource"], int(cell["nominal"]), int(cell["used"]))
+            for cell in item["flavors"]
+        ),
+    )
+
+
+def _works(*pages: Document) -> Iterable[Work]:
+    return (_work(item) for page in pages for item in page["items"])
+
+
+def _work(item: Document) -> Work:
+    admission = item.get("admission") or {}
+    reason = item.get("reason")
+    return Work(
+        namespace=item.get("namespace"),
+        kind=item.get("kind"),
+        name=item.get("name"),
+        queue=admission.get("clusterQueue") or item.get("clusterQueue") or "",
+        phase=item["phase"],
+        priority=int(item.get("priority") or 0),
+        position=item.get("position"),
+        created_at=_time(item.get("createdAt")),
+        admitted_at=_time(item.get("admittedAt")),
+        attempt=item.get("attempt"),
+        holds=_holds(admission.get("podSets") or ()),
+        why=_why(reason) if reason else None,
+    )
+
+
+def _why(reason: Document) -> Why:
+    return Why(
+        code=reason["code"],
+        message=reason["message"],
+        family=reason.get("family") or "",
+        flavor=reason.get("flavor"),
+        resource=reason.get("resource"),
+        short_by=reason.get("shortBy"),
+        limit=reason.get("limit"),
+        node=reason.get("node"),
+        others=tuple(other["message"] for other in reason.get("others") or ()),
+    )
+
+
+def _holds(pod_sets: Sequence[Document]) -> tuple[tuple[str, str, int], ...]:
+    totals: dict[tuple[str, str], int] = {}
+    for pods in pod_sets:
+        for resource, each in pods["requests"].items():
+            cell = (pods["flavors"].get(resource, ""), resource)
+            totals[cell] = totals.get(cell, 0) + int(each) * int(pods["count"])
+    # What is scarce comes first.
+    ordered = sorted(totals.items(), key=lambda item: ("/" not in item[0][1], item[0]))
+    return tuple((flavor, resource, total) for (flavor, resource), total in ordered)
+
+
+def _in_line(work: Work) -> tuple[str, int]:
+    """By queue, in its line; those in no line after them, as they came."""
+    return (work.queue, 1 << 62 if work.position is None else work.position)
+
+
+def _decisions(page: Document | None) -> tuple[Decision, ...] | None:
+    if page is None:
+        return None
+    found = [_decision(item) for item in page["items"]]
+    return tuple(sorted(found, key=lambda decision: -decision.sequence))
+
+
+def _decision(item: Document) -> Decision:
+    details = item.get("details") or {}
+    reason = item.get("reason")
+    return Decision(
+        sequence=int(item["sequence"]),
+        time=_time(item.get("time")),
+        verdict=item["verdict"],
+        who=_who(item, details),
+        text=reason["message"] if reason else _detail(item["verdict"], details),
+    )
+
+
+def _who(item: Document, details: Document) -> str:
+    found = item.get("workload") or item.get("ref") or item
+    if isinstance(found, Mapping) and found.get("name"):
+        return f"{found.get('namespace')}/{str(found.get('kind') or '').lower()}/{found['name']}"
+    named = (details.get(key) for key in ("kind", "namespace", "name"))
+    return "/".join(str(part) for part in named if part)
+
+
+def _detail(verdict: str, details: Document) -> str:
+    if verdict == "Admitted":
+        queue = details.get("clusterQueue")
+        charge = ", ".join(
+            f"{flavor} {resource}" for flavor, resource, _ in _holds(details.get("podSets") or ())
+        )
+        return f"{queue}: {charge}" if charge else str(queue or "")
+    if verdict == "Queued":
+        return f"in {details.get('clusterQueue') or details.get('queue')}, priority {details.get('priority')}"
+    if verdict == "Configured":
+        return "" if details.get("spec") is not None else "deleted"
+    return str(details.get("detail") or details.get("outcome") or "")
+
+
+def _time(text: object) -> datetime | None:
+    if text is None:
+        return None
+    found = datetime.fromisoformat(str(text))
+    if found.tzinfo is None:
+        raise ValueError(f"a time without a zone: {text!r}")
+    return found

@@ -1,0 +1,285 @@
+"""One whole frame: a header, the four tables in the room there is, what is chosen, the keys. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rich.text import Text
+
+from queuectl.screen.columns import Row, fit, header, line, shown
+from queuectl.screen.facts import Facts
+from queuectl.screen.navigation import Pane, View
+from queuectl.screen.panes import COLUMNS, Table, scarce, tables
+from queuectl.screen.text import amount, duration, printable, unit
+
+_LEAST: Final = 4
+"""Lines of the smallest table worth showing: title, header, two rows."""
+_PATIENT_SECONDS: Final = 3.0
+"""How old a state may be before its age is told in colour."""
+_SUMMED: Final = 6
+"""Flavors whose totals stand in the header."""
+_RULE: Final = 120
+"""Longest rule in a pipe, whose lines may be longer."""
+KEYS: Final = (
+    ("↑↓ jk", "move"),
+    ("tab", "next table"),
+    ("/", "queue"),
+    ("r", "resources"),
+    ("p", "pause"),
+)
+HELP: Final = (
+    ("↑ ↓  j k", "choose a row; what is cut off in the table is told in full below"),
+    ("PgUp PgDn  g G", "ten rows at once, the first, the last"),
+    ("tab  shift-tab", "the next table, the one before"),
+    ("/  f", "only queues whose name has this in it; Enter keeps it, Esc takes it away"),
+    ("r", "bars of cpu and memory too, or of devices alone"),
+    ("p  space", "pause, and go on"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """All that a frame is made of."""
+
+    server: str
+    facts: Facts | None
+    """None: nothing was ever answered."""
+    now: datetime
+    """On the server's clock, in the zone to be shown; meaningless before its first answer."""
+    silent_seconds: float = 0.0
+    """Since the server's last answer."""
+    problem: str = ""
+    """Why there is none."""
+    notes: Sequence[str] = ()
+    """Lines for the help page, such as what to try."""
+    leave: str = "quit"
+    """What leaving the screen means."""
+    plain: bool = False
+    """Only characters that every terminal has."""
+
+
+def frame(picture: Picture, view: View, width: int, height: int | None = None) -> list[Text]:
+    """Lines of at most `width` cells, exactly `height` of them; None: as many as it takes, without keys."""
+    room = width if height is not None else min(width, _RULE)
+    top = [_title(picture, view, room), *_summary(picture.facts)]
+    if height is None:
+        return [_cut(text, width) for text in (*top, *_all(picture, view, width))]
+    if view.help:
+        body, foot = _help(picture), [_keys(picture, view)]
+    elif picture.facts is None:
+        body, foot = [Text(), Text(picture.problem or "asking…", style="yellow")], [_keys(picture, view)]
+    else:
+        known = tables(picture.facts, view, picture.now, plain=picture.plain)
+        foot = [*_chosen(known[view.pane], view, width), _keys(picture, view)]
+        body = _panes(known, view, width, max(0, height - len(top) - len(foot)), plain=picture.plain)
+    room = max(0, height - len(top) - len(foot))
+    body = [*body[:room], *[Text()] * (room - len(body))]
+    return [_cut(text, width) for text in (*top, *body, *foot)][:height]
+
+
+def rows(picture: Picture, view: View) -> dict[Pane, int]:
+    """How many each table has."""
+    if picture.facts is None:
+        return {}
+    return {pane: len(table.rows) for pane, table in tables(picture.facts, view, picture.now).items()}
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="crop")
+    text.no_wrap = True
+    return text
+
+
+# --- header -----------------------------------------------------------------------------------------
+
+
+def _title(picture: Picture, view: View, width: int) -> Text:
+    left = Text(" queuectl ", style="bold white on blue")
+    left.append(f" {printable(picture.server)}", style="")
+    if view.paused:
+        left.append("  PAUSED", style="bold yellow")
+    if view.filter or view.typing:
+        left.append(f"  queue: {view.filter}{'▏' if view.typing else ''}", style="bold cyan")
+    right = _age(picture)
+    gap = width - left.cell_len - right.cell_len
+    if gap < 1:
+        left.truncate(max(0, width - right.cell_len - 1), overflow="ellipsis")
+        gap = width - left.cell_len - right.cell_len
+    return left.append(" " * gap).append_text(right)
+
+
+def _age(picture: Picture) -> Text:
+    """How far what is shown can be trusted now."""
+    facts = picture.facts
+    if facts is None:
+        return Text()
+    old = facts.age_seconds + picture.silent_seconds
+    if picture.problem:
+        return Text(f" NO ANSWER · this was so {duration(old)} ago ", style="bold white on red")
+    if facts.stale:
+        return Text(
+            f" STALE: ledger not reachable · this was so {duration(old)} ago ", style="bold white on red"
+        )
+    style = "yellow" if old > _PATIENT_SECONDS else "bright_black"
+    return Text(f"decision {facts.sequence} · {old:.0f} s old · {picture.now:%H:%M:%S}", style=style)
+
+
+def _summary(facts: Facts | None) -> list[Text]:
+    if facts is None:
+        return []
+    totals: dict[tuple[str, str], list[int]] = {}
+    for queue in facts.queues:
+        for quota in scarce(queue.quotas):
+            cell = totals.setdefault((quota.flavor, quota.resource), [0, 0])
+            cell[0] += quota.used
+            cell[1] += quota.nominal
+    text = Text(" ")
+    for (flavor, resource), (used, nominal) in list(totals.items())[:_SUMMED]:
+        text.append(f"{printable(flavor)} ", style="bold")
+        text.append(f"{amount(resource, used)}/{amount(resource, nominal)} {printable(unit(resource))}   ")
+    admitted = sum(queue.admitted for queue in facts.queues)
+    pending = max(sum(queue.pending for queue in facts.queues), len(facts.waiting))
+    text.append(f"{len(facts.queues):,} queues   ")
+    text.append(f"{admitted:,} running   ", style="green")
+    text.append(f"{pending:,} waiting", style="yellow" if pending else "")
+    return [text]
+
+
+# --- tables -----------------------------------------------------------------------------------------
+
+
+def _panes(known: Mapping[Pane, Table], view: View, width: int, room: int, *, plain: bool) -> list[Text]:
+    if room < _LEAST * len(Pane):
+        return _pane(known[view.pane], view, width, room, plain=plain)
+    wanted = [2 + max(1, len(table.rows)) for table in known.values()]
+    return [
+        text
+        for table, lines in zip(known.values(), share(room, wanted, _LEAST), strict=True)
+        for text in _pane(table, view, width, lines, plain=plain)
+    ]
+
+
+def share(room: int, wanted: Sequence[int], least: int) -> list[int]:
+    """Lines for each table: what it wants while there is room, equally little where there is not.
+
+    What nobody wants goes to the last one, so that the whole room is used.
+    """
+    found = [min(least, want) for want in wanted]
+    while (left := room - sum(found)) > 0:
+        hungry = [number for number, want in enumerate(wanted) if found[number] < want]
+        if not hungry:
+            found[-1] += left
+            break
+        each = max(1, left // len(hungry))
+        for number in hungry:
+            more = min(each, wanted[number] - found[number], room - sum(found))
+            found[number] += more
+    return found
+
+
+def _pane(table: Table, view: View, width: int, lines: int, *, plain: bool) -> list[Text]:
+    """Exactly so many lines."""
+    visible = max(0, lines - 2)
+    last = max(0, len(table.rows) - 1)
+    chosen = min(view.row(table.pane), last)
+    top = max(0, min(chosen - visible // 2, len(table.rows) - visible))
+    rows = table.rows[top : top + visible]
+    focused = table.pane is view.pane
+    where = f"{top + 1:,}-{top + len(rows):,} of {len(table.rows):,}" if len(rows) < len(table.rows) else ""
+    heading = _heading(table, where, width, focused=focused, plain=plain)
+    found = [heading, *_rows(table, rows, width, chosen - top if focused else None)]
+    return [*found[:lines], *[Text()] * (lines - len(found))]
+
+
+def _all(picture: Picture, view: View, width: int) -> list[Text]:
+    """Every row, for a pipe."""
+    if picture.facts is None:
+        return [Text(picture.problem or "no answer yet")]
+    known = tables(picture.facts, view, picture.now, plain=picture.plain)
+    return [
+        text
+        for table in known.values()
+        for text in (
+            _heading(table, "", min(width, _RULE), focused=False, plain=picture.plain),
+            *_rows(table, table.rows, width, None),
+        )
+    ]
+
+
+def _rows(table: Table, rows: Sequence[Row], width: int, chosen: int | None) -> list[Text]:
+    if not table.rows:
+        return [Text(f"  {table.empty}", style="bright_black")]
+    numbers = shown(COLUMNS[table.pane], width)
+    columns = [COLUMNS[table.pane][number] for number in numbers]
+    picked = [
+        row if len(row.cells) == 1 else Row(tuple(row.cells[number] for number in numbers)) for row in rows
+    ]
+    widths = fit(columns, picked, width)
+    head = header(columns, widths)
+    head.stylize("bright_black")
+    found = [head]
+    for number, row in enumerate(picked):
+        text = line(row, columns, widths, width)
+        if number == chosen:
+            text.pad_right(width - text.cell_len)
+            text.stylize("reverse")
+        found.append(text)
+    return found
+
+
+def _heading(table: Table, where: str, width: int, *, focused: bool, plain: bool) -> Text:
+    rule = "-" if plain else "─"
+    text = Text(f"{rule}{rule} ", style="cyan" if focused else "bright_black")
+    text.append(table.pane.value, style="bold cyan" if focused else "bold")
+    if table.title:
+        text.append(f" {table.title}", style="bold cyan" if focused else "")
+    told = " · ".join(part for part in (table.note, where) if part)
+    if told:
+        text.append(f"  {told}", style="bright_black")
+    return text.append(" " + rule * max(0, width - text.cell_len - 1))
+
+
+# --- footer -----------------------------------------------------------------------------------------
+
+
+def _chosen(table: Table, view: View, width: int) -> list[Text]:
+    """Two lines at the most, and always two: the tables above shall not jump."""
+    detail = ""
+    if table.rows:
+        detail = table.rows[min(view.row(table.pane), len(table.rows) - 1)].detail
+    first, rest = _broken(detail, width)
+    if len(rest) > width:
+        rest = rest[: width - 1] + "…"
+    return [Text(first, style="bold"), Text(rest, style="bold")]
+
+
+def _broken(text: str, width: int) -> tuple[str, str]:
+    """At a space, where there is one."""
+    if len(text) <= width:
+        return text, ""
+    at = text.rfind(" ", width // 2, width + 1)
+    return (text[:at], text[at + 1 :]) if at > 0 else (text[:width], text[width:])
+
+
+def _keys(picture: Picture, view: View) -> Text:
+    if view.typing:
+        return Text(" type a part of a queue's name · Enter keeps it · Esc takes it away", style="cyan")
+    text = Text()
+    told = "help, what to try" if picture.notes else "help"
+    for key, what in (*KEYS, ("?", told), ("q", picture.leave)):
+        text.append(f" {key} ", style="reverse")
+        text.append(f" {what} ")
+    return text
+
+
+def _help(picture: Picture) -> list[Text]:
+    lines = [Text(), Text("Keys", style="bold cyan")]
+    lines += [Text(f"  {key:<16}{what}") for key, what in (*HELP, ("q  Ctrl-C", picture.leave))]
+    if picture.notes:
+        lines.append(Text())
+    for note in picture.notes:
+        lines.append(Text(printable(note), style="" if note.startswith(" ") else "bold cyan"))
+    return lines

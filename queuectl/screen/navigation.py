@@ -1,0 +1,96 @@
+"""What the user looks at, and how keys change it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+MAX_FILTER: Final = 63
+_PAGE: Final = 10
+
+
+class Pane(StrEnum):
+    QUEUES = "Queues"
+    RUNNING = "Running"
+    WAITING = "Waiting"
+    DECISIONS = "Decisions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Never changed: a key makes another one."""
+
+    pane: Pane = Pane.WAITING
+    chosen: Mapping[Pane, int] = field(default_factory=dict)
+    """Number of the chosen row of each pane."""
+    filter: str = ""
+    """Part of the name of the queues to be shown."""
+    typing: bool = False
+    """The filter is being written."""
+    paused: bool = False
+    help: bool = False
+    all_resources: bool = False
+    """Bars of cpu and memory too where a queue has GPUs."""
+    leaving: bool = False
+
+    def row(self, pane: Pane) -> int:
+        return self.chosen.get(pane, 0)
+
+
+def press(view: View, key: str, rows: Mapping[Pane, int]) -> View:
+    """After this key. `rows`: how many each pane has."""
+    if view.typing:
+        return _type(view, key)
+    if key == "q":
+        return replace(view, leaving=True)
+    if view.help:
+        return replace(view, help=False)
+    change = _CHANGES.get(key)
+    return change(view) if change else _move(view, key, rows.get(view.pane, 0))
+
+
+_CHANGES: Final[dict[str, Callable[[View], View]]] = {
+    **dict.fromkeys(("?", "h"), lambda view: replace(view, help=True)),
+    **dict.fromkeys(("p", " "), lambda view: replace(view, paused=not view.paused)),
+    **dict.fromkeys(("/", "f"), lambda view: replace(view, typing=True)),
+    "r": lambda view: replace(view, all_resources=not view.all_resources),
+    "escape": lambda view: replace(view, filter="", chosen={}),
+    **dict.fromkeys(("tab", "right", "l"), lambda view: replace(view, pane=_next(view.pane, 1))),
+    **dict.fromkeys(("backtab", "left"), lambda view: replace(view, pane=_next(view.pane, -1))),
+}
+
+
+def _next(pane: Pane, step: int) -> Pane:
+    panes = list(Pane)
+    return panes[(panes.index(pane) + step) % len(panes)]
+
+
+_STEPS: Final = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": _PAGE, "pageup": -_PAGE}
+_ENDS: Final = {"home": False, "g": False, "end": True, "G": True}
+
+
+def _move(view: View, key: str, rows: int) -> View:
+    last = max(0, rows - 1)
+    if key in _ENDS:
+        row = last if _ENDS[key] else 0
+    elif key in _STEPS:
+        row = min(max(view.row(view.pane), 0), last) + _STEPS[key]
+    else:
+        return view
+    return replace(view, chosen={**view.chosen, view.pane: min(max(row, 0), last)})
+
+
+def _type(view: View, key: str) -> View:
+    match key:
+        case "enter":
+            return replace(view, typing=False)
+        case "escape":
+            return replace(view, typing=False, filter="", chosen={})
+        case "backspace":
+            return replace(view, filter=view.filter[:-1], chosen={})
+        case _ if len(key) == 1 and key.isprintable() and len(view.filter) < MAX_FILTER:
+            return replace(view, filter=view.filter + key, chosen={})
+        case _:
+            return view

@@ -1,0 +1,273 @@
+"""The four tables of the screen, from the facts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rich.text import Text
+
+from queuectl.screen.columns import Bar, Cell, Column, Row
+from queuectl.screen.facts import Decision, Facts, Queue, Quota, Why, Work, meant
+from queuectl.screen.navigation import Pane, View
+from queuectl.screen.text import NOTHING, amount, duration, printable, unit
+
+FAMILY_STYLES: Final = {"never": "red", "not yet": "yellow", "held": "blue", "evicted": "red"}
+_VERDICT_STYLES: Final = {
+    "Admitted": "green",
+    "Pending": "yellow",
+    "Evicted": "red",
+    "Queued": "cyan",
+    "Retired": "bright_black",
+    "Released": "bright_black",
+    "Configured": "bright_black",
+}
+_WIDE: Final = 100
+_WIDER: Final = 120
+
+_NAME: Final = Column("WORKLOAD", most=44, least=14)
+_QUEUE: Final = Column("QUEUE", most=28, least=8, from_width=_WIDE)
+COLUMNS: Final[dict[Pane, tuple[Column, ...]]] = {
+    Pane.QUEUES: (
+        Column("QUEUE", most=32, least=12),
+        Column("FLAVOR", most=20, least=6),
+        Column("RESOURCE", most=24, least=3),
+        Column("USED OF QUOTA", most=40, least=8),
+        Column("USED", most=15, justify="right"),
+        Column("FREE", most=15, justify="right"),
+        Column("BORROWED", most=15, justify="right", from_width=_WIDE),
+        Column("RUN", most=7, least=3, justify="right"),
+        Column("WAIT", most=7, justify="right"),
+    ),
+    Pane.RUNNING: (
+        _QUEUE,
+        _NAME,
+        Column("SINCE", most=7, least=5, justify="right"),
+        Column("HOLDS", most=44, least=10),
+        Column("PRIORITY", most=11, justify="right", from_width=_WIDE),
+        Column("STATE", most=32, least=8),
+    ),
+    Pane.WAITING: (
+        Column("#", most=7, least=3, justify="right"),
+        _QUEUE,
+        _NAME,
+        Column("PRIORITY", most=11, justify="right", from_width=_WIDER),
+        Column("FOR", most=7, least=5, justify="right", from_width=_WIDE),
+        Column("REASON", most=28, least=10),
+        Column("SHORT BY", most=28, least=8),
+        Column("BOUND BY", most=56, least=8),
+    ),
+    Pane.DECISIONS: (
+        Column("TIME", most=8, least=8),
+        Column("NUMBER", most=10, least=4, justify="right", from_width=_WIDE),
+        Column("DECISION", most=10, least=8),
+        Column("WHAT", most=44, least=14),
+        Column("WHY", most=160, least=8),
+    ),
+}
+EMPTY: Final = {
+    Pane.QUEUES: "no ClusterQueue yet",
+    Pane.RUNNING: "nothing runs",
+    Pane.WAITING: "nothing waits",
+    Pane.DECISIONS: "nothing decided yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    pane: Pane
+    title: str
+    note: str
+    """What is not all shown."""
+    rows: tuple[Row, ...]
+    empty: str
+
+
+def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> dict[Pane, Table]:
+    """`now`: aware, on the server's clock. `plain`: bars of characters that every terminal has."""
+    names = meant(view.filter, facts.queues)
+    queues = [queue for queue in facts.queues if queue.name in names]
+    running = [work for work in facts.running if not view.filter or work.queue in names]
+    waiting = [work for work in facts.waiting if not view.filter or work.queue in names]
+    return {
+        Pane.QUEUES: Table(
+            Pane.QUEUES,
+            f"{len(queues)} of {len(facts.queues)}" if view.filter else str(len(queues)),
+            f"the first {len(facts.queues)} by name" if facts.more_queues else "",
+            tuple(_queue_rows(queues, all_resources=view.all_resources, plain=plain)),
+            EMPTY[Pane.QUEUES],
+        ),
+        Pane.RUNNING: Table(
+            Pane.RUNNING,
+            _count(sum(queue.admitted for queue in queues), len(running)),
+            _first(facts.more_running, running),
+            tuple(_running_row(work, now) for work in running),
+            EMPTY[Pane.RUNNING],
+        ),
+        Pane.WAITING: Table(
+            Pane.WAITING,
+            _count(sum(queue.pending for queue in queues), len(waiting)),
+            _first(facts.more_waiting, waiting),
+            tuple(_waiting_row(work, now) for work in waiting),
+            EMPTY[Pane.WAITING],
+        ),
+        Pane.DECISIONS: Table(
+            Pane.DECISIONS,
+            "",
+            "",
+            tuple(_decision_row(decision, now) for decision in facts.decisions or ()),
+            "not told by this server" if facts.decisions is None else EMPTY[Pane.DECISIONS],
+        ),
+    }
+
+
+def _count(of_queues: int, here: int) -> str:
+    """Work whose queue is not known is in no queue's count."""
+    return f"{max(of_queues, here):,}"
+
+
+def _first(more: bool, rows: Sequence[Work]) -> str:
+    return f"the oldest {len(rows):,}; / takes one queue" if more else ""
+
+
+# --- queues -----------------------------------------------------------------------------------------
+
+
+def _queue_rows(queues: Iterable[Queue], *, all_resources: bool, plain: bool) -> Iterable[Row]:
+    cohort: str | None = None
+    ordered = sorted(queues, key=lambda queue: (queue.cohort is None, queue.cohort or "", queue.name))
+    for queue in ordered:
+        if queue.cohort != cohort:
+            cohort = queue.cohort
+            title = f"cohort {printable(cohort)}" if cohort else "in no cohort"
+            yield Row((Text(title, style="bold blue"),), detail=title)
+        yield from _bars(queue, all_resources=all_resources, plain=plain)
+
+
+def _bars(queue: Queue, *, all_resources: bool, plain: bool) -> Iterable[Row]:
+    quotas = queue.quotas if all_resources else scarce(queue.quotas)
+    name = Text(f"  {printable(queue.name)}", style="bold" if queue.active else "red")
+    counts = (_number(queue.admitted, "green"), _number(queue.pending, "yellow"))
+    detail = f"ClusterQueue {printable(queue.name)}: {printable(queue.why)}"
+    if not queue.active:
+        name.append(" stopped" if "Stopped" in queue.why else " inactive")
+    if not quotas:
+        blank = (Text(NOTHING),) * 6
+        yield Row((name, *blank, *counts), detail, queue.name)
+    for number, quota in enumerate(quotas):
+        first = number == 0
+        cells: tuple[Cell, ...] = (
+            name if first else Text(),
+            Text(printable(quota.flavor)),
+            Text(printable(unit(quota.resource))),
+            Bar(quota.nominal, quota.used, plain),
+            Text(f"{amount(quota.resource, quota.used)}/{amount(quota.resource, quota.nominal)}"),
+            Text(amount(quota.resource, quota.free), style="" if quota.free else "bright_black"),
+            Text(amount(quota.resource, quota.borrowed), style="magenta")
+            if quota.borrowed
+            else Text(NOTHING),
+            *(counts if first else (Text(), Text())),
+        )
+        yield Row(cells, f"{detail}; {_quota(quota)}", queue.name)
+
+
+def scarce(quotas: Sequence[Quota]) -> Sequence[Quota]:
+    """Those of devices, where there are any: cpu and memory seldom bind beside them."""
+    return [quota for quota in quotas if "/" in quota.resource] or quotas
+
+
+def _quota(quota: Quota) -> str:
+    used, nominal, free = (amount(quota.resource, value) for value in (quota.used, quota.nominal, quota.free))
+    text = f"{printable(quota.resource)} of {printable(quota.flavor)}: {used} of {nominal} used, {free} free"
+    return f"{text}, {amount(quota.resource, quota.borrowed)} borrowed" if quota.borrowed else text
+
+
+def _number(value: int, style: str) -> Text:
+    return Text(f"{value:,}", style=style if value else "bright_black")
+
+
+# --- workloads --------------------------------------------------------------------------------------
+
+
+def _running_row(work: Work, now: datetime) -> Row:
+    evicting = work.phase == "Evicting"
+    state = work.phase if work.why is None else f"{work.phase}: {work.why.code}"
+    held = [
+        f"{amount(resource, total)} {printable(unit(resource))} {printable(flavor)}".rstrip()
+        for flavor, resource, total in work.holds
+    ]
+    gpus = [text for text, cell in zip(held, work.holds, strict=True) if "/" in cell[1]] or held
+    cells = (
+        Text(printable(work.queue)),
+        _title(work),
+        Text(_since(work.admitted_at, now)),
+        Text(", ".join(gpus) or NOTHING),
+        Text(str(work.priority)),
+        Text(printable(state), style="red" if evicting else "green"),
+    )
+    attempt = f", attempt {work.attempt}" if work.attempt else ""
+    why = f"; {printable(work.why.message)}" if work.why else ""
+    holds = ", ".join(held) or "nothing"
+    detail = f"{printable(work.title)}: {printable(work.phase)}{attempt}, holds {holds}{why}"
+    return Row(cells, detail, work.queue)
+
+
+def _waiting_row(work: Work, now: datetime) -> Row:
+    why = work.why
+    style = FAMILY_STYLES.get(why.family, "yellow") if why else ""
+    cells = (
+        Text(NOTHING if work.position is None else str(work.position)),
+        Text(printable(work.queue)),
+        _title(work),
+        Text(str(work.priority)),
+        Text(_since(work.created_at, now)),
+        Text(printable(why.code) if why else "not looked at yet", style=style),
+        Text(_short(why) if why else NOTHING),
+        Text(_bound(why) if why else NOTHING),
+    )
+    others = "".join(f"; also tried: {printable(other)}" for other in why.others) if why else ""
+    message = printable(why.message) if why else "not looked at yet"
+    return Row(cells, f"{printable(work.title)}: {message}{others}", work.queue)
+
+
+def _title(work: Work) -> Text:
+    return Text(printable(work.title), style="" if work.name else "bright_black")
+
+
+def _since(moment: datetime | None, now: datetime) -> str:
+    return NOTHING if moment is None else duration((now - moment).total_seconds())
+
+
+def _short(why: Why) -> str:
+    if why.resource is None or why.short_by is None:
+        return NOTHING
+    flavor = f" {printable(why.flavor)}" if why.flavor else ""
+    return f"{amount(why.resource, why.short_by)} {printable(unit(why.resource))}{flavor}"
+
+
+def _bound(why: Why) -> str:
+    """The field of the policy and the object that bind; where none does, what else is known."""
+    found = " of ".join(printable(part) for part in (why.limit, why.node) if part)
+    if found:
+        return found
+    rest = why.message.removeprefix(why.code).removeprefix(":").strip()
+    return printable(rest)
+
+
+# --- decisions --------------------------------------------------------------------------------------
+
+
+def _decision_row(decision: Decision, now: datetime) -> Row:
+    time = f"{decision.time.astimezone(now.tzinfo):%H:%M:%S}" if decision.time else NOTHING
+    style = _VERDICT_STYLES.get(decision.verdict, "")
+    cells = (
+        Text(time, style="bright_black"),
+        Text(str(decision.sequence), style="bright_black"),
+        Text(printable(decision.verdict), style=style),
+        Text(printable(decision.who)),
+        Text(printable(decision.text)),
+    )
+    told = " ".join(printable(part) for part in (decision.verdict, decision.who, decision.text) if part)
+    return Row(cells, f"decision {decision.sequence}: {told}")
