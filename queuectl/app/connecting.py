@@ -7,6 +7,8 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from queuectl.kube import account
+from queuectl.kube.errors import BadKubeconfig
 from queuectl.kube.session import Session
 
 
@@ -24,3 +26,13 @@ async def session_to(kubeconfig: Path | None, context: str | None) -> AsyncItera
         yield session
     finally:
         await session.close()
+
+
+async def bearer_token(kubeconfig: Path | None, context: str | None) -> str | None:
+    """The token a kubeconfig identifies its user with; None where it has none or can't be read."""
+    try:
+        who = await account.from_kubeconfig(str(kubeconfig) if kubeconfig else None, context)
+        header = await who.authorization()
+    except BadKubeconfig:
+        return None
+    return header.removeprefix("Bearer ") if header else None

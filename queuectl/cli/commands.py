@@ -9,18 +9,27 @@ import click
 
 from queuectl import __version__
 from queuectl.cli import printing
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import Options, common, given_first, with_options
 
 _COMMANDS: Final = {
     "api": ("operating", "Serve queues, workloads and their reasons over REST."),
+    "completion": ("completion", "Print the completion script of bash, zsh or fish."),
     "controller": ("operating", "Decide, record and act."),
+    "events": ("following", "Show decisions as they are committed."),
     "explain": ("reading", "Say why a workload waits, and what would help."),
-    "get": ("reading", "List queues or workloads, or show one."),
+    "get": ("reading", "List queues, workloads or decisions, or show one."),
+    "history": ("reading", "Show all decisions on a workload."),
+    "hold": ("changing", "Keep a workload out of its queue."),
     "migrate": ("operating", "Make the ledger's tables, or bring them up to date."),
     "rebuild": ("operating", "Make a lost ledger's open holds again from the cluster."),
+    "release": ("changing", "Let a workload that is on hold queue again."),
+    "resume": ("changing", "Let a stopped queue admit again."),
     "sandbox": ("operating", "Run all of it on this machine."),
+    "stop": ("changing", "Stop a queue."),
+    "top": ("watching", "Watch queues, who runs, who waits and why."),
     "verify": ("operating", "Compare the ledger with its own history."),
     "version": ("commands", "Print the version."),
+    "webhook": ("operating", "Suspend labelled work on its way in, before Kubernetes 1.36."),
 }
 
 
@@ -35,6 +44,10 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # The common flags may stand here, but belong to each command: its help has them.
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
@@ -43,8 +56,17 @@ class _Commands(click.Group):
 @click.command(
     cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
-def main() -> None:
+@click.option("-n", "--namespace")
+@common
+def main(**_: object) -> None:
     """Queues, quota and fair share for batch and training work on Kubernetes."""
+    context = click.get_current_context()
+    context.obj = given_first(context)
+
+
+def kubectl() -> None:
+    """The program `kubectl-queue`: the same under the name of a kubectl plugin."""
+    main(prog_name="kubectl queue")
 
 
 @click.command("version")

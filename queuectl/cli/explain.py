@@ -1,23 +1,89 @@
-"""Why one workload waits, on one screen."""
+"""Why one workload waits, runs or was taken away, on one screen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
 import click
 
-from queuectl.cli.printing import amount, printable, table
-from queuectl.cli.rest import Document
+from queuectl.cli import decisions, rest
+from queuectl.cli.options import Failure
+from queuectl.cli.printing import Column, ago, amount, local, printable, table
+from queuectl.cli.resources import meant
+from queuectl.cli.rest import Document, Server
 
-_DETAILS: Final = ("queue", "clusterQueue", "priority", "outcome", "debt", "detail")
+AHEAD: Final = 3
+"""How many of those ahead in line are named."""
+_MAX_DEPTH: Final = 64
+_COLUMNS: Final = (Column("TIME"), Column("DECISION"), Column("ATTEMPT", right=True), Column("WHY"))
 
 
-def show(workload: Document, history: Document | None) -> None:
-    """`history`: None where the ledger can't be asked."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else the caller may see that bears on it; what he may not is left out."""
+
+    nodes: tuple[Document, ...] = ()
+    """Its ClusterQueue and the cohorts above, from the bottom."""
+    ahead: tuple[Document, ...] = ()
+    """Before it in line, the nearest last."""
+    queues: tuple[str, ...] = ()
+    """LocalQueues of its namespace, where its own is missing."""
+
+
+def surroundings(server: Server, workload: Document) -> Surroundings:
+    reason = workload["reason"] or {}
+    queues: tuple[str, ...] = ()
+    if reason.get("code") == "QueueNotFound":
+        found = _items(server, "localqueues", {"namespace": workload["namespace"]})
+        queues = tuple(item["name"] for item in found)
+    nodes = tuple(_above(server, workload["clusterQueue"])) if workload["clusterQueue"] else ()
+    return Surroundings(nodes, tuple(_ahead(server, workload)), queues)
+
+
+def _above(server: Server, queue: str) -> Iterator[Document]:
+    """The queue, its cohort, that one's parent, and so on."""
+    try:
+        node = server.get(("clusterqueues", queue), quiet=True)
+    except Failure:
+        return
+    yield {"object": f"ClusterQueue/{queue}", **node}
+    parent = node["cohort"]
+    cohorts = {item["name"]: item for item in _items(server, "cohorts", {})} if parent else {}
+    for _ in range(_MAX_DEPTH):
+        if not parent:
+            return
+        found = cohorts.get(parent, {})
+        yield {"object": f"Cohort/{parent}", **found}
+        parent = found.get("parent")
+
+
+def _ahead(server: Server, workload: Document) -> list[Document]:
+    position = workload["position"]
+    if not position or position == 1:
+        return []
+    where = {"clusterqueue": workload["clusterQueue"], "phase": "Pending"}
+    known = [item for item in _items(server, "workloads", where) if item["position"]]
+    before = [item for item in known if item["position"] < position]
+    return sorted(before, key=lambda item: int(item["position"]))[-AHEAD:]
+
+
+def _items(server: Server, resource: str, parameters: dict[str, str]) -> list[Document]:
+    """The first page: who wants more asks for a list. Empty where it can't be had."""
+    try:
+        found = server.get((resource,), {**parameters, "limit": str(rest.PAGE)}, quiet=True)
+    except Failure:
+        return []
+    return list(found["items"])
+
+
+def show(workload: Document, history: Document | None, around: Surroundings, now: datetime | None) -> None:
+    """`history`: None where the ledger can't be asked; `now`: the server's clock."""
     click.echo(headline(workload))
     click.echo()
-    lines = list(_lines(workload))
+    lines = list(_lines(workload, around, now))
     width = max((len(label) for label, _ in lines), default=0) + 2
     for label, text in lines:
         click.echo(f"{label:<{width}}{printable(text)}")
@@ -26,19 +92,10 @@ def show(workload: Document, history: Document | None) -> None:
         click.echo("History: not available while the ledger can't be reached")
         return
     click.echo("History")
-    table(
-        ("SEQUENCE", "TIME", "DECISION", "ATTEMPT", "WHY"),
-        [
-            (
-                row["sequence"],
-                row["time"],
-                row["verdict"],
-                row["attempt"],
-                row["reason"]["message"] if row["reason"] else _details(row["details"]),
-            )
-            for row in history["items"]
-        ],
-    )
+    rows = [
+        (local(row["time"]), row["verdict"], row["attempt"], decisions.why(row)) for row in history["items"]
+    ]
+    table(_COLUMNS, rows)
 
 
 def headline(workload: Document) -> str:
@@ -51,28 +108,54 @@ def headline(workload: Document) -> str:
     return text
 
 
-def _lines(workload: Document) -> Iterator[tuple[str, str]]:
+def _lines(workload: Document, around: Surroundings, now: datetime | None) -> Iterator[tuple[str, str]]:
     yield "Queue", f"{workload['namespace']}/{workload['queue']}, priority {workload['priority']}"
-    yield "Created", workload["createdAt"] + (f" by {workload['submitter']}" if workload["submitter"] else "")
+    by = f" by {workload['submitter']}" if workload["submitter"] else ""
+    yield "Created", _when(workload["createdAt"], now) + by
     if workload["admission"]:
-        yield "Admitted", f"{workload['admittedAt']}, attempt {workload['attempt']}"
+        yield "Admitted", f"{_when(workload['admittedAt'], now)}, attempt {workload['attempt']}"
         for pods in workload["admission"]["podSets"]:
             yield "Holds", _pod_set(pods)
     reason = workload["reason"]
     if reason:
         yield "Reason", reason["message"]
         yield from _numbers(reason)
+        yield from _tree(reason, around.nodes)
         for other in reason["others"]:
             yield "Also tried", other["message"]
     for holder in workload["holders"]:
-        who = (
-            f"{holder['namespace']}/{holder['kind']}/{holder['name']}"
-            if holder["name"]
-            else "another tenant's"
-        )
-        yield "Held by", f"{who}: {amount(reason['resource'], holder['amount'])} since {holder['since']}"
+        yield "Held by", _holder(holder, reason["resource"], now)
+    yield from _line_ahead(workload, around.ahead)
     if workload["help"]:
         yield "Would help", workload["help"]
+    if around.queues:
+        near = meant(workload["queue"], around.queues)
+        yield "Queues here", f"{', '.join(sorted(around.queues))}{near}"
+
+
+def _when(stamp: str | None, now: datetime | None) -> str:
+    return local(stamp) if now is None else f"{local(stamp)} ({ago(stamp, now)} ago)"
+
+
+def _holder(holder: Document, resource: str, now: datetime | None) -> str:
+    who = "another tenant's"
+    if holder["name"]:
+        who = f"{holder['namespace']}/{holder['kind']}/{holder['name']}"
+    return f"{who}: {amount(resource, holder['amount'])} since {_when(holder['since'], now)}"
+
+
+def _line_ahead(workload: Document, ahead: tuple[Document, ...]) -> Iterator[tuple[str, str]]:
+    if not workload["position"]:
+        return
+    count = workload["position"] - 1
+    if count == 0:
+        yield "Ahead", "nobody: it is first in line"
+        return
+    names = [f"{item['namespace']}/{item['kind'].lower()}/{item['name']}" for item in ahead]
+    others = count - len(names)
+    if names and others:
+        names.append(f"{others} more")
+    yield "Ahead", f"{count} in line" + (f": {', '.join(names)}" if names else "")
 
 
 def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
@@ -88,15 +171,31 @@ def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
             yield label, f"{amount(resource, reason[key])} {resource}{where}"
 
 
+def _tree(reason: Document, nodes: tuple[Document, ...]) -> Iterator[tuple[str, str]]:
+    """The nodes that bear on it, from the root down; the one that binds is marked."""
+    if len(nodes) < 2:
+        return
+    shown = []
+    for node in reversed(nodes):
+        cell = next(
+            (
+                cell
+                for cell in node.get("flavors") or ()
+                if (cell["flavor"], cell["resource"]) == (reason["flavor"], reason["resource"])
+            ),
+            None,
+        )
+        text = node["object"]
+        if cell is not None:
+            used, nominal = (amount(cell["resource"], cell[key]) for key in ("used", "nominal"))
+            text += f" {used}/{nominal}"
+        shown.append(f"{text} (binds)" if node["object"] == reason["node"] else text)
+    yield "Tree", " > ".join(shown)
+
+
 def _pod_set(pods: Document) -> str:
     each = ", ".join(
         f"{amount(resource, value)} {resource} of {pods['flavors'].get(resource, '-')}"
         for resource, value in sorted(pods["requests"].items())
     )
     return f"{pods['name']}: {pods['count']} x ({each})"
-
-
-def _details(details: dict[str, Any]) -> str | None:
-    """What else a decision says that people ask for, in `key=value` form."""
-    found = [f"{key}={details[key]}" for key in _DETAILS if details.get(key) not in (None, False)]
-    return " ".join(found) or None

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from queuectl.settings import Settings
 
-FORMATS: Final = ("table", "json", "yaml")
+FORMATS: Final = ("table", "wide", "json", "yaml")
 _PATH: Final = click.Path(path_type=Path)
 
 
@@ -44,7 +45,12 @@ class Options:
     database_url: str | None = None
     data: Path | None = None
     server: str | None = None
+    server_ca: Path | None = None
+    token_file: Path | None = None
     output: str = "table"
+    """How to print: table, json or yaml."""
+    wide: bool = False
+    """Tables with all their columns."""
 
     @property
     def folder(self) -> Path:
@@ -101,14 +107,8 @@ def default_folder() -> Path:
     return Path(data) / "queuectl" / "sandbox"
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The flags of every command; the command gets them as its first argument."""
-    names = [field.name for field in fields(Options)]
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        command(Options(**{name: values.pop(name) for name in names}), **values)
-
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags themselves."""
     decorators = (
         click.option("--config", type=_PATH, help="Configuration file (YAML)."),
         click.option("--kubeconfig", type=_PATH, help="Where the cluster is."),
@@ -119,6 +119,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--data", type=_PATH, envvar="QUEUECTL_DATA", help="Folder of the sandbox."),
         click.option("--server", envvar="QUEUECTL_SERVER", help="URL of `queuectl api`."),
         click.option(
+            "--server-ca",
+            type=_PATH,
+            envvar="QUEUECTL_SERVER_CA",
+            help="Certificates (PEM) that it is trusted by.  [default: the system's]",
+        ),
+        click.option(
+            "--token-file", type=_PATH, help="Who asks it: a file with a token; else QUEUECTL_TOKEN."
+        ),
+        click.option(
             "-o",
             "--output",
             type=click.Choice(FORMATS),
@@ -128,5 +137,36 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
     )
     for decorate in reversed(decorators):
-        run = decorate(run)
-    return run
+        command = decorate(command)
+    return command
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags of every command; the command gets them as its first argument.
+
+    They may stand before the command's name too; after it they count more.
+    """
+    names = [field.name for field in fields(Options) if field.name != "wide"]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        context = click.get_current_context()
+        for name, value in (context.obj or {}).items():
+            source = context.get_parameter_source(name)
+            if name in values and source in (ParameterSource.DEFAULT, ParameterSource.ENVIRONMENT):
+                values[name] = value
+        found = {name: values.pop(name) for name in names}
+        if found["output"] == "wide":
+            found |= {"output": "table", "wide": True}
+        command(Options(**found), **values)
+
+    return common(run)
+
+
+def given_first(context: click.Context) -> dict[str, Any]:
+    """Flags that stand before the command's name, for `with_options`."""
+    return {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }

@@ -5,14 +5,50 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from queuectl.core.resources import format_amount
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 NOTHING: Final = "-"
-_STYLES: Final = {"Pending": "yellow", "Admitted": "green", "Evicting": "red", "False": "red"}
+BAR: Final = 10
+"""Characters of a bar."""
+_STYLES: Final = {
+    **dict.fromkeys(("Pending", "Queued", "Hold"), "yellow"),
+    **dict.fromkeys(("Admitted", "Finished"), "green"),
+    **dict.fromkeys(("Evicting", "Evicted", "HoldAndDrain", "False"), "red"),
+}
+_FULL: Final = 1.0
+_HIGH: Final = 0.8
+_LONG: Final = 8
+"""From this length on an exact amount of bytes is no longer read at a glance."""
+_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    right: bool = False
+    """Numbers: their last digits stand below one another."""
+    wide: bool = False
+    """Shown with `-o wide` alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What is used of what there is, a line each; in a terminal with bars."""
+
+    parts: tuple[tuple[str, int, int], ...]
+    """Text, used, whole."""
+
+    def __str__(self) -> str:
+        return ", ".join(text for text, _, _ in self.parts)
 
 
 def printable(value: object) -> str:
@@ -26,36 +62,88 @@ def printable(value: object) -> str:
 
 
 def amount(resource: str | None, value: int | None) -> str:
-    """Base units as people write them."""
+    """Base units as people write them; bytes that are no round number with one decimal."""
     if resource is None or value is None:
         return NOTHING
-    return f"-{format_amount(resource, -value)}" if value < 0 else format_amount(resource, value)
+    sign, size = ("-", -value) if value < 0 else ("", value)
+    text = format_amount(resource, size)
+    if len(text) >= _LONG and format_amount(resource, 1024) == "1Ki":
+        power = min((size.bit_length() - 1) // 10, len(_SUFFIXES) - 1)
+        text = f"{size / (1 << 10 * power):.1f}{_SUFFIXES[power]}"
+    return sign + text
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def ago(stamp: str | None, now: datetime | None) -> str:
+    """How long ago, as kubectl says it: 45s, 12m, 3h, 5d."""
+    if stamp is None or now is None:
+        return NOTHING
+    seconds = max(0, int((now - datetime.fromisoformat(stamp)).total_seconds()))
+    for unit, size, upto in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < upto:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86_400}d"
+
+
+def local(stamp: str | None) -> str:
+    """A time of a document (UTC) in the zone of this machine, which is named beside it."""
+    if stamp is None:
+        return NOTHING
+    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, wide: bool = False) -> None:
     """Columns as narrow as they can be: folded and coloured in a terminal, whole and plain in a pipe."""
-    cells = [[printable(cell) for cell in row] for row in rows]
+    shown = [n for n, column in enumerate(columns) if wide or not column.wide]
+    columns = [columns[n] for n in shown]
+    cells = [[row[n] for n in shown] for row in rows]
     if sys.stdout.isatty():
-        _folded(headers, cells)
+        _folded(columns, cells)
         return
     # A queue of 20,000 takes rich ten seconds, and there is nothing to fold or colour.
-    lines = [list(headers), *cells]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    lines = [[column.title for column in columns], *([printable(cell) for cell in row] for row in cells)]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
     for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        click.echo("  ".join(map(_aligned, line, widths, columns)).rstrip())
 
 
-def _folded(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _aligned(text: str, width: int, column: Column) -> str:
+    return text.rjust(width) if column.right else text.ljust(width)
+
+
+def _folded(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        found.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for row in rows:
+        found.add_row(*map(_styled, row))
+    Console(highlight=False).print(found)
+
+
+def _styled(cell: object) -> Text:
     from rich.text import Text
 
-    found = Table(*headers, box=None, pad_edge=False, header_style="bold")
-    for column in found.columns:
-        column.overflow = "fold"
-    for row in rows:
-        found.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    Console(highlight=False).print(found)
+    if not isinstance(cell, Shares):
+        text = printable(cell)
+        return Text(text, style=_STYLES.get(text.partition(" ")[0], ""))
+    lines = Text()
+    for text, used, whole in cell.parts:
+        if lines:
+            lines.append("\n")
+        part = used / whole if whole > 0 else float(used > 0)
+        style = "red" if part > _FULL else "yellow" if part >= _HIGH else "green"
+        lines.append(bar(used, whole), style=style)
+        lines.append(f" {printable(text)}")
+    return lines
+
+
+def bar(used: int, whole: int) -> str:
+    """BAR characters, as full as `used` is of `whole`; all of them where there is nothing to be a part of."""
+    full, empty = ("█", "░") if (sys.stdout.encoding or "").lower().startswith("utf") else ("#", ".")
+    cells = BAR if used > 0 >= whole else 0 if whole <= 0 else min(BAR, -(-used * BAR // whole))
+    return full * cells + empty * (BAR - cells)
 
 
 def document(value: Any, output: str) -> None:
@@ -66,3 +154,12 @@ def document(value: Any, output: str) -> None:
         click.echo(yaml.safe_dump(value, sort_keys=False), nl=False)
     else:
         click.echo(json.dumps(value, indent=2))
+
+
+def line(value: Any, output: str) -> None:
+    """One of a stream of documents: a line of JSON, or a YAML document after its `---`."""
+    if output == "yaml":
+        click.echo("---")
+        document(value, output)
+    else:
+        click.echo(json.dumps(value))

@@ -1,184 +1,174 @@
-"""`get` and `explain`: what REST knows."""
+"""`get`, `explain` and `history`: what REST knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
 
-from queuectl.cli import printing, rest
+from queuectl.cli import completion, contexts, decisions, printing, rest
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.rest import Document, Server
+from queuectl.cli.resources import RESOURCES, Resource, ResourceName, meant, split
+from queuectl.cli.rest import Document, NotThere, Server
+from queuectl.kinds.jobs import JOB_KINDS, job_kind
 
-_RESOURCES: Final = {
-    name: resource
-    for resource, names in {
-        "clusterqueues": ("clusterqueues", "clusterqueue", "cq"),
-        "localqueues": ("localqueues", "localqueue", "queues", "queue", "lq"),
-        "workloads": ("workloads", "workload", "wl"),
-    }.items()
-    for name in names
-}
-_FILTERS: Final = {
-    "clusterqueues": (),
-    "localqueues": ("namespace", "clusterqueue"),
-    "workloads": ("namespace", "queue", "clusterqueue", "phase", "reason", "kind"),
-}
-DEFAULT_NAMESPACE: Final = "default"
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
-
-
-class _Resource(click.ParamType[str]):
-    name = "resource"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        found = _RESOURCES.get(str(value).lower())
-        if found is None:
-            self.fail(f"{value!r} is none of {', '.join(_FILTERS)}", param, ctx)
-        return found
+_WORKLOAD = click.argument("workload", metavar="KIND/NAME", shell_complete=completion.workloads)
+_NAMESPACE = click.option(
+    "-n",
+    "--namespace",
+    help="Where it is.  [default: the kubeconfig's]",
+    shell_complete=completion.namespaces,
+)
 
 
 @click.command("get")
-@click.argument("resource", type=_Resource(), metavar="clusterqueues|localqueues|workloads")
-@click.argument("name", required=False)
-@click.option("-n", "--namespace", help="Only there; for a NAME: where it is [default: default].")
+@click.argument(
+    "resource",
+    type=ResourceName(),
+    metavar="clusterqueues|cohorts|resourceflavors|localqueues|workloads|decisions",
+)
+@click.argument("name", required=False, shell_complete=completion.objects)
+@click.option(
+    "-n", "--namespace", help="Only there; for a NAME: where it is.", shell_complete=completion.namespaces
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="In all that you may read: so it is without -n.")
 @click.option("--queue", help="Workloads of LocalQueues of this name.")
-@click.option("--cluster-queue", "clusterqueue", help="Only what belongs to this ClusterQueue.")
+@click.option(
+    "--cluster-queue",
+    "clusterqueue",
+    help="Only what belongs to this ClusterQueue.",
+    shell_complete=completion.cluster_queues,
+)
 @click.option("--phase", help="Pending, Admitted, Evicting, Finished or Deleted. Else all that are not over.")
 @click.option("--reason", help="Reason code, such as WaitingForQuota.")
 @click.option("--kind", help="Job, PyTorchJob.")
+@click.option("--after", metavar="SEQUENCE", help="Decisions after this one.")
+@click.option("--sort", metavar="FIELD", help="By a field of -o json, such as priority; -FIELD: falling.")
+@click.option("--limit", type=click.IntRange(min=1), help="The first so many.  [default: all]")
+@click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes.")
 @with_options
-def get(options: Options, resource: str, name: str | None, **filters: str | None) -> None:
-    """List queues or workloads, or show one. A workload is named KIND/NAME, such as job/train."""
-    given = {key: value for key, value in filters.items() if value is not None}
-    for key in given:
-        if key not in _FILTERS[resource] or (name and key != "namespace"):
+def get(
+    options: Options, resource: Resource, name: str | None, *, watch: bool, all_namespaces: bool, **given: Any
+) -> None:
+    """List queues, workloads or decisions, or show one. A workload is named KIND/NAME, such as job/train."""
+    from queuectl.cli import listing
+
+    limit, sort = given.pop("limit"), given.pop("sort")
+    filters: dict[str, str] = {key: value for key, value in given.items() if value is not None}
+    if all_namespaces and "namespace" in filters:
+        raise click.UsageError("-A does not go with -n")
+    if not resource.namespaced:
+        # As kubectl has it: a namespace means nothing to what is in none.
+        filters.pop("namespace", None)
+    for key in filters:
+        if key not in resource.filters or (name is not None and key != "namespace"):
             flag = "--cluster-queue" if key == "clusterqueue" else f"--{key}"
-            raise click.UsageError(f"{flag} does not go with {resource}{' and a name' if name else ''}")
-    server = rest.connect(options)
-    if name is None:
-        found = server.all((resource,), given)
-        items = found["items"]
+            raise click.UsageError(f"{flag} does not go with {resource.name}{' and a name' if name else ''}")
+    if name is not None and (limit is not None or sort is not None or watch or not resource.single):
+        what = (
+            "--limit, --sort and --watch are for lists"
+            if resource.single
+            else f"{resource.name} have no NAME"
+        )
+        raise click.UsageError(what)
+    server = rest.connect(options, namespace=filters.get("namespace"))
+    if name is not None:
+        _one(options, server, resource, name, filters.get("namespace"))
+        return
+    asked = listing.Asked(resource, filters, limit, sort)
+    if watch:
+        listing.watch(server, asked, options)
     else:
-        found = server.get((resource, *_path(resource, name, given.get("namespace"))))
-        items = [found]
+        listing.once(server, asked, options)
+
+
+def _one(options: Options, server: Server, resource: Resource, name: str, given: str | None) -> None:
+    namespace = contexts.namespace(options, given) if resource.namespaced else ""
+    try:
+        found = server.get(resource.path(name, namespace))
+    except NotThere as problem:
+        raise _better(problem, server, resource, name, namespace) from None
     if options.output != "table":
         printing.document(found, options.output)
-    elif items:
-        headers, row = _COLUMNS[resource]
-        printing.table(headers, [row(item) for item in sorted(items, key=_ORDERS[resource])])
     else:
-        click.echo(f"no {resource} found", err=True)
+        printing.table(resource.columns, [resource.row(found, server.now)], wide=options.wide)
 
 
 @click.command("explain")
-@click.argument("workload", metavar="KIND/NAME")
-@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Where it is.")
+@_WORKLOAD
+@_NAMESPACE
 @with_options
-def explain(options: Options, workload: str, namespace: str) -> None:
-    """Say why a workload waits, which limit binds, who holds it, and what would help."""
-    from queuectl.cli.explain import show
+def explain(options: Options, workload: str, namespace: str | None) -> None:
+    """Say why a workload waits, which limit binds, who holds it, what is ahead, and what would help."""
+    from queuectl.cli.explain import show, surroundings
 
-    server = rest.connect(options)
-    path = ("workloads", *_path("workloads", workload, namespace))
-    found = server.get(path)
+    server, path, found = _workload(options, workload, namespace)
     if options.output != "table":
         printing.document(found, options.output)
         return
-    show(found, _history(server, path, found))
+    history = None if found.get("stale") else _history(server, path, newest=HISTORY)
+    show(found, history, surroundings(server, found), server.now)
 
 
-def _history(server: Server, path: tuple[str, ...], workload: Document) -> Document | None:
-    if workload.get("stale"):
-        return None
+@click.command("history")
+@_WORKLOAD
+@_NAMESPACE
+@with_options
+def history(options: Options, workload: str, namespace: str | None) -> None:
+    """Show all decisions on a workload: when, what, on which flavors, why, and by whom."""
+    server, path, _ = _workload(options, workload, namespace)
+    found = server.all((*path, "history"), {})
+    if options.output != "table":
+        printing.document(found, options.output)
+    else:
+        printing.table(decisions.COLUMNS, [decisions.row(item) for item in found["items"]])
+
+
+def _workload(options: Options, workload: str, given: str | None) -> tuple[Server, tuple[str, ...], Document]:
+    namespace = contexts.namespace(options, given)
+    server = rest.connect(options, namespace=namespace)
+    resource = RESOURCES["workloads"]
+    path = resource.path(workload, namespace)
+    try:
+        return server, path, server.get(path)
+    except NotThere as problem:
+        raise _better(problem, server, resource, workload, namespace) from None
+
+
+def _history(server: Server, path: tuple[str, ...], *, newest: int) -> Document | None:
+    """None where the ledger can't be asked."""
     try:
         found = server.all((*path, "history"), {})
     except Failure:
         return None
-    return {**found, "items": found["items"][-HISTORY:]}
+    return {**found, "items": found["items"][-newest:]}
 
 
-def _path(resource: str, name: str, namespace: str | None) -> tuple[str, ...]:
-    namespace = namespace or DEFAULT_NAMESPACE
-    if resource == "clusterqueues":
-        return (name,)
-    if resource == "localqueues":
-        return (namespace, name)
-    kind, slash, rest_of_name = name.partition("/")
-    return (namespace, kind, rest_of_name) if slash else (namespace, "job", name)
+def _better(problem: NotThere, server: Server, resource: Resource, name: str, namespace: str) -> Failure:
+    """What is not there, in words that say what to try instead."""
+    if resource.name == "workloads":
+        kind, alone = split(name)
+        row = job_kind(kind)
+        if row is None:
+            known = [found.name.lower() for found in JOB_KINDS.values()]
+            return Failure(f"kind {kind!r} is none of {', '.join(known)}{meant(kind, known)}")
+        name = f"{row.name.lower()}/{alone}"
+    where = f" in namespace {namespace}" if namespace else ""
+    try:
+        items = server.get((resource.name,), {"limit": str(rest.PAGE)}, quiet=True)["items"]
+    except Failure:
+        items = []
+    here = [_named(item) for item in items if not namespace or item["namespace"] == namespace]
+    elsewhere = sorted({item["namespace"] for item in items if namespace and _named(item) == name})
+    told = f"not found: {resource.name.removesuffix('s')} {name}{where}"
+    if near := meant(name, here):
+        return NotThere(told + near)
+    if elsewhere:
+        return NotThere(f"{told}; there is one in {', '.join(elsewhere)}: -n names the namespace")
+    return NotThere(f"{told}, or you may not read it\n`queuectl get {resource.name}` lists what there is")
 
 
-def _cluster_queue(item: Document) -> Sequence[object]:
-    quota = ", ".join(map(_quota, item["flavors"]))
-    return (
-        item["name"],
-        item["cohort"],
-        item["active"],
-        item["pending"],
-        item["admitted"],
-        quota,
-        _why(item),
-    )
-
-
-def _quota(cell: Document) -> str:
-    used, nominal = (printing.amount(cell["resource"], cell[key]) for key in ("used", "nominal"))
-    return f"{cell['flavor']}/{cell['resource']} {used}/{nominal}"
-
-
-def _local_queue(item: Document) -> Sequence[object]:
-    return (
-        item["namespace"],
-        item["name"],
-        item["clusterQueue"],
-        item["active"],
-        item["pending"],
-        item["admitted"],
-        _why(item),
-    )
-
-
-def _why(item: Document) -> str:
-    found = item["condition"]
-    return found["reason"] if item["active"] else f"{found['reason']}: {found['message']}"
-
-
-def _workload(item: Document) -> Sequence[object]:
-    return (
-        item["namespace"],
-        f"{item['kind'].lower()}/{item['name']}",
-        item["queue"],
-        item["clusterQueue"],
-        item["phase"],
-        item["position"],
-        item["priority"],
-        item["reason"]["message"] if item["reason"] else None,
-    )
-
-
-def _in_line(item: Document) -> tuple[str, bool, int]:
-    """By queue: those that run, then those in line, then those in none. The rest stays as it came."""
-    return (item["clusterQueue"] or "", item["phase"] == "Pending", item["position"] or (1 << 62))
-
-
-_COLUMNS: Final[dict[str, tuple[tuple[str, ...], Callable[[Document], Sequence[object]]]]] = {
-    "clusterqueues": (
-        ("NAME", "COHORT", "ACTIVE", "PENDING", "ADMITTED", "USED/NOMINAL", "CONDITION"),
-        _cluster_queue,
-    ),
-    "localqueues": (
-        ("NAMESPACE", "NAME", "CLUSTERQUEUE", "ACTIVE", "PENDING", "ADMITTED", "CONDITION"),
-        _local_queue,
-    ),
-    "workloads": (
-        ("NAMESPACE", "WORKLOAD", "QUEUE", "CLUSTERQUEUE", "PHASE", "POSITION", "PRIORITY", "REASON"),
-        _workload,
-    ),
-}
-_ORDERS: Final[dict[str, Callable[[Document], Any]]] = {
-    "clusterqueues": lambda item: item["name"],
-    "localqueues": lambda item: (item["namespace"], item["name"]),
-    "workloads": _in_line,
-}
+def _named(item: Document) -> str:
+    return f"{item['kind'].lower()}/{item['name']}" if "kind" in item else str(item["name"])

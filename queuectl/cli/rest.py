@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib import error, parse, request
 
 import click
 
+from queuectl.cli.identity import Identity, is_loopback, trust
 from queuectl.cli.options import Failure, NotGood, Options
 
 TIMEOUT_SECONDS: Final = 15.0
 MAX_BODY: Final = 64 << 20
 PAGE: Final = 1000
 PORT_FORWARD: Final = "kubectl -n queuectl-system port-forward deployment/queuectl 8080:8080"
+PATIENCE_SECONDS: Final = 10
+"""The longest wait that a busy server is granted before it is asked once more."""
+_TRIES: Final = 5
 
 Document = dict[str, Any]
+
+
+class NotThere(NotGood):
+    """There is no such object, or the caller may not read it."""
+
+
+class NoAnswer(Failure):
+    """Nobody there, or nobody who can answer now: the same question may be answered later."""
 
 
 class _NoRedirects(request.HTTPRedirectHandler):
@@ -25,65 +40,142 @@ class _NoRedirects(request.HTTPRedirectHandler):
 
 
 class Server:
-    """One REST server."""
+    """One REST server, asked by one caller."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, identity: Identity, *, timeout: float = TIMEOUT_SECONDS) -> None:
         try:
             parts = parse.urlsplit(url)
         except ValueError:
             parts = parse.urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Failure(f"--server {url}: must be a URL such as http://127.0.0.1:8080")
+        if parts.username is not None:
+            raise Failure("--server: a URL with a user in it is not used: see --token-file")
         self.url = url.rstrip("/")
+        self.now: datetime | None = None
+        """The server's clock at its last answer."""
+        self._identity = identity
+        self._timeout = timeout
+        self._secure = parts.scheme == "https"
+        self._local = is_loopback(parts.hostname)
         # A proxy has no business between this machine and itself.
-        local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-        proxies = [request.ProxyHandler({})] if local else []
-        self._opener = request.build_opener(_NoRedirects, *proxies)
+        handlers: list[Any] = [request.ProxyHandler({})] if self._local else []
+        if self._secure:
+            handlers.append(request.HTTPSHandler(context=trust(identity.ca)))
+        self._opener = request.build_opener(_NoRedirects, *handlers)
 
-    def get(self, path: Iterable[str], parameters: Mapping[str, str] | None = None) -> Document:
-        """The document at /api/v1/ and `path`. Raises NotGood for what is not there, else Failure."""
+    def get(
+        self, path: Iterable[str], parameters: Mapping[str, str] | None = None, *, quiet: bool = False
+    ) -> Document:
+        """The document at /api/v1/ and `path`. Raises NotThere, NoAnswer, or another Failure.
+
+        `quiet`: that it is stale is not told.
+        """
         url = f"{self.url}/api/v1/" + "/".join(parse.quote(part, safe="") for part in path)
         if parameters:
             url += "?" + parse.urlencode(parameters)
-        asked = request.Request(url, headers={"Accept": "application/json"})
+        document = self._ask(url)
+        if document.get("stale") and not quiet:
+            age = document.get("ageSeconds", 0)
+            click.echo(f"stale: the ledger can't be reached; this was so {age:.0f} s ago", err=True)
+        return document
+
+    def pages(self, path: Iterable[str], parameters: Mapping[str, str]) -> Iterator[Document]:
+        """A list, page by page."""
+        path = tuple(path)
+        page = self.get(path, {"limit": str(PAGE), **parameters})
+        yield page
+        while page["next"]:
+            page = self.get(path, {"limit": str(PAGE), **parameters, "next": page["next"]}, quiet=True)
+            yield page
+
+    def all(
+        self, path: Iterable[str], parameters: Mapping[str, str], *, limit: int | None = None
+    ) -> Document:
+        """A list with the items of all its pages, or the first `limit` of them."""
+        asked = dict(parameters) if limit is None else {**parameters, "limit": str(min(limit, PAGE))}
+        first: Document | None = None
+        items: list[Document] = []
+        for page in self.pages(path, asked):
+            first = first or page
+            items += page["items"]
+            if limit is not None and len(items) >= limit:
+                break
+        assert first is not None
+        return {**first, "items": items if limit is None else items[:limit], "next": None}
+
+    def _ask(self, url: str) -> Document:
+        token = self._identity.token(secure=self._secure, local=self._local, url=self.url)
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._once(url, token)
+            except error.HTTPError as problem:
+                with problem:
+                    told = _problem(problem)
+                if problem.code == 401 and token is None:
+                    token = self._identity.of_kubeconfig(told.get("audiences"), secure=self._secure)
+                    if token is not None:
+                        continue
+                wait = problem.headers.get("Retry-After", "")
+                if problem.code == 429 and left and wait.isdigit() and int(wait) <= PATIENCE_SECONDS:
+                    time.sleep(int(wait))
+                    continue
+                raise self._refused(problem.code, told, asked=token is not None) from None
+        raise AssertionError("the last try either answers or is refused")
+
+    def _once(self, url: str, token: str | None) -> Document:
+        """Raises HTTPError, or NoAnswer and Failure."""
+        headers = {"Accept": "application/json", "User-Agent": "queuectl"}
+        asked = request.Request(url, headers=headers)
+        if token is not None:
+            # Unredirected: whatever the opener may one day follow, the token stays here.
+            asked.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
-            with self._opener.open(asked, timeout=TIMEOUT_SECONDS) as answer:
+            with self._opener.open(asked, timeout=self._timeout) as answer:
                 body = answer.read(MAX_BODY + 1)
-        except error.HTTPError as problem:
-            with problem:
-                raise _refused(problem, self.url) from None
+                self.now = _date(answer.headers.get("Date")) or self.now
+        except error.HTTPError:
+            raise
         except (OSError, ValueError) as problem:
-            reason = getattr(problem, "reason", problem)
-            raise Failure(f"no answer from {self.url}: {reason}\n{how_to_reach()}") from None
+            raise _silent(self.url, getattr(problem, "reason", problem), self._secure) from None
+        except Exception as problem:  # http.client's own, for an answer that is no HTTP
+            raise _silent(self.url, problem, self._secure) from None
         try:
             document = json.loads(body) if len(body) <= MAX_BODY else None
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict) or "sequence" not in document:
             raise Failure(f"{self.url} does not answer as queuectl's REST server does: is --server right?")
-        if document.get("stale"):
-            age = document.get("ageSeconds", 0)
-            click.echo(f"stale: the ledger can't be reached; this was so {age:.0f} s ago", err=True)
         return document
 
-    def all(self, path: Iterable[str], parameters: Mapping[str, str]) -> Document:
-        """A list with the items of all its pages."""
-        path = tuple(path)
-        found = self.get(path, {**parameters, "limit": str(PAGE)})
-        items = list(found["items"])
-        page = found
-        while page["next"]:
-            page = self.get(path, {**parameters, "limit": str(PAGE), "next": page["next"]})
-            items += page["items"]
-        return {**found, "items": items, "next": None}
+    def _refused(self, status: int, told: Document, *, asked: bool) -> Failure:
+        detail = told.get("detail")
+        if status == 404:
+            return NotThere(
+                f"not found: {detail}\n`queuectl get` lists what there is; -n names the namespace"
+            )
+        if status == 401:
+            return Failure(self._identity.how_to_sign_in(self.url, refused=asked))
+        kind = NoAnswer if status in (429, 502, 503, 504) else Failure
+        return kind(f"{self.url} answers {status}: {detail}")
 
 
-def connect(options: Options) -> Server:
+def connect(options: Options, *, namespace: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Server:
     """The server that is named, else the sandbox's. Raises Failure that says how to reach one."""
-    url = options.server or options.endpoints().get("rest")
+    kubeconfig, url = options.kubeconfig, options.server
+    if url is None:
+        url = options.endpoints().get("rest")
+        kubeconfig = kubeconfig or options.folder / "kubeconfig"
     if url is None:
         raise Failure(f"no server is named, and there is no sandbox in {options.folder}\n{how_to_reach()}")
-    return Server(url)
+    identity = Identity(
+        token_file=options.token_file,
+        ca=options.server_ca,
+        kubeconfig=kubeconfig,
+        context=options.context,
+        namespace=namespace,
+    )
+    return Server(url, identity, timeout=timeout)
 
 
 def how_to_reach() -> str:
@@ -93,11 +185,29 @@ def how_to_reach() -> str:
     )
 
 
-def _refused(problem: error.HTTPError, url: str) -> Failure:
+def _silent(url: str, reason: object, secure: bool) -> NoAnswer:
+    text = str(reason)
+    if secure and "CERTIFICATE_VERIFY_FAILED" in text:
+        return NoAnswer(
+            f"{url} is not trusted: {text}\n"
+            "--server-ca FILE (or QUEUECTL_SERVER_CA) names the certificates that it is to be trusted by"
+        )
+    return NoAnswer(f"no answer from {url}: {text}\n{how_to_reach()}")
+
+
+def _date(text: str | None) -> datetime | None:
     try:
-        detail = json.loads(problem.read(MAX_BODY))["detail"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        detail = problem.reason
-    if problem.code == 404:
-        return NotGood(f"not found: {detail}\n`queuectl get` lists what there is; -n names the namespace")
-    return Failure(f"{url} answers {problem.code}: {detail}")
+        return parsedate_to_datetime(text).astimezone(UTC) if text else None
+    except ValueError:
+        return None
+
+
+def _problem(problem: error.HTTPError) -> Document:
+    """What a refusal says of itself; at least `detail`."""
+    try:
+        found = json.loads(problem.read(MAX_BODY))
+        if isinstance(found["detail"], str):
+            return dict(found)
+    except Exception:  # anything may stand where queuectl was expected
+        pass
+    return {"detail": problem.reason}

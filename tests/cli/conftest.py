@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from queuectl.cli import main
 from tests.api.canned import CannedReadings, two_teams
-from tests.cli.servers import rest
+from tests.cli.servers import Script, answering, rest
 
 
 class Run(Protocol):
@@ -19,8 +19,10 @@ class Run(Protocol):
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command line in an environment where nothing is set up."""
-    for name in ("QUEUECTL_SERVER", "QUEUECTL_DATABASE_URL", "KUBECONFIG"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("SERVER", "SERVER_CA", "TOKEN", "DATABASE_URL"):
+        monkeypatch.delenv(f"QUEUECTL_{name}", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("QUEUECTL_DATA", str(tmp_path / "none"))
 
     def invoke(*arguments: str) -> Result:
@@ -40,4 +42,16 @@ def readings() -> CannedReadings:
 @pytest.fixture
 def server(readings: CannedReadings) -> Iterator[str]:
     with rest(readings) as url:
+        yield url
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def scripted(script: Script) -> Iterator[str]:
+    """Base URL of the server that says what `script` does."""
+    with answering(script.answer) as url:
         yield url

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from tests.api.canned import CannedReadings
 DEADLINE_SECONDS = 20.0
 
 Found = TypeVar("Found")
+Document = dict[str, Any]
 
 
 def eventually(look: Callable[[], Found], good: Callable[[Found], bool]) -> Found:
@@ -47,21 +49,67 @@ def rest(readings: CannedReadings) -> Iterator[str]:
 def replying(status: int, body: bytes, content_type: str = "application/json") -> Iterator[str]:
     """Base URL of a server that says the same to everything."""
 
-    async def work(started: Callable[[str], None]) -> None:
-        async def answer(request: web.BaseRequest) -> web.Response:
-            return web.Response(status=status, body=body, content_type=content_type)
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.Response(status=status, body=body, content_type=content_type)
 
+    with answering(answer) as url:
+        yield url
+
+
+@contextmanager
+def answering(
+    answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+    *,
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[str]:
+    """Base URL of a server that says what `answer` does."""
+
+    async def work(started: Callable[[str], None]) -> None:
         runner = web.ServerRunner(web.Server(answer))
         await runner.setup()
         try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            started(f"http://127.0.0.1:{runner.addresses[0][1]}")
+            site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls, reuse_address=True)
+            await site.start()
+            started(f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}")
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
 
     with _running(work) as url:
         yield url
+
+
+class Script:
+    """Answers of a REST server by path below /api/v1/, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Callable[[Mapping[str, str]], tuple[int, Document]]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.tokens: list[str | None] = []
+        self.accepts: str | None = None
+        """The token without which nobody is answered."""
+        self.audiences: list[str] = ["queuectl"]
+
+    def page(self, path: str, *items: Document, sequence: int = 9, next: str | None = None) -> None:
+        self.say(path, {"items": list(items), "next": next, "sequence": sequence, "ageSeconds": 0.1})
+
+    def say(self, path: str, document: Document, status: int = 200) -> None:
+        self.answers[path] = lambda query: (status, document)
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        path = request.path.removeprefix("/api/v1/")
+        header = request.headers.get("Authorization")
+        self.asked.append((path, dict(request.query)))
+        self.tokens.append(header)
+        if self.accepts is not None and header != f"Bearer {self.accepts}":
+            problem = {"title": "Unauthorized", "detail": "no token", "audiences": self.audiences}
+            return web.json_response(problem, status=401, content_type="application/problem+json")
+        if path not in self.answers:
+            return web.json_response({"title": "Not Found", "detail": "no such object"}, status=404)
+        status, document = self.answers[path](request.query)
+        retry = {"Retry-After": "0"} if status == 429 else {}
+        return web.json_response(document, status=status, headers=retry)
 
 
 @contextmanager

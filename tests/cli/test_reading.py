@@ -37,7 +37,7 @@ def test_queues_are_listed_with_what_is_used(run: Run, server: str) -> None:
         "USED/NOMINAL",
         "CONDITION",
     ]
-    assert lines[1].split() == ["team-a", "all", "True", "2", "2", "a100/nvidia.com/gpu", "6/8", "Ready"]
+    assert " ".join(lines[1].split()) == "team-a all True 2 2 6/8 nvidia.com/gpu of a100 Ready"
     assert lines[2].split()[:3] == ["team-b", "-", "False"]
     assert "FlavorNotFound: ResourceFlavor not found: h100" in lines[2]
 
@@ -131,12 +131,13 @@ def test_explain_names_the_limit_who_holds_it_and_what_would_help(
         "Available   2 nvidia.com/gpu of flavor a100",
         "Short by    4 nvidia.com/gpu of flavor a100",
         f"Reason      {WAITS.message}",
-        "Held by     default/Job/large: 4 since 2026-01-05T10:02:00Z",
+        "Ahead       1 in line: default/job/urgent",
+        "Held by     default/Job/large: 4 since 2026-01-05 ",
         "Would help  It runs when 4 nvidia.com/gpu of flavor a100 more come free",
     ):
         assert line in text
     history = text.partition("History\n")[2].splitlines()
-    assert [line.split()[2] for line in history[1:]] == ["Queued", "Pending"]
+    assert [line.split()[3] for line in history[1:]] == ["Queued", "Pending"]
 
 
 def test_explain_shows_what_an_admitted_workload_holds(run: Run, server: str) -> None:
@@ -151,15 +152,31 @@ def test_explain_takes_other_kinds_and_namespaces(run: Run, server: str) -> None
 
 
 def test_what_is_not_there_exits_1(run: Run, server: str) -> None:
-    for arguments in (
-        ("explain", "job/nobody"),
-        ("explain", "pod/x"),
-        ("get", "cq", "nobody"),
-        ("get", "wl", "../x"),
-    ):
-        result = run(*arguments, "--server", server)
+    for line in ("explain job/nobody", "history job/nobody", "get cq nobody", "get wl job/../x"):
+        result = run(*line.split(), "--server", server)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "not found" in result.stderr
+
+
+@pytest.mark.parametrize("line", ["explain pod/x", "explain jbo/x", "get wl ../x", "history /x"])
+def test_an_unknown_kind_lists_those_there_are(run: Run, server: str, line: str) -> None:
+    result = run(*line.split(), "--server", server)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is none of job, pytorchjob" in result.stderr
+    assert ("did you mean job?" in result.stderr) == ("jbo" in line)
+
+
+def test_a_name_that_is_nearly_right_is_offered(run: Run, server: str) -> None:
+    for line, near in (
+        ("explain job/wiats", "job/waits"),
+        ("get cq taem-a", "team-a"),
+        ("get lq mian", "main"),
+        ("get wl --queue mian", "there is no localqueue mian: did you mean main?"),
+        ("get wl --cluster-queue team-c", "there is no clusterqueue team-c: did you mean team-a or team-b?"),
+        ("explain pytorchjob/stuck", "there is one in other: -n names the namespace"),
+    ):
+        result = run(*line.split(), "--server", server)
+        assert near in result.stderr.replace("team-b or team-a", "team-a or team-b"), line
 
 
 def test_names_with_control_characters_are_shown_escaped(

@@ -1,0 +1,214 @@
+"""What people change by one patch of a Kubernetes object, with their rights: holds, and queues that stop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from queuectl.kinds.fields import Json
+from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind, job_kind
+from queuectl.kinds.policy import POLICY_KINDS
+from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.workloads import HOLD_ANNOTATION
+from queuectl.kube.errors import ApiError
+from queuectl.kube.session import Session, api_path
+
+POLL_SECONDS: Final = 0.5
+DRAIN: Final = "HoldAndDrain"
+_UNNOTICED: Final = "the controller has not taken note of it yet"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LISTED: Final = 500
+"""Objects looked through for a name like one that is not there."""
+_STOPPABLE: Final = {
+    name: kind
+    for name, kind in POLICY_KINDS.items()
+    if "spec" in kind.model.model_fields
+    and "stop_policy" in getattr(kind.model.model_fields["spec"].annotation, "model_fields", {})
+}
+_NAMES: Final = {
+    alias: name
+    for name, kind in _STOPPABLE.items()
+    for alias in (
+        name.lower(),
+        kind.plural,
+        kind.resource,
+        {"ClusterQueue": "cq", "LocalQueue": "lq"}.get(name),
+    )
+    if alias
+}
+
+
+class BadTarget(ValueError):
+    """What was named is of no kind this can be done to, or can't be the name of an object."""
+
+
+class NotQueued(ValueError):
+    """The object has no queue label: nothing here has any effect on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One Kubernetes object."""
+
+    kind: str
+    namespace: str | None
+    name: str
+    resource: str
+    """As RBAC has it, such as `jobs.batch`."""
+    collection: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field of an object, before and after."""
+
+    target: Target
+    field: str
+    before: str | None
+    after: str | None
+    object: Json
+    """As it is now."""
+
+    @property
+    def written(self) -> bool:
+        return self.before != self.after
+
+
+def workload(kind: str, namespace: str, name: str) -> Target:
+    """Raises BadTarget."""
+    row = job_kind(kind)
+    if row is None:
+        raise BadTarget(
+            f"kind {kind!r} is none of {', '.join(found.name.lower() for found in JOB_KINDS.values())}"
+        )
+    return _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
+
+
+def queue(kind: str, namespace: str, name: str) -> Target:
+    """Raises BadTarget."""
+    found = _NAMES.get(kind.lower())
+    if found is None:
+        raise BadTarget(f"kind {kind!r} is none of {', '.join(one.lower() for one in _STOPPABLE)}")
+    row = _STOPPABLE[found]
+    where = namespace if row.namespaced else None
+    return _target(found, row.resource, (GROUP, VERSION, row.plural), where, name)
+
+
+def _target(
+    kind: str, resource: str, collection: tuple[str, str, str], namespace: str | None, name: str
+) -> Target:
+    for field, text in (("name", name), ("namespace", namespace)):
+        # Before it becomes a path: `..` would lead to another one.
+        if text is not None and _NAME.fullmatch(text) is None:
+            raise BadTarget(f"{field} {text[:80]!r} is no name of a Kubernetes object")
+    base, path = api_path(*collection, namespace), api_path(*collection, namespace, name)
+    return Target(kind, namespace, name, resource, base, path)
+
+
+async def hold(session: Session, target: Target, held: bool) -> Change:
+    """Set the hold annotation, or take it away. One patch, or none where it is so already.
+
+    Raises ApiError, and NotQueued where a hold would be without effect.
+    """
+    now = await session.get(target.path)
+    if held and QUEUE_LABEL not in _part(now, "metadata", "labels"):
+        raise NotQueued(
+            f"{target} has no label {QUEUE_LABEL}: queuectl leaves it alone, and a hold would have no effect"
+        )
+    before = _part(now, "metadata", "annotations").get(HOLD_ANNOTATION)
+    after = "true" if held else None
+    field = f"metadata.annotations[{HOLD_ANNOTATION}]"
+    if before == after:
+        return Change(target, field, before, after, now)
+    # The UID makes it fail on another object that took the name meanwhile.
+    patch = {"metadata": {"uid": _uid(now), "annotations": {HOLD_ANNOTATION: after}}}
+    return Change(target, field, before, after, await session.patch(target.path, patch))
+
+
+async def set_stop_policy(session: Session, target: Target, policy: str) -> Change:
+    """One patch, or none where it is so already. Raises ApiError."""
+    now = await session.get(target.path)
+    before = str(_part(now, "spec").get("stopPolicy") or "None")
+    if before == policy:
+        return Change(target, "spec.stopPolicy", before, policy, now)
+    patch = {"metadata": {"uid": _uid(now)}, "spec": {"stopPolicy": policy}}
+    return Change(target, "spec.stopPolicy", before, policy, await session.patch(target.path, patch))
+
+
+async def names(session: Session, target: Target) -> list[str]:
+    """Of the objects beside one that was not found; empty where the caller may not list them."""
+    try:
+        found = await session.request("GET", target.collection, query={"limit": str(_LISTED)})
+    except ApiError:
+        return []
+    return [str(_part(item, "metadata").get("name")) for item in found.get("items") or ()]
+
+
+async def wait(
+    session: Session, target: Target, missing: Callable[[Json], str | None], told: Callable[[str], None]
+) -> None:
+    """Until `missing` says of the object that nothing is; `told` gets what still is. Raises ApiError."""
+    while (lacks := missing(await session.get(target.path))) is not None:
+        told(lacks)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def not_stopped(obj: Json, policy: str) -> str | None:
+    """What of a queue's stop its status does not show yet."""
+    active, reason, message = _active(obj)
+    if active != "False" or (reason == "Stopped" and policy not in message):
+        return _UNNOTICED
+    running = counted(obj)[1]
+    if policy == DRAIN and running:
+        return f"{running} still run or are being evicted"
+    return None
+
+
+def not_resumed(obj: Json) -> str | None:
+    """What of the end of a queue's stop its status does not show yet."""
+    active, reason, _ = _active(obj)
+    return _UNNOTICED if active is None or reason == "Stopped" else None
+
+
+def still_running(obj: Json, kind: str) -> str | None:
+    """What of a hold the object itself does not show yet."""
+    row: JobKind = JOB_KINDS[kind]
+    if not row.suspended(obj):
+        return "it is not suspended yet"
+    return "its pods are not gone yet" if row.status(obj).quiet is False else None
+
+
+def counted(obj: Json) -> tuple[int, int]:
+    """How many wait in a queue and how many run, as its status last said."""
+    status = _part(obj, "status")
+    return int(status.get("pendingWorkloads") or 0), int(status.get("admittedWorkloads") or 0)
+
+
+def runs(obj: Json, kind: str) -> bool:
+    return not JOB_KINDS[kind].suspended(obj)
+
+
+def _uid(obj: Json) -> object:
+    return _part(obj, "metadata").get("uid")
+
+
+def _active(obj: Json) -> tuple[str | None, str, str]:
+    """Status, reason and message of a queue's condition Active; None and empty where it has none yet."""
+    for condition in _part(obj, "status").get("conditions") or ():
+        if condition.get("type") == "Active":
+            return condition.get("status"), condition.get("reason") or "", condition.get("message") or ""
+    return None, "", ""
+
+
+def _part(obj: Json, *keys: str) -> Json:
+    """The object at a path; empty where it is absent or null."""
+    for key in keys:
+        obj = obj.get(key) or {}
+    return obj

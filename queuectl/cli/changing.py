@@ -1,0 +1,289 @@
+"""`hold`, `release`, `stop`, `resume`: one patch of a Kubernetes object each, with the caller's rights."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from queuectl.cli import completion, contexts, printing, rest
+from queuectl.cli.operating import call
+from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.progress import waiting
+from queuectl.cli.resources import meant, split
+
+if TYPE_CHECKING:
+    from queuectl.app.changing import Change, Target
+    from queuectl.kube.errors import ApiError
+    from queuectl.kube.session import Session
+
+_POLL_SECONDS: Final = 0.5
+_HELD: Final = ("OnHold", "UserHold")
+_NAMESPACE = click.option(
+    "-n",
+    "--namespace",
+    help="Where it is.  [default: the kubeconfig's]",
+    shell_complete=completion.namespaces,
+)
+_WAIT = click.option("--wait", is_flag=True, help="Until it has taken effect.")
+_TIMEOUT = click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    help="The longest that --wait waits.",
+)
+
+
+@click.command("hold")
+@click.argument("workload", metavar="KIND/NAME", shell_complete=completion.workloads)
+@_NAMESPACE
+@_WAIT
+@_TIMEOUT
+@with_options
+def hold(options: Options, workload: str, namespace: str | None, wait: bool, timeout: float) -> None:
+    """Keep a workload out of its queue; one that runs is evicted. `release` lets it queue again."""
+    _change_hold(options, workload, namespace, held=True, wait=timeout if wait else None)
+
+
+@click.command("release")
+@click.argument("workload", metavar="KIND/NAME", shell_complete=completion.workloads)
+@_NAMESPACE
+@_WAIT
+@_TIMEOUT
+@with_options
+def release(options: Options, workload: str, namespace: str | None, wait: bool, timeout: float) -> None:
+    """Let a workload that is on hold queue again."""
+    _change_hold(options, workload, namespace, held=False, wait=timeout if wait else None)
+
+
+@click.command("stop")
+@click.argument("queue", metavar="KIND/NAME", shell_complete=completion.queues)
+@_NAMESPACE
+@click.option("--drain", is_flag=True, help="Evict what runs, too.")
+@_WAIT
+@_TIMEOUT
+@with_options
+def stop(
+    options: Options, queue: str, namespace: str | None, drain: bool, wait: bool, timeout: float
+) -> None:
+    """Stop a queue (clusterqueue/NAME or localqueue/NAME): nothing more is admitted; what runs goes on."""
+    policy = "HoldAndDrain" if drain else "Hold"
+    _change_stop(options, queue, namespace, policy, wait=timeout if wait else None)
+
+
+@click.command("resume")
+@click.argument("queue", metavar="KIND/NAME", shell_complete=completion.queues)
+@_NAMESPACE
+@_WAIT
+@_TIMEOUT
+@with_options
+def resume(options: Options, queue: str, namespace: str | None, wait: bool, timeout: float) -> None:
+    """Let a stopped queue (clusterqueue/NAME or localqueue/NAME) admit again."""
+    _change_stop(options, queue, namespace, "None", wait=timeout if wait else None)
+
+
+# --- workloads ----------------------------------------------------------------------------------------
+
+
+def _change_hold(
+    options: Options, workload: str, given: str | None, *, held: bool, wait: float | None
+) -> None:
+    from queuectl.app import changing
+
+    namespace = contexts.namespace(options, given)
+    kind, name = split(workload)
+    target = _target(lambda: changing.workload(kind, namespace, name))
+    server = _server(options, namespace) if wait is not None else None
+    if wait is not None and server is None and not held:
+        raise Failure(f"--wait asks the REST server whether it queues again\n{rest.how_to_reach()}")
+
+    async def work(session: Session) -> None:
+        change = await changing.hold(session, target, held)
+        _say(change, options, _hold_means(change, held))
+        if wait is None:
+            return
+        async with waiting(wait, f"{target} {'is on hold' if held else 'queues again'}") as tell:
+            if server is not None:
+                path = ("workloads", namespace, kind, name)
+                await _until(lambda: asyncio.to_thread(_not_seen, server, path, held=held), tell)
+            else:
+                await changing.wait(
+                    session, target, lambda obj: changing.still_running(obj, target.kind), tell
+                )
+
+    _run(options, target, work)
+
+
+def _hold_means(change: Change, held: bool) -> str:
+    from queuectl.app import changing
+
+    where = f"{change.target.kind.lower()}/{change.target.name} -n {change.target.namespace}"
+    if not change.written:
+        return "It was so already: nothing is written." if held else "It was not on hold: nothing is written."
+    if not held:
+        return "It takes its place in line again, by priority and the time of its creation."
+    undone = f"`queuectl release {where}` lets it queue again."
+    if changing.runs(change.object, change.target.kind):
+        return f"It runs: it is evicted, and gives its quota back once its pods are gone. {undone}"
+    return f"It waits: it leaves the line. {undone}"
+
+
+def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str | None:
+    """What of a hold, or of its end, the ledger does not show yet."""
+    try:
+        found = server.get(path, quiet=True)
+    except rest.NotThere:
+        return "the controller has not seen it yet"
+    except rest.NoAnswer as problem:
+        return problem.message.partition("\n")[0]
+    code = (found["reason"] or {}).get("code")
+    if held:
+        on_hold = found["phase"] == "Pending" and code == "OnHold"
+        return None if on_hold or found["phase"] in ("Finished", "Deleted") else f"it is {found['phase']}"
+    return f"it is {found['phase']}, {code}" if code in _HELD else None
+
+
+def _server(options: Options, namespace: str) -> rest.Server | None:
+    """Where it is seen what became of a patch; None where none is known."""
+    if options.server is None and "rest" not in options.endpoints():
+        return None
+    return rest.connect(options, namespace=namespace)
+
+
+# --- queues -------------------------------------------------------------------------------------------
+
+
+def _change_stop(options: Options, queue: str, given: str | None, policy: str, *, wait: float | None) -> None:
+    from queuectl.app import changing
+
+    kind, slash, name = queue.partition("/")
+    if not slash or not name:
+        raise click.UsageError(f"{queue!r} is not KIND/NAME, such as clusterqueue/NAME or localqueue/NAME")
+    namespace = contexts.namespace(options, given)
+    target = _target(lambda: changing.queue(kind, namespace, name))
+
+    async def work(session: Session) -> None:
+        change = await changing.set_stop_policy(session, target, policy)
+        _say(change, options, _stop_means(change))
+        if wait is None:
+            return
+        async with waiting(wait, f"{target} {'admits again' if policy == 'None' else 'is stopped'}") as tell:
+            await changing.wait(
+                session,
+                target,
+                changing.not_resumed if policy == "None" else lambda obj: changing.not_stopped(obj, policy),
+                tell,
+            )
+
+    _run(options, target, work)
+
+
+def _stop_means(change: Change) -> str:
+    from queuectl.app import changing
+
+    if not change.written:
+        return "It was so already: nothing is written."
+    pending, admitted = changing.counted(change.object)
+    runs = f"{admitted} that run{'s' if admitted == 1 else ''}"
+    waits = f"{pending} that wait{'s' if pending == 1 else ''}"
+    match change.after:
+        case "None":
+            return f"It admits again: {waits} are looked at in their order."
+        case "Hold":
+            return f"Nothing more is admitted: {waits} stay in line, {runs} go on."
+        case _:
+            return f"Nothing more is admitted: {waits} stay in line, {runs} are evicted and queue again."
+
+
+# --- shared by both -----------------------------------------------------------------------------------
+
+
+def _target(make: Callable[[], Target]) -> Target:
+    from queuectl.app.changing import BadTarget
+
+    try:
+        return make()
+    except BadTarget as problem:
+        raise Failure(str(problem)) from None
+
+
+def _say(change: Change, options: Options, meaning: str) -> None:
+    if options.output == "table":
+        field = change.field.rpartition(".")[2] if "[" not in change.field else change.field
+        click.echo(
+            printing.printable(
+                f"{change.target}: {field} {change.before or 'unset'} -> {change.after or 'unset'}"
+                if change.written
+                else f"{change.target}: {field} is {change.after or 'unset'}"
+            )
+        )
+        click.echo(meaning)
+        return
+    target = change.target
+    document: dict[str, Any] = {
+        "object": {"kind": target.kind, "namespace": target.namespace, "name": target.name},
+        "field": change.field,
+        "before": change.before,
+        "after": change.after,
+        "written": change.written,
+    }
+    printing.document(document, options.output)
+
+
+def _run(options: Options, target: Target, work: Callable[[Session], Awaitable[None]]) -> None:
+    kubeconfig = contexts.announced(options)
+
+    async def session() -> None:
+        from queuectl.app.connecting import session_to
+
+        async with session_to(kubeconfig, options.context) as opened, _explained(opened, target):
+            await work(opened)
+
+    call(session())
+
+
+@contextlib.asynccontextmanager
+async def _explained(session: Session, target: Target) -> AsyncIterator[None]:
+    """Refusals in words that say what to do next."""
+    from queuectl.app import changing
+    from queuectl.kube.errors import Conflict, Forbidden, NotFound, Unauthorized
+
+    try:
+        yield
+    except changing.NotQueued as problem:
+        raise Failure(str(problem)) from None
+    except NotFound:
+        near = meant(target.name, await changing.names(session, target))
+        elsewhere = "" if near or not target.namespace else " (-n names another namespace)"
+        raise NotGood(f"not found: {target}{near}{elsewhere}") from None
+    except Forbidden as problem:
+        raise Failure(_forbidden(target, problem)) from None
+    except Unauthorized as problem:
+        raise Failure(
+            f"the API server does not know you: {problem}\nLook at --kubeconfig and --context"
+        ) from None
+    except Conflict:
+        raise NotGood(
+            f"{target} was replaced by another of that name meanwhile: nothing is written; try again"
+        ) from None
+
+
+def _forbidden(target: Target, problem: ApiError) -> str:
+    verb = "patch" if "cannot patch" in str(problem) else "get"
+    where = f"in namespace {target.namespace}" if target.namespace else "in the cluster"
+    if target.resource.endswith(".queuectl.dev"):
+        grants = "ClusterRole queuectl-queue-admin has it; a cluster admin binds it"
+    else:
+        grants = "ClusterRole edit has it; an admin of the namespace binds it"
+    return f"you may not {verb} {target.resource} {where} ({grants})\n{printing.printable(problem)}"
+
+
+async def _until(look: Callable[[], Awaitable[str | None]], told: Callable[[str], None]) -> None:
+    while (lacks := await look()) is not None:
+        told(lacks)
+        await asyncio.sleep(_POLL_SECONDS)

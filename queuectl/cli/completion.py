@@ -1,0 +1,115 @@
+"""What the shell offers after TAB: kinds, names, namespaces. Names come from REST at once or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from queuectl.cli import rest
+from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.rest import Document
+
+_SECONDS: Final = 1.0
+_MOST: Final = 1000
+_SHELLS: Final = ("bash", "zsh", "fish")
+NO_FILES: Final = ":4"
+"""To kubectl: nothing else is to be offered."""
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(_SHELLS))
+@with_options
+def completion(options: Options, shell: str) -> None:
+    """Print the completion script of a shell: `source <(queuectl completion bash)` in its start file."""
+    from queuectl.cli.commands import main
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(main, {}, "queuectl", "_QUEUECTL_COMPLETE").source())
+
+
+def kubectl() -> None:
+    """The program `kubectl_complete-queue`: kubectl runs it with the words after `kubectl queue`.
+
+    It says what fits the last word, a line each with a tab before its help, then a directive.
+    """
+    from queuectl.cli.commands import main
+
+    words = sys.argv[1:] or [""]
+    shell = get_completion_class("bash")
+    assert shell is not None
+    for item in shell(main, {}, "kubectl queue", "").get_completions(words[:-1], words[-1]):
+        if item.type == "plain":
+            click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    click.echo(NO_FILES)
+
+
+def workloads(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """KIND/NAME of the workloads in the namespace that is given."""
+    where = {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
+    return _fitting(
+        (f"{item['kind'].lower()}/{item['name']}" for item in _items(context, "workloads", where)), incomplete
+    )
+
+
+def queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """KIND/NAME of the queues that can be stopped."""
+    where = {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
+    found = [f"clusterqueue/{item['name']}" for item in _items(context, "clusterqueues", {})]
+    found += [f"localqueue/{item['name']}" for item in _items(context, "localqueues", where)]
+    return _fitting(iter(found), incomplete)
+
+
+def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of what `get` is asked for."""
+    from queuectl.cli.resources import Resource
+
+    resource = context.params.get("resource")
+    if not isinstance(resource, Resource) or not resource.single:
+        return []
+    if resource.name == "workloads":
+        return workloads(context, parameter, incomplete)
+    return _fitting((item["name"] for item in _items(context, resource.name, {})), incomplete)
+
+
+def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Those that have a LocalQueue."""
+    return _fitting((item["namespace"] for item in _items(context, "localqueues", {})), incomplete)
+
+
+def cluster_queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _fitting((item["name"] for item in _items(context, "clusterqueues", {})), incomplete)
+
+
+def _fitting(found: Iterator[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in sorted(set(found)) if name.startswith(incomplete)]
+
+
+def _items(context: click.Context, resource: str, parameters: dict[str, str]) -> list[Document]:
+    """Empty where nobody answers in time: a shell must not hang, nor print an error into its line."""
+    try:
+        server = rest.connect(_options(context), timeout=_SECONDS)
+        return list(server.get((resource,), {**parameters, "limit": str(_MOST)}, quiet=True)["items"])
+    except (Failure, click.UsageError, KeyError, TypeError):
+        return []
+
+
+def _options(context: click.Context) -> Options:
+    """What the line says so far, and the environment."""
+    given: dict[str, Any] = {}
+    for known in (context.find_root().params, context.params):
+        given |= {name: value for name, value in known.items() if value is not None}
+    for name, variable in (("server", "QUEUECTL_SERVER"), ("server_ca", "QUEUECTL_SERVER_CA")):
+        given.setdefault(name, os.environ.get(variable))
+    return Options(
+        server=given.get("server"),
+        server_ca=given.get("server_ca"),
+        token_file=given.get("token_file"),
+        data=given.get("data"),
+        context=given.get("context"),
+    )

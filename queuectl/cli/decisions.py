@@ -1,0 +1,88 @@
+"""Decisions of the ledger as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from queuectl.cli.printing import Column, local, printable
+from queuectl.cli.rest import Document
+
+COLUMNS: Final = (
+    Column("SEQUENCE", right=True),
+    Column("TIME"),
+    Column("DECISION"),
+    Column("ATTEMPT", right=True),
+    Column("FLAVORS"),
+    Column("WHY"),
+    Column("BY"),
+)
+LISTED: Final = (*COLUMNS[:3], Column("OBJECT"), *COLUMNS[3:])
+_DETAILS: Final = ("queue", "clusterQueue", "priority", "outcome", "debt", "detail")
+_VERDICT: Final = 10
+"""Characters of the longest verdict."""
+
+
+def row(decision: Document) -> Sequence[object]:
+    """For COLUMNS."""
+    return (
+        decision["sequence"],
+        local(decision["time"]),
+        decision["verdict"],
+        decision["attempt"],
+        flavors(decision["details"]),
+        why(decision),
+        who(decision),
+    )
+
+
+def listed(decision: Document) -> Sequence[object]:
+    """For LISTED."""
+    found = row(decision)
+    return (*found[:3], about(decision), *found[3:])
+
+
+def line(decision: Document) -> str:
+    """For a stream, where no later line may move the columns."""
+    parts = [
+        local(decision["time"]),
+        f"{decision['verdict']:<{_VERDICT}}",
+        about(decision),
+        *(f"[{found}]" for found in (flavors(decision["details"]),) if found),
+        why(decision) or "",
+        *(f"(by {found})" for found in (who(decision),) if found and found not in (why(decision) or "")),
+    ]
+    return "  ".join(printable(part) for part in parts if part)
+
+
+def about(decision: Document) -> str:
+    """`namespace/kind/name`, or the policy object."""
+    found = decision if decision.get("kind") else decision["details"]
+    parts = (found.get("namespace"), (found.get("kind") or "").lower(), found.get("name"))
+    return "/".join(part for part in parts if part)
+
+
+def flavors(details: dict[str, Any]) -> str | None:
+    """Of an admission, such as `main 4 x a100`."""
+    pods = details.get("podSets")
+    if not isinstance(pods, list):
+        return None
+    return ", ".join(
+        f"{one['name']} {one['count']} x {'+'.join(sorted(set(one['flavors'].values()))) or 'no flavor'}"
+        for one in pods
+    )
+
+
+def why(decision: Document) -> str | None:
+    """The reason, or what else it says that people ask for, in `key=value` form."""
+    if decision["reason"]:
+        return str(decision["reason"]["message"])
+    details = decision["details"]
+    found = [f"{key}={details[key]}" for key in _DETAILS if details.get(key) not in (None, False)]
+    return " ".join(found) or None
+
+
+def who(decision: Document) -> str | None:
+    """Whose doing it was, where it was somebody's."""
+    found = (decision["reason"] or {}).get("by") or decision["details"].get("submitter")
+    return str(found) if found else None

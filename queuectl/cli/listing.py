@@ -1,0 +1,120 @@
+"""Lists, once or as they change."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from queuectl.cli import printing
+from queuectl.cli.options import Failure, Options
+from queuectl.cli.resources import Resource, meant
+from queuectl.cli.rest import Document, NoAnswer, Server
+
+WATCH_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be listed, and how."""
+
+    resource: Resource
+    filters: dict[str, str]
+    limit: int | None
+    sort: str | None
+    """A field of the documents, its parts joined by dots; with a `-` before it falling."""
+
+
+def once(server: Server, asked: Asked, options: Options) -> None:
+    found = _read(server, asked)
+    if options.output != "table":
+        printing.document(found, options.output)
+    elif found["items"]:
+        rows = [asked.resource.row(item, server.now) for item in found["items"]]
+        printing.table(asked.resource.columns, rows, wide=options.wide)
+    else:
+        click.echo(f"no {asked.resource.name} found{_misspelt(server, asked)}", err=True)
+
+
+def watch(server: Server, asked: Asked, options: Options) -> None:
+    """What there is, then what is new or different or gone, until interrupted.
+
+    As tables below one another; as JSON or YAML, item by item. A server that is away is waited for.
+    """
+    shown: dict[Any, Document] = {}
+    started = False
+    try:
+        while True:
+            try:
+                items = _read(server, asked)["items"]
+            except NoAnswer as problem:
+                if not started:
+                    raise
+                click.echo(f"{problem.message.partition(chr(10))[0]}: asking again", err=True)
+                time.sleep(WATCH_SECONDS)
+                continue
+            started = True
+            now = {asked.resource.key(item): item for item in items}
+            _changes(server, asked, options, [item for key, item in now.items() if shown.get(key) != item])
+            for key in shown.keys() - now.keys():
+                name = "/".join(key) if isinstance(key, tuple) else shown[key].get("name", key)
+                click.echo(f"{printing.printable(name)} is over or gone", err=True)
+            shown = now
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+def _changes(server: Server, asked: Asked, options: Options, items: list[Document]) -> None:
+    if options.output != "table":
+        for item in items:
+            printing.line(item, options.output)
+    elif items:
+        rows = [asked.resource.row(item, server.now) for item in items]
+        printing.table(asked.resource.columns, rows, wide=options.wide)
+
+
+def _read(server: Server, asked: Asked) -> Document:
+    """The first `limit` after sorting: where nothing sorts, no more are fetched than are shown."""
+    resource = asked.resource
+    unsorted = asked.sort is None and resource.order is None
+    found = server.all((resource.name,), asked.filters, limit=asked.limit if unsorted else None)
+    items = found["items"]
+    if asked.sort is not None:
+        items = _sorted(items, asked.sort)
+    elif resource.order is not None:
+        items = sorted(items, key=resource.order)
+    return {**found, "items": items[: asked.limit]}
+
+
+def _sorted(items: list[Document], field: str) -> list[Document]:
+    """What lacks the field comes last, whichever way. Raises Failure where nothing has it."""
+    path = field.removeprefix("-").split(".")
+    has: list[tuple[Any, Document]] = []
+    lacks = []
+    for item in items:
+        value: Any = item
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, str | int | float):
+            has.append((value, item))
+        else:
+            lacks.append(item)
+    if items and path[0] not in items[0]:
+        raise Failure(f"--sort {field}: no such field{meant(path[0], items[0])}; -o json shows them all")
+    has.sort(key=lambda one: (isinstance(one[0], str), one[0]), reverse=field.startswith("-"))
+    return [item for _, item in has] + lacks
+
+
+def _misspelt(server: Server, asked: Asked) -> str:
+    """What a queue in a filter may have been meant to be, where there is none of that name."""
+    for key, resource in (("queue", "localqueues"), ("clusterqueue", "clusterqueues")):
+        wanted = asked.filters.get(key)
+        if wanted is None:
+            continue
+        known = {item["name"] for item in server.get((resource,), {"limit": "1000"}, quiet=True)["items"]}
+        if wanted not in known:
+            return f": there is no {resource.removesuffix('s')} {wanted}{meant(wanted, known)}"
+    return ""

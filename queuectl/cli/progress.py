@@ -1,0 +1,56 @@
+"""A line that says what is waited for, until it is so or the patience ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+
+import click
+
+from queuectl.cli.options import NotGood
+from queuectl.cli.printing import printable
+
+
+@contextlib.asynccontextmanager
+async def waiting(seconds: float, what: str) -> AsyncIterator[Callable[[str], None]]:
+    """The block waits until `what` is so and tells what is still missing. Raises NotGood after `seconds`.
+
+    On stderr: one line that changes in a terminal, a line per change in a pipe.
+    """
+    line = _Line(what)
+    try:
+        async with asyncio.timeout(seconds):
+            yield line.tell
+    except TimeoutError:
+        line.end()
+        raise NotGood(
+            f"not within {seconds:g} s: {what}: {line.last or 'no answer'}. What was written stands"
+        ) from None
+    line.end()
+    click.echo(what, err=True)
+
+
+class _Line:
+    def __init__(self, what: str) -> None:
+        self.last = ""
+        self._what = what
+        self._since = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._open = False
+
+    def tell(self, missing: str) -> None:
+        changed, self.last = missing != self.last, missing
+        text = printable(f"waiting until {self._what}: {missing}")
+        if self._terminal:
+            click.echo(f"\r\x1b[2K{text} ({time.monotonic() - self._since:.0f} s)", err=True, nl=False)
+            self._open = True
+        elif changed:
+            click.echo(text, err=True)
+
+    def end(self) -> None:
+        if self._open:
+            click.echo("\r\x1b[2K", err=True, nl=False)
+            self._open = False

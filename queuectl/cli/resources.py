@@ -1,0 +1,213 @@
+"""The table of what `get` lists: names, filters, columns, order. A resource more is a row more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, Final
+
+import click
+
+from queuectl.cli import decisions
+from queuectl.cli.printing import Column, Shares, ago, amount, local
+from queuectl.cli.rest import Document
+
+Row = Callable[[Document, datetime | None], Sequence[object]]
+"""Cells of an item; the server's clock tells how long ago something was."""
+_LAST: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    name: str
+    """As in REST's paths."""
+    names: tuple[str, ...]
+    """What else people call it; lower case."""
+    columns: tuple[Column, ...]
+    row: Row
+    key: Callable[[Document], Any]
+    """What tells its items apart."""
+    order: Callable[[Document], Any] | None = None
+    """None: as they come."""
+    filters: frozenset[str] = frozenset()
+    single: bool = True
+    """One of them can be asked for by name."""
+
+    @property
+    def namespaced(self) -> bool:
+        return "namespace" in self.filters
+
+    def path(self, name: str, namespace: str) -> tuple[str, ...]:
+        """Of one of them."""
+        if self.name == "workloads":
+            return (self.name, namespace, *split(name))
+        return (self.name, namespace, name) if self.namespaced else (self.name, name)
+
+
+def split(workload: str) -> tuple[str, str]:
+    """Kind and name of KIND/NAME; a bare name is a Job's."""
+    kind, slash, name = workload.partition("/")
+    return (kind, name) if slash else ("job", workload)
+
+
+def _quota(item: Document) -> Shares:
+    return Shares(tuple(map(_share, item["flavors"])))
+
+
+def _share(cell: Document) -> tuple[str, int, int]:
+    used, nominal = (amount(cell["resource"], cell[key]) for key in ("used", "nominal"))
+    return f"{used}/{nominal} {cell['resource']} of {cell['flavor']}", cell["used"], cell["nominal"]
+
+
+def _condition(item: Document) -> str:
+    found = item["condition"]
+    return str(found["reason"]) if item["active"] else f"{found['reason']}: {found['message']}"
+
+
+def _cluster_queue(item: Document, now: datetime | None) -> Sequence[object]:
+    return (
+        *(item["name"], item["cohort"], item["queueingStrategy"], item["stopPolicy"], item["active"]),
+        *(item["pending"], item["admitted"], _quota(item), _condition(item)),
+    )
+
+
+def _cohort(item: Document, now: datetime | None) -> Sequence[object]:
+    return (
+        *(item["name"], item["parent"], item["active"], item["clusterQueues"]),
+        *(item["pending"], item["admitted"], _quota(item), _condition(item)),
+    )
+
+
+def _flavor(item: Document, now: datetime | None) -> Sequence[object]:
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(item["nodeLabels"].items()))
+    taints = ", ".join(f"{one['key']}={one['value']}:{one['effect']}" for one in item["nodeTaints"])
+    cells = ({**cell, "flavor": item["name"]} for cell in item["resources"])
+    return (item["name"], labels, taints, Shares(tuple(map(_share, cells))))
+
+
+def _local_queue(item: Document, now: datetime | None) -> Sequence[object]:
+    return (
+        *(item["namespace"], item["name"], item["clusterQueue"], item["stopPolicy"], item["active"]),
+        *(item["pending"], item["admitted"], _condition(item)),
+    )
+
+
+def _workload(item: Document, now: datetime | None) -> Sequence[object]:
+    pods = item["admission"]["podSets"] if item["admission"] else ()
+    return (
+        *(item["namespace"], f"{item['kind'].lower()}/{item['name']}", item["queue"], item["clusterQueue"]),
+        *(item["phase"], item["position"], item["priority"], ago(item["createdAt"], now)),
+        *(item["submitter"], item["attempts"], item["admittedAt"] and local(item["admittedAt"])),
+        *(", ".join(sorted({flavor for one in pods for flavor in one["flavors"].values()})),),
+        item["reason"]["message"] if item["reason"] else None,
+    )
+
+
+def _in_line(item: Document) -> tuple[str, bool, int]:
+    """By queue: those that run, then those in line, then those in none. The rest stays as it came."""
+    return (item["clusterQueue"] or "", item["phase"] == "Pending", item["position"] or _LAST)
+
+
+_PENDING: Final = Column("PENDING", right=True)
+_ADMITTED: Final = Column("ADMITTED", right=True)
+_STOP: Final = Column("STOP", wide=True)
+
+RESOURCES: Final[Mapping[str, Resource]] = {
+    row.name: row
+    for row in (
+        Resource(
+            name="clusterqueues",
+            names=("clusterqueue", "cq"),
+            columns=(
+                *(Column("NAME"), Column("COHORT"), Column("STRATEGY", wide=True), _STOP, Column("ACTIVE")),
+                *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("CONDITION")),
+            ),
+            row=_cluster_queue,
+            key=lambda item: item["name"],
+            order=lambda item: item["name"],
+        ),
+        Resource(
+            name="cohorts",
+            names=("cohort", "co"),
+            columns=(
+                *(Column("NAME"), Column("PARENT"), Column("ACTIVE"), Column("QUEUES", right=True)),
+                *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("CONDITION")),
+            ),
+            row=_cohort,
+            key=lambda item: item["name"],
+            order=lambda item: item["name"],
+        ),
+        Resource(
+            name="resourceflavors",
+            names=("resourceflavor", "flavors", "flavor", "rf"),
+            columns=(
+                *(Column("NAME"), Column("NODE LABELS"), Column("TAINTS", wide=True)),
+                Column("USED/NOMINAL"),
+            ),
+            row=_flavor,
+            key=lambda item: item["name"],
+            order=lambda item: item["name"],
+        ),
+        Resource(
+            name="localqueues",
+            names=("localqueue", "queues", "queue", "lq"),
+            columns=(
+                *(Column("NAMESPACE"), Column("NAME"), Column("CLUSTERQUEUE"), _STOP, Column("ACTIVE")),
+                *(_PENDING, _ADMITTED, Column("CONDITION")),
+            ),
+            row=_local_queue,
+            key=lambda item: (item["namespace"], item["name"]),
+            order=lambda item: (item["namespace"], item["name"]),
+            filters=frozenset(("namespace", "clusterqueue")),
+        ),
+        Resource(
+            name="workloads",
+            names=("workload", "wl"),
+            columns=(
+                *(Column("NAMESPACE"), Column("WORKLOAD"), Column("QUEUE"), Column("CLUSTERQUEUE")),
+                *(Column("PHASE"), Column("POSITION", right=True), Column("PRIORITY", right=True)),
+                *(Column("AGE", right=True), Column("SUBMITTER", wide=True)),
+                *(Column("ATTEMPTS", right=True, wide=True), Column("ADMITTED", wide=True)),
+                *(Column("FLAVORS", wide=True), Column("REASON")),
+            ),
+            row=_workload,
+            key=lambda item: item["uid"],
+            order=_in_line,
+            filters=frozenset(("namespace", "queue", "clusterqueue", "phase", "reason", "kind")),
+        ),
+        Resource(
+            name="decisions",
+            names=("decision",),
+            columns=decisions.LISTED,
+            row=lambda item, now: decisions.listed(item),
+            key=lambda item: item["sequence"],
+            filters=frozenset(("after",)),
+            single=False,
+        ),
+    )
+}
+_BY_NAME: Final = {name: row for row in RESOURCES.values() for name in (row.name, *row.names)}
+
+
+class ResourceName(click.ParamType[Resource]):
+    """A resource by any of its names."""
+
+    name = "resource"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Resource:
+        if isinstance(value, Resource):
+            return value
+        found = _BY_NAME.get(str(value).lower())
+        if found is None:
+            self.fail(
+                f"{str(value)!r} is none of {', '.join(RESOURCES)}{meant(str(value), _BY_NAME)}", param, ctx
+            )
+        return found
+
+
+def meant(text: str, known: Any) -> str:
+    """A question to whoever mistyped one of `known`; empty where none is near."""
+    near = get_close_matches(text.lower(), [str(one) for one in known], n=3, cutoff=0.6)
+    return f": did you mean {' or '.join(near)}?" if near else ""

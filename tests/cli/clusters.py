@@ -1,0 +1,80 @@
+"""An API server that keeps a few objects and takes merge patches, as far as the command line asks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+Json = dict[str, Any]
+
+
+def merged(target: Json, patch: Json) -> Json:
+    """RFC 7386."""
+    found = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key) or {}, value) if isinstance(value, dict) else value
+    return found
+
+
+class Cluster:
+    """Objects by path; `refusals` come first, by method and path."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Json] = {}
+        self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
+        self.writes: list[tuple[str, Json]] = []
+        self.asked: list[tuple[str, str]] = []
+        self.after: Callable[[Json], Json] = lambda obj: obj
+        """What the controller makes of an object before it is read again."""
+
+    def add(self, path: str, **parts: Any) -> None:
+        collection, _, name = path.rpartition("/")
+        metadata = {"name": name, "uid": f"uid-{name}", **parts.pop("metadata", {})}
+        self.objects[f"{collection}/{name}"] = {"metadata": metadata, **parts}
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        path = request.path
+        self.asked.append((request.method, path))
+        if refused := self.refusals.get((request.method, path)):
+            return _status(*refused)
+        if request.method == "PATCH":
+            assert request.content_type == "application/merge-patch+json"
+            patch = json.loads(await request.read())
+            self.writes.append((path, patch))
+            if patch["metadata"]["uid"] != self.objects[path]["metadata"]["uid"]:
+                return _status(409, "Precondition failed: UID in precondition")
+            self.objects[path] = merged(self.objects[path], patch)
+            return web.json_response(self.objects[path])
+        below = [obj for name, obj in self.objects.items() if name.rpartition("/")[0] == path]
+        if below:
+            return web.json_response({"items": below, "metadata": {}})
+        if path not in self.objects:
+            return _status(404, f"{path} not found")
+        found = self.objects[path]
+        self.objects[path] = self.after(found)
+        return web.json_response(found)
+
+
+def _status(code: int, message: str) -> web.Response:
+    return web.json_response({"kind": "Status", "code": code, "message": message}, status=code)
+
+
+def kubeconfig(folder: Path, server: str, namespace: str = "default", token: str = "secret") -> Path:
+    path = folder / "kubeconfig"
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+    }
+    path.write_text(json.dumps(content))
+    return path

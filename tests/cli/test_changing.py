@@ -1,0 +1,324 @@
+"""`hold`, `release`, `stop`, `resume`: one patch each, what is said of it, refusals that say what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from tests.cli.clusters import Cluster, Json, kubeconfig, merged
+from tests.cli.conftest import Run
+from tests.cli.servers import Script, answering
+
+JOB = "/apis/batch/v1/namespaces/default/jobs/train"
+QUEUE = "/apis/queuectl.dev/v1beta1/clusterqueues/team-a"
+LOCAL = "/apis/queuectl.dev/v1beta1/namespaces/default/localqueues/main"
+LABELS = {"queuectl.dev/queue-name": "main"}
+HELD = {"queuectl.dev/hold": "true"}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    found = Cluster()
+    found.add(JOB, metadata={"labels": LABELS}, spec={"suspend": True})
+    status = {"pendingWorkloads": 12, "admittedWorkloads": 1}
+    found.add(QUEUE, spec={"stopPolicy": "None"}, status=status)
+    found.add(LOCAL, spec={"clusterQueue": "team-a"})
+    return found
+
+
+@pytest.fixture
+def change(run: Run, cluster: Cluster, tmp_path: Path) -> Iterator[Run]:
+    """The command line with a kubeconfig for `cluster`."""
+    with answering(cluster.answer) as url:
+        config = str(kubeconfig(tmp_path, url))
+        yield lambda *arguments: run(*arguments, "--kubeconfig", config)
+
+
+def condition(reason: str, message: str, *, active: bool = False) -> list[Json]:
+    return [{"type": "Active", "status": str(active), "reason": reason, "message": message}]
+
+
+def test_a_hold_is_one_patch_bound_to_the_object_that_was_read(change: Run, cluster: Cluster) -> None:
+    result = change("hold", "job/train")
+    assert result.exit_code == 0, result.stderr
+    assert cluster.writes == [(JOB, {"metadata": {"uid": "uid-train", "annotations": HELD}})]
+    assert [method for method, _ in cluster.asked] == ["GET", "PATCH"]
+    assert "unset -> true" in result.stdout
+    assert "It waits" in result.stdout
+    assert "queuectl release job/train -n default" in result.stdout
+
+
+def test_a_hold_of_what_runs_says_that_it_is_evicted(change: Run, cluster: Cluster) -> None:
+    cluster.objects[JOB]["spec"]["suspend"] = False
+    assert "evicted" in change("hold", "train").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "before"),
+    [
+        ("hold job/train", JOB, {"metadata": {"annotations": HELD}}),
+        ("release job/train", JOB, {}),
+        ("stop cq/team-a", QUEUE, {"spec": {"stopPolicy": "Hold"}}),
+        ("stop clusterqueue/team-a --drain", QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}}),
+        ("resume clusterqueues/team-a", QUEUE, {}),
+        ("resume lq/main", LOCAL, {}),
+    ],
+)
+def test_what_is_so_already_is_not_written(
+    change: Run, cluster: Cluster, line: str, path: str, before: Json
+) -> None:
+    cluster.objects[path] = merged(cluster.objects[path], before)
+    result = change(*line.split())
+    assert result.exit_code == 0, result.stderr
+    assert cluster.writes == []
+    assert "nothing is written" in result.stdout
+
+
+def test_a_release_takes_the_annotation_away(change: Run, cluster: Cluster) -> None:
+    cluster.objects[JOB] = merged(cluster.objects[JOB], {"metadata": {"annotations": {**HELD, "own": "1"}}})
+    result = change("release", "job/train")
+    assert result.exit_code == 0
+    assert cluster.objects[JOB]["metadata"]["annotations"] == {"own": "1"}
+    assert "true -> unset" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "policy", "told"),
+    [
+        ("stop clusterqueue/team-a", QUEUE, "Hold", "12 that wait stay in line, 1 that runs go on"),
+        ("stop cq/team-a --drain", QUEUE, "HoldAndDrain", "are evicted and queue again"),
+        ("stop localqueue/main -n default", LOCAL, "Hold", "Nothing more is admitted"),
+        ("stop lq/main --drain", LOCAL, "HoldAndDrain", "are evicted"),
+    ],
+)
+def test_a_stop_is_one_patch_of_the_stop_policy(
+    change: Run, cluster: Cluster, line: str, path: str, policy: str, told: str
+) -> None:
+    result = change(*line.split())
+    assert result.exit_code == 0, result.stderr
+    name = path.rpartition("/")[2]
+    assert cluster.writes == [(path, {"metadata": {"uid": f"uid-{name}"}, "spec": {"stopPolicy": policy}})]
+    assert f"stopPolicy None -> {policy}" in result.stdout
+    assert told in result.stdout
+    assert change("resume", *line.split()[1:2]).exit_code == 0
+    assert cluster.objects[path]["spec"]["stopPolicy"] == "None"
+
+
+def test_a_change_reads_as_json(change: Run) -> None:
+    found = json.loads(change("stop", "cq/team-a", "-o", "json").stdout)
+    assert found == {
+        "object": {"kind": "ClusterQueue", "namespace": None, "name": "team-a"},
+        "field": "spec.stopPolicy",
+        "before": "None",
+        "after": "Hold",
+        "written": True,
+    }
+
+
+def test_what_does_not_queue_is_not_held(change: Run, cluster: Cluster) -> None:
+    cluster.objects[JOB]["metadata"].pop("labels")
+    result = change("hold", "job/train")
+    assert result.exit_code == 2
+    assert "no label queuectl.dev/queue-name" in result.stderr
+    assert cluster.writes == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("hold pod/x", "none of job, pytorchjob"),
+        ("stop cohort/all", "none of clusterqueue, localqueue"),
+        ("stop team-a", "KIND/NAME"),
+        ("stop cq/", "KIND/NAME"),
+        ("resume job/train", "none of clusterqueue, localqueue"),
+        ("hold job/train --timeout 0", "--timeout"),
+    ],
+)
+def test_what_cannot_be_changed_is_told_before_anything_is_asked(
+    change: Run, cluster: Cluster, line: str, told: str
+) -> None:
+    result = change(*line.split())
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert cluster.asked == []
+
+
+def test_what_is_not_there_exits_1_and_offers_what_is(change: Run) -> None:
+    result = change("hold", "job/trian")
+    assert result.exit_code == 1
+    assert "not found: Job default/trian: did you mean train?" in result.stderr
+    assert "-n names another namespace" in change("hold", "job/x", "-n", "empty").stderr
+
+
+@pytest.mark.parametrize("line", ["hold job/..", "hold job/../../secrets/x", "stop cq/.", "hold job/x -n .."])
+def test_a_name_cannot_lead_to_another_path(change: Run, cluster: Cluster, line: str) -> None:
+    result = change(*line.split())
+    assert result.exit_code == 2
+    assert "is no name" in result.stderr
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize(
+    ("method", "line", "told"),
+    [
+        ("GET", "hold job/train", ("you may not get jobs.batch in namespace default", "ClusterRole edit")),
+        ("PATCH", "hold job/train", ("you may not patch jobs.batch", "no rights")),
+        ("PATCH", "stop cq/team-a", ("you may not patch clusterqueues", "queuectl-queue-admin")),
+    ],
+)
+def test_a_missing_right_is_named_with_who_grants_it(
+    change: Run, cluster: Cluster, method: str, line: str, told: tuple[str, ...]
+) -> None:
+    path = JOB if "job" in line else QUEUE
+    verb = method.lower()
+    cluster.refusals[method, path] = (403, f'User "x" cannot {verb} resource: no rights')
+    result = change(*line.split())
+    assert result.exit_code == 2
+    assert all(part in result.stderr for part in told), result.stderr
+
+
+def test_another_object_of_the_same_name_is_left_alone(change: Run, cluster: Cluster) -> None:
+    def replaced(obj: Json) -> Json:
+        return merged(obj, {"metadata": {"uid": "another"}})
+
+    cluster.after = replaced
+    result = change("hold", "job/train")
+    assert result.exit_code == 1
+    assert "replaced" in result.stderr
+    assert "annotations" not in cluster.objects[JOB]["metadata"]
+
+
+def test_no_cluster_exits_2_and_says_where_to_look(run: Run, tmp_path: Path) -> None:
+    result = run("hold", "job/x", "--kubeconfig", str(tmp_path / "none"))
+    assert result.exit_code == 2
+    assert "kubeconfig" in result.stderr
+    result = run("hold", "job/x", "--kubeconfig", str(kubeconfig(tmp_path, "http://127.0.0.1:9")))
+    assert result.exit_code == 2
+    assert "can't be reached" in result.stderr
+    result = run("hold", "job/x", "--kubeconfig", str(tmp_path / "kubeconfig"), "--context", "nowhere")
+    assert result.exit_code == 2
+    assert "nowhere" in result.stderr
+
+
+# --- waiting ------------------------------------------------------------------------------------------
+
+
+def stopping(policy: str, running: int) -> Any:
+    """A controller that notices the stop at the second look and ends one workload a look after that."""
+    left = [running]
+
+    def after(obj: Json) -> Json:
+        if obj["spec"]["stopPolicy"] != policy:
+            return obj
+        left[0] -= bool(left[0])
+        message = f"stopPolicy is {policy}"
+        status = {"conditions": condition("Stopped", message), "admittedWorkloads": left[0]}
+        return merged(obj, {"status": status})
+
+    return after
+
+
+def test_a_drain_is_waited_for_until_nothing_runs(change: Run, cluster: Cluster) -> None:
+    cluster.after = stopping("HoldAndDrain", 2)
+    result = change("stop", "cq/team-a", "--drain", "--wait")
+    assert result.exit_code == 0, result.stderr
+    assert "has not taken note" in result.stderr
+    assert "1 still run" in result.stderr
+    assert result.stderr.endswith("ClusterQueue team-a is stopped\n")
+    assert len(cluster.writes) == 1
+
+
+def test_a_wait_that_is_in_vain_exits_1_and_says_that_the_patch_stands(change: Run, cluster: Cluster) -> None:
+    result = change("stop", "cq/team-a", "--wait", "--timeout", "0.2")
+    assert result.exit_code == 1
+    assert "not within 0.2 s" in result.stderr
+    assert "What was written stands" in result.stderr
+    assert cluster.objects[QUEUE]["spec"]["stopPolicy"] == "Hold"
+
+
+def test_a_resume_is_waited_for_until_the_queue_says_so(change: Run, cluster: Cluster) -> None:
+    stopped = {
+        "spec": {"stopPolicy": "Hold"},
+        "status": {"conditions": condition("Stopped", "stopPolicy is Hold")},
+    }
+    cluster.objects[QUEUE] = merged(cluster.objects[QUEUE], stopped)
+
+    def after(obj: Json) -> Json:
+        ready = {"status": {"conditions": condition("Ready", "", active=True)}}
+        return merged(obj, ready) if obj["spec"]["stopPolicy"] == "None" else obj
+
+    cluster.after = after
+    result = change("resume", "cq/team-a", "--wait")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.endswith("ClusterQueue team-a admits again\n")
+
+
+def workload(phase: str, code: str | None) -> Json:
+    return {"phase": phase, "reason": {"code": code} if code else None, "sequence": 7}
+
+
+def held(change: Run, script: Script, line: str, *steps: tuple[str, str | None]) -> Result:
+    """A change of a hold with --wait, while the ledger goes through `steps`."""
+    left = list(steps)
+
+    def answer(query: object) -> tuple[int, Json]:
+        return 200, workload(*(left.pop(0) if len(left) > 1 else left[0]))
+
+    script.answers["workloads/default/job/train"] = answer
+    with answering(script.answer) as url:
+        return change(*line.split(), "--wait", "--server", url)
+
+
+def test_a_hold_is_waited_for_until_the_ledger_has_it(change: Run, cluster: Cluster, script: Script) -> None:
+    steps = (("Admitted", None), ("Evicting", "UserHold"), ("Pending", "OnHold"))
+    result = held(change, script, "hold job/train", *steps)
+    assert result.exit_code == 0, result.stderr
+    assert "it is Evicting" in result.stderr
+    assert result.stderr.endswith("Job default/train is on hold\n")
+
+
+def test_a_release_is_waited_for_until_it_queues_again(change: Run, cluster: Cluster, script: Script) -> None:
+    cluster.objects[JOB] = merged(cluster.objects[JOB], {"metadata": {"annotations": HELD}})
+    result = held(change, script, "release job/train", ("Pending", "OnHold"), ("Pending", "WaitingForQuota"))
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.endswith("Job default/train queues again\n")
+
+
+def test_without_a_rest_server_a_hold_is_seen_by_the_object_itself(change: Run, cluster: Cluster) -> None:
+    cluster.objects[JOB]["spec"]["suspend"] = False
+    cluster.objects[JOB]["status"] = {"active": 1}
+    steps: list[Json] = [{"status": {"active": 0}}, {"spec": {"suspend": True}}]
+
+    def after(obj: Json) -> Json:
+        on_hold = obj["metadata"].get("annotations") == HELD
+        return merged(obj, steps.pop()) if on_hold and steps else obj
+
+    cluster.after = after
+    result = change("hold", "job/train", "--wait")
+    assert result.exit_code == 0, result.stderr
+    assert "not suspended yet" in result.stderr
+    assert "pods are not gone" in result.stderr
+
+
+def test_a_release_cannot_be_waited_for_without_a_rest_server(change: Run, cluster: Cluster) -> None:
+    result = change("release", "job/train", "--wait")
+    assert result.exit_code == 2
+    assert "port-forward" in result.stderr
+    assert cluster.asked == []
+
+
+def test_the_sandboxs_cluster_is_taken_and_named_where_nothing_else_is(
+    run: Run, cluster: Cluster, tmp_path: Path
+) -> None:
+    with answering(cluster.answer) as url:
+        kubeconfig(tmp_path, url)
+        (tmp_path / "endpoints.json").write_text(json.dumps({"rest": "http://127.0.0.1:9"}))
+        result = run("hold", "job/train", "--data", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert f"using the sandbox in {tmp_path}" in result.stderr
+    assert len(cluster.writes) == 1
