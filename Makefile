@@ -23,8 +23,8 @@ lint: $(STAMP) ## style, types, layers
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-logo
 
-bench: $(STAMP) ## speed, as ratios within one run
-	@$(PY) -m benchmarks
+bench: $(STAMP) ## speed beside this machine's own ceiling (options in ARGS)
+	@$(PY) -m benchmarks $(ARGS)
 
 manifests: $(STAMP) ## write what is generated in manifests/
 	@$(PY) -m queuectl.kinds.crds manifests/crds

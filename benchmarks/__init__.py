@@ -1,1 +1,1 @@
-"""Speed of the decision core, as ratios within one run."""
+"""Speed, each figure beside what this machine could do at best in the same run."""

@@ -1,64 +1,82 @@
-"""`python -m benchmarks`: what a decision costs, and whether that depends on how much there is."""
+"""`make bench`: how fast it is here, beside what this machine could do at best in the same run."""
 
 from __future__ import annotations
 
 import cProfile
+import importlib
 import json
 import pstats
 import sys
-from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.measures import Measure, admissions, measure
+from benchmarks.machine import described
+from benchmarks.progress import console as aside
+from benchmarks.report import Detail, Report, show, show_detail
+from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
+from queuectl.sandbox.processes import end_with_make
+
+BENCHMARKS: Final = {
+    "engine": "admissions a second of the decision core",
+    "ledger": "admissions committed a second",
+    "jobs": "Jobs a second end to end on the real API server, and what each costs",
+    "rest": "pages of REST for a tenant while 20,000 wait, and memory",
+}
+_NEED_CONTROL_PLANE: Final = ("jobs", "rest")
+
+
+def _chosen(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
+    names = list(BENCHMARKS) if value is None else [name.strip() for name in value.split(",")]
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        raise click.BadParameter(f"{', '.join(unknown)} is none of {', '.join(BENCHMARKS)}")
+    return names
 
 
 @click.command()
+@click.option("--only", callback=_chosen, metavar="NAME[,NAME]", help=f"Of {', '.join(BENCHMARKS)}.")
 @click.option(
-    "--json", "path", type=click.Path(path_type=Path, dir_okay=False), help="also write the figures here"
+    "--json", "path", type=click.Path(path_type=Path, dir_okay=False), help="Write all of it here too."
 )
 @click.option(
-    "--scale", type=click.IntRange(1, 100), default=1, help="divide all sizes by this, for a quick look"
+    "--scale", type=click.IntRange(1, 1000), default=1, help="Divide all sizes by this, for a quick look."
 )
-@click.option("--profile", is_flag=True, help="show where the time goes instead")
-def main(path: Path | None, scale: int, profile: bool) -> None:
-    """Speed of the decision core, in CPU time, as ratios within one run."""
+@click.option("--profile", is_flag=True, help="Show where the time of engine or ledger goes instead.")
+def main(only: list[str], path: Path | None, scale: int, profile: bool) -> None:
+    """Speed of queuectl on this machine; each figure stands beside a ceiling measured in the same run."""
+    end_with_make()
     if profile:
-        return _profile(scale)
-    found = measure(scale)
-    Console().print(_table(found))
+        return _profile([name for name in only if name not in _NEED_CONTROL_PLANE], scale)
+    machine, console = described(), Console(width=None if sys.stdout.isatty() else 160)
+    show_detail(console, Detail("machine", tuple(machine), (tuple(machine.values()),)))
+    reports = []
+    for name in only:
+        reports.append(_run(name, scale))
+        show(console, reports[-1])
     if path is not None:
-        rows = [{**asdict(one), "ratio": one.ratio} for one in found]
-        path.write_text(json.dumps({"scale": scale, "measures": rows}, indent=2) + "\n", "utf-8")
+        found = {"machine": machine, "scale": scale, "benchmarks": [one.to_json() for one in reports]}
+        path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", "utf-8")
     return None
 
 
-def _table(found: list[Measure]) -> Table:
-    table = Table(caption="ratio 1: the cost of a step does not depend on the size")
-    for name in ("step", "large", "small", "per second", "µs large", "µs small", "ratio"):
-        table.add_column(name, justify="left" if name in ("step", "large", "small") else "right")
-    for one in found:
-        table.add_row(
-            one.name,
-            one.large_size,
-            one.small_size,
-            f"{one.per_second:,.0f}",
-            f"{one.large * 1e6:,.1f}",
-            f"{one.small * 1e6:,.1f}",
-            f"{one.ratio:.2f}",
-        )
-    return table
+def _run(name: str, scale: int) -> Report:
+    if name in _NEED_CONTROL_PLANE and find_assets() is None:
+        reason = f"{ASSETS_VARIABLE} is not set: it needs a real kube-apiserver (see docs/performance.md)"
+        return Report(name, skipped=reason)
+    aside.print(f"{name}: {BENCHMARKS[name]} …", style="dim")
+    report: Report = importlib.import_module(f"benchmarks.{name}").run(scale)
+    return report
 
 
-def _profile(scale: int) -> None:
-    profiler = cProfile.Profile()
-    profiler.enable()
-    admissions(max(1, 200 // scale), 50)
-    profiler.disable()
-    pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(30)
+def _profile(names: list[str], scale: int) -> None:
+    for name in names:
+        profiler = cProfile.Profile()
+        profiler.enable()
+        importlib.import_module(f"benchmarks.{name}").profiled(scale)
+        profiler.disable()
+        pstats.Stats(profiler, stream=sys.stdout).strip_dirs().sort_stats("tottime").print_stats(40)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Engines with much to do, and a ledger that accepts everything."""
+"""Engines with much to do, under a driver that takes every commit for done."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from queuectl.core.decisions import Admit
+from queuectl.core.decisions import Admit, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import (
     ContextObserved,
@@ -19,6 +21,7 @@ from queuectl.core.events import (
 from queuectl.core.model import (
     ClusterQueue,
     ConfigKey,
+    EffectKey,
     FlavorQuotas,
     LabelSelector,
     LocalQueue,
@@ -55,7 +58,7 @@ def seen(*, generation: int = 1, suspended: bool = True, finished: Outcome | Non
 
 
 def job(number: int, queue: str, gpus: int) -> Workload:
-    uid = f"uid-{number}"
+    uid = f"{number:08x}-5eed-4000-8000-{number:012x}"
     requests = (("cpu", 1000 * gpus), ("memory", gpus << 30), (GPU, gpus))
     return Workload(
         id=WorkloadId(uid),
@@ -75,7 +78,18 @@ def quotas(flavor: str, gpus: int) -> FlavorQuotas:
 class World:
     """`queues` ClusterQueues of two flavors each, `gpus` of each flavor, with one LocalQueue each."""
 
-    def __init__(self, queues: int, gpus: int) -> None:
+    def __init__(
+        self,
+        queues: int,
+        gpus: int,
+        *,
+        now: datetime = NOW,
+        record: Callable[[Plan, tuple[EffectKey, ...]], None] | None = None,
+    ) -> None:
+        """`record` is given each plan that becomes a transaction, with the effects it acknowledges."""
+        self._now = now
+        self._record = record
+        self._done: list[EffectKey] = []
         self.engine = Engine(frozenset({"policy", "Job"}))
         self.sequence = 1
         self.queues = queues
@@ -113,15 +127,19 @@ class World:
         """Decide and commit until nothing is left; starts are done at once. Returns who was let go."""
         admitted: list[Admit] = []
         while True:
-            plan = self.engine.decide(NOW)
+            plan = self.engine.decide(self._now)
             if not plan.decisions and not plan.probes:
                 return admitted
+            if self._record is not None:
+                self._record(plan, tuple(self._done))
+                self._done.clear()
             self.engine.commit(plan, self.sequence)
             self.sequence += len(plan.recorded)
             admitted += [decision for decision in plan.decisions if isinstance(decision, Admit)]
-            self.engine.handle(
-                [EffectSettled(effect.key, Result.DONE, 2) for effect in self.engine.take_effects()]
-            )
+            keys = [effect.key for effect in self.engine.take_effects()]
+            if self._record is not None:
+                self._done += keys
+            self.engine.handle([EffectSettled(key, Result.DONE, 2) for key in keys])
 
     def finish(self, workloads: list[Workload]) -> None:
         done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)
@@ -131,9 +149,10 @@ class World:
 
 
 def observed(policy: Policy) -> PolicyObserved:
+    spec = json.dumps(repr(policy))
     if isinstance(policy, LocalQueue):
-        return PolicyObserved(ConfigKey("LocalQueue", *policy.name), policy, repr(policy))
-    return PolicyObserved(ConfigKey(type(policy).__name__, "", policy.name), policy, repr(policy))
+        return PolicyObserved(ConfigKey("LocalQueue", *policy.name), policy, spec)
+    return PolicyObserved(ConfigKey(type(policy).__name__, "", policy.name), policy, spec)
 
 
 def distinct(one: Workload, number: int) -> Workload:

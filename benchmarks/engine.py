@@ -1,4 +1,4 @@
-"""What is measured, each at two sizes: what one step costs must not depend on how many others wait.
+"""The decision core: admissions a second with events in and reasons out, and what one more costs among many.
 
 CPU seconds of this process; the least of several tries, because what else runs only ever adds.
 """
@@ -8,34 +8,25 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from benchmarks.bare import Bare
+from benchmarks.progress import bar
+from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import World, distinct, job, observed
 from queuectl.core.model import Workload
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(NamedTuple):
     """Cost of one step in CPU seconds, at a large and at a small size of the same world."""
 
     name: str
-    unit: str
     large_size: str
     small_size: str
     large: float
     small: float
-
-    @property
-    def ratio(self) -> float:
-        """1 where size does not matter, large size / small size where every step looks at everything."""
-        return self.large / self.small
-
-    @property
-    def per_second(self) -> float:
-        return 1 / self.large
 
 
 def seconds(prepare: Callable[[], T], step: Callable[[T], int], tries: int) -> float:
@@ -125,37 +116,60 @@ def policies(queues: int) -> float:
     return seconds(prepare, step, 3)
 
 
-def measure(scale: int = 1) -> list[Measure]:
-    """All measures; `scale` divides the sizes, for a quick look."""
-    queues, jobs, waiting = 200 // scale, 50, 10_000 // scale
-    admit, churn = admissions(queues, jobs)
-    small_admit, small_churn = admissions(max(1, queues // 10), jobs)
-    sizes = (f"{queues} queues x {jobs} jobs", f"{max(1, queues // 10)} queues x {jobs} jobs")
-    few = max(10, waiting // 100)
-    who = (f"{waiting} wait", f"{few} wait")
-    many = (f"{queues} queues", f"{max(1, queues // 10)} queues")
-    return [
-        Measure("a job is seen, queued and let go", "admission", *sizes, admit, small_admit),
-        Measure("a job ends and the next is let go", "admission", *sizes, churn, small_churn),
-        Measure(
-            "one more of equal jobs that wait",
-            "event",
-            *who,
-            parked(waiting, alike=True),
-            parked(few, alike=True),
-        ),
-        Measure(
-            "one more of jobs that wait, each of its own shape",
-            "event",
-            *who,
-            parked(waiting, alike=False),
-            parked(few, alike=False),
-        ),
-        Measure(
-            "the quota of one queue is edited",
-            "edit",
-            *many,
-            policies(queues),
-            policies(max(1, queues // 10)),
-        ),
+def run(scale: int = 1) -> Report:
+    """`scale` divides the sizes."""
+    queues, jobs, waiting = max(2, 200 // scale), 50, max(20, 10_000 // scale)
+    few_queues, few = max(1, queues // 10), max(10, waiting // 100)
+    sizes = (f"{queues} queues x {jobs} jobs", f"{few_queues} queues x {jobs} jobs")
+    who, many = (f"{waiting} wait", f"{few} wait"), (f"{queues} queues", f"{few_queues} queues")
+    with bar("engine", 6) as done:
+        bare = seconds(lambda: Bare(queues, jobs), Bare.run, 5)
+        done(1)
+        admit, churn = admissions(queues, jobs)
+        done(2)
+        small_admit, small_churn = admissions(few_queues, jobs)
+        done(3)
+        alike = parked(waiting, alike=True), parked(few, alike=True)
+        done(4)
+        unlike = parked(waiting, alike=False), parked(few, alike=False)
+        done(5)
+        edits = policies(queues), policies(few_queues)
+    measures = [
+        Measure("a job is seen, queued and let go", *sizes, admit, small_admit),
+        Measure("a job ends and the next is let go", *sizes, churn, small_churn),
+        Measure("one more of equal jobs that wait", *who, *alike),
+        Measure("one more of jobs that wait, each of its own shape", *who, *unlike),
+        Measure("the quota of one queue is edited", *many, *edits),
     ]
+    bound = "bare heaps and lists of ints in Python"
+    goal = Goal("value", "least", 40_000)
+    return Report(
+        "engine",
+        [
+            _figure("events in, reasons out", admit, bare, bound, goal),
+            _figure("a job ends, the next goes", churn, bare, bound, None),
+        ],
+        [_steps(measures)],
+    )
+
+
+def _figure(name: str, cost: float, bare: float, bound: str, goal: Goal | None) -> Figure:
+    unit = "admissions per CPU second"
+    return Figure(name=name, value=1 / cost, unit=unit, ceiling=1 / bare, bound=bound, goal=goal)
+
+
+def _steps(measures: list[Measure]) -> Detail:
+    columns = ("step", "large", "small", "per second", "µs large", "µs small", "large / small")
+    rows = [
+        (
+            *(one.name, one.large_size, one.small_size, 1 / one.large),
+            *(one.large * 1e6, one.small * 1e6, one.large / one.small),
+        )
+        for one in measures
+    ]
+    return Detail("large / small of 1: the cost of a step does not depend on the size", columns, tuple(rows))
+
+
+def profiled(scale: int = 1) -> None:
+    """What `--profile engine` looks at."""
+    admissions(max(2, 200 // scale), 50)

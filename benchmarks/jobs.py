@@ -1,0 +1,298 @@
+"""Jobs a second, end to end on a real API server, and what each costs; beside a bare watcher's.
+
+Both let go the same suspended Jobs, of the same tenant, under the same policies, as the same user and over
+the same HTTP session; there is no controller manager. A process of its own makes the Jobs, and marks each
+complete as soon as it was let go. Runs of the two take turns, so that noise hits both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import mean
+
+from benchmarks import load
+from benchmarks.machine import Busy, busy, cpu_seconds, scratch
+from benchmarks.progress import bar
+from benchmarks.report import Detail, Figure, Goal, Report, median, percentile
+from benchmarks.site import Costs, Site, site, until
+from benchmarks.watcher import READY
+from queuectl.sandbox.processes import Child
+
+PAIRS, JOBS, WARM, MOST = 3, 1_500, 150, 300
+"""Runs of each; Jobs measured in a run; Jobs before that; Jobs there at one time."""
+_NAMESPACES = 10
+_OURS, _BARE = "queuectl", "bare watcher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How much there is to do, and room for how many."""
+
+    name: str
+    gpus: int
+    """Quota of each of the queues; a Job asks for one."""
+    pairs: int
+
+    @property
+    def namespaces(self) -> list[str]:
+        return [f"{self.name}-{number}" for number in range(_NAMESPACES)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One load, let go by `who`; costs are CPU seconds."""
+
+    who: str
+    jobs: int
+    result: load.Result
+    costs: Costs
+    releaser: float
+    busy: Busy
+    settled: float
+    """Seconds after the last Job until the ledger knew that all were over."""
+
+    @property
+    def rate(self) -> float:
+        return self.jobs / self.result.seconds
+
+    def each(self, cpu: float) -> float:
+        """Milliseconds a Job."""
+        return cpu / self.jobs * 1e3
+
+    @property
+    def others(self) -> float:
+        """CPU seconds of this machine that went to what is not ours."""
+        ours = self.costs.api_server + self.costs.etcd + self.costs.postgres
+        return self.busy.used - ours - self.releaser - self.result.cpu
+
+
+def run(scale: int = 1) -> Report:
+    return asyncio.run(_run(scale))
+
+
+async def _run(scale: int) -> Report:
+    count, warm, most = max(20, JOBS // scale), WARM // scale, max(20, MOST // scale)
+    pairs = PAIRS if scale < 10 else 1
+    room = Load(name="room", gpus=most, pairs=pairs)
+    tight = Load(name="tight", gpus=max(1, most // _NAMESPACES // 3), pairs=1)
+    found: dict[str, list[Run]] = {}
+    with scratch() as folder:
+        quotas = {name: each.gpus for each in (room, tight) for name in each.namespaces}
+        async with site(folder, quotas) as place:
+            with bar("jobs", 2 * (room.pairs + tight.pairs) * (count + warm)) as done:
+                over = 0
+                for each in (room, tight):
+                    for pair in range(each.pairs):
+                        for who in (_OURS, _BARE):
+                            label, sizes = f"{each.name}-{pair}", (warm, count, most)
+                            once = Once(place, who, each, label, lambda now: done(over + now))  # noqa: B023
+                            found.setdefault(each.name, []).append(await once.run(*sizes))
+                            over += count + warm
+    return _report(found["room"], found["tight"], most)
+
+
+class Once:
+    """One run on a fresh set of Jobs."""
+
+    def __init__(
+        self, place: Site, who: str, what: Load, label: str, progress: Callable[[float], None]
+    ) -> None:
+        self._site = place
+        self._who = who
+        self._what = what
+        self._label = label
+        self._progress = progress
+
+    async def run(self, warm: int, count: int, most: int) -> Run:
+        ours = self._who == _OURS
+        releaser = await (
+            self._site.controller()
+            if ours
+            else self._site.process("watcher", "benchmarks.watcher", self._site.kubeconfig)
+        )
+        try:
+            await _says(releaser, "leading with epoch" if ours else READY)
+            if warm:
+                await self._load(releaser, "warm", warm, most, 0)
+                await self._settled()
+            before, cpu, all_cpu = await self._site.costs(), cpu_seconds(releaser.pid), busy()
+            result = await self._load(releaser, "jobs", count, most, warm)
+            settled = await self._settled()
+            found = Run(
+                who=self._who,
+                jobs=count,
+                result=result,
+                costs=(await self._site.costs()).since(before),
+                releaser=cpu_seconds(releaser.pid) - cpu,
+                busy=busy().since(all_cpu),
+                settled=settled,
+            )
+        finally:
+            await releaser.stop(10.0)
+        await self._clean()
+        return found
+
+    async def _load(self, releaser: Child, stage: str, jobs: int, most: int, over: int) -> load.Result:
+        """The load in its own process, to its end."""
+        plane, folder = self._site.plane, self._site.folder
+        plan = load.Plan(
+            url=plane.url,
+            ca_file=str(plane.ca_file),
+            tenant=plane.tokens["tenant"],
+            admin=plane.tokens["admin"],
+            namespaces=self._what.namespaces,
+            prefix=f"{stage}-{self._label}-{self._who.partition(' ')[0]}",
+            jobs=jobs,
+            most=most,
+            result=str(folder / "result.json"),
+        )
+        (folder / "result.json").write_text("0")
+        (folder / "plan.json").write_text(json.dumps(asdict(plan)))
+        child = await self._site.process("load", "benchmarks.load", folder / "plan.json")
+        try:
+            while child.returncode is None:
+                if releaser.returncode is not None:
+                    raise releaser.death()
+                # Written whole by another process: half of it is no JSON, and asked for again.
+                try:
+                    finished = json.loads((folder / "result.json").read_text())
+                    self._progress(over + (finished if isinstance(finished, int) else jobs))
+                except json.JSONDecodeError:
+                    pass
+                await asyncio.sleep(0.2)
+            if child.returncode != 0:
+                raise child.death()
+        finally:
+            await child.stop(0)
+        return load.Result(**json.loads((folder / "result.json").read_text()))
+
+    async def _settled(self) -> float:
+        """Until nothing more is to be done for these Jobs. Returns the seconds that took."""
+        began = time.perf_counter()
+        if self._who == _OURS:
+            await until(self._site.none_open)
+        return time.perf_counter() - began
+
+    async def _clean(self) -> None:
+        """The next run finds as little in the store as this one did."""
+        at_once = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        for namespace in self._what.namespaces:
+            for path in (
+                f"/apis/batch/v1/namespaces/{namespace}/jobs",
+                f"/api/v1/namespaces/{namespace}/events",
+            ):
+                await self._site.api.request("DELETE", path, at_once)
+
+
+async def _says(child: Child, text: str) -> None:
+    """Until it has printed that."""
+
+    async def look() -> bool:
+        if child.returncode is not None:
+            raise child.death()
+        return text in child.tail(100)
+
+    await until(look)
+
+
+def _report(room: list[Run], tight: list[Run], most: int) -> Report:
+    ours, bare = _of(room, _OURS), _of(room, _BARE)
+    bound = "bare watcher that patches suspend"
+    figures = [
+        Figure(
+            name="Jobs made, let go and finished",
+            value=median([one.rate for one in ours]),
+            unit="Jobs/s",
+            ceiling=median([one.rate for one in bare]),
+            bound=bound,
+            goal=Goal("ratio", "least", 0.7),
+        ),
+        Figure(
+            name="the same, where two of three have to wait",
+            value=median([one.rate for one in _of(tight, _OURS)]),
+            unit="Jobs/s",
+            ceiling=median([one.rate for one in _of(tight, _BARE)]),
+            bound=bound,
+        ),
+        Figure(
+            name="CPU of the controller",
+            value=median([one.each(one.releaser) for one in ours]),
+            unit="ms a Job",
+            ceiling=median([one.each(one.releaser) for one in bare]),
+            bound="the watcher's own",
+            goal=Goal("value", "most", 5.0),
+        ),
+        Figure(
+            name="CPU of the API server",
+            value=median([one.each(one.costs.api_server) for one in ours]),
+            unit="ms a Job",
+            ceiling=median([one.each(one.costs.api_server) for one in bare]),
+            bound=bound,
+            goal=Goal("ratio", "most", 1.6),
+        ),
+        Figure(
+            name="CPU of Postgres",
+            value=median([one.each(one.costs.postgres) for one in ours]),
+            unit="ms a Job",
+        ),
+        Figure(
+            name="API requests",
+            value=mean(one.costs.requests.total() / one.jobs for one in ours),
+            unit="a Job",
+            ceiling=mean(one.costs.requests.total() / one.jobs for one in bare),
+            bound=bound,
+        ),
+    ]
+    return Report("jobs", figures, [_runs("room for all", room), _runs(_waiting(most), tight), _verbs(room)])
+
+
+def _waiting(most: int) -> str:
+    return f"room for a third of the {most} Jobs that are there at one time"
+
+
+def _of(runs: list[Run], who: str) -> list[Run]:
+    return [one for one in runs if one.who == who]
+
+
+def _runs(title: str, runs: list[Run]) -> Detail:
+    columns = (
+        *("run", "Jobs/s", "let go p50 s", "p99 s", "settled after s"),
+        *("API server ms", "etcd ms", "Postgres ms", "releaser ms", "load ms"),
+        *("load, share of a core", "others, share of the machine"),
+    )
+    rows: list[tuple[str | float, ...]] = []
+    for one in runs:
+        costs, seconds = one.costs, one.result.seconds
+        each = [one.each(cpu) for cpu in (costs.api_server, costs.etcd, costs.postgres, one.releaser)]
+        waits = one.result.waits
+        rows.append(
+            (
+                *(one.who, one.rate, percentile(waits, 0.5), percentile(waits, 0.99), one.settled),
+                *(*each, one.each(one.result.cpu), one.result.cpu / seconds),
+                (one.others + one.busy.stolen) / (one.busy.used + one.busy.stolen),
+            )
+        )
+    return Detail(f"{title}; ms are of CPU, a Job", columns, tuple(rows))
+
+
+def _verbs(runs: list[Run]) -> Detail:
+    """Requests a Job by verb and resource, of both; those below one in a thousand Jobs are left out."""
+    totals: dict[str, Counter[tuple[str, str]]] = {_OURS: Counter(), _BARE: Counter()}
+    jobs = Counter[str]()
+    for one in runs:
+        totals[one.who] += one.costs.requests
+        jobs[one.who] += one.jobs
+    keys = sorted(set(totals[_OURS]) | set(totals[_BARE]))
+    rows: list[tuple[str | float, ...]] = [
+        (verb, resource, *(totals[who][verb, resource] / jobs[who] for who in (_OURS, _BARE)))
+        for verb, resource in keys
+        if sum(totals[who][verb, resource] for who in totals) * 1000 >= jobs.total()
+    ]
+    return Detail(
+        "API requests a Job, as the API server counts them", ("verb", "resource", _OURS, _BARE), tuple(rows)
+    )

@@ -1,0 +1,104 @@
+"""Every benchmark still runs: with sizes that say nothing about speed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.report import Figure, Goal, percentile, shown
+from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
+
+LEAST = 1000
+"""Divides all sizes as far as they go."""
+
+
+async def _bench(*arguments: str, assets: bool = True) -> tuple[int, str]:
+    environment = {k: v for k, v in os.environ.items() if assets or k != ASSETS_VARIABLE}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks", "--scale", str(LEAST), *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        async with asyncio.timeout(300):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+def _figures(report: dict[str, Any]) -> list[dict[str, Any]]:
+    figures: list[dict[str, Any]] = report["figures"]
+    assert figures
+    assert all(figure["value"] > 0 for figure in figures), figures
+    return figures
+
+
+async def test_the_core_and_the_ledger_are_measured_beside_their_ceilings(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "engine,ledger", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    assert "this machine's own" in out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["machine"]["cores"] == os.cpu_count()
+    engine, ledger = found["benchmarks"]
+    for report in (engine, ledger):
+        assert all(figure["ratio"] > 0 for figure in _figures(report))
+    assert [figure["goal"]["limit"] for figure in engine["figures"] if figure["goal"]] == [40_000]
+    assert [figure["goal"]["limit"] for figure in ledger["figures"] if figure["goal"]] == [1_000]
+
+
+async def test_what_needs_a_control_plane_is_skipped_loudly_without_one(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "jobs", "--json", str(tmp_path / "found.json"), assets=False)
+    assert code == 0, out
+    assert "SKIPPED: KUBEBUILDER_ASSETS is not set" in out
+    (jobs,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    assert "KUBEBUILDER_ASSETS" in jobs["skipped"]
+
+
+@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
+async def test_jobs_end_to_end_are_measured_beside_a_bare_watcher(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "jobs", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (jobs,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    _figures(jobs)
+    requests = {
+        row["resource"]: row for row in jobs["details"][-1]["rows"] if row["verb"] in ("POST", "PATCH")
+    }
+    assert requests["jobs"]["queuectl"] == requests["jobs"]["bare watcher"] == 1
+    assert requests["events"]["bare watcher"] == 0
+
+
+async def test_an_unknown_benchmark_is_refused_by_name() -> None:
+    code, out = await _bench("--only", "engines")
+    assert code == 2
+    assert "engines is none of engine, ledger" in out
+
+
+def test_a_goal_is_of_the_figure_or_of_its_ratio() -> None:
+    figure = Figure(name="x", value=60.0, unit="Jobs/s", ceiling=80.0)
+    assert figure.ratio == 0.75
+    assert Goal("ratio", "least", 0.7).met(figure)
+    assert not Goal("ratio", "most", 0.7).met(figure)
+    assert not Goal("value", "least", 61.0).met(figure)
+    assert Goal("value", "most", 60.0).met(figure)
+    assert str(Goal("ratio", "least", 0.7)) == "≥ 70%"
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    values = [float(n) for n in range(1, 101)]
+    assert percentile(values, 0.5) == 50
+    assert percentile(values, 0.99) == 99
+    assert percentile([3.0], 0.99) == 3
+    assert (shown(0.128), shown(12.34), shown(12345.6)) == ("0.13", "12.3", "12,346")
