@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -24,9 +23,10 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from queuectl.files import BadFile, documents, read
+
 DATABASE_URL_VARIABLE: Final = "QUEUECTL_DATABASE_URL"
 MAX_FILE_BYTES: Final = 1 << 20
-MAX_NESTING: Final = 32
 _SCHEMES: Final = ("postgresql://", "postgres://", "postgresql+asyncpg://")
 
 
@@ -171,20 +171,45 @@ def _is_host(name: str) -> bool:
 
 class ApiSettings(_Section):
     listen: Listen = Address("127.0.0.1", 8080)
+    """Beyond loopback only with `tls` and `identity: kubernetes`."""
+    probes: Listen | None = None
+    """/metrics, /healthz, /readyz over plain HTTP; none: the probes on `listen` alone, and no metrics."""
+    identity: Literal["kubernetes", "local"] = "kubernetes"
+    """The cluster says who asks and what he may read; `local`: whoever reaches this machine's loopback
+    address may read everything."""
+    audiences: tuple[str, ...] = Field(default=("queuectl",), min_length=1, max_length=8, strict=False)
+    """A token must be meant for one of them. With the cluster's own among them, those of a kubeconfig do."""
+    identity_seconds: float = Field(default=30.0, ge=0.1, le=30.0)
+    """How long the cluster's word on a caller holds."""
+    tls: TlsSettings | None = None
     cluster: str | None = Field(default=None, max_length=253)
     """UID of namespace kube-system of the cluster it serves; none: the only one in the ledger."""
     refresh_seconds: float = Field(default=0.5, ge=0.05, le=60.0)
     """Time between two looks at the ledger."""
 
-    @field_validator("listen")
+    @field_validator("audiences")
     @classmethod
-    def _loopback(cls, value: Address) -> Address:
-        if not value.loopback:
-            raise ValueError(
-                f"{value} is not loopback: callers are not asked who they are yet, so REST listens on "
-                "127.0.0.1 or ::1 only; reach it by kubectl port-forward"
-            )
+    def _each_audience(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for audience in value:
+            if not 1 <= len(audience) <= 253 or not audience.isascii() or not audience.isprintable():
+                raise ValueError(f"{audience!r} is no audience: 1 to 253 printable characters are expected")
         return value
+
+    @model_validator(mode="after")
+    def _open_to_nobody_unknown(self) -> ApiSettings:
+        if self.listen.loopback:
+            return self
+        if self.identity == "local":
+            raise ValueError(
+                f"listen {self.listen} is not loopback: with identity local everybody who reaches it could "
+                "read everything; set identity to kubernetes, or listen on 127.0.0.1 or ::1"
+            )
+        if self.tls is None:
+            raise ValueError(
+                f"listen {self.listen} is not loopback: without tls anybody on the way could read and use "
+                "the tokens; set api.tls, or listen on 127.0.0.1 and reach it by kubectl port-forward"
+            )
+        return self
 
 
 class WebhookSettings(_Section):
@@ -258,57 +283,12 @@ def _problem(error: dict[str, Any]) -> str:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror or error}") from None
-    if len(text) > MAX_FILE_BYTES:
-        raise ConfigurationError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-    try:
-        _check_shape(text)
-        document = yaml.load(text, Loader=_UniqueKeys)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}: {_yaml_problem(error)}") from None
-    except ValueError as error:  # a number with too many digits, a date that does not exist
-        raise ConfigurationError(f"{path}: {error}") from None
-    if document is None:
-        return {}
+        found = documents(read(path, MAX_FILE_BYTES), str(path))
+    except BadFile as error:
+        raise ConfigurationError(str(error)) from None
+    if len(found) > 1:
+        raise ConfigurationError(f"{path}: line {found[1].line}: expected a single document, this is a second one")
+    document = found[0].content if found else {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: must be a mapping, not a {type(document).__name__}")
     return document
-
-
-def _check_shape(text: bytes) -> None:
-    """Refuse what could grow or recurse beyond its own size before anything is built from it."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            _refuse("aliases are not used here: write the value out", event)
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_NESTING:
-            _refuse(f"nested deeper than {MAX_NESTING}", event)
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """A key given twice is a mistake, not a choice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen if isinstance(key, yaml.ScalarNode) else True:
-                _refuse(f"key {key.value!r} is given twice or is no text", key)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _refuse(problem: str, at: Any) -> NoReturn:
-    """`at`: an event or node of YAML, which know their place."""
-    raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else str(error)
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    context = error.context if isinstance(error, yaml.MarkedYAMLError) else None
-    return where + " ".join(f"{f'{context}: ' if context else ''}{problem}".split())

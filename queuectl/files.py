@@ -1,0 +1,126 @@
+"""YAML and JSON that people wrote, read so that a hostile file costs no more than its own size.
+
+Every problem is told with its place: `FILE: line 3, column 5: …`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+import yaml
+
+MAX_NESTING: Final = 32
+MAX_BYTES: Final = 64 << 20
+
+
+class BadFile(ValueError):
+    """The file can't be read as what it should be. One line that names file, line and column."""
+
+
+class Document(NamedTuple):
+    """One document of a file."""
+
+    content: Any
+    """Plain values: dict, list, str, int, float, bool, None."""
+    line: int
+    """Where it begins, from 1."""
+
+
+def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """Content of a file. Raises BadFile, also for one larger than `max_bytes`."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(max_bytes + 1)
+    except OSError as error:
+        raise BadFile(f"{path}: {error.strerror or error}") from None
+    if len(text) > max_bytes:
+        raise BadFile(f"{path}: larger than {max_bytes} bytes")
+    return text
+
+
+def documents(text: bytes, name: str) -> list[Document]:
+    """All documents in `text`, those that hold nothing left out. JSON where `name` ends so, else YAML.
+
+    Raises BadFile.
+    """
+    try:
+        return _json(text) if name.endswith(".json") else list(_yaml(text))
+    except yaml.YAMLError as error:
+        raise BadFile(f"{name}: {_problem(error)}") from None
+    except json.JSONDecodeError as error:
+        raise BadFile(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise BadFile(f"{name}: nested too deep") from None
+    except ValueError as error:  # not UTF-8, a number with too many digits, a date that does not exist
+        raise BadFile(f"{name}: {error}") from None
+
+
+def _json(text: bytes) -> list[Document]:
+    content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
+    return [] if content is None else [Document(content, 1)]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        again = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise ValueError(f"key {again!r} is given twice")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def _yaml(text: bytes) -> Iterator[Document]:
+    _check_shape(text)
+    loader = _UniqueKeys(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            assert node is not None
+            content = loader.construct_document(node)
+            if content is not None:
+                yield Document(content, node.start_mark.line + 1)
+    finally:
+        loader.dispose()
+
+
+def _check_shape(text: bytes) -> None:
+    """Refuse what could grow or recurse beyond its own size before anything is built from it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            _refuse("aliases are not used here: write the value out", event)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_NESTING:
+            _refuse(f"nested deeper than {MAX_NESTING}", event)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A key given twice is a mistake, not a choice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen if isinstance(key, yaml.ScalarNode) else True:
+                _refuse(f"key {key.value!r} is given twice or is no text", key)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _refuse(problem: str, at: Any) -> NoReturn:
+    """`at`: an event or node of YAML, which know their place."""
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else str(error)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    context = error.context if isinstance(error, yaml.MarkedYAMLError) else None
+    return where + " ".join(f"{f'{context}: ' if context else ''}{problem}".split())
