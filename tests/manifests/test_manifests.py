@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
-import yaml
 
+from queuectl import __version__
 from queuectl.core.events import PolicyObserved
 from queuectl.kinds.context import GATE
 from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from queuectl.settings import load
-
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-Json = dict[str, Any]
-
-
-def documents(folder: Path) -> list[Json]:
-    """All that `kubectl apply -k` of this folder would send, but for generators."""
-    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    found: list[Json] = []
-    for entry in kustomization["resources"]:
-        path = folder / entry
-        found += documents(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
-    return found
-
-
-def one(kind: str, name: str, folder: Path = MANIFESTS) -> Json:
-    (found,) = [
-        item for item in documents(folder) if item["kind"] == kind and item["metadata"]["name"] == name
-    ]
-    return found
-
+from tests.manifests.rendered import (
+    COMPONENTS,
+    MANIFESTS,
+    NAMESPACE,
+    Json,
+    documents,
+    everything,
+    one,
+    pod_specs,
+    rights,
+)
 
 READ = ("get", "list", "watch")
 CONTROLLER_RIGHTS = {
@@ -56,17 +46,6 @@ CONTROLLER_RIGHTS = {
 }
 
 
-def rights(role: Json) -> set[tuple[str, str, str | None, str]]:
-    found = set()
-    for rule in role["rules"]:
-        assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                for name in rule.get("resourceNames", [None]):
-                    found |= {(group, resource, name, verb) for verb in rule["verbs"]}
-    return found
-
-
 def test_the_controller_has_exactly_these_rights() -> None:
     assert rights(one("ClusterRole", "queuectl-controller")) == CONTROLLER_RIGHTS
     assert rights(one("Role", "queuectl-leader")) == {
@@ -75,27 +54,56 @@ def test_the_controller_has_exactly_these_rights() -> None:
     assert one("Lease", "queuectl-controller")["metadata"]["namespace"] == "queuectl-system"
 
 
-def test_nobody_else_is_bound_to_anything() -> None:
-    bindings = [
-        item for item in documents(MANIFESTS) if item["kind"].endswith("Binding") and "roleRef" in item
-    ]
-    assert {(item["kind"], item["roleRef"]["name"]) for item in bindings} == {
-        ("ClusterRoleBinding", "queuectl-controller"),
-        ("RoleBinding", "queuectl-leader"),
+def test_rest_has_exactly_these_rights() -> None:
+    assert rights(one("ClusterRole", "queuectl-api")) == {
+        ("authentication.k8s.io", "tokenreviews", None, "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", None, "create"),
     }
-    for binding in bindings:
-        (subject,) = binding["subjects"]
-        assert f"system:serviceaccount:{subject['namespace']}:{subject['name']}" == CONTROLLER_USER
+    # Its own certificate, and who is to trust it.
+    assert rights(one("Role", "queuectl-api")) == {
+        *(("", "secrets", "queuectl-api-tls", verb) for verb in ("get", "patch")),
+        *(("", "configmaps", "queuectl-api-ca", verb) for verb in ("get", "patch")),
+    }
 
 
-def test_roles_for_people_grant_no_bypass() -> None:
-    viewer = rights(one("ClusterRole", "queuectl-viewer"))
-    admin = rights(one("ClusterRole", "queuectl-queue-admin"))
-    assert viewer == {("queuectl.dev", "localqueues", None, verb) for verb in READ}
+def test_each_identity_is_bound_to_its_own_roles_alone() -> None:
+    bound = set()
+    for binding in documents(MANIFESTS):
+        if "roleRef" in binding:
+            (subject,) = binding["subjects"]
+            account = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+            bound.add((account, binding["kind"], binding["roleRef"]["kind"], binding["roleRef"]["name"]))
+    rest = "system:serviceaccount:queuectl-system:queuectl-api"
+    assert bound == {
+        (CONTROLLER_USER, "ClusterRoleBinding", "ClusterRole", "queuectl-controller"),
+        (CONTROLLER_USER, "RoleBinding", "Role", "queuectl-leader"),
+        (rest, "ClusterRoleBinding", "ClusterRole", "queuectl-api"),
+        (rest, "RoleBinding", "Role", "queuectl-api"),
+    }
+
+
+def test_no_role_of_ours_may_grant_itself_more() -> None:
+    for role in everything():
+        if role["kind"] in ("ClusterRole", "Role"):
+            for group, resource, name, verb in rights(role):
+                assert "*" not in (group, resource, verb)
+                assert verb not in ("impersonate", "escalate", "bind")
+                assert resource not in ("pods/exec", "serviceaccounts/token")
+                assert resource != "secrets" or (name is not None and role["kind"] == "Role")
+
+
+def test_roles_for_people_grant_no_bypass_but_the_one_that_is_for_it() -> None:
+    kinds = [kind.plural for kind in POLICY_KINDS.values()]
+    seen = {("queuectl.dev", "workloads", None, verb) for verb in ("get", "list")}
+    viewer, admin = one("ClusterRole", "queuectl-viewer"), one("ClusterRole", "queuectl-admin")
+    assert rights(viewer) == seen | {("queuectl.dev", kind, None, verb) for kind in kinds for verb in READ}
+    assert viewer["metadata"]["labels"] == {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     verbs = (*READ, "create", "update", "patch", "delete")
-    assert admin == {
-        ("queuectl.dev", kind.plural, None, verb) for kind in POLICY_KINDS.values() for verb in verbs
-    }
+    assert rights(admin) == seen | {("queuectl.dev", kind, None, verb) for kind in kinds for verb in verbs}
+    bypass = ("queuectl.dev", "workloads", None, "bypass")
+    assert rights(one("ClusterRole", "queuectl-bypass")) == {bypass}
+    others = [role for role in everything() if role["kind"] in ("ClusterRole", "Role")]
+    assert [role["metadata"]["name"] for role in others if bypass in rights(role)] == ["queuectl-bypass"]
 
 
 @pytest.mark.parametrize("row", JOB_KINDS.values(), ids=lambda row: row.name)
@@ -149,27 +157,130 @@ def test_the_gate_looks_at_nothing_but_our_label() -> None:
     assert gate["spec"]["matchConstraints"]["objectSelector"] == selector
 
 
-def test_the_deployment_is_restricted_and_alone() -> None:
-    deployment = one("Deployment", "queuectl")["spec"]
-    assert deployment["replicas"] == 1
-    assert deployment["strategy"] == {"type": "Recreate"}
-    pod = deployment["template"]["spec"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["serviceAccountName"] == "queuectl"
-    for container in pod["initContainers"] + pod["containers"]:
-        security = container["securityContext"]
-        assert security["allowPrivilegeEscalation"] is False
-        assert security["readOnlyRootFilesystem"] is True
-        assert security["capabilities"] == {"drop": ["ALL"]}
-        assert "limits" in container["resources"]
+PODS = dict(pod_specs())
 
 
-def test_the_shipped_configuration_is_valid() -> None:
-    settings = load(MANIFESTS / "controller" / "config.yaml", database_url="postgresql://u@h/d", environ={})
-    probes = one("Deployment", "queuectl")["spec"]["template"]["spec"]["containers"][0]["ports"]
-    assert [port["containerPort"] for port in probes] == [settings.controller.listen.port]
-    assert settings.controller.listen.host == "0.0.0.0"
+@pytest.mark.parametrize("name", PODS)
+def test_each_pod_is_restricted_and_bounded(name: str) -> None:
+    pod = PODS[name]["spec"]
+    security = pod["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] > 0
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["serviceAccountName"].startswith("queuectl")
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        # A digest would be better, and is added by who builds the image; `latest` is no version.
+        assert re.fullmatch(r"[a-z0-9./-]+:[a-z0-9.]*\d[a-z0-9.-]*", container["image"]), container["image"]
+        for volume in pod["volumes"]:
+            assert "hostPath" not in volume
+            assert "emptyDir" not in volume or "sizeLimit" in volume["emptyDir"]
+
+
+def test_images_of_ours_are_of_this_version() -> None:
+    ours = {
+        container["image"]
+        for template in PODS.values()
+        for container in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
+        if "queuectl/" in container["image"]
+    }
+    assert ours == {f"ghcr.io/queuectl/queuectl:{__version__}"}
+
+
+SERVERS = ("queuectl-controller", "queuectl-api")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_servers_are_two_spread_and_kept(name: str) -> None:
+    deployment = one("Deployment", name)["spec"]
+    labels = deployment["selector"]["matchLabels"]
+    assert deployment["replicas"] == 2
+    assert deployment["template"]["metadata"]["labels"] == labels
+    (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"] == labels
+    budget = one("PodDisruptionBudget", name)["spec"]
+    assert (budget["minAvailable"], budget["selector"]["matchLabels"]) == (1, labels)
+    service = one("Service", name)["spec"]
+    assert service["selector"] == labels
+    (container,) = deployment["template"]["spec"]["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    assert {port["targetPort"] for port in service["ports"]} == ports
+    probes = {probe: container[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
+    assert {probe["port"] for probe in probes.values()} == {"metrics"}
+    assert probes["liveness"]["path"] != probes["readiness"]["path"]
+
+
+def test_only_who_decides_migrates_and_without_a_token() -> None:
+    pod = one("Deployment", "queuectl-controller")["spec"]["template"]["spec"]
+    (migrate,) = pod["initContainers"]
+    assert migrate["args"] == ["migrate"]
+    assert "account" not in {mount["name"] for mount in migrate["volumeMounts"]}
+    assert "initContainers" not in one("Deployment", "queuectl-api")["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_shipped_configuration_is_valid_and_listens_where_probes_look(name: str) -> None:
+    section = name.removeprefix("queuectl-")
+    settings = load(MANIFESTS / section / "config.yaml", database_url="postgresql://u@h/d", environ={})
+    (container,) = one("Deployment", name)["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    if section == "controller":
+        listens = {"metrics": settings.controller.listen}
+        assert settings.controller.lease == f"{NAMESPACE}/{one('Lease', name)['metadata']['name']}"
+    else:
+        assert settings.api.probes is not None
+        listens = {"rest": settings.api.listen, "metrics": settings.api.probes}
+        tls = settings.api.tls
+        assert tls is not None
+        assert tls.secret == f"{NAMESPACE}/{one('Secret', 'queuectl-api-tls')['metadata']['name']}"
+        assert tls.config_map == f"{NAMESPACE}/{one('ConfigMap', 'queuectl-api-ca')['metadata']['name']}"
+        assert f"queuectl-api.{NAMESPACE}.svc" in tls.names
+    assert {name: address.port for name, address in listens.items()} == ports
+    assert {address.host for address in listens.values()} == {"0.0.0.0"}
+
+
+def test_nothing_gets_in_or_out_but_what_is_said() -> None:
+    policies = {
+        item["metadata"]["name"]: item["spec"] for item in everything() if item["kind"] == "NetworkPolicy"
+    }
+    assert policies["queuectl-default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    rest = policies["queuectl-rest"]
+    assert rest["ingress"] == [{"ports": [{"protocol": "TCP", "port": "rest"}]}]
+    assert rest["podSelector"]["matchLabels"] == one("Service", "queuectl-api")["spec"]["selector"]
+    (scraped,) = policies["queuectl-metrics"]["ingress"]
+    assert scraped["from"] == [
+        {"namespaceSelector": {"matchLabels": {"queuectl.dev/metrics": "allowed"}}},
+    ]
+    # Every pod of ours is selected by one that lets it out, and named ports are there.
+    for name, template in PODS.items():
+        labels = template["metadata"]["labels"]
+        out = [
+            policy
+            for policy in policies.values()
+            if "egress" in policy and policy["podSelector"].get("matchLabels", {}).items() <= labels.items()
+        ]
+        assert out or name == "StatefulSet/queuectl-postgres", name
+
+
+def test_the_namespace_takes_restricted_pods_alone() -> None:
+    labels = one("Namespace", NAMESPACE)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_components_add_to_our_own_namespace_alone(component: str) -> None:
+    base = {(item["kind"], item["metadata"]["name"]) for item in documents(MANIFESTS)}
+    for item in documents(MANIFESTS / component):
+        assert item["metadata"].get("namespace", NAMESPACE) == NAMESPACE
+        assert (item["kind"], item["metadata"]["name"]) not in base
+        assert item["metadata"]["name"].startswith("queuectl")
 
 
 @pytest.mark.parametrize("kind", POLICY_KINDS.values(), ids=lambda kind: kind.name)

@@ -1,0 +1,14 @@
+# A dump of the ledger, whole or not at all; older ones than the newest $KEEP are deleted.
+# PGHOST, PGUSER, PGDATABASE and PGPASSWORD say of what, $BACKUPS where to.
+set -eu
+name="$BACKUPS/queuectl-$(date -u +%Y%m%dT%H%M%SZ).dump"
+trap 'rm -f "$name.part"' EXIT
+pg_dump --format=custom --no-owner --file="$name.part"
+# What can't be read is no backup.
+pg_restore --list "$name.part" >/dev/null
+mv "$name.part" "$name"
+echo "$name $(wc -c <"$name") bytes"
+ls -1 "$BACKUPS"/queuectl-*.dump | sort -r | tail -n "+$((KEEP + 1))" | while read -r old; do
+  rm -f "$old"
+  echo "deleted $old"
+done

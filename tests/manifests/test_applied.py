@@ -1,0 +1,213 @@
+"""The manifests on a real API server: it takes all of them, and each identity may do its duty and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane, find_assets
+from tests.e2e.site import eventually
+from tests.manifests.rendered import (
+    COMPONENTS,
+    MANIFESTS,
+    NAMESPACE,
+    Json,
+    Right,
+    documents,
+    one,
+    pod_specs,
+    rights,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OLDEST = "1.33"
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+ANYONE = "system:serviceaccount:default:nobody"
+OPERATOR_KINDS = ("ServiceMonitor", "PrometheusRule")
+
+
+class Applied:
+    def __init__(self, plane: ControlPlane, admin: Client, *, old: bool) -> None:
+        self.plane = plane
+        self.admin = admin
+        self.old = old
+
+    async def kubectl(self, *arguments: str) -> str:
+        """All that it printed; fails where kubectl does."""
+        process = await asyncio.create_subprocess_exec(
+            *(str(self.plane.kubectl), f"--kubeconfig={self.plane.folder / 'kubeconfig'}", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(120):
+            output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+    async def may(self, user: str, right: Right, namespace: str = NAMESPACE) -> bool:
+        group, resource, name, verb = right
+        resource, _, subresource = resource.partition("/")
+        attributes = {
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+            "verb": verb,
+            "namespace": namespace,
+            "name": name or "",
+        }
+        groups = ["system:authenticated"]
+        if user.startswith("system:serviceaccount:"):
+            groups += ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}"]
+        spec: Json = {"user": user, "groups": groups, "resourceAttributes": attributes}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = await self.admin.request("POST", path, {"spec": spec})
+        return bool(answer["status"]["allowed"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["today", OLDEST])
+async def applied(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Applied]:
+    assets = find_assets()
+    if assets is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped")
+    folder = tmp_path_factory.mktemp(f"plane-{request.param}")
+    old = request.param == OLDEST
+    emulated = OLDEST if old else None
+    async with (
+        ControlPlane(folder, assets, emulated=emulated, fsync=False) as plane,
+        Client(plane.url, plane.ssl_context(), plane.tokens["admin"]) as admin,
+    ):
+        plane.write_kubeconfig(folder / "kubeconfig")
+        found = Applied(plane, admin, old=old)
+        said = await found.kubectl("apply", "-k", str(MANIFESTS))
+        assert "Warning" not in said
+        yield found
+
+
+async def test_it_may_be_applied_again_and_nothing_rolls(applied: Applied) -> None:
+    async def generations() -> str:
+        kinds = "deployments,poddisruptionbudgets,validatingadmissionpolicies,customresourcedefinitions"
+        columns = "-o=custom-columns=KIND:.kind,NAME:.metadata.name,GENERATION:.metadata.generation"
+        return await applied.kubectl("get", kinds, "--all-namespaces", columns)
+
+    before = await generations()
+    await applied.kubectl("apply", "-k", str(MANIFESTS))
+    assert await generations() == before
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+async def test_each_component_is_taken(applied: Applied, component: str) -> None:
+    if component == "mutating" and applied.old:
+        return  # not served there: the webhook does its work
+    if component.startswith("monitoring"):
+        await _define_operator_kinds(applied)
+    folder = MANIFESTS / component
+    said = await applied.kubectl("apply", "--server-side", "--dry-run=server", "-k", str(folder))
+    assert "Warning" not in said
+    assert len(said.splitlines()) >= len(documents(folder))
+
+
+async def _define_operator_kinds(applied: Applied) -> None:
+    """As the Prometheus Operator brings them, but for their fields."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for kind in OPERATOR_KINDS:
+        plural = f"{kind.lower()}s"
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        spec = {
+            "group": "monitoring.coreos.com",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        }
+        await applied.admin.request(
+            "POST", path, {"metadata": {"name": f"{plural}.monitoring.coreos.com"}, "spec": spec}
+        )
+    await applied.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+
+@pytest.mark.parametrize("name", [name for name, _ in pod_specs()])
+async def test_each_pod_is_let_into_the_restricted_namespace(applied: Applied, name: str) -> None:
+    template = dict(pod_specs())[name]
+    pod: Json = {"metadata": {"name": "probe", **template["metadata"]}, "spec": template["spec"]}
+    for claim in ("data",) if name.startswith("StatefulSet") else ():
+        pod["spec"]["volumes"].append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    made = await applied.admin.request("POST", path, pod, query={"dryRun": "All"})
+    assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+IDENTITIES = {
+    CONTROLLER_USER: ("ClusterRole/queuectl-controller", "Role/queuectl-leader"),
+    f"system:serviceaccount:{NAMESPACE}:queuectl-api": ("ClusterRole/queuectl-api", "Role/queuectl-api"),
+}
+
+
+@pytest.mark.parametrize("user", IDENTITIES, ids=lambda user: user.rpartition(":")[2])
+async def test_each_identity_may_do_its_duty_and_nothing_else(applied: Applied, user: str) -> None:
+    """Every verb on every resource that this server knows, by its own word."""
+    granted: set[Right] = set()
+    for role in IDENTITIES[user]:
+        kind, _, name = role.partition("/")
+        granted |= rights(one(kind, name))
+    asked = granted | {("kubeflow.org", "pytorchjobs", None, verb) for verb in VERBS}
+    asked |= {
+        (group, resource, None, verb) for group, resource in await _resources(applied) for verb in VERBS
+    }
+    answers: dict[Right, bool] = {}
+
+    async def ask(right: Right) -> None:
+        async with together:
+            answers[right] = await applied.may(user, right)
+            if answers[right] and right not in granted:
+                # What everyone may do who is known to the cluster at all is no right of his.
+                answers[right] = not await applied.may(ANYONE, right)
+
+    together = asyncio.Semaphore(16)
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+        for right in asked:
+            tasks.create_task(ask(right))
+    assert {right for right, yes in answers.items() if yes} == granted
+    assert len(answers) > 300
+
+
+async def _resources(applied: Applied) -> set[tuple[str, str]]:
+    """Group and name of each, subresources too."""
+    groups = await applied.admin.request("GET", "/apis")
+    versions = [("", "/api/v1")]
+    versions += [
+        (group["name"], f"/apis/{group['preferredVersion']['groupVersion']}") for group in groups["groups"]
+    ]
+    found: set[tuple[str, str]] = set()
+    for group, path in versions:
+        listed = await applied.admin.request("GET", path)
+        found |= {(group, resource["name"]) for resource in listed["resources"]}
+    return found
+
+
+async def test_who_may_view_a_namespace_sees_its_work_and_nobody_elses(applied: Applied) -> None:
+    rbac = "rbac.authorization.k8s.io"
+    for role, user in (("view", "viewer"), ("edit", "editor"), ("admin", "owner")):
+        body: dict[str, Any] = {
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}],
+        }
+        await applied.admin.request("POST", f"/apis/{rbac}/v1/namespaces/default/rolebindings", body)
+    for user in ("viewer", "editor", "owner"):
+
+        async def sees(user: str = user) -> bool:
+            return await applied.may(user, ("queuectl.dev", "workloads", None, "list"), "default")
+
+        # A controller of the cluster puts our role into those that everybody has.
+        await eventually(f"{user} sees the workloads of his namespace", sees)
+        assert await applied.may(user, ("queuectl.dev", "localqueues", None, "get"), "default")
+        assert not await applied.may(user, ("queuectl.dev", "workloads", None, "list"), "kube-system")
+        assert not await applied.may(user, ("queuectl.dev", "workloads", None, "bypass"), "default")
+        assert not await applied.may(user, ("queuectl.dev", "clusterqueues", None, "update"), "")
