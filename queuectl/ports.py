@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -23,6 +23,10 @@ class LedgerUnavailable(Exception):
 
     Whether the last commit landed is not known: committing the same batch again tells.
     """
+
+
+class LedgerUnfit(LedgerUnavailable):
+    """Somebody answers, and not as a ledger needs it: time alone mends nothing."""
 
 
 class LedgerRefused(Exception):
@@ -220,3 +224,6 @@ class Readings(Protocol):
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         """All decisions with a sequence above `after`, oldest first."""
+
+    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
+        """The LocalQueue that each was last queued in, also of those that are over."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from queuectl.api import schemas
 from queuectl.api.advice import advice
-from queuectl.api.state import LocalQueueState, QueueState, State
+from queuectl.api.state import LocalQueueState, QueueState, State, Under
+from queuectl.api.tree import cohort_condition, nominal_quota
 from queuectl.core import model
 from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Limit, Reason
@@ -16,8 +18,17 @@ from queuectl.core.resources import FlavorResource
 from queuectl.ports import DecisionRow
 
 MAX_HOLDERS: Final = 5
-MayRead = Callable[[str], bool]
-"""May the caller read workloads of this namespace?"""
+Readable = Container[str]
+"""Namespaces whose workloads the caller may read."""
+_BY_USERS: Final = frozenset({Code.USER_HOLD, Code.BYPASS})
+"""Where `by` is a user; elsewhere it is a workload, namespace first."""
+_OWN_DETAILS: Final = frozenset(
+    (
+        *("admittedAt", "arrival", "clusterQueue", "createdAt", "debt", "detail", "outcome", "podSets"),
+        *("priority", "queue", "rebuiltFrom", "shape", "submitter"),
+    )
+)
+"""Of a decision, what is about its workload alone."""
 
 
 def reason(value: Reason) -> schemas.Reason:
@@ -37,6 +48,23 @@ def reason(value: Reason) -> schemas.Reason:
         detail=value.detail,
         others=tuple(reason(other) for other in value.others),
     )
+
+
+def named_in(*reasons: Reason | None) -> Iterator[str]:
+    """Namespaces of the workloads that they name."""
+    for found in reasons:
+        if found is not None:
+            if found.by is not None and found.code not in _BY_USERS:
+                yield found.by.partition("/")[0]
+            yield from named_in(*found.others)
+
+
+def redacted(value: Reason, readable: Readable) -> Reason:
+    """Without names of workloads that the caller may not read."""
+    others = tuple(redacted(other, readable) for other in value.others)
+    if all(namespace in readable for namespace in named_in(replace(value, others=()))):
+        return replace(value, others=others) if others else value
+    return replace(value, by=None, detail=None, others=others)
 
 
 def as_of(value: Reason, state: State) -> Reason:
@@ -102,61 +130,69 @@ def _admission(assignment: model.Assignment) -> schemas.Admission:
     )
 
 
-def workload(value: model.StoredWorkload, state: State) -> schemas.Workload:
-    return schemas.Workload(**_workload(_now(value, state), state.position(value)))
+def workload(value: model.StoredWorkload, state: State, readable: Readable) -> schemas.Workload:
+    return schemas.Workload(**_workload(_now(value, state, readable), state.position(value)))
 
 
-def _now(value: model.StoredWorkload, state: State) -> model.StoredWorkload:
-    return value if value.reason is None else replace(value, reason=as_of(value.reason, state))
+def _now(value: model.StoredWorkload, state: State, readable: Readable) -> model.StoredWorkload:
+    if value.reason is None:
+        return value
+    return replace(value, reason=as_of(redacted(value.reason, readable), state))
 
 
 def workload_detail(
-    value: model.StoredWorkload, state: State, may_read: MayRead, committed: dict[str, Any]
+    value: model.StoredWorkload,
+    state: State,
+    holders: Iterable[tuple[int, model.StoredWorkload]],
+    readable: Readable,
+    committed: dict[str, Any],
 ) -> schemas.WorkloadDetail:
-    value = _now(value, state)
+    """`holders`: of what it lacks, with their amounts."""
+    value = _now(value, state, readable)
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(
         **_workload(value, position),
-        line=len(queue.positions) if queue and position else None,
-        holders=tuple(holders(value, state, may_read)),
+        line=len(queue.seats.line) if queue and position else None,
+        holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),
         help=advice(value),
         **committed,
     )
 
 
-def holders(value: model.StoredWorkload, state: State, may_read: MayRead) -> Iterable[schemas.Holder]:
+def holders(value: model.StoredWorkload, state: State) -> list[tuple[int, model.StoredWorkload]]:
     """The largest holders of the cell that it lacks, at or below the node that binds; largest first."""
     why = value.reason
     if value.phase is not model.Phase.PENDING or why is None or why.code is not Code.WAITING_FOR_QUOTA:
-        return
+        return []
     if why.flavor is None or why.resource is None or why.node is None:
-        return
+        return []
     cell = FlavorResource(why.flavor, why.resource)
     found = [
-        (attempt.assignment.usage().get(cell, 0), attempt.admitted_at, holder.ref)
+        (attempt.assignment.usage().get(cell, 0), attempt.admitted_at, holder)
         for queue in state.below(why.node)
         if cell in queue.used
         for holder in queue.holders
         if (attempt := holder.attempt) is not None
     ]
-    found.sort(key=lambda item: (-item[0], item[1], item[2]))
-    for amount, since, ref in found[:MAX_HOLDERS]:
-        if amount > 0:
-            known = may_read(ref.namespace)
-            yield schemas.Holder(
-                namespace=ref.namespace if known else None,
-                kind=ref.kind if known else None,
-                name=ref.name if known else None,
-                amount=amount,
-                since=since,
-            )
+    found.sort(key=lambda item: (-item[0], item[1], item[2].ref))
+    return [(amount, holder) for amount, _, holder in found[:MAX_HOLDERS] if amount > 0]
+
+
+def _holder(amount: int, value: model.StoredWorkload, readable: Readable) -> schemas.Holder:
+    assert value.attempt is not None
+    known = value.ref.namespace in readable
+    return schemas.Holder(
+        namespace=value.ref.namespace if known else None,
+        kind=value.ref.kind if known else None,
+        name=value.ref.name if known else None,
+        amount=amount,
+        since=value.attempt.admitted_at,
+    )
 
 
 def _cluster_queue(value: QueueState) -> dict[str, Any]:
     queue = value.queue or model.ClusterQueue(name=value.name)
-    nominal = value.nominal
-    cells = [*nominal, *sorted(cell for cell in value.used if cell not in nominal)]
     return {
         "name": value.name,
         "cohort": queue.cohort,
@@ -166,17 +202,25 @@ def _cluster_queue(value: QueueState) -> dict[str, Any]:
         "queueing_strategy": queue.queueing_strategy,
         "pending": value.pending,
         "admitted": len(value.holders),
-        "flavors": tuple(
-            schemas.Quota(
-                flavor=cell.flavor,
-                resource=cell.resource,
-                nominal=nominal.get(cell, 0),
-                used=value.used.get(cell, 0),
-                free=value.free(cell),
-            )
-            for cell in cells
-        ),
+        "flavors": _quotas(value.nominal, value.used),
     }
+
+
+def _quotas(
+    nominal: Mapping[FlavorResource, int], used: Mapping[FlavorResource, int]
+) -> tuple[schemas.Quota, ...]:
+    """In the order of `nominal`, then what is used without being there."""
+    cells = [*nominal, *sorted(cell for cell in used if cell not in nominal)]
+    return tuple(
+        schemas.Quota(
+            flavor=cell.flavor,
+            resource=cell.resource,
+            nominal=nominal.get(cell, 0),
+            used=used.get(cell, 0),
+            free=max(0, nominal.get(cell, 0) - used.get(cell, 0)),
+        )
+        for cell in cells
+    )
 
 
 def cluster_queue(value: QueueState) -> schemas.ClusterQueue:
@@ -208,14 +252,108 @@ def local_queue_detail(value: LocalQueueState, committed: dict[str, Any]) -> sch
     return schemas.LocalQueueDetail(**_local_queue(value), **committed)
 
 
-def decision(row: DecisionRow) -> schemas.Decision:
-    return schemas.Decision(
-        sequence=row.sequence,
-        time=row.now,
-        cycle=row.cycle,
-        epoch=row.epoch,
-        verdict=Verdict(row.verdict),
-        attempt=row.attempt,
-        reason=reason(row.reason) if row.reason else None,
-        details=dict(row.payload),
+def _cohort(name: str, value: model.Cohort | None, under: Under, state: State) -> dict[str, Any]:
+    nominal: Counter[FlavorResource] = Counter()
+    used: Counter[FlavorResource] = Counter()
+    for cohort in under.cohorts:
+        nominal.update(nominal_quota(cohort))
+    for queue in under.queues:
+        nominal.update(queue.nominal)
+        used.update(queue.used)
+    condition = cohort_condition(name, state.policies)
+    return {
+        "name": name,
+        "parent": value.parent if value else None,
+        "explicit": value is not None,
+        "active": condition.active,
+        "condition": schemas.Condition(reason=condition.reason, message=condition.message),
+        "cluster_queues": len(under.queues),
+        "pending": sum(queue.pending for queue in under.queues),
+        "admitted": sum(len(queue.holders) for queue in under.queues),
+        "flavors": _quotas(dict(sorted(nominal.items())), used),
+    }
+
+
+def cohort(name: str, value: model.Cohort | None, under: Under, state: State) -> schemas.Cohort:
+    return schemas.Cohort(**_cohort(name, value, under, state))
+
+
+def cohort_detail(
+    name: str, value: model.Cohort | None, under: Under, state: State, committed: dict[str, Any]
+) -> schemas.CohortDetail:
+    return schemas.CohortDetail(**_cohort(name, value, under, state), **committed)
+
+
+Quotas = Mapping[str, tuple[int, int]]
+"""Nominal and used, by resource."""
+
+
+def _flavor(value: model.ResourceFlavor, quotas: Quotas) -> dict[str, Any]:
+    return {
+        "name": value.name,
+        "node_labels": dict(value.node_labels),
+        "node_taints": tuple(
+            schemas.Taint(key=taint.key, value=taint.value, effect=taint.effect)
+            for taint in value.node_taints
+        ),
+        "tolerations": tuple(
+            schemas.Toleration(
+                key=one.key,
+                operator=one.operator,
+                value=one.value,
+                effect=one.effect,
+                toleration_seconds=one.seconds,
+            )
+            for one in value.tolerations
+        ),
+        "resources": tuple(
+            schemas.FlavorResource(resource=resource, nominal=nominal, used=used)
+            for resource, (nominal, used) in sorted(quotas.items())
+        ),
+    }
+
+
+def flavor(value: model.ResourceFlavor, quotas: Quotas) -> schemas.ResourceFlavor:
+    return schemas.ResourceFlavor(**_flavor(value, quotas))
+
+
+def flavor_detail(
+    value: model.ResourceFlavor, quotas: Quotas, committed: dict[str, Any]
+) -> schemas.ResourceFlavorDetail:
+    return schemas.ResourceFlavorDetail(**_flavor(value, quotas), **committed)
+
+
+def _decision(row: DecisionRow, readable: Readable) -> dict[str, Any]:
+    details = row.payload
+    named = tuple(named_in(row.reason))
+    if row.ref is not None and not (named and all(namespace in readable for namespace in named)):
+        details = {name: value for name, value in row.payload.items() if name in _OWN_DETAILS}
+    return {
+        "sequence": row.sequence,
+        "time": row.now,
+        "cycle": row.cycle,
+        "epoch": row.epoch,
+        "verdict": Verdict(row.verdict),
+        "attempt": row.attempt,
+        "reason": reason(redacted(row.reason, readable)) if row.reason else None,
+        "details": details,
+    }
+
+
+def decision(row: DecisionRow, readable: Readable) -> schemas.Decision:
+    return schemas.Decision(**_decision(row, readable))
+
+
+def ledger_decision(row: DecisionRow, readable: Readable, *, specs: bool) -> schemas.LedgerDecision:
+    """`specs`: the caller may read the policy too."""
+    found = _decision(row, readable)
+    if row.ref is None and not specs:
+        found["details"] = {name: value for name, value in row.payload.items() if name != "spec"}
+    ref = row.ref
+    return schemas.LedgerDecision(
+        **found,
+        namespace=ref.namespace if ref else None,
+        kind=ref.kind if ref else None,
+        name=ref.name if ref else None,
+        uid=ref.uid if ref else None,
     )

@@ -1,26 +1,108 @@
-"""Who asks. Callers are not told apart yet, which is why REST listens on loopback only."""
+"""Who asks, and what he may read."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Protocol
 
 from aiohttp import web
 
+from queuectl.api.problems import Refusal, bad_request
+
+WORKLOADS: Final = "workloads"
+"""Virtual: no such objects exist, but RBAC may grant verbs on them."""
+LOCAL_QUEUES: Final = "localqueues"
+CLUSTER_QUEUES: Final = "clusterqueues"
+COHORTS: Final = "cohorts"
+FLAVORS: Final = "resourceflavors"
+
+MAX_TOKEN: Final = 8000
+_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """`namespaces`: those whose workloads he may read; None: all."""
+class Allowed:
+    """Names or namespaces that may be read."""
 
-    name: str
-    namespaces: frozenset[str] | None = None
+    names: frozenset[str] | None
+    """None: all."""
 
-    def may_read(self, namespace: str) -> bool:
-        return self.namespaces is None or namespace in self.namespaces
-
-
-LOCAL = Caller("local")
+    def __contains__(self, name: object) -> bool:
+        return self.names is None or name in self.names
 
 
-async def local(request: web.Request) -> Caller:
-    """Everyone who can reach the loopback address may read everything."""
-    return LOCAL
+ALL: Final = Allowed(None)
+
+
+class Caller(Protocol):
+    """What one identity may do. Verbs and resources are those of RBAC. Raises Refusal where nobody knows."""
+
+    @property
+    def name(self) -> str:
+        """Tells him from all others, now and later."""
+
+    @property
+    def limited(self) -> bool:
+        """Is he held to the limits that keep callers from hurting each other?"""
+
+    async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        """Empty: everywhere, everything."""
+
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+        """In which namespaces may he?"""
+
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+        """Which objects of a cluster-scoped resource may he get?"""
+
+
+class Identify(Protocol):
+    async def __call__(self, request: web.Request) -> Caller:
+        """Raises Refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Everybody:
+    """Whoever can reach a loopback address that is open to all of the machine."""
+
+    name: str = "local"
+    limited: bool = False
+
+    async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        return True
+
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+        return ALL
+
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+        return ALL
+
+
+async def everybody(request: web.Request) -> Caller:
+    return Everybody()
+
+
+def bearer_token(request: web.Request, audiences: Sequence[str]) -> str:
+    """The one token that comes with a request. Raises Refusal."""
+    headers = request.headers.getall("Authorization", [])
+    if len(headers) > 1:
+        raise bad_request("header Authorization is given twice")
+    if not headers:
+        raise unauthorized("no token is given", audiences)
+    found = _BEARER.fullmatch(headers[0].strip())
+    if found is None or len(found[1]) > MAX_TOKEN:
+        raise unauthorized("header Authorization must be `Bearer TOKEN`", audiences)
+    return found[1]
+
+
+def unauthorized(problem: str, audiences: Sequence[str]) -> Refusal:
+    audience = audiences[0]
+    return Refusal(
+        HTTPStatus.UNAUTHORIZED,
+        f"{problem}: send `Authorization: Bearer TOKEN` with a token of this cluster for the audience "
+        f"{audience}, such as `kubectl create token SERVICEACCOUNT --audience {audience}` prints",
+        audiences=audiences,
+        headers={"WWW-Authenticate": 'Bearer realm="queuectl"'},
+    )

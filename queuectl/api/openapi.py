@@ -10,18 +10,31 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from queuectl import __version__
+from queuectl.api.asking import Endpoint
 from queuectl.api.problems import CONTENT_TYPE
 from queuectl.api.query import Parameter
-from queuectl.api.routes import Endpoint
 from queuectl.api.schemas import Health, Problem
 
 _NAME_IN_PATH: Final = re.compile(r"{(\w+)}")
 _ERRORS: Final = {
-    "400": "A parameter is unknown or out of its range; the detail names it.",
+    "400": "A parameter is unknown or out of its range, or the request has a body; the detail says which.",
+    "401": "No token is given, or it is not valid here.",
     "404": "There is no such object, or the caller may not read it.",
     "405": "Only GET and HEAD are known.",
-    "503": "The ledger can't be read, and memory has no answer.",
+    "429": "Too many requests of one caller; Retry-After says when to come again.",
+    "431": "The request line or a header is too long.",
+    "503": "The ledger can't be read and memory has no answer, or the API server says nothing of the caller.",
 }
+_RETRY: Final = {
+    "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
+}
+_TEXT: Final = """\
+Read-only. A token of the cluster says who you are: `Authorization: Bearer TOKEN`, made by
+`kubectl create token SERVICEACCOUNT --audience queuectl`. What you may read is what RBAC lets you `get` and
+`list` in the group `queuectl.dev`: `workloads` (which exist in RBAC alone) and `localqueues` by namespace;
+`clusterqueues`, `cohorts` and `resourceflavors` by name. Workloads of others are counted, never named.
+A list comes in pages: give `next` as the parameter `next`, with the same filters, as long as it is not null.
+Every answer is made from one committed state of the ledger, names its `sequence`, and says how old it is."""
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
@@ -39,21 +52,22 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
             "get": {
                 "summary": summary,
                 "operationId": path.strip("/"),
+                "security": [],
                 "responses": {"200": health, "503": {"description": "Not yet, or no more.", **problem}},
             }
         }
         for path, summary in (("/healthz", "Is it alive?"), ("/readyz", "Has it an answer to give?"))
     }
     for endpoint in endpoints:
-        errors = {code: {"description": text, **problem} for code, text in _ERRORS.items()}
         paths[endpoint.path] = {
             "get": {
                 "summary": endpoint.summary,
+                **({"description": endpoint.notes} if endpoint.notes else {}),
                 "operationId": endpoint.answer.__name__,
                 "parameters": [*_in_path(endpoint.path), *map(_in_query, endpoint.parameters)],
                 "responses": {
                     "200": _answer(references[endpoint.model, "serialization"], "From one committed state."),
-                    **errors,
+                    **{code: _error(code, text, problem) for code, text in _ERRORS.items()},
                 },
             }
         }
@@ -63,11 +77,28 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
             "title": "queuectl",
             "version": __version__,
             "summary": "Queues, workloads, and why they wait",
+            "description": _TEXT,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "security": [{"token": []}],
         "paths": paths,
-        "components": {"schemas": definitions["$defs"]},
+        "components": {
+            "schemas": definitions["$defs"],
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of the cluster for the audience that the server asks for; none "
+                    "is needed where it serves this machine alone.",
+                }
+            },
+        },
     }
+
+
+def _error(code: str, text: str, problem: dict[str, Any]) -> dict[str, Any]:
+    retry = {"headers": _RETRY} if code in ("429", "503") else {}
+    return {"description": text, **retry, **problem}
 
 
 def _answer(schema: Any, description: str) -> dict[str, Any]:
@@ -76,7 +107,7 @@ def _answer(schema: Any, description: str) -> dict[str, Any]:
 
 def _in_path(path: str) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _NAME_IN_PATH.findall(path)
     ]
 

@@ -20,6 +20,8 @@ from queuectl.kinds.jobs import JOB_KINDS, job_kind
 
 DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1000
+MAX_SEQUENCE: Final = (1 << 63) - 1
+MAX_WAIT: Final = 30
 MAX_NAME: Final = 253
 MAX_CURSOR: Final = 512
 MAX_FIELDS: Final = 32
@@ -45,10 +47,23 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MAX_LIMIT):
-        raise ValueError(f"a whole number from 1 to {MAX_LIMIT}")
+def _whole(text: str, least: int, most: int) -> int:
+    digits = len(str(most))
+    if not (text.isascii() and text.isdigit() and len(text) <= digits and least <= int(text) <= most):
+        raise ValueError(f"a whole number from {least} to {most}")
     return int(text)
+
+
+def _limit(text: str) -> int:
+    return _whole(text, 1, MAX_LIMIT)
+
+
+def _sequence(text: str) -> int:
+    return _whole(text, 0, MAX_SEQUENCE)
+
+
+def _wait(text: str) -> int:
+    return _whole(text, 0, MAX_WAIT)
 
 
 def _name(text: str) -> str:
@@ -107,6 +122,18 @@ PHASE: Final = Parameter(
     _phase,
 )
 REASON: Final = Parameter("reason", "With this reason only.", {"type": "string", "enum": list(Code)}, _reason)
+AFTER: Final = Parameter(
+    "after",
+    "With a sequence above this one only. Without it: the newest page.",
+    {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
+    _sequence,
+)
+WAIT: Final = Parameter(
+    "wait",
+    "Where there is nothing yet, wait up to so many seconds for it.",
+    {"type": "integer", "minimum": 0, "maximum": MAX_WAIT, "default": 0},
+    _wait,
+)
 KIND: Final = Parameter(
     "kind", "Of this kind only: its name, plural or short name in any case.", {"type": "string"}, _kind
 )

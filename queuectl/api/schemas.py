@@ -33,7 +33,10 @@ class Reason(Document):
     limit: Limit | None = Field(description="The field of the policy that bound.")
     node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")
     cause: PreemptionCause | None
-    by: str | None = Field(description="Who took its place or did this: namespace/kind/name, or a user.")
+    by: str | None = Field(
+        description="Who took its place or did this: namespace/kind/name, or a user. Null also where the "
+        "caller may not read that workload."
+    )
     detail: str | None
     others: tuple[Reason, ...] = Field(description="The same for the flavors that were tried besides.")
 
@@ -152,6 +155,63 @@ class Decision(Document):
     details: dict[str, Any]
 
 
+class LedgerDecision(Decision):
+    """One row of the ledger, and what it is about; all null where that is no workload."""
+
+    namespace: str | None
+    kind: str | None
+    name: str | None
+    uid: str | None
+
+
+class Cohort(Document):
+    name: str
+    parent: str | None
+    explicit: bool = Field(description="It is an object; else only those below it name it.")
+    active: bool
+    condition: Condition
+    cluster_queues: int = Field(description="At any depth below it.")
+    pending: int = Field(description="In all of them.")
+    admitted: int
+    flavors: tuple[Quota, ...] = Field(description="Its own quota, and that of all below it, together.")
+
+
+class CohortDetail(Cohort, Committed):
+    pass
+
+
+class Taint(Document):
+    key: str
+    value: str
+    effect: str
+
+
+class Toleration(Document):
+    key: str | None
+    operator: str | None
+    value: str | None
+    effect: str | None
+    toleration_seconds: int | None
+
+
+class FlavorResource(Document):
+    resource: str
+    nominal: int = Field(description=f"In all ClusterQueues and Cohorts. {AMOUNT}")
+    used: int
+
+
+class ResourceFlavor(Document):
+    name: str
+    node_labels: dict[str, str]
+    node_taints: tuple[Taint, ...]
+    tolerations: tuple[Toleration, ...]
+    resources: tuple[FlavorResource, ...]
+
+
+class ResourceFlavorDetail(ResourceFlavor, Committed):
+    pass
+
+
 Item = TypeVar("Item", bound=Document)
 
 
@@ -171,6 +231,9 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    audiences: tuple[str, ...] | None = Field(
+        default=None, description="With 401: a token must be for one of them."
+    )
 
 
 class Health(Document):

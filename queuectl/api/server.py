@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import re
-from collections.abc import Awaitable, Callable
+import ssl
+import time
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
-from queuectl.api import identity, openapi, query
-from queuectl.api.identity import Caller
-from queuectl.api.problems import Handler, Refusal, bad_request, problems, unavailable
+from queuectl.api import docs_page, openapi, query
+from queuectl.api.asking import Endpoint, Question, Source
+from queuectl.api.connections import Connection, listening
+from queuectl.api.identity import Caller, Identify, everybody
+from queuectl.api.limits import Limits
+from queuectl.api.observing import SILENT, Observer
+from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
 from queuectl.api.query import Cursors
-from queuectl.api.routes import Endpoint, Question, Routes
+from queuectl.api.queue_routes import QueueRoutes
+from queuectl.api.reviewing import Reviewer
 from queuectl.api.schemas import Committed, Health
 from queuectl.api.view import View
+from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import Readings
 
-Authenticate = Callable[[web.Request], Awaitable[Caller]]
-
-IDLE_SECONDS: Final = 75.0
-LINGER_SECONDS: Final = 1.0
-"""How long a body that nobody wants is still read, so that the answer arrives."""
-STOP_SECONDS: Final = 2.0
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
-_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Server": "queuectl",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 async def serve(
@@ -39,82 +47,115 @@ async def serve(
     cursor_key: bytes,
     refresh_seconds: float = 0.5,
     started: Callable[[str], None] | None = None,
+    reviewer: Reviewer | None = None,
+    tls: ssl.SSLContext | None = None,
+    observer: Observer = SILENT,
+    view: View | None = None,
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
-    `cursor_key`: 16 to 64 secret bytes, the same in every replica. Raises OSError when it can't listen there,
-    and ValueError for an address that is not loopback.
+    `view`: of these readings, where the caller looks at it too. `cursor_key`: 16 to 64 secret bytes, the same
+    in every replica. Without `reviewer` everybody may read all, on a loopback address only. Raises OSError
+    when it can't listen there, and ValueError for an address that is not loopback without both `reviewer` and
+    `tls`.
     """
-    if not _is_loopback(host):
-        raise ValueError(f"{host} is not loopback: callers are not asked who they are yet")
-    view = View(readings, parse_policy)
-    app = application(view, readings, cursor_key=cursor_key)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        handle_signals=False,
-        keepalive_timeout=IDLE_SECONDS,
-        lingering_time=LINGER_SECONDS,
-        auto_decompress=False,
-        shutdown_timeout=STOP_SECONDS,
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
+    if not is_loopback(host) and reviewer is None:
+        raise ValueError(f"{host} is not loopback: whoever asks there must be asked who they are")
+    if not is_loopback(host) and tls is None:
+        raise ValueError(f"{host} is not loopback: tokens must not travel there without TLS")
+    view = view or View(readings, parse_policy)
+    app = application(view, readings, cursor_key=cursor_key, identify=reviewer, observer=observer)
+    async with listening(app, host, port, tls) as base:
         await view.refresh()
         if started is not None:
-            bound_host, bound_port = runner.addresses[0][:2]
-            bound_host = f"[{bound_host}]" if ":" in bound_host else bound_host
-            started(f"http://{bound_host}:{bound_port}")
-        await view.run(refresh_seconds)
-    finally:
-        await runner.cleanup()
+            started(base)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(view.run(refresh_seconds))
+            if reviewer is not None:
+                tasks.create_task(reviewer.run())
 
 
 def application(
-    view: View, readings: Readings, *, cursor_key: bytes, authenticate: Authenticate = identity.local
+    view: View,
+    readings: Readings,
+    *,
+    cursor_key: bytes,
+    identify: Identify | None = None,
+    observer: Observer = SILENT,
+    clock: Callable[[], float] = time.monotonic,
 ) -> web.Application:
-    """The app without a socket. Whoever calls keeps `view` up to date."""
-    app = web.Application(middlewares=[problems, _guard])
+    """The app without a socket. Whoever calls keeps `view` up to date. Without `identify`: all for all."""
+    app = web.Application(middlewares=[_measured(observer), problems, _bounded])
+    app[CANDID] = identify is None
+    if identify is None:
+        app.middlewares.append(_local_name)
     app.on_response_prepare.append(_prepare)
-    endpoints = Routes(view, readings, Cursors(cursor_key)).endpoints()
+    source = Source(view, readings, Cursors(cursor_key))
+    endpoints = (*QueueRoutes(source).endpoints(), *WorkloadRoutes(source).endpoints())
+    limits = Limits(clock)
     for endpoint in endpoints:
-        app.router.add_get(endpoint.path, _handler(endpoint, authenticate))
-    description = json.dumps(openapi.document(endpoints)).encode()
+        app.router.add_get(endpoint.path, _handler(endpoint, identify or everybody, limits))
+    _add_descriptions(app, endpoints)
+    _add_probes(app, view)
+    return app
+
+
+def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        caller = await identify(request)
+        raw = request.raw_path.partition("?")[2]
+        values = query.parse(raw, endpoint.parameters)
+        if caller.limited:
+            limits.take(caller.name, heavy=endpoint.heavy(values))
+
+        async def again() -> Caller:
+            return await identify(request)
+
+        positions = ("limit", "next", "wait", "after")
+        filters = sorted((name, str(v)) for name, v in values.items() if name not in positions)
+        question = Question(
+            caller=caller,
+            path=dict(request.match_info),
+            values=values,
+            scope=json.dumps([caller.name, request.path, filters]),
+            again=again,
+            waiting=lambda: limits.waiting(caller.name),
+            gone=lambda: request.transport is None or request.transport.is_closing(),
+        )
+        return _json(_body(await endpoint.answer(question)))
+
+    return handle
+
+
+def _add_descriptions(app: web.Application, endpoints: Iterable[Endpoint]) -> None:
+    document = openapi.document(endpoints)
+    description, shown = json.dumps(document).encode(), docs_page.html(document).encode()
 
     async def describe(request: web.Request) -> web.Response:
         return _json(description)
 
+    async def show(request: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": docs_page.SECURITY_POLICY, "Referrer-Policy": "no-referrer"}
+        return web.Response(body=shown, content_type="text/html", charset="utf-8", headers=headers)
+
+    app.router.add_get("/openapi.json", describe)
+    app.router.add_get("/docs", show)
+
+
+def _add_probes(app: web.Application, view: View) -> None:
     async def healthy(request: web.Request) -> web.Response:
         return _json(Health(status="ok").model_dump_json(exclude_none=True).encode())
 
     async def ready(request: web.Request) -> web.Response:
         if view.sight() is None:
             raise unavailable(view.problem or "not read yet")
-        detail = None if view.problem is None else f"answers are stale: {view.problem}"
+        detail = None
+        if view.problem is not None:
+            detail = f"answers are stale{f': {view.problem}' if app[CANDID] else ''}"
         return _json(Health(status="ok", detail=detail).model_dump_json(exclude_none=True).encode())
 
-    app.router.add_get("/openapi.json", describe)
     app.router.add_get("/healthz", healthy)
     app.router.add_get("/readyz", ready)
-    return app
-
-
-def _handler(endpoint: Endpoint, authenticate: Authenticate) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        caller = await authenticate(request)
-        raw = request.raw_path.partition("?")[2]
-        values = query.parse(raw, endpoint.parameters)
-        filters = sorted((name, str(v)) for name, v in values.items() if name not in ("limit", "next"))
-        question = Question(
-            caller=caller,
-            path=dict(request.match_info),
-            values=values,
-            scope=json.dumps([caller.name, request.path, filters]),
-        )
-        return _json(_body(await endpoint.answer(question)))
-
-    return handle
 
 
 def _body(answer: Committed) -> bytes:
@@ -126,17 +167,39 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
+def _measured(observer: Observer) -> Middleware:
+    @web.middleware
+    async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:
+        begun = time.monotonic()
+        answer = await handler(request)
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else "other"
+        observer.answered(route, answer.status, time.monotonic() - begun)
+        return answer
+
+    return measured
+
+
 @web.middleware
-async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    # A page in a browser may be made to call us under a name of its own that resolves to loopback.
+async def _bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.body_exists and request.method in ("GET", "HEAD"):
+        raise bad_request("a request body has no meaning here: leave it out")
+    if isinstance(request.protocol, Connection):
+        with request.protocol.answering():
+            return await handler(request)
+    return await handler(request)
+
+
+@web.middleware
+async def _local_name(request: web.Request, handler: Handler) -> web.StreamResponse:
+    # A page in a browser may be made to call us under a name of its own that resolves to loopback. Where
+    # tokens are asked for it has none to give.
     host = _HOST.fullmatch(request.host.lower())
     name = (host[1] or host[2]) if host else ""
-    if not _is_loopback(name):
+    if not is_loopback(name):
         raise Refusal(
             HTTPStatus.MISDIRECTED_REQUEST, "this server answers to localhost, 127.0.0.1 and [::1] only"
         )
-    if request.body_exists and request.method in ("GET", "HEAD"):
-        raise bad_request("a request body has no meaning here: leave it out")
     return await handler(request)
 
 
@@ -146,7 +209,7 @@ async def _prepare(request: web.Request, response: web.StreamResponse) -> None:
         response.force_close()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

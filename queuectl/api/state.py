@@ -1,16 +1,19 @@
 """One committed state of the ledger in memory: positions, usage and conditions as of one sequence. Pure.
 
-A state is never changed: `advance` makes the next one, and works again only on the queues that differ.
+A state is never changed: `advance` makes the next one, and works again only on what differs.
 """
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final, get_args
+from typing import Final, TypeVar, get_args
 
+from queuectl.api.seats import Seats
+from queuectl.api.tree import cluster_queue_condition, cohorts_above, local_queue_condition, nominal_quota
 from queuectl.core.model import (
     ClusterQueue,
     Cohort,
@@ -19,30 +22,15 @@ from queuectl.core.model import (
     LocalQueueName,
     Phase,
     Policy,
-    StopPolicy,
+    ResourceFlavor,
     StoredWorkload,
     WorkloadId,
 )
-from queuectl.core.ordering import order
-from queuectl.core.policy import READY, condition
-from queuectl.core.reasons import Code, Family
 from queuectl.core.report import Condition
-from queuectl.core.resources import FlavorResource, Usage
+from queuectl.core.resources import FlavorResource
 from queuectl.ports import Reading
 
 OVER: Final = frozenset({Phase.FINISHED, Phase.DELETED})
-_NOT_IN_LINE: Final = frozenset(
-    {
-        Code.MISCONFIGURED,
-        Code.QUEUE_NOT_FOUND,
-        Code.NAMESPACE_NOT_ALLOWED,
-        Code.QUANTITY_OUT_OF_RANGE,
-        Code.NEGATIVE_REQUEST,
-        Code.PRIORITY_NOT_FOUND,
-    }
-)
-"""Those may not even stand in line, and so have no position; the same goes for all that is held."""
-
 _KINDS: Final = frozenset(kind.__name__ for kind in get_args(Policy))
 """The ledger keeps other configuration too, such as the component's own."""
 
@@ -50,6 +38,8 @@ Parse = Callable[[ConfigKey, str], Policy]
 """Spec as canonical JSON to a policy object; raises ValueError."""
 Name = tuple[str, str, str]
 """Namespace, kind, name."""
+Arrival = tuple[int, WorkloadId]
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +49,22 @@ class QueueState:
     name: str
     queue: ClusterQueue | None
     condition: Condition
-    positions: Mapping[WorkloadId, int]
-    """From 1, of those that stand in line."""
-    pending: int
-    holders: tuple[StoredWorkload, ...]
-    """Those with an open attempt here, being evicted included."""
+    seats: Seats
     nominal: Mapping[FlavorResource, int]
     """In the order of the spec."""
-    used: Mapping[FlavorResource, int]
+
+    @property
+    def pending(self) -> int:
+        return self.seats.pending
+
+    @property
+    def used(self) -> Mapping[FlavorResource, int]:
+        return self.seats.used
+
+    @property
+    def holders(self) -> Collection[StoredWorkload]:
+        """Those with an open attempt here, being evicted included."""
+        return self.seats.holders.values()
 
     def free(self, cell: FlavorResource) -> int:
         return max(0, self.nominal.get(cell, 0) - self.used.get(cell, 0))
@@ -80,6 +78,14 @@ class LocalQueueState:
     admitted: int
 
 
+@dataclass(frozen=True, slots=True)
+class Under:
+    """What is at or below a cohort."""
+
+    cohorts: list[Cohort] = field(default_factory=list)
+    queues: list[QueueState] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """Read through its methods; the mappings are shared between states and must not be written to."""
@@ -87,12 +93,12 @@ class State:
     sequence: int = 0
     epoch: int = 0
     workloads: Mapping[WorkloadId, StoredWorkload] = field(default_factory=dict)
-    arrivals: tuple[tuple[int, WorkloadId], ...] = ()
-    """Every workload in the order of first sight."""
-    names: Mapping[Name, tuple[tuple[int, WorkloadId], ...]] = field(default_factory=dict)
+    arrivals: Mapping[str, tuple[Arrival, ...]] = field(default_factory=dict)
+    """By namespace, every workload in the order of first sight."""
+    names: Mapping[Name, tuple[Arrival, ...]] = field(default_factory=dict)
     """Oldest first: a name may be used again while pods of its last owner are still alive."""
-    seats: Mapping[str, Mapping[WorkloadId, StoredWorkload]] = field(default_factory=dict)
-    """Workloads by the ClusterQueue they wait or hold quota in."""
+    seats: Mapping[str, Seats] = field(default_factory=dict)
+    """By the ClusterQueue that workloads wait or hold quota in."""
     counts: Mapping[LocalQueueName, tuple[int, int]] = field(default_factory=dict)
     """Pending and admitted, by the LocalQueue that workloads name."""
     policies: Mapping[ConfigKey, Policy | str] = field(default_factory=dict)
@@ -102,28 +108,28 @@ class State:
     def advance(self, reading: Reading, parse: Parse) -> State:
         """The state after `reading`, which holds everything newer than this one."""
         policies = _policies(self.policies, reading.configs, parse)
-        changed = tuple(reading.workloads)
+        changes = _changes(self.workloads, reading.workloads)
         workloads = dict(self.workloads)
-        touched = _move(workloads, changed)
-        seats = _reseat(self.seats, self.workloads, changed, touched)
+        for former, now in changes:
+            if now is None:
+                assert former is not None
+                del workloads[former.id]
+            else:
+                workloads[now.id] = now
+        seats, touched = _seats(self.seats, changes)
         if policies is not self.policies:
             touched = {*seats, *self.queues, *(k.name for k in policies if k.kind == "ClusterQueue")}
-        queues = {name: state for name, state in self.queues.items() if name not in touched}
-        flavors = {key.name for key in policies if key.kind == "ResourceFlavor"}
-        for name in touched:
-            state = _queue_state(name, policies, flavors, seats.get(name, {}))
-            if state is not None:
-                queues[name] = state
+        moved = [(a, b) for a, b in changes if a is None or b is None or a.arrival != b.arrival]
         return State(
             sequence=reading.sequence,
             epoch=reading.epoch,
             workloads=workloads,
-            arrivals=_arrivals(self, workloads, changed),
-            names=_names(self.names, self.workloads, changed),
+            arrivals=_grouped(self.arrivals, moved, lambda workload: workload.ref.namespace),
+            names=_grouped(self.names, moved, lambda workload: workload.ref[:3]),
             seats=seats,
-            counts=_counts(self.counts, self.workloads, changed),
+            counts=_counts(self.counts, changes),
             policies=policies,
-            queues=queues,
+            queues=_queues(self.queues, touched, policies, seats),
         )
 
     def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
@@ -131,13 +137,18 @@ class State:
         found = self.names.get((namespace, kind, name))
         return self.workloads[found[-1][1]] if found else None
 
-    def after(self, arrival: int, workload: WorkloadId) -> int:
-        """Index in `arrivals` of the first one seen after these."""
-        return bisect_right(self.arrivals, (arrival, workload))
+    def in_order(self, namespaces: Container[str], after: Arrival | None) -> Iterator[StoredWorkload]:
+        """Of these namespaces, in the order of first sight, from the first one seen after `after`."""
+        lines = [line for namespace, line in self.arrivals.items() if namespace in namespaces]
+        if after is not None:
+            lines = [line[bisect_right(line, after) :] for line in lines]
+        for _, id in heapq.merge(*lines):
+            yield self.workloads[id]
 
     def position(self, workload: StoredWorkload) -> int | None:
+        """From 1, in its ClusterQueue."""
         queue = self.queues.get(workload.cluster_queue or "")
-        return queue.positions.get(workload.id) if queue else None
+        return queue.seats.position(workload) if queue else None
 
     def cluster_queues(self) -> list[QueueState]:
         """By name: those that exist, and those that are gone while work still holds quota of theirs."""
@@ -154,8 +165,28 @@ class State:
 
     def _local(self, local: LocalQueue) -> LocalQueueState:
         pending, admitted = self.counts.get(local.name, (0, 0))
-        found = _local_condition(local, self.queues.get(local.cluster_queue))
-        return LocalQueueState(local, found, pending, admitted)
+        queue = self.queues.get(local.cluster_queue)
+        return LocalQueueState(
+            local, local_queue_condition(local, queue.condition if queue else None), pending, admitted
+        )
+
+    def flavors(self) -> list[ResourceFlavor]:
+        """By name."""
+        found = [policy for policy in self.policies.values() if isinstance(policy, ResourceFlavor)]
+        return sorted(found, key=lambda flavor: flavor.name)
+
+    def cohorts(self) -> dict[str, Cohort | None]:
+        """By name: those that are objects, and those that are only named by what is below them (None)."""
+        found: dict[str, Cohort | None] = {}
+        for policy in self.policies.values():
+            if isinstance(policy, Cohort):
+                found[policy.name] = policy
+                above = policy.parent
+            else:
+                above = policy.cohort if isinstance(policy, ClusterQueue) else None
+            if above is not None:
+                found.setdefault(above, None)
+        return dict(sorted(found.items()))
 
     def below(self, node: str) -> list[QueueState]:
         """ClusterQueues at or below `node`, written as `ClusterQueue/NAME` or `Cohort/NAME`."""
@@ -165,8 +196,46 @@ class State:
         return [
             state
             for state in self.queues.values()
-            if state.queue is not None and name in _cohorts(state.queue.cohort, self.policies)
+            if state.queue is not None and name in cohorts_above(state.queue.cohort, self.policies)
         ]
+
+    def under_cohorts(self) -> dict[str, Under]:
+        """What is at or below each of `cohorts()`, by its name."""
+        found = {name: Under() for name in self.cohorts()}
+        for name, cohort in self.cohorts().items():
+            if cohort is not None:
+                for above in set(cohorts_above(name, self.policies)):
+                    found[above].cohorts.append(cohort)
+        for queue in self.queues.values():
+            for above in set(cohorts_above(queue.queue.cohort, self.policies)) if queue.queue else ():
+                found[above].queues.append(queue)
+        return found
+
+    def quotas_by_flavor(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Nominal quota and use in all ClusterQueues and Cohorts: by flavor, then by resource."""
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+
+        def add(cells: Mapping[FlavorResource, int], *, used: bool) -> None:
+            for cell, amount in cells.items():
+                resources = found.setdefault(cell.flavor, {})
+                before = resources.get(cell.resource, (0, 0))
+                resources[cell.resource] = (before[0] + amount * (not used), before[1] + amount * used)
+
+        for cohort in self.cohorts().values():
+            add(nominal_quota(cohort), used=False)
+        for queue in self.queues.values():
+            add(queue.nominal, used=False)
+            add(queue.used, used=True)
+        return found
+
+
+Change = tuple[StoredWorkload | None, StoredWorkload | None]
+"""A workload as it was and as it is; None: not there."""
+
+
+def _changes(known: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> list[Change]:
+    pairs = [(known.get(one.id), None if one.phase in OVER else one) for one in changed]
+    return [(former, now) for former, now in pairs if former is not None or now is not None]
 
 
 def _policies(
@@ -190,84 +259,61 @@ def _policies(
     return known if result is None else result
 
 
-def seat(workload: StoredWorkload) -> str | None:
+def _seat(workload: StoredWorkload) -> str | None:
     """The ClusterQueue whose quota it holds, else the one it waits in."""
     return workload.attempt.assignment.cluster_queue if workload.attempt else workload.cluster_queue
 
 
-def _move(workloads: dict[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> set[str]:
-    """Enter what changed; returns the ClusterQueues left or entered."""
-    touched: set[str | None] = set()
-    for workload in changed:
-        former = workloads.pop(workload.id, None)
+def _seats(seats: Mapping[str, Seats], changes: Iterable[Change]) -> tuple[Mapping[str, Seats], set[str]]:
+    """And the names of those that differ."""
+    left: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
+    came: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
+    for former, now in changes:
         if former is not None:
-            touched |= {seat(former), former.cluster_queue}
-        if workload.phase not in OVER:
-            workloads[workload.id] = workload
-            touched |= {seat(workload), workload.cluster_queue}
-    return {name for name in touched if name is not None}
+            left[_seat(former)].append(former)
+        if now is not None:
+            came[_seat(now)].append(now)
+    touched = {name for name in (*left, *came) if name is not None}
+    result = dict(seats)
+    for name in touched:
+        moved = result.pop(name, Seats()).moved(left[name], came[name])
+        if moved:
+            result[name] = moved
+    return result, touched
 
 
-def _reseat(
-    seats: Mapping[str, Mapping[WorkloadId, StoredWorkload]],
-    former: Mapping[WorkloadId, StoredWorkload],
-    changed: Iterable[StoredWorkload],
-    touched: set[str],
-) -> dict[str, Mapping[WorkloadId, StoredWorkload]]:
-    copies = {name: dict(seats.get(name, {})) for name in touched}
-    for workload in changed:
-        left = seat(former[workload.id]) if workload.id in former else None
-        if left is not None:
-            copies[left].pop(workload.id, None)
-        entered = seat(workload)
-        if workload.phase not in OVER and entered is not None:
-            copies[entered][workload.id] = workload
-    return {name: members for name, members in {**seats, **copies}.items() if members}
-
-
-def _arrivals(
-    state: State, workloads: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]
-) -> tuple[tuple[int, WorkloadId], ...]:
-    if all(
-        w.id in workloads and w.id in state.workloads and state.workloads[w.id].arrival == w.arrival
-        for w in changed
-    ):
-        return state.arrivals
-    return tuple(sorted((workload.arrival, workload.id) for workload in workloads.values()))
-
-
-def _name(workload: StoredWorkload) -> Name:
-    return workload.ref[:3]
-
-
-def _names(
-    names: Mapping[Name, tuple[tuple[int, WorkloadId], ...]],
-    former: Mapping[WorkloadId, StoredWorkload],
-    changed: Iterable[StoredWorkload],
-) -> Mapping[Name, tuple[tuple[int, WorkloadId], ...]]:
-    result: dict[Name, tuple[tuple[int, WorkloadId], ...]] | None = None
-    for workload in changed:
-        over, known = workload.phase in OVER, former.get(workload.id)
-        if (known is None) if over else (known is not None and known.arrival == workload.arrival):
-            continue
-        result = dict(names) if result is None else result
-        name = _name(workload)
-        found = [item for item in result.pop(name, ()) if item[1] != workload.id]
-        if not over:
-            found.append((workload.arrival, workload.id))
-        if found:
-            result[name] = tuple(sorted(found))
-    return names if result is None else result
+def _grouped(
+    known: Mapping[Key, tuple[Arrival, ...]],
+    moved: Collection[Change],
+    key: Callable[[StoredWorkload], Key],
+) -> Mapping[Key, tuple[Arrival, ...]]:
+    """`known` itself when nothing came, went or arrived anew."""
+    if not moved:
+        return known
+    left: defaultdict[Key, set[Arrival]] = defaultdict(set)
+    came: defaultdict[Key, set[Arrival]] = defaultdict(set)
+    for former, now in moved:
+        if former is not None:
+            left[key(former)].add((former.arrival, former.id))
+        if now is not None:
+            came[key(now)].add((now.arrival, now.id))
+    result = dict(known)
+    for name in {*left, *came}:
+        stayed = [item for item in result.pop(name, ()) if item not in left[name]]
+        # Those who come are most often the last ones: the sort has next to nothing to do.
+        if line := tuple(sorted([*stayed, *came[name]])):
+            result[name] = line
+    return result
 
 
 def _counts(
-    counts: Mapping[LocalQueueName, tuple[int, int]],
-    former: Mapping[WorkloadId, StoredWorkload],
-    changed: Iterable[StoredWorkload],
+    counts: Mapping[LocalQueueName, tuple[int, int]], changes: Iterable[Change]
 ) -> Mapping[LocalQueueName, tuple[int, int]]:
     result = dict(counts)
 
-    def count(workload: StoredWorkload, sign: int) -> None:
+    def count(workload: StoredWorkload | None, sign: int) -> None:
+        if workload is None:
+            return
         queue = LocalQueueName(workload.ref.namespace, workload.queue)
         pending, admitted = result.pop(queue, (0, 0))
         pending += sign if workload.phase is Phase.PENDING else 0
@@ -275,94 +321,29 @@ def _counts(
         if pending or admitted:
             result[queue] = (pending, admitted)
 
-    for workload in changed:
-        if workload.id in former:
-            count(former[workload.id], -1)
-        if workload.phase not in OVER:
-            count(workload, 1)
+    for former, now in changes:
+        count(former, -1)
+        count(now, 1)
     return result
 
 
-def _queue_state(
-    name: str,
+def _queues(
+    known: Mapping[str, QueueState],
+    touched: set[str],
     policies: Mapping[ConfigKey, Policy | str],
-    flavors: set[str],
-    members: Mapping[WorkloadId, StoredWorkload],
-) -> QueueState | None:
-    """None: there is no such queue, and nobody holds quota of it."""
-    waiting = [workload for workload in members.values() if workload.phase is Phase.PENDING]
-    holders = tuple(workload for workload in members.values() if workload.attempt is not None)
-    policy = policies.get(ConfigKey("ClusterQueue", "", name))
-    if policy is None and not holders:
-        return None
-    used: Usage = {}
-    for workload in holders:
-        assert workload.attempt is not None
-        for cell, amount in workload.attempt.assignment.usage().items():
-            used[cell] = used.get(cell, 0) + amount
-    line = sorted((order(w.priority, w.created_at, w.arrival), w.id) for w in waiting if _in_line(w))
-    return QueueState(
-        name=name,
-        queue=policy if isinstance(policy, ClusterQueue) else None,
-        condition=_condition(policy, flavors, policies),
-        positions=MappingProxyType({id: number for number, (_, id) in enumerate(line, start=1)}),
-        pending=len(waiting),
-        holders=holders,
-        nominal=MappingProxyType(_nominal(policy)),
-        used=MappingProxyType(used),
-    )
-
-
-def _nominal(policy: Policy | str | None) -> dict[FlavorResource, int]:
-    if not isinstance(policy, ClusterQueue):
-        return {}
-    return {
-        FlavorResource(flavor.name, resource): quota.nominal
-        for group in policy.resource_groups
-        for flavor in group.flavors
-        for resource, quota in flavor.resources
-    }
-
-
-def _in_line(workload: StoredWorkload) -> bool:
-    reason = workload.reason
-    return reason is None or (reason.family is not Family.HELD and reason.code not in _NOT_IN_LINE)
-
-
-def _condition(
-    policy: Policy | str | None, flavors: set[str], policies: Mapping[ConfigKey, Policy | str]
-) -> Condition:
-    if isinstance(policy, ClusterQueue):
-        chain = _cohorts(policy.cohort, policies)
-        return condition(policy, flavors, cyclic=len(chain) != len(set(chain)))
-    if policy is None:
-        return Condition(False, "NotFound", "It is gone, but work that it admitted still holds quota")
-    return Condition(False, "InvalidSpec", str(policy))
-
-
-def _cohorts(first: str | None, policies: Mapping[ConfigKey, Policy | str]) -> list[str]:
-    """Names of the cohort and those above it, nearest first; in a circle the last one is there twice."""
-    chain: list[str] = []
-    for name in _ancestors(first, policies):
-        chain.append(name)
-        if name in chain[:-1]:
-            break
-    return chain
-
-
-def _ancestors(name: str | None, policies: Mapping[ConfigKey, Policy | str]) -> Iterator[str]:
-    while name is not None:
-        yield name
-        cohort = policies.get(ConfigKey("Cohort", "", name))
-        name = cohort.parent if isinstance(cohort, Cohort) else None
-
-
-def _local_condition(local: LocalQueue, queue: QueueState | None) -> Condition:
-    if local.stop_policy is not StopPolicy.NONE:
-        return Condition(False, "Stopped", f"stopPolicy is {local.stop_policy}")
-    if queue is None or queue.condition.reason == "NotFound":
-        return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {local.cluster_queue} not found")
-    if not queue.condition.active:
-        found = queue.condition
-        return Condition(False, "ClusterQueueIsInactive", f"{found.reason}: {found.message}")
-    return READY
+    seats: Mapping[str, Seats],
+) -> Mapping[str, QueueState]:
+    result = {name: state for name, state in known.items() if name not in touched}
+    flavors = {key.name for key in policies if key.kind == "ResourceFlavor"}
+    for name in touched:
+        policy, taken = policies.get(ConfigKey("ClusterQueue", "", name)), seats.get(name, Seats())
+        # One that is gone stays in sight while somebody holds quota of it.
+        if policy is not None or taken.holders:
+            result[name] = QueueState(
+                name=name,
+                queue=policy if isinstance(policy, ClusterQueue) else None,
+                condition=cluster_queue_condition(policy, flavors, policies),
+                seats=taken,
+                nominal=nominal_quota(policy),
+            )
+    return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -40,6 +41,8 @@ class View:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._state: State | None = None
+        self._news = asyncio.Event()
+        """Set, and replaced, when there is another state."""
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
         """When the ledger was last asked, and has not answered yet if that is later than `_read_at`."""
@@ -85,6 +88,13 @@ class View:
     def moment(self) -> float:
         return self._clock()
 
+    async def beyond(self, sequence: int, seconds: float) -> None:
+        """Until there is a state above `sequence`, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._state is None or self._state.sequence <= sequence:
+                    await self._news.wait()
+
     async def _read(self) -> None:
         # After trouble it may be another database, made again from a backup or from the cluster.
         known = self._state if self.problem is None else None
@@ -94,5 +104,7 @@ class View:
             reading = await self._readings.since(0)
         if known is None or reading.workloads or reading.configs or reading.sequence != known.sequence:
             self._state = (known or State()).advance(reading, self._parse)
+            self._news.set()
+            self._news = asyncio.Event()
         self._read_at = self._asked_at
         self.problem = None

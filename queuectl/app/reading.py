@@ -3,37 +3,135 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
 
+from queuectl.api.remembering import Lifetimes
+from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
+from queuectl.api.view import Sight, View
+from queuectl.app.connecting import session_to
 from queuectl.app.signals import stop_on_signals
+from queuectl.kinds.policy import parse_policy
+from queuectl.kube.errors import Forbidden, NotFound
+from queuectl.kube.reviews import KubeReviews, NoReviews
+from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger import schema
 from queuectl.ledger.engine import database
 from queuectl.ledger.queries import LedgerReadings, clusters
-from queuectl.settings import ConfigurationError, Settings
+from queuectl.metrics.endpoint import serve as serve_metrics
+from queuectl.metrics.serving import ServingMetrics
+from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 
 log = logging.getLogger(__name__)
 
 _WAIT_FOR_CLUSTER = 2.0
 
 
-async def run_api(settings: Settings) -> None:
-    """Serve REST until SIGTERM or SIGINT: of the cluster that is set, else of the only one in the ledger."""
-    url = settings.database_url
-    await schema.check(url)
-    cluster = settings.api.cluster or await _only_cluster(url)
-    async with database(url, read_only=True) as engine, asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(
-            serve(
-                LedgerReadings(engine, cluster),
-                host=settings.api.listen.host,
-                port=settings.api.listen.port,
-                cursor_key=settings.cursor_key,
-                refresh_seconds=settings.api.refresh_seconds,
-                started=lambda base: log.info("REST at %s", base),
-            )
-        )
+async def run_api(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
+    """Serve REST until SIGTERM or SIGINT: of the cluster that is set, else of the only one in the ledger.
+
+    Raises ConfigurationError, SchemaMismatch, BadKubeconfig, ClusterUnavailable, OSError (port in use).
+    """
+    await schema.check(settings.database_url)
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(_serve(settings, kubeconfig, context))
         stop_on_signals(serving.cancel)
+
+
+async def _serve(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
+    wanted, url = settings.api, settings.database_url
+    async with (
+        _session(wanted, kubeconfig, context) as session,
+        _tls(wanted, session) as tls,
+        database(url, read_only=True) as engine,
+        asyncio.TaskGroup() as tasks,
+    ):
+        views: list[View] = []
+        metrics = ServingMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
+        if session is not None:
+            session.answered = metrics.kubernetes_answered
+        reviewer = await _reviewer(wanted, session)
+        if wanted.probes is not None:
+            tasks.create_task(_probes(wanted.probes, metrics, views))
+        readings = LedgerReadings(engine, await _cluster(url, wanted, session))
+        views.append(view := View(readings, parse_policy))
+        await serve(
+            readings,
+            host=wanted.listen.host,
+            port=wanted.listen.port,
+            cursor_key=settings.cursor_key,
+            refresh_seconds=wanted.refresh_seconds,
+            started=lambda base: log.info("REST at %s", base),
+            reviewer=reviewer,
+            tls=tls,
+            observer=_Counting(metrics),
+            view=view,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _session(
+    wanted: ApiSettings, kubeconfig: Path | None, context: str | None
+) -> AsyncIterator[Session | None]:
+    """To the cluster that says who asks; None where nobody is asked and no certificate is kept there."""
+    kept = wanted.tls is not None and (wanted.tls.secret or wanted.tls.config_map)
+    if wanted.identity == "local" and not kept:
+        yield None
+        return
+    async with session_to(kubeconfig, context) as session:
+        yield session
+
+
+@contextlib.asynccontextmanager
+async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[ssl.SSLContext | None]:
+    if wanted.tls is None:
+        yield None
+        return
+    from queuectl.app.tls import serving_tls
+
+    async with serving_tls(wanted.tls, session) as serving:
+        yield serving.context
+
+
+async def _reviewer(wanted: ApiSettings, session: Session | None) -> Reviewer | None:
+    """None: everybody on this machine may read all. Without identity REST does not start."""
+    if wanted.identity == "local":
+        log.warning("api.identity is local: whoever reaches %s reads everything", wanted.listen)
+        return None
+    assert session is not None
+    reviews = KubeReviews(session)
+    try:
+        await reviews.check()
+    except NoReviews as error:
+        raise ConfigurationError(
+            f"REST can't ask the cluster who its callers are: {error}\n  It needs to create tokenreviews and "
+            "subjectaccessreviews (ClusterRole queuectl-api), on an API server that has them; without "
+            "identity it serves this machine alone, with api.identity: local"
+        ) from None
+    lifetimes = Lifetimes(good=wanted.identity_seconds)
+    return Reviewer(reviews, wanted.audiences, time.monotonic, lifetimes)
+
+
+async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> str:
+    """The one to serve. Raises ConfigurationError where it is not the one that says who asks."""
+    asked = None
+    if wanted.identity == "kubernetes" and session is not None:
+        # Where we may look: rights in one cluster must not open the ledger of another.
+        with contextlib.suppress(Forbidden, NotFound):
+            asked = await cluster_id(session)
+    served = wanted.cluster or asked or await _only_cluster(url)
+    if asked is not None and served != asked:
+        raise ConfigurationError(
+            f"api.cluster is {served}, but the cluster of the kubeconfig, which is to say who callers are, "
+            f"is {asked}"
+        )
+    return served
 
 
 async def _only_cluster(url: str) -> str:
@@ -47,3 +145,32 @@ async def _only_cluster(url: str) -> str:
             "say which with api.cluster in --config"
         )
     return known[0]
+
+
+def _sight(views: list[View]) -> Sight | None:
+    """Of the one view, once it is known of which cluster."""
+    return views[0].sight() if views else None
+
+
+async def _probes(listen: Address, metrics: ServingMetrics, views: list[View]) -> None:
+    await serve_metrics(
+        metrics,
+        host=listen.host,
+        port=listen.port,
+        healthy=lambda: None,
+        ready=lambda: None if _sight(views) is not None else "the ledger was not read yet",
+        started=lambda base: log.info("metrics and probes at %s", base),
+    )
+
+
+class _Counting:
+    """api.observing.Observer on metrics, which count reviews where they are sent."""
+
+    def __init__(self, metrics: ServingMetrics) -> None:
+        self._metrics = metrics
+
+    def answered(self, route: str, code: int, seconds: float) -> None:
+        self._metrics.answered(route, code, seconds)
+
+    def reviewed(self, kind: Literal["token", "access"], remembered: bool) -> None:
+        return

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from queuectl.core.decisions import Plan
+from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -286,6 +286,13 @@ class MemoryLedger:
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return [row for row in self.store.decisions if row.sequence > after][:limit]
+
+    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
+        return {
+            row.workload: str(row.payload["queue"])
+            for row in self.store.decisions
+            if row.workload is not None and row.workload in workloads and row.verdict == Verdict.QUEUED
+        }
 
     def _in_force(self) -> Iterator[tuple[ConfigKey, str]]:
         for key, (_, spec) in sorted(self.store.configs.items()):

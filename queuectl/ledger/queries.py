@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuectl.core.decisions import Verdict
 from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.engine import ledger_call, reading
@@ -15,7 +16,9 @@ from queuectl.ledger.rows import configs_in_force, decision_row, stored_workload
 from queuectl.ports import DecisionRow, LedgerUnavailable, Reading
 
 READ_TIMEOUT: Final = 5.0
-"""Seconds one statement of a reader may take."""
+"""Seconds one statement may take that reads the open state."""
+PAGE_TIMEOUT: Final = 2.0
+"""The same for one that reads a page of history: whoever asks may come from anywhere."""
 
 
 class LedgerReadings:
@@ -76,7 +79,7 @@ class LedgerReadings:
             .order_by((row.updated_seq + 0).desc())
             .limit(1)
         )
-        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
             # Those that are open first: they are newer, and looked up in one small table.
             for only in (row.open, ~row.open):
                 if found := (await connection.execute(query.where(only))).one_or_none():
@@ -94,7 +97,7 @@ class LedgerReadings:
         )
         if before is not None:
             query = query.where(row.closed_seq < before)
-        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
             rows = await connection.execute(query)
             return [(one.closed_seq, stored_workload(one)) for one in rows]
 
@@ -110,15 +113,27 @@ class LedgerReadings:
         row = t.decision.c
         query = select(row.workload).distinct()
         query = query.where(row.cluster_id == self._cluster, row.workload.in_(workloads))
-        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
             return frozenset(map(WorkloadId, (await connection.execute(query)).scalars()))
+
+    @ledger_call
+    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
+        row = t.decision.c
+        query = (
+            select(row.workload, row.payload["queue"].astext)
+            .where(row.cluster_id == self._cluster, row.workload.in_(list(workloads)))
+            .where(row.verdict == Verdict.QUEUED.value)
+            .order_by(row.workload, row.sequence)  # the last one counts
+        )
+        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
+            return {WorkloadId(one): queue for one, queue in await connection.execute(query)}
 
     @ledger_call
     async def _decisions(self, only: Any, after: int, limit: int) -> list[DecisionRow]:
         query = _decisions(self._cluster, after).limit(limit)
         if only is not None:
             query = query.where(only)
-        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
             return [decision_row(row) for row in await connection.execute(query)]
 
 

@@ -35,7 +35,11 @@ class Programs:
         """Start them for the cluster of this id; they are stopped together."""
         config = {
             "controller": {"listen": f"127.0.0.1:{port_of(self._endpoints.metrics)}"},
-            "api": {"listen": f"127.0.0.1:{port_of(self._endpoints.rest)}", "cluster": cluster},
+            "api": {
+                "listen": f"127.0.0.1:{port_of(self._endpoints.rest)}",
+                "cluster": cluster,
+                "identity": "local",
+            },
         }
         write_private(self.config, yaml.safe_dump(config))
         children: list[Child] = []

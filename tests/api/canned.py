@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -180,6 +181,10 @@ class CannedReadings:
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         self._answer()
         return [row for row in self.rows if row.sequence > after][:limit]
+
+    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
+        self._answer()
+        return {id: self._workloads[id][1].queue for id in workloads if id in self._workloads}
 
 
 AWAY = LedgerUnavailable("connection refused")

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from yarl import URL
 
-from queuectl.api.identity import Caller
 from queuectl.api.query import Cursors
 from tests.api.conftest import KEY, Rest
 
@@ -146,12 +145,6 @@ async def test_a_defect_is_a_500_without_its_inside(rest: Rest, caplog: pytest.L
     detail = await rest.refused(rest.client.get("/api/v1/workloads/default/job/waits/history"), 500)
     assert "secret" not in detail
     assert "secret" in caplog.text
-
-
-def test_a_caller_reads_his_own_namespaces_only() -> None:
-    tenant = Caller("alice", frozenset({"team-a"}))
-    assert tenant.may_read("team-a")
-    assert not tenant.may_read("team-b")
 
 
 def _raw(path: str) -> URL:

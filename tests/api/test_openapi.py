@@ -20,6 +20,10 @@ async def test_every_path_is_described_and_answers_as_described(rest: Rest) -> N
             values["name"] = "team-a"
         if "localqueues" in path:
             values["name"] = "main"
+        if "cohorts" in path:
+            values["name"] = "all"
+        if "resourceflavors" in path:
+            values["name"] = "a100"
         answer = await rest.get(path.format(**values))
         schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         check(answer, schema, description, path)

@@ -68,8 +68,8 @@ async def test_steps_lead_to_the_same_state_as_one_look() -> None:
     assert set(stepped.queues) == set(whole.queues)
     for name, expected in whole.queues.items():
         other = stepped.queues[name]
-        assert (other.positions, other.used, other.pending) == (
-            expected.positions,
+        assert (other.seats.line, other.used, other.pending) == (
+            expected.seats.line,
             expected.used,
             expected.pending,
         )
@@ -81,10 +81,10 @@ async def test_a_state_that_was_handed_out_never_changes() -> None:
     view = View(readings, parse_policy)
     await view.refresh()
     before = state(view)
-    positions, line = dict(before.queues["team-a"].positions), before.arrivals
+    positions, line = list(before.queues["team-a"].seats.line), dict(before.arrivals)
     readings.end(workload("waits", 3))
     await view.refresh()
-    assert (before.queues["team-a"].positions, before.arrivals) == (positions, line)
+    assert (before.queues["team-a"].seats.line, before.arrivals) == (positions, line)
     assert before.find("default", "Job", "waits") is not None
     assert state(view).find("default", "Job", "waits") is None
 

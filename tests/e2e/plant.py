@@ -55,7 +55,7 @@ class Plant(Site):
         """Until it answers; before a controller has led there is nothing to say."""
         cluster = (await api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
         port = self.endpoints["rest"].rpartition(":")[2]
-        config = f"api: {{listen: '127.0.0.1:{port}', cluster: {cluster}}}"
+        config = f"api: {{listen: '127.0.0.1:{port}', cluster: {cluster}, identity: local}}"
         await self._command("api", "api", config, "admin")
         await self.says("api", "REST at")
 

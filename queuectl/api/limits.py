@@ -1,0 +1,97 @@
+"""How often one caller may ask: a bucket of tokens that fills again by itself."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from queuectl.api.problems import Refusal
+
+BURST: Final = 30.0
+PER_SECOND: Final = 10.0
+HEAVY_PER_SECOND: Final = 2.0
+"""For what reads history."""
+STRANGERS_BURST: Final = 20.0
+STRANGERS_PER_SECOND: Final = 3.0
+"""Tokens of nobody, by the address that they come from."""
+WAITING: Final = 8
+"""Requests of one caller that wait for news at one time."""
+WAITING_IN_ALL: Final = 256
+_MOST: Final = 10_000
+"""Callers that are told apart; whoever was forgotten has a full bucket again."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at: float
+
+
+class Buckets:
+    """One for each key. `clock`: seconds that never run back."""
+
+    def __init__(self, burst: float, per_second: float, clock: Callable[[], float]) -> None:
+        self._burst = burst
+        self._rate = per_second
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def take(self, key: str) -> None:
+        """One token. Raises a 429 that says when there is another."""
+        bucket = self._filled(key)
+        if bucket.tokens < 1:
+            raise _too_many(math.ceil((1 - bucket.tokens) / self._rate), f"{self._rate:g} a second")
+        bucket.tokens -= 1
+
+    def put_back(self, key: str) -> None:
+        """What was taken should not have counted."""
+        self._filled(key).tokens += 1
+
+    def _filled(self, key: str) -> _Bucket:
+        now = self._clock()
+        bucket = self._buckets.setdefault(key, _Bucket(self._burst, now))
+        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.at) * self._rate)
+        bucket.at = now
+        self._buckets.move_to_end(key)
+        while len(self._buckets) > _MOST:
+            self._buckets.popitem(last=False)
+        return bucket
+
+
+class Limits:
+    """What each caller may ask of one server."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._light = Buckets(BURST, PER_SECOND, clock)
+        self._heavy = Buckets(BURST, HEAVY_PER_SECOND, clock)
+        self._waiting: Counter[str] = Counter()
+
+    def take(self, caller: str, *, heavy: bool) -> None:
+        """Raises a 429."""
+        (self._heavy if heavy else self._light).take(caller)
+
+    @contextmanager
+    def waiting(self, caller: str) -> Iterator[None]:
+        """While one of his requests waits for news. Raises a 429."""
+        if self._waiting[caller] >= WAITING or self._waiting.total() >= WAITING_IN_ALL:
+            raise _too_many(1, f"{WAITING} at one time may wait")
+        self._waiting[caller] += 1
+        try:
+            yield
+        finally:
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]
+
+
+def _too_many(seconds: int, limit: str) -> Refusal:
+    return Refusal(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        f"too many requests ({limit}): come again in {seconds} s",
+        retry_after=max(1, seconds),
+    )

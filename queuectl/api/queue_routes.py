@@ -1,0 +1,165 @@
+"""What the paths of policy objects answer. No HTTP here: a Question goes in, a document comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from queuectl.api import documents, query, schemas
+from queuectl.api.asking import Endpoint, Question, Source, committed, page
+from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES
+from queuectl.api.problems import not_found
+from queuectl.core.model import LocalQueueName
+
+Found = TypeVar("Found")
+
+PAGE = (query.LIMIT, query.NEXT)
+
+
+class QueueRoutes:
+    """Answers from the view alone."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (
+            Endpoint(
+                "/api/v1/clusterqueues",
+                "ClusterQueues by name",
+                self.cluster_queues,
+                schemas.Page[schemas.ClusterQueue],
+                PAGE,
+            ),
+            Endpoint(
+                "/api/v1/clusterqueues/{name}",
+                "One ClusterQueue",
+                self.cluster_queue,
+                schemas.ClusterQueueDetail,
+            ),
+            Endpoint(
+                "/api/v1/localqueues",
+                "LocalQueues by namespace and name",
+                self.local_queues,
+                schemas.Page[schemas.LocalQueue],
+                (query.NAMESPACE, query.CLUSTER_QUEUE, *PAGE),
+            ),
+            Endpoint(
+                "/api/v1/localqueues/{namespace}/{name}",
+                "One LocalQueue",
+                self.local_queue,
+                schemas.LocalQueueDetail,
+            ),
+            Endpoint("/api/v1/cohorts", "Cohorts by name", self.cohorts, schemas.Page[schemas.Cohort], PAGE),
+            Endpoint("/api/v1/cohorts/{name}", "One Cohort", self.cohort, schemas.CohortDetail),
+            Endpoint(
+                "/api/v1/resourceflavors",
+                "ResourceFlavors by name",
+                self.flavors,
+                schemas.Page[schemas.ResourceFlavor],
+                PAGE,
+            ),
+            Endpoint(
+                "/api/v1/resourceflavors/{name}",
+                "One ResourceFlavor",
+                self.flavor,
+                schemas.ResourceFlavorDetail,
+            ),
+        )
+
+    async def cluster_queues(self, question: Question) -> schemas.Committed:
+        sight = self._source.sight()
+        queues = {queue.name: queue for queue in sight.state.cluster_queues()}
+        rows, next = await self._by_name(question, CLUSTER_QUEUES, queues)
+        return page(schemas.ClusterQueue, map(documents.cluster_queue, rows), next, sight)
+
+    async def cluster_queue(self, question: Question) -> schemas.Committed:
+        name = await self._may_get(question, CLUSTER_QUEUES)
+        sight = self._source.sight()
+        queue = sight.state.queues.get(name)
+        if queue is None:
+            raise not_found()
+        return documents.cluster_queue_detail(queue, committed(sight))
+
+    async def local_queues(self, question: Question) -> schemas.Committed:
+        sight = self._source.sight()
+        after = self._source.after(question)
+        namespace, parent = question.values.get("namespace"), question.values.get("clusterqueue")
+        queues = sight.state.local_queues()
+        among = {queue.local.name.namespace for queue in queues} if namespace is None else {namespace}
+        allowed = await question.caller.namespaces("list", LOCAL_QUEUES, among)
+        if namespace is not None and namespace not in allowed:
+            raise not_found()
+        rows = [
+            queue
+            for queue in queues
+            if queue.local.name.namespace in allowed
+            if namespace is None or queue.local.name.namespace == namespace
+            if parent is None or queue.local.cluster_queue == parent
+            if after is None or queue.local.name > tuple(after)
+        ]
+        shown, next = self._source.cut(question, rows, lambda queue: list(queue.local.name))
+        return page(schemas.LocalQueue, map(documents.local_queue, shown), next, sight)
+
+    async def local_queue(self, question: Question) -> schemas.Committed:
+        name = LocalQueueName(question.path["namespace"], question.path["name"])
+        if not (query.is_name(name.namespace) and query.is_name(name.name)):
+            raise not_found()
+        if not await question.caller.may("get", LOCAL_QUEUES, name.namespace, name.name):
+            raise not_found()
+        sight = self._source.sight()
+        queue = sight.state.local_queue(name)
+        if queue is None:
+            raise not_found()
+        return documents.local_queue_detail(queue, committed(sight))
+
+    async def cohorts(self, question: Question) -> schemas.Committed:
+        sight = self._source.sight()
+        under = sight.state.under_cohorts()
+        cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
+        rows, next = await self._by_name(question, COHORTS, cohorts)
+        items = (documents.cohort(name, cohort, under[name], sight.state) for name, cohort in rows)
+        return page(schemas.Cohort, items, next, sight)
+
+    async def cohort(self, question: Question) -> schemas.Committed:
+        name = await self._may_get(question, COHORTS)
+        sight = self._source.sight()
+        cohorts = sight.state.cohorts()
+        if name not in cohorts:
+            raise not_found()
+        under = sight.state.under_cohorts()[name]
+        return documents.cohort_detail(name, cohorts[name], under, sight.state, committed(sight))
+
+    async def flavors(self, question: Question) -> schemas.Committed:
+        sight = self._source.sight()
+        quotas = sight.state.quotas_by_flavor()
+        flavors = {flavor.name: flavor for flavor in sight.state.flavors()}
+        rows, next = await self._by_name(question, FLAVORS, flavors)
+        items = (documents.flavor(flavor, quotas.get(flavor.name, {})) for flavor in rows)
+        return page(schemas.ResourceFlavor, items, next, sight)
+
+    async def flavor(self, question: Question) -> schemas.Committed:
+        name = await self._may_get(question, FLAVORS)
+        sight = self._source.sight()
+        found = next((flavor for flavor in sight.state.flavors() if flavor.name == name), None)
+        if found is None:
+            raise not_found()
+        quotas = sight.state.quotas_by_flavor().get(name, {})
+        return documents.flavor_detail(found, quotas, committed(sight))
+
+    async def _may_get(self, question: Question, resource: str) -> str:
+        """Before it is known whether it exists: who may not read it learns nothing from the time taken."""
+        name = question.path["name"]
+        if not query.is_name(name) or not await question.caller.may("get", resource, "", name):
+            raise not_found()
+        return name
+
+    async def _by_name(
+        self, question: Question, resource: str, found: Mapping[str, Found]
+    ) -> tuple[Sequence[Found], str | None]:
+        """A page of those that the caller may read."""
+        after = self._source.after(question)
+        allowed = await question.caller.names(resource, found)
+        names = sorted(name for name in found if name in allowed and (after is None or name > after[0]))
+        shown, next = self._source.cut(question, names, lambda name: [name])
+        return [found[name] for name in shown], next

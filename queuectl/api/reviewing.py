@@ -1,0 +1,211 @@
+"""Callers by the cluster's own word: TokenReview says who, SubjectAccessReview what he may read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from aiohttp import web
+
+from queuectl.api.identity import ALL, Allowed, Caller, bearer_token, unauthorized
+from queuectl.api.limits import STRANGERS_BURST, STRANGERS_PER_SECOND, Buckets
+from queuectl.api.observing import SILENT, Observer
+from queuectl.api.problems import no_identity
+from queuectl.api.remembering import Lifetimes, Remembered
+from queuectl.ports import Access, ClusterUnavailable, Reviews, User
+
+TOGETHER: Final = 16
+"""Reviews under way at one time."""
+MOST_TOKENS: Final = 4096
+MOST_ACCESSES: Final = 65_536
+PATIENCE_SECONDS: Final = 8.0
+"""How long one request waits for all its reviews."""
+TELL_SECONDS: Final = 10.0
+"""Least time between two lines of the log that say the same."""
+
+log = logging.getLogger(__name__)
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Of a token; None: nobody."""
+
+    user: User | None
+    key: bytes = b""
+    """Of all that reviews ask about him."""
+
+    def __bool__(self) -> bool:
+        return self.user is not None
+
+
+class Reviewer:
+    """Asks the cluster and remembers its answers: by a hash of the token, never the token itself."""
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        audiences: Sequence[str],
+        clock: Callable[[], float],
+        lifetimes: Lifetimes | None = None,
+        observer: Observer = SILENT,
+    ) -> None:
+        """`clock`: seconds that never run back."""
+        if not audiences:
+            raise ValueError("without an audience any token of the cluster would do")
+        lifetimes = lifetimes or Lifetimes()
+        together = asyncio.Semaphore(TOGETHER)
+        self._reviews = reviews
+        self._audiences = tuple(audiences)
+        self._clock = clock
+        self._told_at = float("-inf")
+        self._strangers = Buckets(STRANGERS_BURST, STRANGERS_PER_SECOND, clock)
+        self.tokens: Remembered[bytes, _Owner] = Remembered(
+            lifetimes,
+            clock,
+            most=MOST_TOKENS,
+            together=together,
+            count=lambda hit: observer.reviewed("token", hit),
+        )
+        self.accesses: Remembered[tuple[bytes, Access], bool] = Remembered(
+            lifetimes,
+            clock,
+            most=MOST_ACCESSES,
+            together=together,
+            count=lambda hit: observer.reviewed("access", hit),
+        )
+
+    async def run(self) -> None:
+        """Ask again beside the callers for what they use, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.tokens.keep_fresh())
+            tasks.create_task(self.accesses.keep_fresh())
+
+    async def __call__(self, request: web.Request) -> Caller:
+        """identity.Identify: the caller by his token. Raises Refusal."""
+        token = bearer_token(request, self._audiences)
+        key = hashlib.sha256("\0".join((token, *self._audiences)).encode()).digest()
+
+        async def ask() -> _Owner:
+            user = await self._reviews.who(token, self._audiences)
+            return _Owner(user, _digest(user)) if user else _Owner(None)
+
+        owner = self.tokens.known(key, ask)
+        if owner is None:
+            # A token that was good when it was last asked about gets through a flood of bad ones.
+            address = None if self.tokens.was_good(key) else request.remote or ""
+            owner = await self._owner(address, key, ask)
+        if owner.user is None:
+            raise unauthorized("the token is not valid here (any more)", self._audiences)
+        return _Reviewed(self, owner.user, owner.key)
+
+    async def _owner(self, address: str | None, key: bytes, ask: Callable[[], Awaitable[_Owner]]) -> _Owner:
+        """Tokens of nobody count against the address that they come from; None: none does."""
+        if address is None:
+            return await self.patiently(self.tokens.get(key, ask))
+        self._strangers.take(address)
+        nobody = False
+        try:
+            owner = await self.patiently(self.tokens.get(key, ask))
+            nobody = not owner
+            return owner
+        finally:
+            if not nobody:
+                self._strangers.put_back(address)
+
+    async def may(self, user: User, key: bytes, access: Access, *, in_list: bool = False) -> bool:
+        """Raises ClusterUnavailable."""
+        return await self.accesses.get((key, access), self._question(user, access), in_list=in_list)
+
+    async def among(self, user: User, key: bytes, accesses: dict[str, Access]) -> Allowed:
+        """Keys of those that he may. Raises ClusterUnavailable."""
+        allowed, unknown = set(), []
+        for name, access in accesses.items():
+            found = self.accesses.known((key, access), self._question(user, access), in_list=True)
+            if found is None:
+                unknown.append((name, access))
+            elif found:
+                allowed.add(name)
+        if unknown:
+            answers = await _all(self.may(user, key, access, in_list=True) for _, access in unknown)
+            allowed |= {name for (name, _), yes in zip(unknown, answers, strict=True) if yes}
+        return Allowed(frozenset(allowed))
+
+    async def patiently(self, work: Awaitable[Found]) -> Found:
+        """Raises a 503 where the cluster says nothing: what it has not allowed is not allowed."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await work
+        except TimeoutError:
+            problem = f"no answer within {PATIENCE_SECONDS:g} s"
+        except ClusterUnavailable as error:
+            problem = str(error)
+        if self._clock() - self._told_at > TELL_SECONDS:
+            self._told_at = self._clock()
+            log.warning("the API server can't be asked about callers: %s", problem)
+        raise no_identity()
+
+    def _question(self, user: User, access: Access) -> Callable[[], Awaitable[bool]]:
+        return lambda: self._reviews.may(user, access)
+
+
+class _Reviewed:
+    """identity.Caller of one user."""
+
+    limited = True
+
+    def __init__(self, reviewer: Reviewer, user: User, key: bytes) -> None:
+        self._reviewer = reviewer
+        self._user = user
+        self._key = key
+
+    @property
+    def name(self) -> str:
+        return json.dumps([self._user.name, self._user.uid])
+
+    async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        access = Access(verb, resource, namespace, name)
+        return await self._reviewer.patiently(self._reviewer.may(self._user, self._key, access))
+
+    async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
+        return await self._among(
+            Access(verb, resource), {name: Access(verb, resource, name) for name in among}
+        )
+
+    async def names(self, resource: str, among: Iterable[str]) -> Allowed:
+        return await self._among(
+            Access("list", resource), {name: Access("get", resource, "", name) for name in among}
+        )
+
+    async def _among(self, whole: Access, each: dict[str, Access]) -> Allowed:
+        async def look() -> Allowed:
+            # One question for all, which is most often enough for those who see everything.
+            if len(each) > 1 and await self._reviewer.may(self._user, self._key, whole, in_list=True):
+                return ALL
+            return await self._reviewer.among(self._user, self._key, each)
+
+        return await self._reviewer.patiently(look())
+
+
+def _digest(user: User) -> bytes:
+    content = json.dumps([user.name, user.uid, user.groups, user.extra])
+    return hashlib.sha256(content.encode()).digest()
+
+
+async def _all(work: Iterable[Awaitable[bool]]) -> list[bool]:
+    """Raises the first ClusterUnavailable, and gives the others up."""
+
+    async def one(asking: Awaitable[bool]) -> bool:
+        return await asking
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(one(asking)) for asking in work]
+    except* ClusterUnavailable as group:
+        raise group.exceptions[0] from None
+    return [task.result() for task in asked]

@@ -1,0 +1,108 @@
+"""Who waits and who holds quota in one ClusterQueue. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from queuectl.core.model import Phase, StoredWorkload, WorkloadId
+from queuectl.core.ordering import Order, order
+from queuectl.core.reasons import Code, Family
+from queuectl.core.resources import FlavorResource
+
+_NOT_IN_LINE: Final = frozenset(
+    {
+        Code.MISCONFIGURED,
+        Code.QUEUE_NOT_FOUND,
+        Code.NAMESPACE_NOT_ALLOWED,
+        Code.QUANTITY_OUT_OF_RANGE,
+        Code.NEGATIVE_REQUEST,
+        Code.PRIORITY_NOT_FOUND,
+    }
+)
+"""Those may not even stand in line, and so have no position; the same goes for all that is held."""
+
+_FEW: Final = 64
+"""Up to so many are put in their place one by one; more are sorted in."""
+
+Place = tuple[Order, WorkloadId]
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Never changed: `moved` makes the next one."""
+
+    line: Sequence[Place] = ()
+    """Those that stand in line, first ones first."""
+    pending: int = 0
+    holders: Mapping[WorkloadId, StoredWorkload] = field(default_factory=lambda: MappingProxyType({}))
+    """Those with an open attempt, being evicted included."""
+    used: Mapping[FlavorResource, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __bool__(self) -> bool:
+        return bool(self.pending or self.holders)
+
+    def position(self, workload: StoredWorkload) -> int | None:
+        """From 1; None: it stands in no line."""
+        place = _place(workload)
+        if place is None:
+            return None
+        index = bisect_left(self.line, place)
+        return index + 1 if index < len(self.line) and self.line[index] == place else None
+
+    def moved(self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]) -> Seats:
+        """As those `left` were, and as those that `came` are."""
+        pending = self.pending + _pending(came) - _pending(left)
+        line = _line(self.line, left, came)
+        if not any(one.attempt for one in left) and not any(one.attempt for one in came):
+            return Seats(line, pending, self.holders, self.used)
+        holders = dict(self.holders)
+        for one in left:
+            holders.pop(one.id, None)
+        holders.update((one.id, one) for one in came if one.attempt is not None)
+        return Seats(line, pending, MappingProxyType(holders), _used(self.used, left, came))
+
+
+def _place(workload: StoredWorkload) -> Place | None:
+    reason = workload.reason
+    if workload.phase is not Phase.PENDING:
+        return None
+    if reason is not None and (reason.family is Family.HELD or reason.code in _NOT_IN_LINE):
+        return None
+    return order(workload.priority, workload.created_at, workload.arrival), workload.id
+
+
+def _line(
+    line: Sequence[Place], left: Collection[StoredWorkload], came: Collection[StoredWorkload]
+) -> Sequence[Place]:
+    gone = {place for one in left if (place := _place(one)) is not None}
+    new = {place for one in came if (place := _place(one)) is not None}
+    if gone == new:
+        return line
+    if len(gone) + len(new) > _FEW:
+        return sorted((set(line) - gone) | new)
+    result = list(line)
+    for place in gone - new:
+        del result[bisect_left(result, place)]
+    for place in new - gone:
+        insort(result, place)
+    return result
+
+
+def _pending(workloads: Collection[StoredWorkload]) -> int:
+    return sum(1 for one in workloads if one.phase is Phase.PENDING)
+
+
+def _used(
+    used: Mapping[FlavorResource, int], left: Collection[StoredWorkload], came: Collection[StoredWorkload]
+) -> Mapping[FlavorResource, int]:
+    result = dict(used)
+    for sign, workloads in ((-1, left), (1, came)):
+        for one in workloads:
+            if one.attempt is not None:
+                for cell, amount in one.attempt.assignment.usage().items():
+                    result[cell] = result.get(cell, 0) + sign * amount
+    return MappingProxyType({cell: amount for cell, amount in result.items() if amount})

@@ -1,0 +1,287 @@
+"""What the paths of workloads and decisions answer. No HTTP: a Question goes in, a document comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from queuectl.api import documents, query, schemas
+from queuectl.api.asking import Endpoint, Question, Source, committed, page
+from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
+from queuectl.api.problems import not_found
+from queuectl.api.query import Cursor
+from queuectl.api.state import OVER, State
+from queuectl.core.model import StoredWorkload, WorkloadId
+from queuectl.core.reasons import Reason
+from queuectl.kinds.jobs import job_kind
+from queuectl.ports import DecisionRow
+
+SCAN_ROWS: Final = 1000
+SCANS: Final = 5
+"""How far one request looks through history for rows that pass its filter."""
+_HEARTBEAT_SECONDS: Final = 1.0
+"""How soon it is noticed that who waits for news has gone."""
+
+_PAGE: Final = (query.LIMIT, query.NEXT)
+_FILTERS: Final = (
+    query.NAMESPACE,
+    query.QUEUE,
+    query.CLUSTER_QUEUE,
+    query.PHASE,
+    query.REASON,
+    query.KIND,
+)
+
+
+class WorkloadRoutes:
+    """Reads the view, and the ledger's history where the view has no answer."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        one = "/api/v1/workloads/{namespace}/{kind}/{name}"
+        return (
+            Endpoint(
+                "/api/v1/workloads",
+                "Workloads in the order of their first sight",
+                self.workloads,
+                schemas.Page[schemas.Workload],
+                (*_FILTERS, *_PAGE),
+                lambda values: values.get("phase") in OVER,
+            ),
+            Endpoint(
+                one,
+                "One workload: why it waits, who holds what it lacks, what would help",
+                self.workload,
+                schemas.WorkloadDetail,
+            ),
+            Endpoint(
+                f"{one}/history",
+                "Decisions on one workload, oldest first",
+                self.history,
+                schemas.Page[schemas.Decision],
+                _PAGE,
+                _always,
+            ),
+            Endpoint(
+                "/api/v1/decisions",
+                "Decisions by sequence, oldest first",
+                self.decisions,
+                schemas.Page[schemas.LedgerDecision],
+                (query.AFTER, query.WAIT, query.NAMESPACE, query.QUEUE, *_PAGE),
+                _always,
+                "All of them for who may list workloads everywhere; for others those on workloads that they "
+                "may list. Where `next` is null, all decisions up to `sequence` have been told: follow on "
+                "with `after` set to that. A page may be empty although `next` is set.",
+            ),
+        )
+
+    # --- workloads --------------------------------------------------------------------------------
+
+    async def workloads(self, question: Question) -> schemas.Committed:
+        sight = self._source.sight()
+        after = self._source.after(question)
+        namespace = question.values.get("namespace")
+        if namespace is not None:
+            await self._may(question.caller, "list", namespace)
+        if question.values.get("phase") in OVER:
+            rows, next = await self._over(question, after[0] if after else None)
+        else:
+            if namespace is None:
+                wanted = await question.caller.namespaces("list", WORKLOADS, sight.state.arrivals)
+            else:
+                wanted = Allowed(frozenset({namespace}))
+            open = self._open(question, sight.state, wanted, after)
+            rows, next = self._source.cut(question, open, lambda workload: [workload.arrival, workload.id])
+        readable = await self._readable(question.caller, *(workload.reason for workload in rows))
+        items = (documents.workload(workload, sight.state, readable) for workload in rows)
+        return page(schemas.Workload, items, next, sight)
+
+    def _open(
+        self, question: Question, state: State, namespaces: Allowed, after: Cursor | None
+    ) -> list[StoredWorkload]:
+        """One more than the page holds, where there are as many."""
+        rows: list[StoredWorkload] = []
+        for workload in state.in_order(namespaces, (after[0], WorkloadId(after[1])) if after else None):
+            if _passes(question.values, workload):
+                rows.append(workload)
+                if len(rows) > question.limit:
+                    break
+        return rows
+
+    async def _over(
+        self, question: Question, before: int | None
+    ) -> tuple[Sequence[StoredWorkload], str | None]:
+        """What is over, newest first. Looks through a bounded number of rows; `next` goes on from there."""
+        rows: list[StoredWorkload] = []
+        for _ in range(SCANS):
+            found = await self._source.ask(self._source.readings.finished(before=before, limit=SCAN_ROWS))
+            passing = {workload.id for _, workload in found if _passes(question.values, workload)}
+            namespaces = {workload.ref.namespace for _, workload in found if workload.id in passing}
+            allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
+            for ended, workload in found:
+                before = ended
+                if workload.id in passing and workload.ref.namespace in allowed:
+                    rows.append(workload)
+                    if len(rows) == question.limit:
+                        return rows, self._source.next(question, [before])
+            if len(found) < SCAN_ROWS:
+                return rows, None
+        return rows, self._source.next(question, [before])
+
+    async def workload(self, question: Question) -> schemas.Committed:
+        workload = await self._find(question)
+        sight = self._source.sight()
+        holders = documents.holders(workload, sight.state)
+        readable = await self._readable(
+            question.caller, workload.reason, namespaces=(holder.ref.namespace for _, holder in holders)
+        )
+        return documents.workload_detail(workload, sight.state, holders, readable, committed(sight))
+
+    async def history(self, question: Question) -> schemas.Committed:
+        workload = await self._find(question)
+        sight = self._source.sight()
+        after = self._source.after(question)
+        found = await self._source.ask(
+            self._source.readings.history(
+                workload.id, after=after[0] if after else 0, limit=question.limit + 1
+            )
+        )
+        # One answer, one state: what was decided since belongs to the next one.
+        rows = [row for row in found if row.sequence <= sight.state.sequence]
+        shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
+        readable = await self._readable(question.caller, *(row.reason for row in shown))
+        return page(schemas.Decision, (documents.decision(row, readable) for row in shown), next, sight)
+
+    async def _find(self, question: Question) -> StoredWorkload:
+        view = self._source.view
+        asked = view.moment()
+        namespace, name = question.path["namespace"], question.path["name"]
+        kind = job_kind(question.path["kind"])
+        if kind is None or not (query.is_name(namespace) and query.is_name(name)):
+            raise not_found()
+        # First of all: whoever may not read it learns nothing from the time that looking takes.
+        await self._may(question.caller, "get", namespace)
+        found = self._source.sight().state.find(namespace, kind.name, name)
+        if found is None:
+            # It may be newer than the state, or over.
+            await view.refresh(asked)
+            found = self._source.sight().state.find(namespace, kind.name, name)
+        if found is None:
+            found = await self._source.ask(self._source.readings.find(namespace, kind.name, name))
+            if found is not None and found.phase not in OVER:
+                # Committed since: the answer is to be from one state, and one that has it.
+                await view.refresh(view.moment())
+                found = self._source.sight().state.find(namespace, kind.name, name) or found
+        if found is None:
+            raise not_found()
+        return found
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    async def decisions(self, question: Question) -> schemas.Committed:
+        namespace = question.values.get("namespace")
+        if namespace is not None:
+            await self._may(question.caller, "list", namespace)
+        sight = self._source.sight()
+        cursor = self._source.after(question)
+        newest = max(0, sight.state.sequence - question.limit)
+        after = int(cursor[0]) if cursor else int(question.values.get("after", newest))
+        rows, more = await self._decided(question, after, sight.state.sequence)
+        if not rows and more is None and (seconds := question.values.get("wait")):
+            with question.waiting():
+                until = self._source.view.moment() + seconds
+                while not rows and more is None and (left := until - self._source.view.moment()) > 0:
+                    after = max(after, sight.state.sequence)
+                    await self._source.view.beyond(after, min(left, _HEARTBEAT_SECONDS))
+                    if question.gone():
+                        break
+                    # What he might read when he began to wait he may not read any more, perhaps.
+                    question = replace(question, caller=await question.again())
+                    sight = self._source.sight()
+                    rows, more = await self._decided(question, after, sight.state.sequence)
+        specs = await question.caller.may("list", CLUSTER_QUEUES)
+        readable = await self._readable(question.caller, *(row.reason for row in rows))
+        items = (documents.ledger_decision(row, readable, specs=specs) for row in rows)
+        next = None if more is None else self._source.next(question, [more])
+        return page(schemas.LedgerDecision, items, next, sight)
+
+    async def _decided(
+        self, question: Question, after: int, last: int
+    ) -> tuple[list[DecisionRow], int | None]:
+        """Up to `last`, and after which one to go on; None: there are no more of them."""
+        rows: list[DecisionRow] = []
+        everything = not question.values.keys() & {"namespace", "queue"} and await question.caller.may(
+            "list", WORKLOADS
+        )
+        step = question.limit + 1 if everything else SCAN_ROWS
+        for _ in range(SCANS):
+            if after >= last:
+                return rows, None
+            found = await self._source.ask(self._source.readings.decisions(after=after, limit=step))
+            passing = None if everything else await self._passing(question, found)
+            for row in found:
+                if row.sequence > last:
+                    return rows, None
+                if passing is None or row.sequence in passing:
+                    if len(rows) == question.limit:
+                        return rows, after
+                    rows.append(row)
+                after = row.sequence
+            if len(found) < step:
+                return rows, None
+        return rows, after
+
+    async def _passing(self, question: Question, rows: Sequence[DecisionRow]) -> set[int]:
+        """Sequences of those that are about workloads that pass the filters and may be read."""
+        namespace, queue = question.values.get("namespace"), question.values.get("queue")
+        about = [
+            (row.sequence, row.ref.namespace, row.workload)
+            for row in rows
+            if row.ref is not None and row.workload is not None
+        ]
+        if namespace is None:
+            among = {one for _, one, _ in about}
+            allowed = await question.caller.namespaces("list", WORKLOADS, among)
+        else:
+            allowed = Allowed(frozenset({namespace}))
+        about = [item for item in about if item[1] in allowed]
+        if queue is None:
+            return {sequence for sequence, _, _ in about}
+        known = self._source.sight().state.workloads
+        queues = {id: known[id].queue for _, _, id in about if id in known}
+        over = {id for _, _, id in about} - queues.keys()
+        if over:
+            queues |= await self._source.ask(self._source.readings.queues_of(over))
+        return {sequence for sequence, _, id in about if queues.get(id) == queue}
+
+    # --- rights -----------------------------------------------------------------------------------
+
+    async def _may(self, caller: Caller, verb: str, namespace: str) -> None:
+        """Raises the same 404 for a namespace that is missing and for one of others."""
+        if not await caller.may(verb, WORKLOADS, namespace):
+            raise not_found()
+
+    async def _readable(
+        self, caller: Caller, *reasons: Reason | None, namespaces: Iterable[str] = ()
+    ) -> Allowed:
+        """Of the namespaces of other workloads that are named here, those whose workloads he may read."""
+        return await caller.namespaces("get", WORKLOADS, {*namespaces, *documents.named_in(*reasons)})
+
+
+def _always(values: Mapping[str, Any]) -> bool:
+    return True
+
+
+def _passes(values: Mapping[str, Any], workload: StoredWorkload) -> bool:
+    code = workload.reason.code if workload.reason else None
+    return bool(
+        values.get("namespace", workload.ref.namespace) == workload.ref.namespace
+        and values.get("queue", workload.queue) == workload.queue
+        and values.get("clusterqueue", workload.cluster_queue) == workload.cluster_queue
+        and values.get("phase", workload.phase) == workload.phase
+        and values.get("kind", workload.ref.kind) == workload.ref.kind
+        and values.get("reason", code) == code
+    )

@@ -1,0 +1,88 @@
+"""Who a token belongs to and what he may do: TokenReview and SubjectAccessReview."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from queuectl.kinds.policy_objects import GROUP
+from queuectl.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
+from queuectl.kube.session import Object, Session
+from queuectl.ports import Access, ClusterUnavailable, User
+
+TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+SECONDS: Final = 5.0
+"""A caller waits for the answer."""
+
+
+class NoReviews(Exception):
+    """This identity may not ask, or this API server has nobody to answer. Says which right is missing."""
+
+
+class KubeReviews:
+    """ports.Reviews over a session that may create both kinds of review."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def who(self, token: str, audiences: Sequence[str]) -> User | None:
+        spec = {"token": token, "audiences": list(audiences)}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        status = await self._review(TOKEN_REVIEWS, body)
+        # A server that knows nothing of audiences names none: it may have let a token of anybody's pass.
+        meant = set(audiences) & set(status.get("audiences") or ())
+        if status.get("authenticated") is not True or not meant:
+            return None
+        return _user(status.get("user") or {})
+
+    async def may(self, user: User, access: Access) -> bool:
+        attributes = {"group": GROUP, "resource": access.resource, "verb": access.verb}
+        if access.namespace:
+            attributes["namespace"] = access.namespace
+        if access.name:
+            attributes["name"] = access.name
+        spec: Object = {"user": user.name, "resourceAttributes": attributes}
+        if user.uid:
+            spec["uid"] = user.uid
+        if user.groups:
+            spec["groups"] = list(user.groups)
+        if user.extra:
+            spec["extra"] = {key: list(values) for key, values in user.extra}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        status = await self._review(ACCESS_REVIEWS, body)
+        return status.get("allowed") is True and status.get("denied") is not True
+
+    async def check(self) -> None:
+        """Ask one question of each kind, whatever the answer. Raises NoReviews, ClusterUnavailable."""
+        try:
+            await self.who("queuectl-asks-whether-it-may-ask", ["queuectl"])
+            await self.may(User("system:anonymous"), Access("get", "workloads", "default"))
+        except ClusterUnavailable as error:
+            if isinstance(error.__cause__, Forbidden | NotFound | Unauthorized):
+                raise NoReviews(str(error)) from error
+            raise
+
+    async def _review(self, path: str, body: Object) -> Object:
+        try:
+            answer = await self._session.request("POST", path, body, deadline=SECONDS)
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            # Whatever it is, it says nothing of the caller.
+            raise ClusterUnavailable(str(error)) from error
+        status = answer.get("status")
+        return status if isinstance(status, dict) else {}
+
+
+def _user(found: dict[str, Any]) -> User | None:
+    name = found.get("username")
+    if not isinstance(name, str) or not name:
+        return None
+    extra = found.get("extra") or {}
+    return User(
+        name=name,
+        uid=str(found.get("uid") or ""),
+        groups=tuple(sorted(map(str, found.get("groups") or ()))),
+        extra=tuple(sorted((str(key), tuple(map(str, values or ()))) for key, values in extra.items())),
+    )
