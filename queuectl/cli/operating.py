@@ -187,6 +187,11 @@ _PORT = click.IntRange(0, 65535)
     show_default=True,
     help="The small API, or the binaries in KUBEBUILDER_ASSETS.",
 )
+@click.option(
+    "--kubernetes-version",
+    metavar="1.N",
+    help="The older release that the binaries answer as; default: their own.",
+)
 @click.option("--no-controller", is_flag=True, help="The controller is run apart.")
 @click.option("--kubernetes-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
 @click.option("--rest-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)

@@ -40,6 +40,8 @@ class KubeCluster:
         self._now = now or session.server_time
         self._published: dict[str, Object] = {}
         """Status as last written, by path, with its condition's time."""
+        self._start_time_binds = False
+        """This server was seen to refuse new node selectors because of a start time: it is before 1.36."""
 
     # --- workloads ------------------------------------------------------------------------------------
 
@@ -49,6 +51,8 @@ class KubeCluster:
         seen = effect.observation
         if seen.admission and seen.admission.number == effect.attempt.number and not seen.suspended:
             return _done(effect, seen.generation)
+        if self._start_time_binds and kind.start_time_binds and _goes_elsewhere(effect):
+            await self._forget_start_time(kind, ref)
         try:
             obj = await self._patch(kind, ref, patches.start(kind, effect), JSON_PATCH)
             return _done(effect, _generation(obj))
@@ -110,6 +114,7 @@ class KubeCluster:
             if not (kind.start_time_binds and "startTime" in (obj.get("status") or {})):
                 raise WriteDenied(str(refusal))
             await self._forget_start_time(kind, effect.workload.ref)
+            self._start_time_binds = True
             # That was a write of our own: only its resourceVersion is new.
             return EffectSettled(effect.key, Result.REFUSED), observe(
                 kind, await self._reread(kind, effect.workload.ref, refusal) or obj
@@ -171,6 +176,8 @@ class KubeCluster:
             await self._session.patch(
                 _path(kind, ref, "status"), patches.forget_start_time(ref), content_type=JSON_PATCH
             )
+        except (NotFound, Invalid):
+            return  # it, or its start time, is not there any more: the start will tell
         except ClusterUnavailable:
             raise
         except ApiError as error:
@@ -264,6 +271,15 @@ def _moved(effect: Effect, now: WorkloadObserved) -> bool:
         or now.workload.queue != effect.workload.queue
         or (not before.annotated and now.observation.resource_version != before.resource_version)
     )
+
+
+def _goes_elsewhere(effect: Effect) -> bool:
+    """It ran before and its start time stands, and now it gets other flavors than it had then."""
+    before = effect.observation.admission
+    if effect.observation.started_at is None or before is None:
+        return False
+    had = {pods.name: pods.flavors for pods in before.assignment.pod_sets}
+    return any(had.get(pods.name) != pods.flavors for pods in effect.attempt.assignment.pod_sets)
 
 
 def _may_make_pods(kind: JobKind, obj: Object) -> bool:

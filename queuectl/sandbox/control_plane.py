@@ -24,19 +24,24 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from queuectl.kinds.admission import CONTROLLER_USER
 from queuectl.sandbox.processes import Child, spawn
 
+__all__ = ["CONTROLLER_USER", "ControlPlane", "ControlPlaneError", "find_assets", "write_kubeconfig"]
+
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
-CONTROLLER_USER: Final = "system:serviceaccount:queuectl-system:queuectl"
 TENANT_USER: Final = "tenant"
 ADMIN_USER: Final = "admin"
 
 _NEEDED: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 _CONTROLLER_MANAGER: Final = "controller-manager"
+_WEBHOOK: Final = "webhook"
+_OUR_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:queuectl-system")
 _IDENTITIES: Final = {
     "admin": (ADMIN_USER, ("system:masters",)),
     "tenant": (TENANT_USER, ()),
-    "controller": (CONTROLLER_USER, ("system:serviceaccounts", "system:serviceaccounts:queuectl-system")),
+    "controller": (CONTROLLER_USER, _OUR_GROUPS),
+    _WEBHOOK: ("system:serviceaccount:queuectl-system:queuectl-webhook", _OUR_GROUPS),
     _CONTROLLER_MANAGER: ("system:kube-controller-manager", ()),
 }
 _CONTROLLERS: Final = (
@@ -120,6 +125,7 @@ class ControlPlane:
         self.tokens: dict[str, str] = {}
         """By identity: admin (in system:masters), tenant, controller (queuectl's service account)."""
         self.url = ""
+        self._all_tokens: dict[str, str] = {}
         self._assets = assets
         self._audit_policy = audit if isinstance(audit, Mapping) else _AUDIT_POLICY
         self._emulated = emulated
@@ -151,6 +157,11 @@ class ControlPlane:
         """Contexts admin (current), tenant and controller."""
         write_kubeconfig(path, self.url, self.ca_file, self.tokens, current="admin")
 
+    def write_kubeconfig_of(self, identity: str, path: Path) -> None:
+        """Of one identity alone, those of programs among them: controller-manager, webhook."""
+        token = {identity: self._all_tokens[identity]}
+        write_kubeconfig(path, self.url, self.ca_file, token, current=identity)
+
     def ssl_context(self) -> ssl.SSLContext:
         """Trusts this control plane alone."""
         return ssl.create_default_context(cafile=str(self.ca_file))
@@ -163,21 +174,20 @@ class ControlPlane:
 
     async def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        tokens = self._identities()
+        self._identities()
         client_port, peer_port, port = _free_ports(3)
         self.url = f"https://127.0.0.1:{self._port or port}"
         store = f"http://127.0.0.1:{client_port}"
         await self._spawn("etcd", self._etcd_arguments(store, f"http://127.0.0.1:{peer_port}"))
         await self._answers(f"{store}/readyz", None, None)
         await self._spawn("kube-apiserver", self._server_arguments(store))
-        await self._answers(f"{self.url}/readyz", self.ca_file, tokens["admin"])
+        await self._answers(f"{self.url}/readyz", self.ca_file, self.tokens["admin"])
         if self._controllers:
             config = self.folder / "controller-manager.kubeconfig"
-            token = {_CONTROLLER_MANAGER: tokens[_CONTROLLER_MANAGER]}
-            write_kubeconfig(config, self.url, self.ca_file, token, current=_CONTROLLER_MANAGER)
+            self.write_kubeconfig_of(_CONTROLLER_MANAGER, config)
             await self._spawn("kube-controller-manager", self._manager_arguments(config))
 
-    def _identities(self) -> dict[str, str]:
+    def _identities(self) -> None:
         """Tokens by identity, the same at every start on this folder."""
         known = self.folder / "tokens.json"
         tokens = json.loads(known.read_text()) if known.exists() else {}
@@ -191,8 +201,8 @@ class ControlPlane:
         key = self.folder / "service-accounts.pem"
         if not key.exists():
             _write_private(key, _private_key())
-        self.tokens = {name: token for name, token in tokens.items() if name != _CONTROLLER_MANAGER}
-        return tokens
+        self._all_tokens = tokens
+        self.tokens = {name: tokens[name] for name in ("admin", "tenant", "controller")}
 
     def _etcd_arguments(self, client: str, peer: str) -> list[str]:
         return [

@@ -27,14 +27,14 @@ class InstallError(Exception):
     """A manifest can't be read or is refused. Names the file or the object."""
 
 
-def read_kustomization(folder: Path) -> list[Object]:
+def read_kustomization(folder: Path, also: frozenset[str] = frozenset()) -> list[Object]:
     """All objects of a kustomization, those others need first. Raises InstallError.
 
-    What only a cluster with machines needs is left out. Only the plain fields of a kustomization are known
-    (resources and components, namespace, labels): one that transforms its objects in other ways is refused,
-    so that none is applied other than it was meant.
+    What only a cluster with machines needs is left out, unless it is of a kind in `also`. Only the plain
+    fields of a kustomization are known (resources and components, namespace, labels): one that transforms its
+    objects in other ways is refused, so that none is applied other than it was meant.
     """
-    objects = [thing for thing in _objects(folder) if thing["kind"] not in RUNS_BESIDE]
+    objects = [thing for thing in _objects(folder) if thing["kind"] not in RUNS_BESIDE - also]
     objects.sort(key=lambda thing: _FIRST.index(thing["kind"]) if thing["kind"] in _FIRST else len(_FIRST))
     return objects
 

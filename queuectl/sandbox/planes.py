@@ -23,9 +23,15 @@ _POLL_SECONDS: Final = 0.05
 _CHECK_SECONDS: Final = 0.5
 
 
-def choose_plane(folder: Path, wanted: Wanted, *, port: int) -> Plane:
-    """Not started yet. Raises SandboxError where a real one is wanted and its binaries are not known."""
+def choose_plane(folder: Path, wanted: Wanted, *, port: int, version: str | None = None) -> Plane:
+    """Not started yet. `version`: the older release that a real one answers as, such as 1.33.
+
+    Raises SandboxError where a real one is wanted and its binaries are not known, or the small one should be
+    of a version.
+    """
     if wanted == "small":
+        if version is not None:
+            raise SandboxError("--kubernetes-version goes with --control-plane real: the small API has none")
         return SmallApi(folder / "kubernetes", port=port, check=problems_of_policy)
     assets = find_assets()
     if assets is None:
@@ -33,7 +39,7 @@ def choose_plane(folder: Path, wanted: Wanted, *, port: int) -> Plane:
             "--control-plane real needs KUBEBUILDER_ASSETS: the folder with etcd, kube-apiserver, "
             "kube-controller-manager and kubectl"
         )
-    return ControlPlane(folder / "control-plane", assets, port=port)
+    return ControlPlane(folder / "control-plane", assets, emulated=version, port=port)
 
 
 def client_of(plane: Plane, identity: str) -> Client:

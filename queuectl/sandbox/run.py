@@ -17,7 +17,7 @@ from typing import Final, Literal
 from queuectl.ports import LedgerUnavailable, Readings
 from queuectl.sandbox import example
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.control_plane import ControlPlaneError
+from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of
 from queuectl.sandbox.install import InstallError
 from queuectl.sandbox.kubernetes.server import SmallApi
@@ -27,8 +27,9 @@ from queuectl.sandbox.players import play
 from queuectl.sandbox.players.api import ApiError
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_places import PostgresFailed
-from queuectl.sandbox.processes import ChildDied, age, end_with_make
+from queuectl.sandbox.processes import Child, ChildDied, age, end_with_make
 from queuectl.sandbox.programs import Programs, watch_over
+from queuectl.sandbox.webhook import suspending
 
 _LOG_BYTES: Final = 8 << 20
 
@@ -41,6 +42,8 @@ class Options:
 
     data: Path
     control_plane: Literal["small", "real"] = "small"
+    kubernetes_version: str | None = None
+    """The older release that a real one answers as."""
     empty: bool = False
     """Load no example."""
     headless: bool = False
@@ -163,6 +166,7 @@ class _Sandbox:
         self._stop = stop
         self._folder = options.data.absolute()
         self._teller = Teller(plain=options.headless)
+        self._beside: list[Child] = []
 
     async def serve(self) -> None:
         """Never returns by itself: it is cancelled, or one of its parts fails."""
@@ -176,7 +180,12 @@ class _Sandbox:
         )
         async with AsyncExitStack() as stack:
             postgres = EmbeddedPostgres(self._folder / "postgres")
-            plane = choose_plane(self._folder, self._options.control_plane, port=ports[0])
+            plane = choose_plane(
+                self._folder,
+                self._options.control_plane,
+                port=ports[0],
+                version=self._options.kubernetes_version,
+            )
             async with asyncio.TaskGroup() as starting:
                 starting.create_task(asyncio.to_thread(self._teller.prepare))
                 starting.create_task(self._start_postgres(stack, postgres))
@@ -204,6 +213,8 @@ class _Sandbox:
         api = await stack.enter_async_context(client_of(plane, "admin"))
         _log.info("Kubernetes serves after %.1f s", age())
         await install(api, plane, empty=self._options.empty)
+        if isinstance(plane, ControlPlane):
+            self._beside += await stack.enter_async_context(suspending(plane, api, self._folder))
         _log.info("manifests are installed after %.1f s", age())
         return api
 
@@ -224,7 +235,7 @@ class _Sandbox:
         stack.callback(Endpoints.retire, self._folder)
         admitted = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            for child in children:
+            for child in (*self._beside, *children):
                 tasks.create_task(watch_over(child))
             tasks.create_task(_watch_postgres(postgres))
             tasks.create_task(watch_plane(plane))

@@ -185,12 +185,14 @@ async def in_process(folder: Path, **options: Any) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def real(folder: Path) -> AsyncIterator[Site]:
+async def real(folder: Path, **options: Any) -> AsyncIterator[Site]:
     """A kube-apiserver without controllers; skips where there is none."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver is not tried")
-    async with ControlPlane(folder / "real", Path(assets), controllers=False, fsync=False) as plane:
+    async with ControlPlane(
+        folder / "real", Path(assets), controllers=False, fsync=False, **options
+    ) as plane:
         plane.write_kubeconfig(folder / "real.kubeconfig")
         async with _site(folder / "real.kubeconfig", None) as site:
             # No controller makes it here, and pods are refused without.

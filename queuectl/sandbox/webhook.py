@@ -1,0 +1,89 @@
+"""The webhook beside a real API server that answers as an older one without mutating policies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import yaml
+
+from queuectl.sandbox import tenancy
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import ControlPlane
+from queuectl.sandbox.endpoints import SandboxError, choose_ports, write_private
+from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.players.api import Api
+from queuectl.sandbox.processes import Child, spawn
+from queuectl.shipped import shipped
+
+_PATH: Final = "/mutate"
+_READY_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.05
+
+
+@contextlib.asynccontextmanager
+async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterator[list[Child]]:
+    """Install and run it where the server needs it; nothing otherwise. Entered once it is called.
+
+    Raises InstallError or SandboxError.
+    """
+    installer = Installer(api)
+    if await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"):
+        yield []
+        return
+    port, probes = choose_ports([(0, 0), (0, 0)])
+    await _install(installer, port)
+    child = await _run(plane, folder, port, probes)
+    try:
+        await _ready(child, f"http://127.0.0.1:{probes}/readyz")
+        async with Client(plane.url, plane.ssl_context(), plane.tokens["tenant"]) as tenant:
+            await tenancy.wait_for_gate(tenant, mutating=True)
+        yield [child]
+    finally:
+        await child.stop(_STOP_SECONDS)
+
+
+async def _install(installer: Installer, port: int) -> None:
+    """As shipped, but called at its port on this machine: there are no Services here."""
+    objects = read_kustomization(shipped("manifests") / "webhook", also=frozenset({"Secret"}))
+    for thing in objects:
+        for webhook in thing.get("webhooks", ()) if thing["kind"] == "MutatingWebhookConfiguration" else ():
+            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{_PATH}"}
+    await installer.apply(objects)
+
+
+async def _run(plane: ControlPlane, folder: Path, port: int, probes: int) -> Child:
+    shipped_config = yaml.safe_load((shipped("manifests") / "webhook" / "config.yaml").read_text("utf-8"))
+    config = shipped_config["webhook"]
+    config |= {"listen": f"127.0.0.1:{port}", "probes": f"127.0.0.1:{probes}"}
+    config["tls"]["names"] = ["127.0.0.1"]
+    write_private(folder / "webhook.yaml", yaml.safe_dump(shipped_config))
+    kubeconfig = folder / "webhook.kubeconfig"
+    plane.write_kubeconfig_of("webhook", kubeconfig)
+    flags = ["--config", str(folder / "webhook.yaml"), "--kubeconfig", str(kubeconfig)]
+    return await spawn(
+        [sys.executable, "-m", "queuectl", "webhook", *flags],
+        name="queuectl webhook",
+        log=folder / "log" / "webhook.log",
+    )
+
+
+async def _ready(child: Child, url: str) -> None:
+    timeout = aiohttp.ClientTimeout(total=5)
+    try:
+        async with asyncio.timeout(_READY_SECONDS), aiohttp.ClientSession(timeout=timeout) as session:
+            while child.returncode is None:
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    async with session.get(url) as answer:
+                        if answer.status == 200:
+                            return
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise SandboxError(f"the webhook is not ready within {_READY_SECONDS:g} s: see {child.log}") from None
+    raise child.death()

@@ -1,0 +1,81 @@
+"""A Job that ran before and goes to another flavor: servers before 1.36 want its start time gone first."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuectl.core.events import Result
+from queuectl.core.model import Effect, ResourceFlavor
+from queuectl.kinds.jobs import JOB_KINDS
+from queuectl.kinds.workloads import observe
+from queuectl.kube.cluster import KubeCluster
+from queuectl.sandbox.control_plane import find_assets
+from tests.kube.sites import AT, Site, effect, jobs, real
+
+STARTED = {
+    "startTime": "2026-11-21T10:00:00Z",
+    "conditions": [{"type": "Suspended", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}],
+}
+ON_DEMAND = ResourceFlavor(name="on-demand", node_labels=(("pool", "on-demand"),))
+
+
+async def ran(site: Site, cluster: KubeCluster, name: str) -> dict[str, Any]:
+    """As it is after it was started on spot and suspended again."""
+    settled, _ = await cluster.start(effect(await site.job(name)))
+    assert settled.result is Result.DONE
+    await site.session.patch(jobs(name), {"spec": {"suspend": True}})
+    return await site.session.patch(jobs(name) + "/status", {"status": STARTED})
+
+
+def elsewhere(obj: dict[str, Any]) -> Effect:
+    """The second attempt, on another flavor."""
+    second = effect(obj, attempt=2)
+    (pods,) = second.attempt.assignment.pod_sets
+    moved = replace(pods, flavors=tuple((resource, "on-demand") for resource, _ in pods.flavors))
+    assignment = replace(second.attempt.assignment, pod_sets=(moved,))
+    attempt = replace(second.attempt, assignment=assignment, admitted_at=AT)
+    return replace(second, attempt=attempt, flavors=(ON_DEMAND,))
+
+
+async def restarted(site: Site, cluster: KubeCluster, name: str) -> list[int]:
+    """Statuses of the patches it takes to start it elsewhere; the server's last word must be that it runs."""
+    again = elsewhere(await ran(site, cluster, name))
+    before = site.session.requests.copy()
+    settled, event = await cluster.start(again)
+    if settled.result is Result.REFUSED:
+        assert event is not None
+        seen = observe(JOB_KINDS["Job"], await site.session.get(jobs(name)))
+        assert seen is not None
+        settled, _ = await cluster.start(replace(again, observation=seen.observation))
+    assert settled.result is Result.DONE
+    obj = await site.session.get(jobs(name))
+    assert obj["spec"]["suspend"] is False
+    assert obj["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "on-demand"}
+    spent = site.session.requests - before
+    return sorted(
+        status for (method, status), count in spent.items() if method == "PATCH" for _ in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "first", "later"), [("1.33", [200, 200, 422], [200, 200]), (None, [200], [200])]
+)
+async def test_it_is_cleared_where_the_server_wants_that_and_costs_nothing_where_not(
+    tmp_path: Path, version: str | None, first: list[int], later: list[int]
+) -> None:
+    if find_assets() is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver is not tried")
+    async with asyncio.timeout(120), real(tmp_path, emulated=version) as site:
+        cluster = site.cluster
+        assert await restarted(site, cluster, "first") == first
+        assert await restarted(site, cluster, "second") == later
+        # Somebody else may have been faster.
+        again = elsewhere(await ran(site, cluster, "third"))
+        await site.session.patch(jobs("third") + "/status", {"status": {"startTime": None}})
+        settled, _ = await cluster.start(again)
+        assert settled.result is Result.DONE
