@@ -4,5 +4,10 @@ set -eu
 newest=$(ls -1 "$BACKUPS"/queuectl-*.dump | sort | tail -n 1)
 dump=${DUMP:-$newest}
 echo "restoring $dump"
-pg_restore --clean --if-exists --no-owner --single-transaction --exit-on-error --dbname="$PGDATABASE" "$dump"
+statements="$BACKUPS/.restore.sql"
+trap 'rm -f "$statements"' EXIT
+pg_restore --no-owner --no-privileges --file="$statements" "$dump"
+# The schema as a whole: pg_restore's own --clean does not know how to take partitions apart.
+psql --quiet --no-psqlrc --set=ON_ERROR_STOP=1 --output=/dev/null --single-transaction \
+  --command='DROP SCHEMA IF EXISTS queuectl CASCADE' --file="$statements"
 echo "restored $dump"

