@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from queuectl.api.remembering import Lifetimes
 from queuectl.api.reviewing import Reviewer
@@ -27,6 +26,9 @@ from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.serving import ServingMetrics
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
+
+if TYPE_CHECKING:
+    from queuectl.certificates.serving import Serving
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,8 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         metrics = ServingMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
         if session is not None:
             session.answered = metrics.kubernetes_answered
+        if tls is not None:
+            metrics.observe_certificate(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
         reviewer = await _reviewer(wanted, session)
         if wanted.probes is not None:
             tasks.create_task(_probes(wanted.probes, metrics, views))
@@ -69,7 +73,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             refresh_seconds=wanted.refresh_seconds,
             started=lambda base: log.info("REST at %s", base),
             reviewer=reviewer,
-            tls=tls,
+            tls=tls.context if tls is not None else None,
             observer=_Counting(metrics),
             view=view,
         )
@@ -89,14 +93,14 @@ async def _session(
 
 
 @contextlib.asynccontextmanager
-async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[ssl.SSLContext | None]:
+async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[Serving | None]:
     if wanted.tls is None:
         yield None
         return
     from queuectl.app.tls import serving_tls
 
     async with serving_tls(wanted.tls, session) as serving:
-        yield serving.context
+        yield serving
 
 
 async def _reviewer(wanted: ApiSettings, session: Session | None) -> Reviewer | None:
