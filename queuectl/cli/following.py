@@ -18,6 +18,8 @@ from queuectl.cli.rest import Document, NoAnswer, Server
 
 LAST: Final = 20
 """Decisions shown without --since."""
+WAIT_SECONDS: Final = 10
+"""How long the server may wait for something to tell."""
 POLL_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 2.0
 """Between two questions to a server that does not answer."""
@@ -59,10 +61,13 @@ def events(
 ) -> None:
     """Show decisions as they are committed: what, on whom, why. With -o json a line each."""
     server = rest.connect(options, namespace=namespace)
-    filters = {key: value for key, value in (("queue", queue), ("namespace", namespace)) if value is not None}
+    filters = {} if namespace is None else {"namespace": namespace}
     try:
-        after = _start(server, since)
-        for decision in _decisions(server, filters, after, follow=follow):
+        members = None if queue is None else Members(server, queue, filters)
+        reader = Reader(server, filters, _start(server, filters, since))
+        for decision in reader.follow() if follow else reader.new():
+            if members is not None and not members.has(decision):
+                continue
             if options.output == "table":
                 click.echo(decisions.line(decision))
             else:
@@ -74,46 +79,74 @@ def events(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _decisions(server: Server, filters: dict[str, str], after: int, *, follow: bool) -> Iterator[Document]:
-    """Those after `after`; with `follow` without end, across restarts of the server."""
-    away = False
-    while True:
-        try:
-            page = _page(server, filters, after)
-        except NoAnswer as problem:
-            if not follow:
-                raise
-            if not away:
-                click.echo(f"{problem.message.partition(chr(10))[0]}: asking again", err=True)
-            away = True
-            time.sleep(AWAY_SECONDS)
-            continue
-        if away:
-            click.echo("the server answers again", err=True)
-            away = False
-        if page["sequence"] < after:
-            click.echo(f"the ledger ends at {page['sequence']}, before {after}: it was made anew", err=True)
-            after = int(page["sequence"])
-            continue
-        yield from page["items"]
-        # Without more pages everything up to the state's own sequence has been looked through.
-        last = page["items"][-1]["sequence"] if page["items"] else after
-        after = int(last if page["next"] else max(last, page["sequence"]))
-        if page["next"] is None:
-            if not follow:
-                return
-            time.sleep(POLL_SECONDS)
+class Members:
+    """The workloads of one LocalQueue: a decision says its workload's queue only where that is new."""
+
+    def __init__(self, server: Server, queue: str, filters: dict[str, str]) -> None:
+        self._queue = queue
+        self._uids: set[str] = set()
+        for phase in ({}, {"phase": "Finished"}, {"phase": "Deleted"}):
+            # What is over comes newest first: one page of it reaches back far enough.
+            asked = {**filters, **phase, "queue": queue}
+            found = server.all(("workloads",), asked, limit=rest.PAGE if phase else None)
+            self._uids.update(item["uid"] for item in found["items"])
+
+    def has(self, decision: Document) -> bool:
+        queue = decision["details"].get("queue")
+        if queue is not None and decision["uid"] is not None:
+            (self._uids.add if queue == self._queue else self._uids.discard)(decision["uid"])
+        return decision["uid"] in self._uids
 
 
-def _page(server: Server, filters: dict[str, str], after: int, limit: int = rest.PAGE) -> Document:
-    return server.get(("decisions",), {**filters, "after": str(after), "limit": str(limit)}, quiet=True)
+class Reader:
+    """Reads on from where it was."""
+
+    def __init__(self, server: Server, filters: dict[str, str], after: int) -> None:
+        self.after = after
+        """All up to this sequence has been read."""
+        self._server = server
+        self._filters = filters
+
+    def new(self, *, wait: bool = False) -> Iterator[Document]:
+        """What was decided since; with `wait` the server may wait a while for something to tell."""
+        asked = {**self._filters, "after": str(self.after)}
+        if wait:
+            asked["wait"] = str(WAIT_SECONDS)
+        newest = self.after
+        for page in self._server.pages(("decisions",), asked, quiet=True):
+            newest = int(page["sequence"])
+            for decision in page["items"]:
+                yield decision
+                self.after = int(decision["sequence"])
+        if newest < self.after:
+            click.echo(f"the ledger ends at {newest}, before {self.after}: it was made anew", err=True)
+        self.after = newest
+
+    def follow(self) -> Iterator[Document]:
+        """Without end, across restarts of the server."""
+        away = False
+        while True:
+            before, asked_at = self.after, time.monotonic()
+            try:
+                yield from self.new(wait=True)
+            except NoAnswer as problem:
+                if not away:
+                    click.echo(f"{problem.message.partition(chr(10))[0]}: asking again", err=True)
+                away = True
+                time.sleep(AWAY_SECONDS)
+                continue
+            if away:
+                click.echo("the server answers again", err=True)
+                away = False
+            if self.after == before and time.monotonic() - asked_at < POLL_SECONDS:
+                time.sleep(POLL_SECONDS)  # it did not wait for something to tell
 
 
-def _start(server: Server, since: int | timedelta | None) -> int:
+def _start(server: Server, filters: dict[str, str], since: int | timedelta | None) -> int:
     """The sequence to begin after."""
     if isinstance(since, int):
         return since
-    newest = int(_page(server, {}, 0, 1)["sequence"])
+    newest = int(_first(server, filters, 0)["sequence"])
     if since is None:
         return max(0, newest - LAST)
     if server.now is None:
@@ -123,9 +156,13 @@ def _start(server: Server, since: int | timedelta | None) -> int:
     # Their times rise with their sequence: halve until one step is left.
     while low < high:
         middle = (low + high) // 2
-        found = _page(server, {}, middle, 1)["items"]
+        found = _first(server, filters, middle)["items"]
         if found and datetime.fromisoformat(found[0]["time"]) < from_time:
             low = int(found[0]["sequence"])
         else:
             high = middle
     return low
+
+
+def _first(server: Server, filters: dict[str, str], after: int) -> Document:
+    return server.get(("decisions",), {**filters, "after": str(after), "limit": "1"}, quiet=True)

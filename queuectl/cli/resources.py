@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from queuectl.cli import decisions
 from queuectl.cli.printing import Column, Shares, ago, amount, local
@@ -183,7 +184,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             columns=decisions.LISTED,
             row=lambda item, now: decisions.listed(item),
             key=lambda item: item["sequence"],
-            filters=frozenset(("after",)),
+            filters=frozenset(("namespace", "after")),
             single=False,
         ),
     )
@@ -205,6 +206,11 @@ class ResourceName(click.ParamType[Resource]):
                 f"{str(value)!r} is none of {', '.join(RESOURCES)}{meant(str(value), _BY_NAME)}", param, ctx
             )
         return found
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in RESOURCES if name.startswith(incomplete)]
 
 
 def meant(text: str, known: Any) -> str:

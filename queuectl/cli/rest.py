@@ -80,10 +80,12 @@ class Server:
             click.echo(f"stale: the ledger can't be reached; this was so {age:.0f} s ago", err=True)
         return document
 
-    def pages(self, path: Iterable[str], parameters: Mapping[str, str]) -> Iterator[Document]:
+    def pages(
+        self, path: Iterable[str], parameters: Mapping[str, str], *, quiet: bool = False
+    ) -> Iterator[Document]:
         """A list, page by page."""
         path = tuple(path)
-        page = self.get(path, {"limit": str(PAGE), **parameters})
+        page = self.get(path, {"limit": str(PAGE), **parameters}, quiet=quiet)
         yield page
         while page["next"]:
             page = self.get(path, {"limit": str(PAGE), **parameters, "next": page["next"]}, quiet=True)

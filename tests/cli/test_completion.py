@@ -1,0 +1,176 @@
+"""Completion in shells and in kubectl, and the CLI as a kubectl plugin."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import queuectl
+from queuectl.sandbox.control_plane import find_assets
+from tests.cli.conftest import Run
+from tests.cli.servers import DEADLINE_SECONDS, Script
+from tests.cli.test_listing import workload
+
+
+@pytest.fixture(autouse=True)
+def _names(script: Script) -> None:
+    script.page("workloads", workload("train"), workload("test", kind="PyTorchJob"), workload("train-2"))
+    script.page("clusterqueues", {"name": "team-a"}, {"name": "team-b"})
+    script.page("localqueues", {"name": "main", "namespace": "ml"}, {"name": "main", "namespace": "web"})
+
+
+def words(url: str | None, *line: str) -> list[str]:
+    """What bash offers for the last word of a line."""
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("QUEUECTL_")},
+        "QUEUECTL_DATA": "/none",
+        "COMP_WORDS": " ".join(("queuectl", *line)),
+        "COMP_CWORD": str(len(line)),
+        "_QUEUECTL_COMPLETE": "bash_complete",
+    }
+    if url is not None:
+        environment["QUEUECTL_SERVER"] = url
+    program = "import sys; sys.argv[0] = 'queuectl'; from queuectl.cli import main; main()"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert found.stderr == ""
+    return [item.partition(",")[2] for item in found.stdout.splitlines() if item]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("ho", ["hold"]),
+        ("get c", ["clusterqueues", "cohorts"]),
+        ("get clusterqueues team-", ["team-a", "team-b"]),
+        ("explain ", ["job/train", "job/train-2", "pytorchjob/test"]),
+        ("hold job/train-", ["job/train-2"]),
+        ("stop ", ["clusterqueue/team-a", "clusterqueue/team-b", "localqueue/main"]),
+        ("explain job/x -n w", ["web"]),
+        ("get wl --cluster-queue team-b", ["team-b"]),
+        ("completion f", ["fish"]),
+    ],
+)
+def test_commands_kinds_names_and_namespaces_are_offered(
+    scripted: str, line: str, offered: list[str]
+) -> None:
+    assert words(scripted, *line.split(" ")) == offered
+
+
+def test_names_are_of_the_namespace_that_is_given(script: Script, scripted: str) -> None:
+    words(scripted, "explain", "-n", "ml", "j")
+    assert script.asked == [("workloads", {"namespace": "ml", "limit": "1000"})]
+
+
+def test_a_server_that_does_not_answer_offers_nothing_and_says_nothing() -> None:
+    assert words(None, "explain", "") == []
+    assert words("http://127.0.0.1:9", "explain", "") == []
+    assert words("nonsense", "explain", "") == []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        before = time.monotonic()
+        assert words(f"http://127.0.0.1:{silent.getsockname()[1]}", "explain", "") == []
+        assert time.monotonic() - before < DEADLINE_SECONDS / 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_that_it_can_read(run: Run, shell: str) -> None:
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert f"_QUEUECTL_COMPLETE={shell}_complete" in result.stdout
+    if (program := shutil.which(shell)) is not None:
+        subprocess.run([program, "-n", "/dev/stdin"], input=result.stdout, text=True, timeout=20, check=True)
+
+
+def test_another_shell_is_a_usage_error(run: Run) -> None:
+    assert run("completion", "tcsh").exit_code == 2
+
+
+# --- kubectl ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> str:
+    """A folder with the programs that pyproject.toml promises."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    project = Path(queuectl.__file__).parent.parent / "pyproject.toml"
+    for name, entry in tomllib.loads(project.read_text())["project"]["scripts"].items():
+        module, _, function = entry.partition(":")
+        assert callable(getattr(import_module(module), function))
+        program = folder / name
+        program.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+        program.chmod(0o755)
+    return str(folder)
+
+
+def test_kubectl_queue_is_the_same_under_its_own_name(plugins: str, scripted: str) -> None:
+    found = subprocess.run(
+        [f"{plugins}/kubectl-queue", "get", "wl", "-n", "default", "--context", "c", "--server", scripted],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=True,
+    )
+    assert "job/train" in found.stdout
+    told = subprocess.run(
+        [f"{plugins}/kubectl-queue", "get", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=True,
+    )
+    assert told.stdout.startswith("Usage: kubectl queue get ")
+
+
+def test_kubectl_is_told_what_fits_and_not_to_offer_files(plugins: str, scripted: str) -> None:
+    def offered(*line: str) -> list[str]:
+        found = subprocess.run(
+            [f"{plugins}/kubectl_complete-queue", *line],
+            env={**os.environ, "QUEUECTL_SERVER": scripted},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=True,
+        )
+        return found.stdout.splitlines()
+
+    assert offered("explain", "job/train-") == ["job/train-2", ":4"]
+    command, directive = offered("hol")
+    assert command.startswith("hold\tKeep a workload out of its queue")
+    assert directive == ":4"
+
+
+def test_the_real_kubectl_finds_the_plugin_and_its_words(plugins: str, scripted: str) -> None:
+    assets = find_assets()
+    if assets is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to type")
+    environment = {**os.environ, "PATH": f"{plugins}:{os.environ['PATH']}", "QUEUECTL_SERVER": scripted}
+
+    def kubectl(*line: str) -> str:
+        found = subprocess.run(
+            [assets / "kubectl", *line],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=True,
+        )
+        return found.stdout
+
+    assert "job/train-2" in kubectl("queue", "get", "wl", "-n", "default")
+    assert "job/train-2" in kubectl("__complete", "queue", "explain", "job/train-").splitlines()

@@ -1,0 +1,60 @@
+"""`queuectl import kueue` as people and pipes use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from queuectl.cli import main
+
+QUEUE = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: main, namespace: research}
+spec: {clusterQueue: team-a}
+"""
+CHECK = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: AdmissionCheck
+metadata: {name: slow}
+"""
+
+
+def test_objects_go_to_stdout_ready_to_be_applied_and_notes_to_stderr(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(QUEUE)
+    (tmp_path / "b.yml").write_text(CHECK)
+    (tmp_path / "README.md").write_text("no manifest")
+    found = CliRunner().invoke(main, ["import", "kueue", "-f", str(tmp_path)])
+    assert found.exit_code == 0, found.output
+    (made,) = yaml.safe_load_all(found.stdout)
+    assert (made["apiVersion"], made["metadata"]["name"]) == ("queuectl.dev/v1beta1", "main")
+    assert found.stderr.splitlines() == [
+        "AdmissionCheck/slow: admission checks are not there yet",
+        "1 objects carried over, 1 notes",
+    ]
+
+
+def test_json_has_objects_and_notes_in_one_document() -> None:
+    found = CliRunner().invoke(
+        main, ["import", "kueue", "-f", "-", "-o", "json"], input=QUEUE + "---" + CHECK
+    )
+    told = json.loads(found.stdout)
+    assert [made["kind"] for made in told["objects"]] == ["LocalQueue"]
+    assert [note["object"] for note in told["notes"]] == ["AdmissionCheck/slow"]
+
+
+def test_strict_exits_with_one_where_something_was_not_carried_over() -> None:
+    strict = ["import", "kueue", "--strict", "-f", "-"]
+    assert CliRunner().invoke(main, strict, input=QUEUE).exit_code == 0
+    assert CliRunner().invoke(main, strict, input=CHECK).exit_code == 1
+
+
+def test_a_file_that_cannot_be_read_is_told_with_its_place_and_nothing_is_printed(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(QUEUE + "---\na: &x [1]\nb: *x\n")
+    found = CliRunner().invoke(main, ["import", "kueue", "-f", str(bad)])
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "line 8, column 4: aliases are not used here" in found.stderr

@@ -1,0 +1,177 @@
+"""`get` of every resource: columns, order, limits, and what changes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.servers import DEADLINE_SECONDS, Document, Script
+
+GI = 1 << 30
+READY = {"reason": "Ready", "message": "can admit"}
+
+
+def quota(used: int, nominal: int, flavor: str = "a100", resource: str = "nvidia.com/gpu") -> Document:
+    free = nominal - used
+    return {"flavor": flavor, "resource": resource, "used": used, "nominal": nominal, "free": free}
+
+
+def cohort(name: str, **more: Any) -> Document:
+    rest = {"explicit": True, "active": True, "condition": READY, "pending": 3, "admitted": 4}
+    return {"name": name, "parent": None, "clusterQueues": 2, "flavors": [], **rest, **more}
+
+
+def workload(name: str, **more: Any) -> Document:
+    return {
+        "namespace": "default",
+        "kind": "Job",
+        "name": name,
+        "uid": f"uid-{name}",
+        "queue": "main",
+        "clusterQueue": "team-a",
+        "phase": "Pending",
+        "priority": 0,
+        "position": None,
+        "createdAt": "2026-01-05T10:00:00Z",
+        "submitter": "alice",
+        "attempts": 0,
+        "attempt": None,
+        "admittedAt": None,
+        "reason": None,
+        "admission": None,
+        **more,
+    }
+
+
+def names(text: str) -> list[str]:
+    return [line.split()[1].removeprefix("job/") for line in text.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("name", ["cohorts", "cohort", "co", "Cohorts"])
+def test_cohorts_show_their_place_in_the_tree_and_what_is_used(
+    run: Run, script: Script, scripted: str, name: str
+) -> None:
+    root = cohort("all", flavors=[quota(6, 8), quota(64 * GI, 100 * GI + 1, resource="memory")])
+    script.page("cohorts", root, cohort("a", parent="all", active=False))
+    result = run("get", name, "--server", scripted)
+    assert result.exit_code == 0, result.stderr
+    head, first, second = result.stdout.splitlines()
+    assert head.split() == "NAME PARENT ACTIVE QUEUES PENDING ADMITTED USED/NOMINAL CONDITION".split()  # noqa: SIM905
+    assert first.split()[:6] == ["a", "all", "False", "2", "3", "4"]
+    assert "6/8 nvidia.com/gpu of a100, 64Gi/100.0Gi memory of a100" in second
+
+
+@pytest.mark.parametrize("name", ["resourceflavors", "flavors", "rf"])
+def test_flavors_show_their_nodes_and_what_is_used_of_them(
+    run: Run, script: Script, scripted: str, name: str
+) -> None:
+    taint = {"key": "gpu", "value": "", "effect": "NoSchedule"}
+    resource = {"resource": "nvidia.com/gpu", "nominal": 8, "used": 6}
+    labels = {"example.com/accelerator": "a100"}
+    flavor = {"name": "a100", "nodeLabels": labels, "nodeTaints": [taint], "resources": [resource]}
+    script.page("resourceflavors", flavor)
+    line = run("get", name, "--server", scripted).stdout.splitlines()[1]
+    assert line.split() == ["a100", "example.com/accelerator=a100", "6/8", "nvidia.com/gpu", "of", "a100"]
+    assert "gpu=:NoSchedule" in run("get", name, "--server", scripted, "-o", "wide").stdout
+
+
+def test_wide_tables_have_more_columns(run: Run, script: Script, scripted: str) -> None:
+    pods = {"name": "main", "count": 2, "requests": {}, "flavors": {"cpu": "spot"}}
+    admission = {"clusterQueue": "team-a", "podSets": [pods]}
+    script.page(
+        "workloads", workload("x", attempts=3, admission=admission, admittedAt="2026-01-05T10:00:00Z")
+    )
+    narrow, wide = (run("get", "wl", "--server", scripted, "-o", o).stdout for o in ("table", "wide"))
+    for title, cell in (("SUBMITTER", "alice"), ("ATTEMPTS", "3"), ("FLAVORS", "spot")):
+        assert title not in narrow
+        assert title in wide
+        assert cell in wide.splitlines()[1].split()
+
+
+def test_ages_are_told_by_the_servers_clock(run: Run, script: Script, scripted: str) -> None:
+    script.page("workloads", workload("x", createdAt="2001-01-01T00:00:00Z"))
+    cells = run("get", "wl", "--server", scripted).stdout.splitlines()[1].split()
+    assert cells[7].endswith("d")
+    assert int(cells[7][:-1]) > 7000
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [("priority", "bac"), ("-priority", "acb"), ("name", "abc"), ("reason.code", "cab"), ("-name", "cba")],
+)
+def test_a_list_is_sorted_by_any_field_with_those_that_lack_it_last(
+    run: Run, script: Script, scripted: str, sort: str, order: str
+) -> None:
+    script.page(
+        "workloads",
+        workload("a", priority=9, position=1, reason={"code": "WaitingForQuota", "message": "x"}),
+        workload("b", priority=-1, position=2),
+        workload("c", priority=9, position=3, reason={"code": "OnHold", "message": "x"}),
+    )
+    result = run("get", "wl", f"--sort={sort}", "--server", scripted)
+    assert "".join(names(result.stdout)) == order
+
+
+def test_a_field_that_is_not_there_is_told(run: Run, script: Script, scripted: str) -> None:
+    script.page("workloads", workload("a"))
+    result = run("get", "wl", "--sort", "pririty", "--server", scripted)
+    assert result.exit_code == 2
+    assert "did you mean priority?" in result.stderr
+
+
+def test_a_limit_gives_the_first_in_order(run: Run, script: Script, scripted: str) -> None:
+    script.page("workloads", *(workload(f"w{n}", position=9 - n) for n in range(9)))
+    assert names(run("get", "wl", "--limit", "2", "--server", scripted).stdout) == ["w8", "w7"]
+    script.page("decisions")
+    run("get", "decisions", "--limit", "2", "--server", scripted)
+    assert script.asked[-1] == ("decisions", {"limit": "2"})
+
+
+@pytest.mark.parametrize("line", ["get wl -A -n x", "get cq a --limit 2", "get wl a -w", "get decisions 7"])
+def test_flags_that_do_not_go_together_are_usage_errors(run: Run, line: str) -> None:
+    assert run(*line.split(), "--server", "http://127.0.0.1:9").exit_code == 2
+
+
+def test_a_namespace_means_nothing_to_what_is_in_none(run: Run, script: Script, scripted: str) -> None:
+    script.page("clusterqueues")
+    assert run("-n", "team-a", "get", "cq", "--server", scripted).exit_code == 0
+    assert run("get", "cq", "-n", "team-a", "--server", scripted).exit_code == 0
+    assert all("namespace" not in query for _, query in script.asked)
+
+
+def test_an_unknown_resource_lists_those_there_are(run: Run) -> None:
+    result = run("get", "wrokloads")
+    assert result.exit_code == 2
+    assert "cohorts, resourceflavors, localqueues, workloads, decisions" in result.stderr
+    assert "did you mean workloads" in result.stderr
+
+
+def test_flags_before_the_command_count_less_than_those_after_it(
+    run: Run, script: Script, scripted: str
+) -> None:
+    script.page("workloads")
+    run("--server", scripted, "-n", "a", "get", "wl")
+    run("--server", "http://127.0.0.1:9", "-n", "a", "get", "wl", "--server", scripted, "-n", "b")
+    assert [query["namespace"] for _, query in script.asked] == ["a", "b"]
+    assert json.loads(run("-o", "json", "--server", scripted, "get", "wl").stdout)["items"] == []
+
+
+def test_a_watch_shows_what_there_is_then_what_changes(script: Script, scripted: str) -> None:
+    script.page("workloads", workload("a"), workload("b"))
+    program = [sys.executable, "-u", "-m", "queuectl", "get", "wl", "-w", "-o", "json", "--server", scripted]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = [json.loads(process.stdout.readline())["name"] for _ in range(2)]
+        script.page("workloads", workload("a", phase="Admitted"))
+        changed = json.loads(process.stdout.readline())
+        assert (first, changed["name"], changed["phase"]) == (["a", "b"], "a", "Admitted")
+        assert process.stderr.readline() == "b is over or gone\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_SECONDS) == 0

@@ -1,0 +1,97 @@
+"""Tables: amounts, ages, bars, colours."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from datetime import UTC, datetime
+
+import pytest
+
+from queuectl.cli import printing
+from tests.cli.servers import DEADLINE_SECONDS, Script
+from tests.cli.test_listing import cohort, quota
+
+NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "text"),
+    [
+        ("memory", 64 << 30, "64Gi"),
+        ("memory", (64 << 30) + 1, "64.0Gi"),
+        ("memory", 1536 << 20, "1536Mi"),
+        ("memory", 1_000_000_007, "953.7Mi"),
+        ("memory", 1023, "1023"),
+        ("memory", -(3 << 30), "-3Gi"),
+        ("ephemeral-storage", (1 << 63) - 1, "8.0Ei"),
+        ("cpu", 1500, "1500m"),
+        ("cpu", 4000, "4"),
+        ("nvidia.com/gpu", 123_456_789, "123456789"),
+        (None, 3, "-"),
+        ("cpu", None, "-"),
+    ],
+)
+def test_amounts_are_read_at_a_glance(resource: str | None, value: int | None, text: str) -> None:
+    assert printing.amount(resource, value) == text
+
+
+@pytest.mark.parametrize(
+    ("stamp", "text"),
+    [
+        ("2026-01-05T11:59:15Z", "45s"),
+        ("2026-01-05T11:48:00Z", "12m"),
+        ("2026-01-05T09:00:00Z", "3h"),
+        ("2025-12-31T12:00:00Z", "5d"),
+        ("2026-01-05T12:00:09Z", "0s"),
+        (None, "-"),
+    ],
+)
+def test_ages_are_kubectls(stamp: str | None, text: str) -> None:
+    assert printing.ago(stamp, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("used", "whole", "full"),
+    [(0, 8, 0), (1, 8000, 1), (4, 8, 5), (8, 8, 10), (9, 8, 10), (0, 0, 0), (1, 0, 10)],
+)
+def test_bars_are_as_full_as_what_is_used(used: int, whole: int, full: int) -> None:
+    bar = printing.bar(used, whole)
+    assert len(bar) == printing.BAR
+    assert bar.count("█") + bar.count("#") == full
+
+
+def in_a_terminal(url: str, *, width: int = 120, **environment: str) -> str:
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    inherited = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "queuectl", "get", "cohorts", "--server", url],
+        stdout=follower,
+        env={**inherited, "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment},
+    ) as process:
+        os.close(follower)
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(leader, 4096):
+                text += part
+        os.close(leader)
+        assert process.wait(DEADLINE_SECONDS) == 0
+    return text.decode()
+
+
+def test_a_terminal_gets_bars_and_colours_unless_it_asks_for_none(script: Script, scripted: str) -> None:
+    script.page("cohorts", cohort("all", flavors=[quota(4, 8), quota(9, 8, "spot")]))
+    coloured = in_a_terminal(scripted)
+    assert "\x1b[32m█████░░░░░" in coloured
+    assert "\x1b[31m██████████" in coloured
+    plain = in_a_terminal(scripted, NO_COLOR="1")
+    assert "█████░░░░░ 4/8 nvidia.com/gpu of a100" in plain
+    assert "\x1b[3" not in plain
+    assert "#####..... 4/8" in in_a_terminal(scripted, NO_COLOR="1", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
