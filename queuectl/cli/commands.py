@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from keyword import iskeyword
 from typing import Final
 
 import click
@@ -20,9 +21,11 @@ _COMMANDS: Final = {
     "get": ("reading", "List queues, workloads or decisions, or show one."),
     "history": ("reading", "Show all decisions on a workload."),
     "hold": ("changing", "Keep a workload out of its queue."),
+    "import": ("importing", "Turn Kueue's manifests into ours."),
     "migrate": ("operating", "Make the ledger's tables, or bring them up to date."),
     "rebuild": ("operating", "Make a lost ledger's open holds again from the cluster."),
     "release": ("changing", "Let a workload that is on hold queue again."),
+    "report": ("report", "Say what an observer would have done."),
     "resume": ("changing", "Let a stopped queue admit again."),
     "sandbox": ("operating", "Run all of it on this machine."),
     "stop": ("changing", "Stop a queue."),
@@ -40,7 +43,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(import_module(f"queuectl.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command = getattr(import_module(f"queuectl.cli.{_COMMANDS[cmd_name][0]}"), name)
         assert isinstance(command, click.Command)
         return command
 

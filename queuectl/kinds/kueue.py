@@ -1,0 +1,309 @@
+"""Manifests written for Kueue (v1beta1, v1beta2) turned into ours, with a note on what is not carried over.
+
+Fields and defaults: https://kueue.sigs.k8s.io/docs/reference/ . Kinds that both know differ in group, in a
+few names of v1beta1, and in what does not exist here yet; jobs differ in their labels.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from queuectl.core.events import PolicyInvalid
+from queuectl.kinds.fields import clean
+from queuectl.kinds.jobs import JOB_KINDS, PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.policy import POLICY_KINDS, policy_event
+from queuectl.kinds.policy_objects import API_VERSION
+
+KUEUE: Final = "kueue.x-k8s.io"
+_PREFIX: Final = f"{KUEUE}/"
+_LABELS: Final = {
+    f"{_PREFIX}queue-name": QUEUE_LABEL,
+    f"{_PREFIX}priority-class": PRIORITY_LABEL,
+    f"{_PREFIX}max-exec-time-seconds": "queuectl.dev/max-exec-time-seconds",
+}
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_MAX_NOTE: Final = 300
+_MAX_DEPTH: Final = 64
+
+_NOT_THERE: Final = {
+    "AdmissionCheck": "admission checks are not there yet",
+    "ProvisioningRequestConfig": "admission checks are not there yet",
+    "MultiKueueConfig": "one cluster is served by one queuectl",
+    "MultiKueueCluster": "one cluster is served by one queuectl",
+    "Topology": "topology-aware placement is not there yet",
+    "Workload": "it is Kueue's own record of a job: the job itself queues again",
+}
+_NO_EFFECT: Final = {
+    "ClusterQueue": {
+        "admissionChecksStrategy": "admission checks are not there yet: what waits for one would start",
+        "concurrentAdmissionPolicy": "a workload is tried on one flavor after another, never on several",
+    },
+    "ResourceFlavor": {
+        "topologyName": "topology-aware placement is not there yet: quota is counted, racks are not"
+    },
+}
+_ELSEWHERE: Final = {
+    "fairSharing": "carried over to Cohort.spec.fairSharing of each root cohort",
+    "waitForPodsReady": "there is no such timeout yet",
+    "manageJobsWithoutQueueName": "work without our label is never touched",
+    "managedJobsNamespaceSelector": "which namespaces are gated is said in manifests/gate",
+}
+
+
+_ABOVE: Final = {"ClusterQueue": "cohortName", "Cohort": "parentName"}
+
+
+class Note(NamedTuple):
+    """Something that was not carried over, or means something else now."""
+
+    object: str
+    """KIND/NAME, with NAMESPACE/ before it where it has one."""
+    field: str
+    """Path in it; empty: all of it."""
+    text: str
+
+
+class Imported(NamedTuple):
+    objects: tuple[dict[str, Any], ...]
+    """Ready to be applied, in the order they came."""
+    notes: tuple[Note, ...]
+
+
+def import_kueue(documents: Iterable[tuple[str, Any]]) -> Imported:
+    """`documents`: each with its place, such as `queues.yaml: line 3`, for what can't be told otherwise.
+
+    Lists are taken apart; objects that are not Kueue's are passed on, with their labels changed where they
+    have Kueue's. Raises nothing: what can't be used is a note.
+    """
+    objects: list[dict[str, Any]] = []
+    policies: list[dict[str, Any]] = []
+    notes: list[Note] = []
+    fair: dict[str, Any] | None = None
+    for where, document in _items(documents):
+        problem = _no_object(document)
+        if problem is not None:
+            notes.append(Note(where, "", problem))
+            continue
+        group, kind = str(document["apiVersion"]).partition("/")[0], document["kind"]
+        if kind == "Configuration" and group == f"config.{KUEUE}":
+            fair = _configuration(document, notes)
+        elif group != KUEUE:
+            objects.append(_relabelled(document, notes))
+        elif kind in POLICY_KINDS:
+            made = list(_policy(document, notes))
+            policies += made
+            objects += made
+        else:
+            notes.append(Note(_name(document), "", _NOT_THERE.get(kind, "there is no such kind here")))
+    if fair is not None:
+        objects += _share_fairly(policies, fair)
+    return Imported(tuple(objects), tuple(notes))
+
+
+def _items(documents: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for where, document in documents:
+        if isinstance(document, Mapping) and isinstance(document.get("items"), list):
+            yield from ((f"{where}: items[{number}]", item) for number, item in enumerate(document["items"]))
+        else:
+            yield where, document
+
+
+def _no_object(document: Any) -> str | None:
+    """What keeps it from being read as a Kubernetes object."""
+    if not isinstance(document, Mapping):
+        return f"a Kubernetes object is expected, this is {_kind_of(document)}"
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str):
+            return f"a Kubernetes object is expected: {field} is {_kind_of(document.get(field))}"
+    metadata = document.get("metadata")
+    names = metadata if isinstance(metadata, Mapping) else {}
+    # A job may leave the end of its name to the server; policy is referred to by name.
+    fields = ("name",) if document["apiVersion"].startswith(_PREFIX) else ("name", "generateName")
+    named = document["kind"] == "Configuration" or any(isinstance(names.get(f), str) for f in fields)
+    return None if named else "metadata.name is missing"
+
+
+def _kind_of(value: Any) -> str:
+    return "missing" if value is None else f"a {type(value).__name__}"
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    metadata = document.get("metadata") or {}
+    parts = (
+        metadata.get("namespace"),
+        document["kind"],
+        metadata.get("name") or metadata.get("generateName"),
+    )
+    return clean("/".join(str(part) for part in parts if part), _MAX_NOTE)
+
+
+# --- policy ---------------------------------------------------------------------------------------------
+
+
+def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str, Any]]:
+    """The object as ours, unless it breaks a rule of ours."""
+    kind, name = document["kind"], _name(document)
+    made: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "metadata": _metadata(document)}
+    made |= {
+        field: copy.deepcopy(document[field])
+        for field in ("spec", "value", "description")
+        if field in document
+    }
+    spec = made.get("spec")
+    if isinstance(spec, dict):
+        for rename in _RENAMES.get(kind, ()):
+            rename(spec)
+        for field, why in _NO_EFFECT.get(kind, {}).items():
+            if spec.pop(field, None) is not None:
+                notes.append(Note(name, f"spec.{field}", why))
+    event = policy_event(made)
+    if isinstance(event, PolicyInvalid):
+        notes.append(Note(name, "", f"left out: {event.detail}"))
+        return
+    model = POLICY_KINDS[kind].model
+    known = model.model_validate({field: made[field] for field in model.model_fields if field in made})
+    fields = known.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    unknown = _prune(made, fields, kept=made.keys() - {"spec"})
+    notes += [Note(name, path, "there is no such field here") for path in unknown]
+    yield made
+
+
+def _metadata(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person wrote: nothing that a server adds, no finalizers."""
+    metadata = document["metadata"]
+    found = {field: metadata[field] for field in ("name", "namespace") if field in metadata}
+    for field in ("labels", "annotations"):
+        marks = metadata.get(field)
+        if isinstance(marks, Mapping) and (kept := {k: v for k, v in marks.items() if k != _LAST_APPLIED}):
+            found[field] = kept
+    return found
+
+
+def _prune(content: Any, known: Any, kept: Iterable[str] = (), path: str = "") -> Iterator[str]:
+    """Take out of `content` what is not in `known`, but for `kept`; yields the paths."""
+    if isinstance(content, dict) and isinstance(known, dict):
+        for key in list(content):
+            if key in kept:
+                continue
+            inner = f"{path}.{key}" if path else key
+            if key in known:
+                yield from _prune(content[key], known[key], path=inner)
+            else:
+                del content[key]
+                yield clean(inner, _MAX_NOTE)
+    elif isinstance(content, list) and isinstance(known, list):
+        for number, (item, other) in enumerate(zip(content, known, strict=True)):
+            yield from _prune(item, other, path=f"{path}[{number}]")
+
+
+def _cohort_name(spec: dict[str, Any]) -> None:
+    if "cohort" in spec:
+        spec.setdefault("cohortName", spec["cohort"])
+        del spec["cohort"]
+
+
+def _parent_name(spec: dict[str, Any]) -> None:
+    if "parent" in spec:
+        spec.setdefault("parentName", spec["parent"])
+        del spec["parent"]
+
+
+def _checks_strategy(spec: dict[str, Any]) -> None:
+    names = spec.pop("admissionChecks", None)
+    if isinstance(names, list) and names:
+        spec.setdefault("admissionChecksStrategy", {"admissionChecks": [{"name": name} for name in names]})
+
+
+def _fungibility(spec: dict[str, Any]) -> None:
+    choices = spec.get("flavorFungibility")
+    if isinstance(choices, dict):
+        for field, value in choices.items():
+            if value in ("Borrow", "Preempt"):
+                choices[field] = "MayStopSearch"
+
+
+_RENAMES: Final[Mapping[str, tuple[Callable[[dict[str, Any]], None], ...]]] = {
+    "ClusterQueue": (_cohort_name, _checks_strategy, _fungibility),
+    "Cohort": (_parent_name,),
+}
+"""From v1beta1 (and Cohort's v1alpha1) to the names of v1beta2, which are ours."""
+
+
+# --- Kueue's own configuration --------------------------------------------------------------------------
+
+
+def _configuration(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:
+    """What it says of fair sharing, for a root cohort; None: it is off."""
+    for field in sorted(document.keys() - {"apiVersion", "kind", "metadata"}):
+        why = _ELSEWHERE.get(field, "what queuectl's own configuration has is in docs/operations.md")
+        notes.append(Note("Configuration", str(field), why))
+    sharing = document.get("fairSharing")
+    if not isinstance(sharing, Mapping) or sharing.get("enable") is False:
+        return None
+    fair: dict[str, Any] = {"enabled": True}
+    if strategies := sharing.get("preemptionStrategies"):
+        fair["preemptionStrategies"] = strategies
+    return fair
+
+
+def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[dict[str, Any]]:
+    """Have every tree of cohorts share fairly: it is said on the root. Returns roots that had no object."""
+    cohorts = {policy["metadata"]["name"]: policy for policy in policies if policy["kind"] == "Cohort"}
+    asked = [policy.get("spec", {}).get(_ABOVE.get(policy["kind"], "")) for policy in policies]
+    made: list[dict[str, Any]] = [
+        {"apiVersion": API_VERSION, "kind": "Cohort", "metadata": {"name": name}}
+        for name in dict.fromkeys(name for name in asked if name and name not in cohorts)
+    ]
+    for cohort in (*cohorts.values(), *made):
+        spec = cohort.setdefault("spec", {})
+        if not spec.get("parentName"):
+            spec["fairSharing"] = {**(spec.get("fairSharing") or {}), **fair}
+    return made
+
+
+# --- jobs -----------------------------------------------------------------------------------------------
+
+
+def _relabelled(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any]:
+    """The same object with our labels for Kueue's, also in the templates within it."""
+    made: dict[str, Any] = copy.deepcopy(dict(document))
+    name, queued = _name(document), False
+    for path, metadata in _all_metadata(made):
+        for field in ("labels", "annotations"):
+            marks = metadata.get(field)
+            if not isinstance(marks, dict):
+                continue
+            for key in [key for key in marks if isinstance(key, str) and key.startswith(_PREFIX)]:
+                value = marks.pop(key)
+                if field == "labels" and key in _LABELS:
+                    marks[_LABELS[key]] = value
+                    queued = queued or _LABELS[key] == QUEUE_LABEL
+                else:
+                    notes.append(Note(name, f"{path}.{field}", f"{clean(key, 100)} says nothing here"))
+            if not marks:
+                del metadata[field]
+    kind = document["kind"]
+    if queued and kind not in JOB_KINDS and kind != "CronJob":
+        known = ", ".join(JOB_KINDS)
+        notes.append(Note(name, "", f"{kind} is not queued: it runs without waiting (queued are {known})"))
+    return made
+
+
+def _all_metadata(obj: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each `metadata` in it with its path, outermost first."""
+    found: list[tuple[str, Any, int]] = [("", obj, 0)]
+    while found:
+        path, value, depth = found.pop()
+        if depth > _MAX_DEPTH:
+            continue
+        if isinstance(value, dict):
+            metadata = value.get("metadata")
+            if isinstance(metadata, dict):
+                yield f"{path}metadata", metadata
+            found += [
+                (f"{path}{key}.", inner, depth + 1) for key, inner in value.items() if key != "metadata"
+            ]
+        elif isinstance(value, list):
+            found += [(f"{path[:-1]}[{n}].", inner, depth + 1) for n, inner in enumerate(value)]
