@@ -11,9 +11,10 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from queuectl.screen.poller import Answer, Ask, Away, NotServed
+from queuectl.screen.poller import Answer, Ask, Away, Refused
 
 _SECONDS: Final = 5.0
+_REFUSALS: Final = (401, 403, 404)
 
 
 @asynccontextmanager
@@ -22,24 +23,28 @@ async def asking(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
 
-        async def ask(name: str, parameters: Mapping[str, str]) -> Answer:
+        async def ask(path: tuple[str, ...], parameters: Mapping[str, str]) -> Answer:
             try:
-                path = f"{url}/api/v1/{name}"
-                async with session.get(path, params=parameters, allow_redirects=False) as answer:
+                whole = f"{url}/api/v1/{'/'.join(path)}"
+                async with session.get(whole, params=parameters, allow_redirects=False) as answer:
                     found = _document(await answer.read())
                     status, date = answer.status, answer.headers.get("Date")
             except TimeoutError:
                 raise Away(f"no answer within {_SECONDS:g} s") from None
             except aiohttp.ClientError as error:
                 raise Away(f"no answer: {error}") from None
-            if status == 404:
-                raise NotServed(f"{name}: not served")
+            if status in _REFUSALS:
+                raise Refused(f"answers {status}: {_detail(found)}")
             if status != 200 or not isinstance(found, dict):
-                detail = found.get("detail") if isinstance(found, dict) else None
-                raise Away(f"answers {status}: {detail or 'nothing that can be read'}")
+                raise Away(f"answers {status}: {_detail(found)}")
             return Answer(found, parsedate_to_datetime(date) if date else clock())
 
         yield ask
+
+
+def _detail(found: Any) -> str:
+    detail = found.get("detail") if isinstance(found, dict) else None
+    return str(detail or "nothing that can be read")
 
 
 def _document(content: bytes) -> Any:

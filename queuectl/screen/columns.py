@@ -9,6 +9,8 @@ from typing import Final, Literal
 from rich.cells import cell_len
 from rich.text import Text
 
+from queuectl.screen.facts import Target
+
 _GAP: Final = 2
 _STEP: Final = 4
 """Widths grow in steps, so that a table does not shift with every name that comes and goes."""
@@ -55,7 +57,8 @@ class Row:
     """One per column; a single one goes over all of them."""
     detail: str = ""
     """What is said of it when it is chosen."""
-    queue: str = ""
+    target: Target | None = None
+    """The workload it is about."""
 
 
 def _part(amount: int, whole: int, width: int) -> int:

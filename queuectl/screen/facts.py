@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 
 Document = Mapping[str, Any]
+Target = tuple[str, str, str]
+"""Namespace, kind and name of a workload."""
 
 
 class NotUnderstood(ValueError):
@@ -82,6 +84,12 @@ class Work:
     holds: tuple[tuple[str, str, int], ...]
     """Flavor, resource, amount of all pods."""
     why: Why | None
+
+    @property
+    def target(self) -> Target | None:
+        if self.namespace is None or self.kind is None or self.name is None:
+            return None
+        return (self.namespace, self.kind, self.name)
 
     @property
     def title(self) -> str:

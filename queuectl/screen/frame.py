@@ -10,7 +10,8 @@ from typing import Final
 from rich.text import Text
 
 from queuectl.screen.columns import Row, fit, header, line, shown
-from queuectl.screen.facts import Facts
+from queuectl.screen.explanation import explanation
+from queuectl.screen.facts import Document, Facts, Target
 from queuectl.screen.navigation import Pane, View
 from queuectl.screen.panes import COLUMNS, Table, scarce, tables
 from queuectl.screen.text import amount, duration, printable, unit
@@ -23,9 +24,11 @@ _SUMMED: Final = 6
 """Flavors whose totals stand in the header."""
 _RULE: Final = 120
 """Longest rule in a pipe, whose lines may be longer."""
+_PLAIN: Final = str.maketrans("·…↑↓▏─█▒░", "-~^v|-#+.")
 KEYS: Final = (
     ("↑↓ jk", "move"),
     ("tab", "next table"),
+    ("enter", "explain"),
     ("/", "queue"),
     ("r", "resources"),
     ("p", "pause"),
@@ -33,6 +36,7 @@ KEYS: Final = (
 HELP: Final = (
     ("↑ ↓  j k", "choose a row; what is cut off in the table is told in full below"),
     ("PgUp PgDn  g G", "ten rows at once, the first, the last"),
+    ("enter", "why the chosen workload waits, who holds what it lacks, what would help"),
     ("tab  shift-tab", "the next table, the one before"),
     ("/  f", "only queues whose name has this in it; Enter keeps it, Esc takes it away"),
     ("r", "bars of cpu and memory too, or of devices alone"),
@@ -53,6 +57,10 @@ class Picture:
     """Since the server's last answer."""
     problem: str = ""
     """Why there is none."""
+    explained: Document | None = None
+    """What it says of the workload that is opened, once it does."""
+    unexplained: str = ""
+    """Why it does not."""
     notes: Sequence[str] = ()
     """Lines for the help page, such as what to try."""
     leave: str = "quit"
@@ -63,12 +71,23 @@ class Picture:
 
 def frame(picture: Picture, view: View, width: int, height: int | None = None) -> list[Text]:
     """Lines of at most `width` cells, exactly `height` of them; None: as many as it takes, without keys."""
+    lines = _frame(picture, view, width, height)
+    if picture.plain:
+        for text in lines:
+            text.plain = text.plain.translate(_PLAIN).encode("ascii", "replace").decode()
+    return lines
+
+
+def _frame(picture: Picture, view: View, width: int, height: int | None) -> list[Text]:
     room = width if height is not None else min(width, _RULE)
     top = [_title(picture, view, room), *_summary(picture.facts)]
     if height is None:
         return [_cut(text, width) for text in (*top, *_all(picture, view, width))]
     if view.help:
         body, foot = _help(picture), [_keys(picture, view)]
+    elif view.opened is not None:
+        page = explanation(view.opened, picture.explained, picture.unexplained, width)
+        body, foot = page, [_keys(picture, view)]
     elif picture.facts is None:
         body, foot = [Text(), Text(picture.problem or "asking…", style="yellow")], [_keys(picture, view)]
     else:
@@ -80,11 +99,14 @@ def frame(picture: Picture, view: View, width: int, height: int | None = None) -
     return [_cut(text, width) for text in (*top, *body, *foot)][:height]
 
 
-def rows(picture: Picture, view: View) -> dict[Pane, int]:
-    """How many each table has."""
+def reach(picture: Picture, view: View) -> tuple[dict[Pane, int], Target | None]:
+    """How many rows each table has, and the workload of the chosen one."""
     if picture.facts is None:
-        return {}
-    return {pane: len(table.rows) for pane, table in tables(picture.facts, view, picture.now).items()}
+        return {}, None
+    known = tables(picture.facts, view, picture.now)
+    here = known[view.pane].rows
+    chosen = here[min(view.row(view.pane), len(here) - 1)].target if here else None
+    return {pane: len(table.rows) for pane, table in known.items()}, chosen
 
 
 def _cut(text: Text, width: int) -> Text:
@@ -268,6 +290,8 @@ def _keys(picture: Picture, view: View) -> Text:
     if view.typing:
         return Text(" type a part of a queue's name · Enter keeps it · Esc takes it away", style="cyan")
     text = Text()
+    if view.opened is not None:
+        return text.append(" any key ", style="reverse").append(" back ")
     told = "help, what to try" if picture.notes else "help"
     for key, what in (*KEYS, ("?", told), ("q", picture.leave)):
         text.append(f" {key} ", style="reverse")

@@ -15,7 +15,8 @@ from typing import Final
 from rich.console import Console, Group
 from rich.live import Live
 
-from queuectl.screen.frame import Picture, frame, rows
+from queuectl.screen.facts import Document, Target
+from queuectl.screen.frame import Picture, frame, reach
 from queuectl.screen.navigation import View, press
 from queuectl.screen.poller import Ask, Away, Seen, look, only_queue
 from queuectl.screen.terminal import Keyboard
@@ -55,6 +56,8 @@ class Screen:
         self._seen: Seen | None = None
         self._seen_at = time.monotonic()
         self._problem = ""
+        self._explained: Document | None = None
+        self._unexplained = ""
         self._changed = asyncio.Event()
         self._look_now = asyncio.Event()
         self._left = asyncio.Event()
@@ -105,10 +108,12 @@ class Screen:
 
     def _press(self, key: str) -> None:
         before = self._view
-        self._view = press(before, key, rows(self._picture(), before))
+        self._view = press(before, key, *reach(self._picture(), before))
         if self._view.leaving:
             self._left.set()
-        if (self._view.filter, self._view.paused) != (before.filter, before.paused):
+        if self._view.opened != before.opened:
+            self._explained, self._unexplained = None, ""
+        if _asks(self._view) != _asks(before):
             self._look_now.set()
         self._changed.set()
 
@@ -118,7 +123,9 @@ class Screen:
         while True:
             if not self._view.paused:
                 await self._look()
-                self._changed.set()
+            if self._view.opened is not None:
+                await self._explain(self._view.opened)
+            self._changed.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
                     await self._look_now.wait()
@@ -135,6 +142,15 @@ class Screen:
         else:
             self._problem = ""
             self._seen_at = time.monotonic()
+
+    async def _explain(self, opened: Target) -> None:
+        found, problem = None, ""
+        try:
+            found = (await self._ask(("workloads", *opened), {})).document
+        except Away as error:
+            problem = str(error)
+        if self._view.opened == opened:
+            self._explained, self._unexplained = found, problem
 
     async def _draw(self) -> None:
         while True:
@@ -163,7 +179,14 @@ class Screen:
             now=now,
             silent_seconds=silent,
             problem=self._problem,
+            explained=self._explained,
+            unexplained=self._unexplained,
             notes=self._notes,
             leave=self._leave,
             plain=self._console.options.ascii_only,
         )
+
+
+def _asks(view: View) -> tuple[object, ...]:
+    """What of it decides which questions are asked."""
+    return view.filter, view.paused, view.opened

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from queuectl.screen.facts import Target
+
 MAX_FILTER: Final = 63
 _PAGE: Final = 10
 
@@ -33,20 +35,24 @@ class View:
     help: bool = False
     all_resources: bool = False
     """Bars of cpu and memory too where a queue has GPUs."""
+    opened: Target | None = None
+    """The workload that is explained on a page of its own."""
     leaving: bool = False
 
     def row(self, pane: Pane) -> int:
         return self.chosen.get(pane, 0)
 
 
-def press(view: View, key: str, rows: Mapping[Pane, int]) -> View:
-    """After this key. `rows`: how many each pane has."""
+def press(view: View, key: str, rows: Mapping[Pane, int], chosen: Target | None = None) -> View:
+    """After this key. `rows`: how many each pane has. `chosen`: the workload of the chosen row."""
     if view.typing:
         return _type(view, key)
+    if view.help or view.opened:
+        return replace(view, help=False, opened=None)
     if key == "q":
         return replace(view, leaving=True)
-    if view.help:
-        return replace(view, help=False)
+    if key == "enter":
+        return replace(view, opened=chosen)
     change = _CHANGES.get(key)
     return change(view) if change else _move(view, key, rows.get(view.pane, 0))
 

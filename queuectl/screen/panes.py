@@ -155,7 +155,7 @@ def _bars(queue: Queue, *, all_resources: bool, plain: bool) -> Iterable[Row]:
         name.append(" stopped" if "Stopped" in queue.why else " inactive")
     if not quotas:
         blank = (Text(NOTHING),) * 6
-        yield Row((name, *blank, *counts), detail, queue.name)
+        yield Row((name, *blank, *counts), detail)
     for number, quota in enumerate(quotas):
         first = number == 0
         cells: tuple[Cell, ...] = (
@@ -170,7 +170,7 @@ def _bars(queue: Queue, *, all_resources: bool, plain: bool) -> Iterable[Row]:
             else Text(NOTHING),
             *(counts if first else (Text(), Text())),
         )
-        yield Row(cells, f"{detail}; {_quota(quota)}", queue.name)
+        yield Row(cells, f"{detail}; {_quota(quota)}")
 
 
 def scarce(quotas: Sequence[Quota]) -> Sequence[Quota]:
@@ -211,7 +211,7 @@ def _running_row(work: Work, now: datetime) -> Row:
     why = f"; {printable(work.why.message)}" if work.why else ""
     holds = ", ".join(held) or "nothing"
     detail = f"{printable(work.title)}: {printable(work.phase)}{attempt}, holds {holds}{why}"
-    return Row(cells, detail, work.queue)
+    return Row(cells, detail, work.target)
 
 
 def _waiting_row(work: Work, now: datetime) -> Row:
@@ -229,7 +229,7 @@ def _waiting_row(work: Work, now: datetime) -> Row:
     )
     others = "".join(f"; also tried: {printable(other)}" for other in why.others) if why else ""
     message = printable(why.message) if why else "not looked at yet"
-    return Row(cells, f"{printable(work.title)}: {message}{others}", work.queue)
+    return Row(cells, f"{printable(work.title)}: {message}{others}", work.target)
 
 
 def _title(work: Work) -> Text:

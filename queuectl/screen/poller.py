@@ -20,8 +20,8 @@ class Away(Exception):
     """The server does not answer, or refuses. The message is for people, of one line."""
 
 
-class NotServed(Away):
-    """The server does not know this list."""
+class Refused(Away):
+    """The server answers, but not this, or not to this caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Answer:
     """When it was given, on the server's clock; aware."""
 
 
-Ask = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
-"""A list below /api/v1 with its parameters. Raises Away."""
+Ask = Callable[[tuple[str, ...], Mapping[str, str]], Awaitable[Answer]]
+"""What is at a path below /api/v1, with parameters. Raises Away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ async def look(ask: Ask, queue: str | None, last: Seen | None) -> Seen:
     `queue`: workloads of this ClusterQueue alone.
     """
     asked = {"limit": str(QUEUES)}
-    queues = await ask("clusterqueues", asked)
+    queues = await ask(("clusterqueues",), asked)
     if last is not None and last.queue == queue and _same(last.answers.queues, queues.document):
         known = last.answers
         answers = Answers(
@@ -79,7 +79,7 @@ async def _lists(ask: Ask, queues: Document, queue: str | None) -> Answers:
     limit = {"limit": str(PAGE)}
 
     async def phase(name: str) -> Document:
-        return (await ask("workloads", {"phase": name, **only, **limit})).document
+        return (await ask(("workloads",), {"phase": name, **only, **limit})).document
 
     admitted, evicting, pending = await asyncio.gather(phase("Admitted"), phase("Evicting"), phase("Pending"))
     return Answers(
@@ -87,16 +87,15 @@ async def _lists(ask: Ask, queues: Document, queue: str | None) -> Answers:
         admitted=admitted,
         evicting=evicting,
         pending=pending,
-        decisions=await _decisions(ask, queues),
+        decisions=await _decisions(ask),
     )
 
 
-async def _decisions(ask: Ask, queues: Document) -> Document | None:
+async def _decisions(ask: Ask) -> Document | None:
     """The newest ones; None where this server has no list of them, or not for this caller."""
     try:
-        after = max(0, int(queues["sequence"]) - DECISIONS)
-        return (await ask("decisions", {"after": str(after), "limit": str(DECISIONS)})).document
-    except (KeyError, TypeError, ValueError, NotServed):
+        return (await ask(("decisions",), {"limit": str(DECISIONS)})).document
+    except Refused:
         return None
 
 

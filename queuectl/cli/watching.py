@@ -1,0 +1,193 @@
+"""`top`: queues, who runs, who waits and why, as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from queuectl.cli import completion, printing, rest
+from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.rest import NoAnswer, Server
+
+if TYPE_CHECKING:
+    from queuectl.screen.poller import Answer, Seen
+
+TIMEOUT_SECONDS: Final = 5.0
+"""Of one question: a screen that waits longer looks dead."""
+_PIPE_WIDTH: Final = 240
+"""Columns of a frame that goes into a pipe: no reason is cut off."""
+
+Found = TypeVar("Found")
+
+
+@click.command("top")
+@click.option(
+    "--queue",
+    default="",
+    help="Only ClusterQueues of this name, or with it in theirs.",
+    shell_complete=completion.cluster_queues,
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2, max=3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option("--once", is_flag=True, help="One frame, and done.")
+@with_options
+def top(options: Options, queue: str, interval: float, once: bool) -> None:
+    """Show queues, who runs, who waits and why, and the last decisions, as they change.
+
+    In a terminal: arrows or jk choose, tab goes to the next table, / takes a queue, p pauses, ? tells more,
+    q quits. In a pipe: a frame every interval; with -o json a line each.
+    """
+    server = rest.connect(options, timeout=TIMEOUT_SECONDS)
+    from queuectl.screen.terminal import can_show
+
+    if once or options.output != "table" or not can_show():
+        _print_frames(server, options.output, queue, interval, once=once)
+    else:
+        _show(server, queue, interval)
+
+
+def _print_frames(server: Server, output: str, queue: str, interval: float, *, once: bool) -> None:
+    from queuectl.screen.poller import Away, look, only_queue
+
+    ask = _Asking(server)
+
+    async def one(last: Seen | None) -> Seen:
+        seen = await look(ask, None, last)
+        # Now the queues are known, and so is whether the filter means a single one.
+        only = only_queue(queue, seen.facts)
+        return await look(ask, only, last) if only else seen
+
+    seen: Seen | None = None
+    while True:
+        try:
+            seen = asyncio.run(one(seen))
+        except Away as error:
+            failure = ask.failure or Failure(str(error))
+            if once or seen is None:
+                raise failure from None
+            click.echo(f"Error: {failure.message}", err=True)
+            seen = None
+        else:
+            _print(seen, server, output, queue, once=once)
+        if once:
+            return
+        try:
+            time.sleep(interval)
+        except KeyboardInterrupt:
+            return
+
+
+def _print(seen: Seen, server: Server, output: str, queue: str, *, once: bool) -> None:
+    from queuectl.screen.poller import plain
+
+    if output != "table":
+        (printing.document if once else printing.line)(plain(seen, queue), output)
+        return
+    from rich.console import Console
+
+    from queuectl.screen.frame import Picture, frame
+    from queuectl.screen.navigation import View
+
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    picture = Picture(
+        server=server.url,
+        facts=seen.facts,
+        now=seen.date.astimezone(),
+        plain=console.options.ascii_only,
+    )
+    width = console.width if console.is_terminal else _PIPE_WIDTH
+    for text in frame(picture, View(filter=queue), width):
+        text.rstrip()
+        console.print(text)
+    if not once:
+        console.print()
+    sys.stdout.flush()
+
+
+def _show(server: Server, queue: str, interval: float) -> None:
+    from queuectl.screen.live import Screen
+    from queuectl.screen.navigation import View
+    from queuectl.screen.poller import Away, look
+
+    async def watch() -> None:
+        ask = _Asking(server)
+        try:
+            # What is wrong from the beginning is told in full, not on a screen that shows nothing else.
+            await look(ask, None, None)
+        except Away as error:
+            raise ask.failure or Failure(str(error)) from None
+        screen = Screen(ask, server=server.url, clock=_clock, interval=interval, view=View(filter=queue))
+        async with asyncio.TaskGroup() as tasks:
+            showing = tasks.create_task(screen.run())
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, showing.cancel)
+
+    asyncio.run(watch())
+
+
+class _Asking:
+    """The server, asked from a coroutine."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.failure: Failure | None = None
+        """The last refusal, in full."""
+
+    async def __call__(self, path: tuple[str, ...], parameters: Mapping[str, str]) -> Answer:
+        from queuectl.screen.poller import Answer, Away, Refused
+
+        try:
+            document = await _aside(lambda: self._server.get(path, parameters, quiet=True))
+        except NoAnswer as error:
+            self.failure = error
+            raise Away(error.message.partition("\n")[0]) from None
+        except Failure as error:
+            self.failure = error
+            raise Refused(error.message.partition("\n")[0]) from None
+        return Answer(document, self._server.now or _clock())
+
+
+async def _aside(work: Callable[[], Found]) -> Found:
+    """On a thread of its own, which does not keep the program from ending as asyncio's own would."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Found] = loop.create_future()
+
+    def tell(result: Found | None, error: Exception | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, problem = None, None
+        try:
+            result = work()
+        except Exception as error:
+            problem = error
+        try:
+            loop.call_soon_threadsafe(tell, result, problem)
+        except RuntimeError:  # the program ends: nobody waits any more
+            return
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done
+
+
+def _clock() -> datetime:
+    """This machine's, in its own zone."""
+    return datetime.fromtimestamp(time.time_ns() / 1e9, UTC).astimezone()
