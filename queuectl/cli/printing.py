@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from queuectl.core.resources import format_amount
+from queuectl.screen.text import NOTHING as NOTHING
+from queuectl.screen.text import printable as printable
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-NOTHING: Final = "-"
 BAR: Final = 10
 """Characters of a bar."""
 _STYLES: Final = {
@@ -49,16 +50,6 @@ class Shares:
 
     def __str__(self) -> str:
         return ", ".join(text for text, _, _ in self.parts)
-
-
-def printable(value: object) -> str:
-    """One line of text, with control and other unprintable characters as escapes."""
-    if value is None or value == "":
-        return NOTHING
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def amount(resource: str | None, value: int | None) -> str:
