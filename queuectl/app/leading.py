@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,14 +16,15 @@ from queuectl.app.connecting import open_session, session_to
 from queuectl.app.signals import stop_on_signals
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
-from queuectl.core.events import ConfigurationObserved
+from queuectl.core.events import ConfigurationObserved, Event
 from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.errors import NotFound
 from queuectl.kube.lease import KubeLease
 from queuectl.kube.reflector import Reflectors, reflectors
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.engine import Database, database
 from queuectl.ledger.partitions import drop_history, ensure_partitions
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.verify import Verifier
@@ -30,77 +32,194 @@ from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.probes import Probes
 from queuectl.metrics.registry import Metrics
-from queuectl.ports import Lease, LedgerRefused, LedgerUnavailable, SchemaMismatch
-from queuectl.settings import Settings
+from queuectl.ports import (
+    Cluster,
+    ClusterUnavailable,
+    Lease,
+    Ledger,
+    LedgerRefused,
+    LedgerUnavailable,
+    LedgerUnfit,
+    SchemaMismatch,
+)
+from queuectl.settings import ConfigurationError, Settings
 
 Found = TypeVar("Found")
 log = logging.getLogger(__name__)
 
 _LAG_EVERY = 0.5
+_FIRST_WAIT, _LAST_WAIT = 0.5, 10.0
+"""Seconds between two tries at a start."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Something that goes on beside the controller."""
 
 
+Emit = Callable[[Iterable[Event]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """What a controller works with: the cluster itself, or its twin of an observer."""
+
+    key: str
+    """Of its rows in the ledger."""
+    ledger: Ledger
+    cluster: Cluster
+    told_by: Callable[[Emit], Emit]
+    """Given where the controller takes events in: where the reflectors hand them over."""
+    lease: Lease
+    beside: tuple[Work, ...] = ()
+    """What goes on while it leads."""
+
+
+class Course:
+    """How far a start has come: what /readyz says, and what a signal has to stop."""
+
+    def __init__(self) -> None:
+        self.waits_for = "starting"
+        self.controller: Controller | None = None
+        self.reflecting: Reflectors | None = None
+        self.stands_by = False
+        """Another leads, as the lease says: all is well, and it may be ours in a moment."""
+
+    def unready(self) -> str | None:
+        """Why it is not ready; None: it is."""
+        controller, reflecting = self.controller, self.reflecting
+        if controller is None or reflecting is None:
+            return self.waits_for
+        if controller.ready or self.stands_by:
+            return None
+        silent = sorted(name for name, age in reflecting.ages().items() if age is None)
+        return f"not read yet: {', '.join(silent)}" if silent else "the ledger was not read yet"
+
+
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
-    """Lead until SIGTERM or SIGINT. Raises SchemaMismatch, LostLeadership, OSError (port in use)."""
-    url = settings.database_url
-    await schema.check(url, writing=True)
-    async with session_to(kubeconfig, context) as session, database(url) as engine:
-        cluster = await cluster_id(session)
-        metrics = Metrics()
-        session.answered = metrics.kubernetes_answered
-        core = Engine(frozenset(source.name for source in sources()))
-        controller = Controller(
+    """Lead until SIGTERM or SIGINT. Raises ConfigurationError, SchemaMismatch, LostLeadership, OSError."""
+
+    def take_seat(engine: Database, session: Session, cluster: str, metrics: Metrics) -> Seat:
+        return Seat(
+            key=cluster,
             ledger=PostgresLedger(engine, cluster),
             cluster=KubeCluster(session),
-            engine=core,
-            observer=Counting(metrics),
-            holder=_holder(),
-            budget=settings.controller.budget,
-            workers=settings.controller.effects,
-            status_seconds=settings.controller.status_seconds,
-        )
-        controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
-        reflecting = reflectors(session, controller.emit)
-        lease = _lease(settings, kubeconfig, context, metrics)
-        metrics.observe(
-            Probes(
-                leads=lambda: controller.leads,
-                lease_age=lease.age if isinstance(lease, KubeLease) else None,
-                silence=reflecting.ages,
-                standing=core.standing,
-                unsettled=controller.unsettled,
-            )
+            told_by=lambda emit: emit,
+            lease=_lease(settings, kubeconfig, context, metrics),
         )
 
-        async def upkeep() -> None:
-            """Every minute: partitions ahead of time, and the ledger held against its own history."""
-            verifier = Verifier(engine, cluster)
-            while True:
-                await asyncio.sleep(settings.controller.verify_seconds)
-                await _attempted("partitions not made ahead", ensure_partitions(engine))
-                if settings.database.keep_months is not None:
-                    dropping = drop_history(engine, settings.database.keep_months)
-                    await _attempted("old history not dropped", dropping)
-                findings = await _attempted("ledger not verified", verifier.run())
-                if findings is None:
-                    continue
-                metrics.ledger_findings([finding.code for finding in findings])
-                for finding in findings:
-                    log.error("the ledger does not agree with its history: %s", finding)
+    await run(settings, kubeconfig, context, take_seat)
 
-        async with asyncio.TaskGroup() as tasks:
-            beside = [
-                tasks.create_task(_measure_lag(metrics)),
-                tasks.create_task(_serve_metrics(settings, metrics, controller, reflecting)),
-            ]
-            leading = tasks.create_task(_lead(lease, controller, reflecting.run, upkeep))
-            # While it stands by there is nothing to finish.
-            stop_on_signals(lambda: controller.stop() if controller.leads else leading.cancel())
-            await asyncio.wait([leading])
-            for task in beside:
-                task.cancel()
+
+async def run(
+    settings: Settings,
+    kubeconfig: Path | None,
+    context: str | None,
+    take_seat: Callable[[Database, Session, str, Metrics], Seat],
+) -> None:
+    """Lead on a seat until SIGTERM or SIGINT; a ledger or an API server that is away is waited for."""
+    metrics, course = Metrics(), Course()
+
+    async def work() -> None:
+        url = settings.database_url
+        await _patiently(course, "the ledger", lambda: _checked(url))
+        async with session_to(kubeconfig, context) as session, database(url) as engine:
+            session.answered = metrics.kubernetes_answered
+            cluster = await _patiently(course, "the API server", lambda: cluster_id(session))
+            seat = take_seat(engine, session, cluster, metrics)
+            await _sit(settings, seat, session, engine, metrics, course)
+
+    async with asyncio.TaskGroup() as tasks:
+        beside = [
+            tasks.create_task(_measure_lag(metrics)),
+            tasks.create_task(_serve_metrics(settings, metrics, course)),
+        ]
+        leading = tasks.create_task(work())
+
+        def stop() -> None:
+            controller = course.controller
+            if controller is not None and controller.leads:
+                controller.stop()
+            else:
+                leading.cancel()  # there is nothing to finish
+
+        stop_on_signals(stop)
+        await asyncio.wait([leading])
+        for task in beside:
+            task.cancel()
+
+
+async def _sit(
+    settings: Settings, seat: Seat, session: Session, engine: Database, metrics: Metrics, course: Course
+) -> None:
+    core = Engine(frozenset(source.name for source in sources()))
+    controller = Controller(
+        ledger=seat.ledger,
+        cluster=seat.cluster,
+        engine=core,
+        observer=Counting(metrics),
+        holder=_holder(),
+        budget=settings.controller.budget,
+        workers=settings.controller.effects,
+        status_seconds=settings.controller.status_seconds,
+    )
+    controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
+    reflecting = reflectors(session, seat.told_by(controller.emit))
+    course.controller, course.reflecting = controller, reflecting
+    metrics.observe(
+        Probes(
+            leads=lambda: controller.leads,
+            lease_age=seat.lease.age if isinstance(seat.lease, KubeLease) else None,
+            silence=reflecting.ages,
+            standing=core.standing,
+            unsettled=controller.unsettled,
+        )
+    )
+
+    async def upkeep() -> None:
+        await _keep_up(settings, engine, seat.key, metrics)
+
+    course.stands_by = True
+    await seat.lease.acquire()
+    course.stands_by = False
+    await _lead(seat.lease, controller, reflecting.run, upkeep, *seat.beside)
+
+
+async def _checked(url: str) -> None:
+    """Raises LedgerUnavailable, SchemaMismatch, and ConfigurationError where no ledger can be kept there."""
+    try:
+        await schema.check(url, writing=True)
+    except LedgerUnfit as error:
+        raise ConfigurationError(f"database.url: {error}") from error
+
+
+async def _patiently(course: Course, what: str, call: Callable[[], Awaitable[Found]]) -> Found:
+    """Repeat a call until what it asks is there; nothing else can be done before."""
+    delay = _FIRST_WAIT
+    while True:
+        course.waits_for = f"waiting for {what}"
+        try:
+            return await call()
+        except (LedgerUnavailable, ClusterUnavailable, NotFound) as error:
+            course.waits_for = f"waiting for {what}: {error}"
+            log.warning("waiting for %s, nothing is decided before: %s", what, error)
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, _LAST_WAIT)
+
+
+async def _keep_up(settings: Settings, engine: Database, cluster: str, metrics: Metrics) -> None:
+    """Every minute: partitions ahead of time, and the ledger held against its own history."""
+    verifier = Verifier(engine, cluster)
+    while True:
+        await asyncio.sleep(settings.controller.verify_seconds)
+        await _attempted("partitions not made ahead", ensure_partitions(engine))
+        if settings.database.keep_months is not None:
+            dropping = drop_history(engine, settings.database.keep_months)
+            await _attempted("old history not dropped", dropping)
+        findings = await _attempted("ledger not verified", verifier.run())
+        if findings is None:
+            continue
+        metrics.ledger_findings([finding.code for finding in findings])
+        for finding in findings:
+            log.error("the ledger does not agree with its history: %s", finding)
 
 
 async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
@@ -113,14 +232,13 @@ async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
 
 
 async def _lead(lease: Lease, controller: Controller, *beside: Work) -> None:
-    """From the moment the lease is ours until the controller has stopped."""
+    """From now, when the lease is ours, until the controller has stopped."""
 
     async def heed() -> None:
         await lease.lost()
         log.error("the lease is lost: stopping")
         controller.stop()
 
-    await lease.acquire()
     try:
         async with asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(controller.run(), name="controller")
@@ -132,7 +250,7 @@ async def _lead(lease: Lease, controller: Controller, *beside: Work) -> None:
         await lease.release()
 
 
-class _Alone:
+class Alone:
     """The Lease of a controller that has no rivals: the epoch in the ledger is all there is."""
 
     async def acquire(self) -> None:
@@ -147,10 +265,10 @@ class _Alone:
 
 def _lease(
     settings: Settings, kubeconfig: Path | None, context: str | None, metrics: Metrics
-) -> KubeLease | _Alone:
+) -> KubeLease | Alone:
     name = settings.controller.lease
     if name is None:
-        return _Alone()
+        return Alone()
     namespace, _, name = name.partition("/")
 
     async def connect() -> Session:
@@ -169,23 +287,13 @@ async def _measure_lag(metrics: Metrics) -> None:
         metrics.loop_lag(max(0.0, loop.time() - before - _LAG_EVERY))
 
 
-async def _serve_metrics(
-    settings: Settings, metrics: Metrics, controller: Controller, reflecting: Reflectors
-) -> None:
-    def ready() -> str | None:
-        if controller.ready:
-            return None
-        if not controller.leads:
-            return "standing by: another controller leads"
-        silent = sorted(name for name, age in reflecting.ages().items() if age is None)
-        return f"not read yet: {', '.join(silent)}" if silent else "the ledger was not read yet"
-
+async def _serve_metrics(settings: Settings, metrics: Metrics, course: Course) -> None:
     await serve_metrics(
         metrics,
         host=settings.controller.listen.host,
         port=settings.controller.listen.port,
         healthy=lambda: None,
-        ready=ready,
+        ready=course.unready,
         started=lambda url: log.info("metrics and probes at %s", url),
     )
 

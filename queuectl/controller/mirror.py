@@ -210,7 +210,8 @@ class Mirror:
         if self._since is not None:
             return
         known = [json.loads(spec)["installedAt"] for key, spec in snapshot.configs if key.kind == GATE_CONFIG]
-        self._since = datetime.fromisoformat(known[0]) if known else self._now()
+        # Objects' own times are in whole seconds: what comes within the first of ours has come after it.
+        self._since = datetime.fromisoformat(known[0]) if known else self._now().replace(microsecond=0)
         for stored in snapshot.workloads:
             attempt = stored.attempt
             self._objects[stored.id] = _Object(

@@ -10,11 +10,12 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import asyncpg
 from sqlalchemy import func, select
+from sqlalchemy import text as sql
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from queuectl.ports import LedgerRefused, LedgerUnavailable, SchemaMismatch
+from queuectl.ports import LedgerRefused, LedgerUnavailable, LedgerUnfit, SchemaMismatch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,8 +27,18 @@ _ANSWER_TIMEOUT: Final = 15.0
 _IDLE_TIMEOUT: Final = 10.0
 
 # By SQLSTATE, a class of two characters or a whole code (the longer match counts).
+_NOT_ALLOWED: Final = ("28",)  # password, pg_hba.conf
 _REFUSED: Final = ("22", "23")  # bad value, constraint
 _MISMATCH: Final = ("3D000", "3F000", "42P01", "42703", "42883")  # no such database, schema, table, column
+
+
+Database = AsyncEngine
+"""A pool of connections, for those who only hand it on."""
+
+_POOLED: Final = (
+    "a pooler such as PgBouncer is in between: connect to Postgres itself, or through a pool in session mode "
+    "that hands startup parameters on"
+)
 
 
 def connect(url: str, *, read_only: bool = False, statement_timeout: float = 10.0) -> AsyncEngine:
@@ -80,6 +91,15 @@ async def reading(
         yield connection
 
 
+async def check_session(connection: AsyncConnection) -> None:
+    """Raises LedgerUnfit where what `connect` sets does not reach the server's session."""
+    name, asked = "idle_in_transaction_session_timeout", int(_IDLE_TIMEOUT * 1000)
+    query = sql("SELECT setting FROM pg_settings WHERE name = :name")
+    found = (await connection.execute(query, {"name": name})).scalar_one()
+    if found != str(asked):
+        raise LedgerUnfit(f"{name} is {found} ms in its sessions, {asked} was asked for: {_POOLED}")
+
+
 @contextlib.asynccontextmanager
 async def database(url: str, *, read_only: bool = False) -> AsyncIterator[AsyncEngine]:
     """`connect`, and nothing left open afterwards."""
@@ -100,6 +120,10 @@ def translated(error: BaseException) -> Exception | None:
     state = next((s for e in chain if (s := getattr(e, "sqlstate", None))), None)
     message = _message(error)
     if state is not None:
+        if "startup parameter" in message:
+            return LedgerUnfit(f"{message}: {_POOLED}")
+        if state.startswith(_NOT_ALLOWED):
+            return LedgerUnfit(f"{message} (SQLSTATE {state})")
         if state.startswith(_MISMATCH):
             return SchemaMismatch(f"{message}: run `queuectl migrate`")
         if state.startswith(_REFUSED):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuectl.ledger.engine import connect, ledger_call
+from queuectl.ledger.engine import check_session, connect, ledger_call
 from queuectl.ledger.partitions import add_partitions
 from queuectl.ledger.tables import SCHEMA
 from queuectl.ports import LedgerUnavailable, SchemaMismatch
@@ -61,6 +61,7 @@ async def check_schema(engine: AsyncEngine, *, writing: bool = False) -> None:
     """As `check`, over a pool."""
     newest = _revisions()[0]
     async with engine.begin() as connection:
+        await check_session(connection)
         revision = await _revision(connection)
         database = (await connection.execute(text("SELECT current_database()"))).scalar_one()
         read_only = (await connection.execute(text("SHOW transaction_read_only"))).scalar_one() == "on"

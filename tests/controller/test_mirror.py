@@ -21,8 +21,8 @@ from queuectl.ports import DecisionRow, LedgerUnavailable
 from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, seen, workload
 from tests.controller.test_loop import DEADLINE, Silent
 
-LOOKED = T0
-"""When it is first looked at; builders make workloads at that time, so they come after it."""
+LOOKED = T0 + timedelta(milliseconds=400)
+"""When it is first looked at; builders make workloads in that very second: they come after it."""
 BEFORE = -100.0
 """Seconds: `created` of one that was there already."""
 
@@ -283,7 +283,7 @@ async def test_a_gate_in_the_cluster_changes_nothing_of_what_is_observed() -> No
         await site.told("a", "Queued", "Admitted")
         assert controller.leads
     assert [row.payload["spec"] for row in site.store.decisions if row.payload.get("kind") == "Gate"] == [
-        {"installedAt": LOOKED.isoformat()}
+        {"installedAt": T0.isoformat()}
     ]
 
 

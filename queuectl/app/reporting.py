@@ -1,0 +1,134 @@
+"""`queuectl report observe`: reads the ledger itself.
+
+Not over REST: whoever tries queuectl out this way has the database at hand and need not run anything else,
+and a caller of REST sees his own namespaces only, of which no totals can be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from queuectl.core.model import ClusterQueue, ConfigKey
+from queuectl.kinds.policy import BadPolicy, parse_policy
+from queuectl.ledger import schema
+from queuectl.ledger.codec import reason_to_json
+from queuectl.ledger.differences import summary
+from queuectl.ledger.engine import database
+from queuectl.ledger.lives import Life, Lives, difference, reality
+from queuectl.ledger.queries import LedgerReadings, clusters
+from queuectl.ports import DecisionRow, Reading, is_observed, observed_twin
+from queuectl.settings import ConfigurationError, Settings
+
+_PAGE: Final = 5000
+
+Since = datetime | timedelta | None
+
+
+async def report(settings: Settings, *, cluster: str | None, since: Since, decisions: bool) -> dict[str, Any]:
+    """What would have been done, and where that differs from what happened, as JSON values.
+
+    `cluster` is the UID of its namespace kube-system; None: the only one that was observed. With `since`
+    (a time, or how long ago) only workloads first seen after it count. Raises ConfigurationError,
+    LedgerUnavailable, SchemaMismatch.
+    """
+    url = settings.database_url
+    await schema.check(url)
+    twin = await _twin(url, cluster or settings.api.cluster)
+    async with database(url, read_only=True) as engine:
+        readings = LedgerReadings(engine, twin)
+        now = await readings.since(0)
+        start = now.read_at - since if isinstance(since, timedelta) else since
+        lives = Lives()
+        told: list[dict[str, Any]] = []
+        async for row in _rows(readings):
+            life = lives.add(row)
+            if decisions and life is not None and _counts(life, start):
+                told.append(_told(row, life))
+    counted = [life for life in lives.by_id.values() if _counts(life, start)]
+    found = {
+        "cluster": twin,
+        "observed": True,
+        "observingSince": lives.began.isoformat() if lives.began else None,
+        "since": start.isoformat() if start else None,
+        "until": now.read_at.isoformat(),
+        "sequence": now.sequence,
+        "lastCommitAt": now.committed_at.isoformat(),
+        **summary(counted, now.read_at, _nominal(now)),
+    }
+    return {**found, "decisions": told} if decisions else found
+
+
+def _counts(life: Life, start: datetime | None) -> bool:
+    return start is None or life.queued_at >= start
+
+
+async def _twin(url: str, cluster: str | None) -> str:
+    async with database(url, read_only=True) as engine:
+        known = [one for one in await clusters(engine) if is_observed(one)]
+    if cluster is not None:
+        wanted = cluster if is_observed(cluster) else observed_twin(cluster)
+        if wanted in known:
+            return wanted
+        raise ConfigurationError(f"cluster {cluster} was not observed with this ledger{_those(known)}")
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise ConfigurationError(
+            "no cluster was observed with this ledger: `queuectl controller --observe` begins"
+        )
+    raise ConfigurationError(f"say which by --cluster{_those(known)}")
+
+
+def _those(known: list[str]) -> str:
+    names = ", ".join(one.removesuffix(observed_twin("")) for one in known)
+    return f"; observed were {names}" if known else ""
+
+
+async def _rows(readings: LedgerReadings) -> AsyncIterator[DecisionRow]:
+    after = 0
+    while page := await readings.decisions(after=after, limit=_PAGE):
+        for row in page:
+            yield row
+        after = page[-1].sequence
+
+
+def _told(row: DecisionRow, life: Life) -> dict[str, Any]:
+    why = row.reason
+    return {
+        "sequence": row.sequence,
+        "time": row.now.isoformat(),
+        "verdict": row.verdict,
+        "namespace": life.ref.namespace,
+        "kind": life.ref.kind,
+        "name": life.ref.name,
+        "uid": life.ref.uid,
+        "attempt": row.attempt,
+        "reason": None if why is None else {**reason_to_json(why), "message": why.message},
+        "reality": reality(row).get("state"),
+        "difference": difference(row, life),
+    }
+
+
+def _nominal(now: Reading) -> dict[str, dict[str, int]]:
+    """As in force now."""
+    found: dict[str, dict[str, int]] = {}
+    for key, spec in now.configs:
+        if (queue := _cluster_queue(key, spec)) is not None:
+            quota = found.setdefault(queue.name, {})
+            for group in queue.resource_groups:
+                for flavor in group.flavors:
+                    for resource, limits in flavor.resources:
+                        quota[resource] = quota.get(resource, 0) + limits.nominal
+    return found
+
+
+def _cluster_queue(key: ConfigKey, spec: str | None) -> ClusterQueue | None:
+    if key.kind != "ClusterQueue" or spec is None:
+        return None
+    try:
+        value = parse_policy(key, spec)
+    except BadPolicy:
+        return None
+    return value if isinstance(value, ClusterQueue) else None

@@ -1,0 +1,225 @@
+"""`report`: what a ledger comes to, for people who decide by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from queuectl.cli import printing
+from queuectl.cli.operating import call
+from queuectl.cli.options import Options, with_options
+from queuectl.cli.printing import Column
+
+Document = dict[str, Any]
+
+_AGO: Final = re.compile(r"(\d{1,6})([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class _Since(click.ParamType[Any]):
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, datetime | timedelta):
+            return value
+        if found := _AGO.fullmatch(str(value)):
+            return timedelta(**{_UNITS[found[2]]: int(found[1])})
+        try:
+            time = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither how long ago (90m, 12h, 3d) nor a time (2030-01-31T08:00Z)")
+        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+@click.group("report")
+def report() -> None:
+    """Say what a ledger comes to."""
+
+
+@report.command("observe")
+@click.option(
+    "--since", type=_Since(), help="Only workloads first seen since: 90m, 12h, 3d, or a time (UTC)."
+)
+@click.option("--cluster", help="UID of its namespace kube-system, where several were observed.")
+@click.option("--decisions", is_flag=True, help="List each decision, and where reality went another way.")
+@with_options
+def observe(options: Options, since: Any, cluster: str | None, decisions: bool) -> None:
+    """What an observer would have done, and where that differs from what happened.
+
+    Reads the ledger of `queuectl controller --observe` directly, not REST.
+    """
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl.app import reporting
+
+    found = call(reporting.report(settings, cluster=cluster, since=since, decisions=decisions))
+    if options.output != "table":
+        printing.document(found, options.output)
+        return
+    _show(found)
+    if decisions:
+        _heading("Decisions")
+        printing.table(_DECISIONS, [_decision(one) for one in found["decisions"]])
+
+
+def _show(found: Document) -> None:
+    begun = found["since"] or found["observingSince"]
+    click.echo(f"Observed: {printing.printable(found['cluster'])}")
+    click.echo(f"From {printing.local(begun)} to {printing.local(found['until'])}, nothing was written to it")
+    _heading("What queuectl would have done")
+    rows = [*found["queues"], {"name": "total", **found["total"]}]
+    printing.table(_DONE, [_done(one) for one in rows])
+    _heading("Where reality differs")
+    printing.table(_DIFFERS, [_differs(one) for one in rows])
+    _part("Why they would have waited, or never have run", _WAITS, map(_wait, found["waits"]))
+    _part("Who would have been stopped", _EVICTIONS, map(_eviction, found["evictions"]))
+    _part("Where more ran than there is quota for", _EXCEEDED, map(_exceeded, found["exceeded"]))
+
+
+def _heading(text: str) -> None:
+    click.echo()
+    click.echo(text)
+
+
+def _part(text: str, columns: Sequence[Column], rows: Any) -> None:
+    if found := list(rows):
+        _heading(text)
+        printing.table(columns, found)
+
+
+def duration(seconds: float | None) -> str:
+    """As people say it: 0.4s, 42s, 3m10s, 2h05m, 4d03h."""
+    if seconds is None:
+        return printing.NOTHING
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 172_800:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
+
+
+_DONE: Final = (
+    Column("QUEUE"),
+    Column("WORKLOADS", right=True),
+    Column("AT ONCE", right=True),
+    Column("AFTER A WAIT", right=True),
+    Column("NOT YET", right=True),
+    Column("WAIT P50", right=True),
+    Column("P90", right=True),
+    Column("MAX", right=True),
+    Column("NEVER", right=True),
+    Column("HELD", right=True),
+    Column("RAN BEFORE", right=True),
+    Column("STOPPED", right=True),
+)
+
+
+def _done(figures: Document) -> Sequence[object]:
+    wait = figures["wait"]
+    return (
+        figures["name"],
+        figures["workloads"],
+        figures["admittedAtOnce"],
+        figures["waited"],
+        figures["waiting"],
+        *(duration(wait[rank]) for rank in ("p50", "p90", "max")),
+        figures["never"],
+        figures["held"],
+        figures["debt"],
+        figures["evicted"],
+    )
+
+
+_DIFFERS: Final = (
+    Column("QUEUE"),
+    Column("RAN THOUGH IT WOULD WAIT", right=True),
+    Column("OVER BEFORE ITS TURN", right=True),
+    Column("WAITED LONGER IN REALITY", right=True),
+    Column("P50", right=True),
+    Column("MAX", right=True),
+    Column("OVER BEFORE SEEN", right=True),
+)
+
+
+def _differs(figures: Document) -> Sequence[object]:
+    sooner = figures["startedSooner"]
+    return (
+        figures["name"],
+        figures["ranAnyway"],
+        figures["overBeforeItsTurn"],
+        sooner["workloads"],
+        duration(sooner["p50"]),
+        duration(sooner["max"]),
+        figures["overBeforeSeen"],
+    )
+
+
+_WAITS: Final = (
+    Column("QUEUE"),
+    Column("WORKLOADS", right=True),
+    Column("RAN ANYWAY", right=True),
+    Column("REASON"),
+    Column("EXAMPLE"),
+)
+
+
+def _wait(one: Document) -> Sequence[object]:
+    return (one["queue"], one["workloads"], one["ranAnyway"], one["reason"]["message"], one["example"])
+
+
+_EVICTIONS: Final = (
+    Column("QUEUE"),
+    Column("TIMES", right=True),
+    Column("BY"),
+    Column("REASON"),
+    Column("EXAMPLE"),
+)
+
+
+def _eviction(one: Document) -> Sequence[object]:
+    return (one["queue"], one["evictions"], one["by"], one["reason"]["message"], one["example"])
+
+
+_EXCEEDED: Final = (
+    Column("CLUSTERQUEUE"),
+    Column("RESOURCE"),
+    Column("NOMINAL", right=True),
+    Column("MOST AT A TIME", right=True),
+    Column("AT"),
+)
+
+
+def _exceeded(one: Document) -> Sequence[object]:
+    amounts = (printing.amount(one["resource"], one[key]) for key in ("nominal", "peak"))
+    return (one["clusterQueue"], one["resource"], *amounts, printing.local(one["at"]))
+
+
+_DECISIONS: Final = (
+    Column("SEQUENCE", right=True),
+    Column("TIME"),
+    Column("WORKLOAD"),
+    Column("DECISION"),
+    Column("WHY"),
+    Column("REALITY"),
+    Column("DIFFERENCE"),
+)
+
+
+def _decision(one: Document) -> Sequence[object]:
+    return (
+        one["sequence"],
+        printing.local(one["time"]),
+        f"{one['namespace']}/{one['kind']}/{one['name']}",
+        one["verdict"],
+        one["reason"]["message"] if one["reason"] else None,
+        one["reality"],
+        one["difference"],
+    )

@@ -1,0 +1,211 @@
+"""What an observer's decisions say of each workload, beside what really became of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.reasons import Family, Reason
+from queuectl.ledger.fold import BESIDE
+from queuectl.ports import DecisionRow
+
+SLACK: Final = timedelta(seconds=1)
+"""Times of a workload's own status are in whole seconds: smaller differences are none."""
+
+RUNNING: Final = "Running"
+SUSPENDED: Final = "Suspended"
+GONE: Final = "Gone"
+
+
+class Fate(StrEnum):
+    """What would have become of a workload."""
+
+    AT_ONCE = "admittedAtOnce"
+    WAITED = "waited"
+    """Admitted, after it was told to wait."""
+    WAITING = "waiting"
+    """Its turn has not come: it waits, or was over in reality before that."""
+    NEVER = "never"
+    """As things are set up."""
+    HELD = "held"
+    DEBT = "debt"
+    """It ran before anybody looked."""
+
+
+@dataclass(slots=True)
+class Life:
+    """One workload: what was decided, by the ledger's clock, and what is real, by Kubernetes' clock."""
+
+    id: WorkloadId
+    ref: ObjectRef
+    queued_at: datetime
+    """First seen."""
+    created_at: datetime
+    queue: str
+    cluster_queue: str | None
+    requests: dict[str, int]
+    """Of all its pods together, in base units by resource."""
+    late: bool
+    """It was over before it was seen."""
+    reason: Reason | None = None
+    """Why it waited last."""
+    told_to_wait: bool = False
+    admitted_at: datetime | None = None
+    """For the first time."""
+    debt: bool = False
+    evictions: list[tuple[datetime, Reason]] = field(default_factory=list)
+    retired_at: datetime | None = None
+    # --- real
+    state: str = SUSPENDED
+    """As of the last decision: Running, Suspended, Gone, or how it ended."""
+    ran: bool = False
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def fate(self) -> Fate:
+        if self.debt:
+            return Fate.DEBT
+        if self.admitted_at is not None:
+            return Fate.WAITED if self.told_to_wait else Fate.AT_ONCE
+        family = self.reason.family if self.reason is not None else Family.NOT_YET
+        return {Family.NEVER: Fate.NEVER, Family.HELD: Fate.HELD}.get(family, Fate.WAITING)
+
+    @property
+    def real_start(self) -> datetime | None:
+        """None: it does not run yet, or never did."""
+        return (self.started_at or self.created_at) if self.ran else None
+
+    def waited(self, now: datetime) -> timedelta:
+        """From first sight to its admission; at least so long where that has not come (it may be over)."""
+        return max(timedelta(), (self.admitted_at or self.retired_at or now) - self.queued_at)
+
+    def ran_anyway(self) -> bool:
+        """It ran although it would have had to wait."""
+        if not self.told_to_wait or self.debt or (start := self.real_start) is None:
+            return False
+        return self.admitted_at is None or start < self.admitted_at
+
+    def sooner(self, now: datetime) -> timedelta | None:
+        """How much longer reality kept it waiting than it would have waited; None: it did not."""
+        if self.admitted_at is None or self.debt or self.late:
+            return None
+        if self.ran:
+            late = (self.started_at or self.created_at) - self.admitted_at
+        else:
+            late = (self.retired_at or now) - self.admitted_at
+        return late if late > SLACK else None
+
+
+class Lives:
+    """All of them, made by feeding decisions in their order."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[WorkloadId, Life] = {}
+        self.began: datetime | None = None
+        """When the cluster was first looked at."""
+
+    def add(self, row: DecisionRow) -> Life | None:
+        """The life it is about, as it is after this decision; None: none, or one of an older month."""
+        if row.workload is None or row.ref is None:
+            if row.payload.get("kind") == "Gate" and isinstance(spec := row.payload.get("spec"), dict):
+                self.began = datetime.fromisoformat(spec["installedAt"])
+            return None
+        real = reality(row)
+        life = self.by_id.get(row.workload)
+        if row.verdict == Verdict.QUEUED:
+            life = self._queued(row, life, real)
+        if life is None:
+            return None
+        _decided(life, row)
+        _really(life, real)
+        return life
+
+    def _queued(self, row: DecisionRow, known: Life | None, real: dict[str, Any]) -> Life:
+        """Queued again is moved to another queue, or another size: it goes on waiting."""
+        payload: dict[str, Any] = row.payload
+        assert row.workload is not None
+        assert row.ref is not None
+        if known is not None and known.retired_at is None:
+            known.queue, known.cluster_queue = payload["queue"], payload["clusterQueue"]
+            known.requests = real.get("requests", known.requests)
+            return known
+        self.by_id[row.workload] = Life(
+            id=row.workload,
+            ref=row.ref,
+            queued_at=row.now,
+            created_at=datetime.fromisoformat(payload["createdAt"]),
+            queue=payload["queue"],
+            cluster_queue=payload["clusterQueue"],
+            requests=real.get("requests", {}),
+            late=real.get("state") not in (RUNNING, SUSPENDED),
+        )
+        return self.by_id[row.workload]
+
+
+def reality(row: DecisionRow) -> dict[str, Any]:
+    """What the object was when this was decided."""
+    found = row.payload.get(BESIDE)
+    return found if isinstance(found, dict) else {}
+
+
+def _decided(life: Life, row: DecisionRow) -> None:
+    match row.verdict:
+        case Verdict.PENDING:
+            life.reason = row.reason
+            life.told_to_wait |= life.admitted_at is None
+        case Verdict.ADMITTED:
+            if life.admitted_at is None:
+                life.admitted_at, life.debt = row.now, row.payload.get("debt") is True
+                life.cluster_queue = str(row.payload["clusterQueue"])
+        case Verdict.EVICTED if row.reason is not None:
+            life.evictions.append((row.now, row.reason))
+        case Verdict.RETIRED:
+            life.retired_at = row.now
+        case _:
+            pass
+
+
+def _really(life: Life, real: dict[str, Any]) -> None:
+    if "state" not in real:
+        return
+    life.state = real["state"]
+    life.ran |= life.state not in (SUSPENDED, GONE) or "startedAt" in real
+    if "startedAt" in real:
+        life.started_at = datetime.fromisoformat(real["startedAt"])
+    if "endedAt" in real:
+        life.ended_at = datetime.fromisoformat(real["endedAt"])
+
+
+def difference(row: DecisionRow, life: Life) -> str | None:
+    """Where reality went another way than this decision; None: nowhere."""
+    runs = life.state == RUNNING
+    match row.verdict:
+        case Verdict.PENDING if runs:
+            return "runs"
+        case Verdict.PENDING if life.state != SUSPENDED:
+            return "has run already"
+        case Verdict.ADMITTED:
+            return _of_admission(row, life, runs)
+        case Verdict.EVICTED if runs:
+            return "runs on"
+        case Verdict.RETIRED if life.admitted_at is None and life.ran:
+            return "has run without its turn having come"
+        case _:
+            return None
+
+
+def _of_admission(row: DecisionRow, life: Life, runs: bool) -> str | None:
+    if life.debt and row.now == life.admitted_at:
+        return "ran before anybody looked"
+    if life.state == SUSPENDED:
+        return "still suspended"
+    if not runs:
+        return "is over already"
+    start = life.real_start
+    ahead = row.now - start if start is not None else timedelta()
+    return f"runs for {ahead.total_seconds():.0f} s already" if life.told_to_wait and ahead > SLACK else None
