@@ -21,7 +21,7 @@ from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report, median, percentile
 from benchmarks.site import Costs, Site, site, until
 from benchmarks.watcher import READY
-from queuectl.sandbox.processes import Child
+from queuectl.sandbox.processes import Child, ChildDied
 
 PAIRS, JOBS, WARM, MOST = 3, 1_500, 150, 300
 """Runs of each; Jobs measured in a run; Jobs before that; Jobs there at one time."""
@@ -166,7 +166,7 @@ class Once:
                     pass
                 await asyncio.sleep(0.2)
             if child.returncode != 0:
-                raise child.death()
+                raise ChildDied(f"{child.death()}\nbeside {self._who}:\n{releaser.tail()}")
         finally:
             await child.stop(0)
         return load.Result(**json.loads((folder / "result.json").read_text()))

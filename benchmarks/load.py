@@ -93,19 +93,29 @@ class Load:
             await self._ask("POST", path, training_job(name), token=self._plan.tenant)
 
     async def _watch(self, version: str) -> None:
+        """An API server ends the watches of those who read too slowly: go on where it ended."""
+        while True:
+            version = await self._watch_once(version)
+
+    async def _watch_once(self, version: str) -> str:
+        """Until the server ends it. Returns the version up to which all was seen."""
         query = (
             f"?watch=true&resourceVersion={version}&labelSelector=queuectl.dev/queue-name&timeoutSeconds=3600"
         )
         headers = {"Authorization": f"Bearer {self._plan.admin}"}
-        rest = b""
+        rest = last = b""
         async with self._session.get(f"{self._plan.url}{JOBS}{query}", headers=headers) as answer:
             answer.raise_for_status()
             async for chunk in answer.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
+                    if b'"type":"ERROR"' in line:
+                        raise RuntimeError(f"watch: {line[:500].decode()}")
                     # Most of what comes does not matter: it is not worth decoding.
+                    last = line
                     if b'"suspend":false' in line and b'"completionTime"' not in line:
                         self._look(orjson.loads(line)["object"])
+        return orjson.loads(last)["object"]["metadata"]["resourceVersion"] if last else version
 
     def _look(self, job: dict[str, Any]) -> None:
         metadata = job["metadata"]

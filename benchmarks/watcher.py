@@ -18,39 +18,53 @@ JOBS = "/apis/batch/v1/jobs"
 READY = "watching"
 
 
-async def main(kubeconfig: str) -> None:
-    """Until killed."""
-    session = await Session.from_kubeconfig(kubeconfig, "controller")
-    waiting: asyncio.Queue[str] = asyncio.Queue()
-    known: set[str] = set()
-    selected = {"labelSelector": QUEUE_LABEL}
+class Watcher:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._known: set[str] = set()
 
-    def look(job: dict[str, Any]) -> None:
-        metadata = job["metadata"]
-        if job["spec"].get("suspend") and metadata["uid"] not in known:
-            known.add(metadata["uid"])
-            waiting.put_nowait(f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}")
+    async def run(self) -> None:
+        selected = {"labelSelector": QUEUE_LABEL}
+        listed = await self._session.get(JOBS, query=selected)
+        for job in listed["items"]:
+            self._look(job)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._let_go())
+            query = {**selected, "resourceVersion": listed["metadata"]["resourceVersion"]}
+            while True:
+                query["resourceVersion"] = await self._watch(query)
 
-    async def let_go() -> None:
-        while True:
-            await session.patch(await waiting.get(), {"spec": {"suspend": False}})
-
-    async def watch(version: str) -> None:
-        query = {**selected, "resourceVersion": version, "timeoutSeconds": "3600"}
-        async with session.watch(JOBS, query=query, silence=3600) as batches:
+    async def _watch(self, query: dict[str, str]) -> str:
+        """Until the server ends it. Returns the version up to which all was seen."""
+        version = query["resourceVersion"]
+        asked = {**query, "timeoutSeconds": "3600"}
+        async with self._session.watch(JOBS, query=asked, silence=3600) as batches:
             print(READY, flush=True)
             async for batch in batches:
                 for event in batch:
-                    look(event["object"])
+                    self._look(event["object"])
+                    version = event["object"]["metadata"]["resourceVersion"]
+        return version
 
+    def _look(self, job: dict[str, Any]) -> None:
+        metadata = job["metadata"]
+        if job["spec"].get("suspend") and metadata["uid"] not in self._known:
+            self._known.add(metadata["uid"])
+            path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}"
+            self._waiting.put_nowait(path)
+
+    async def _let_go(self) -> None:
+        while True:
+            await self._session.patch(await self._waiting.get(), {"spec": {"suspend": False}})
+
+
+async def main(kubeconfig: str) -> None:
+    """Until killed."""
+    session = await Session.from_kubeconfig(kubeconfig, "controller")
     try:
-        listed = await session.get(JOBS, query=selected)
-        for job in listed["items"]:
-            look(job)
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(WORKERS):
-                tasks.create_task(let_go())
-            tasks.create_task(watch(listed["metadata"]["resourceVersion"]))
+        await Watcher(session).run()
     finally:
         await session.close()
 

@@ -12,10 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
 from queuectl.core.model import EffectKey, Snapshot
+from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
 from queuectl.ledger.engine import ledger_call, reading
 from queuectl.ledger.fold import Beside, Fold
 from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
+from queuectl.ledger.sql import value
 from queuectl.ledger.writing import Writing
 from queuectl.ports import LedgerRefused, LostLeadership
 
@@ -67,11 +69,8 @@ class PostgresLedger:
 
     @ledger_call
     async def now(self) -> datetime:
-        last = select(t.leadership.c.now).where(t.leadership.c.cluster_id == self._cluster)
-        async with self._engine.begin() as connection:
-            question = select(func.greatest(func.clock_timestamp(), last.scalar_subquery()))
-            found: datetime = (await connection.execute(question)).scalar_one()
-            return found
+        found: datetime = await value(self._engine, s.CLOCK, {"p_cluster": self._cluster})
+        return found
 
     @ledger_call
     async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:

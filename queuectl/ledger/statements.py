@@ -106,6 +106,14 @@ FENCE: Final = (
 )
 """Takes the cluster's row for this transaction, checks the epoch, and numbers the decisions."""
 
+CLOCK: Final = select(
+    func.greatest(
+        func.clock_timestamp(),
+        select(t.leadership.c.now).where(t.leadership.c.cluster_id == CLUSTER).scalar_subquery(),
+    )
+)
+"""The database's time, never before that of the last commit."""
+
 CONFIGURED: Final = (
     update(t.leadership)
     .where(t.leadership.c.cluster_id == CLUSTER)

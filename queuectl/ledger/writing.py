@@ -1,4 +1,7 @@
-"""One transaction's writes: the rows of a fold, by a few statements that must touch what they name."""
+"""One transaction's writes: the rows of a fold, by a few statements that must touch what they name.
+
+All but the first are run by the driver itself (see sql.py).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Executable
+import asyncpg
+from sqlalchemy import Delete, Insert, Select, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model import AttemptState, ConfigKey, EffectKey
@@ -21,6 +25,7 @@ from queuectl.ledger.fold import (
     WorkloadChange,
     line_reason,
 )
+from queuectl.ledger.sql import compiled
 from queuectl.ports import LedgerRefused
 
 _BATCHES_KEPT: Final = 256
@@ -39,18 +44,23 @@ class Writing:
 
     def __init__(self, connection: AsyncConnection, cluster: str, now: datetime) -> None:
         self._connection = connection
+        self._driver: asyncpg.Connection | None = None
         self._fixed: dict[str, Any] = {"cluster": cluster, "now": now}
 
     async def fence(self, epoch: int, rows: int) -> Fence | None:
         """Lock the cluster's row and number `rows` decisions. None: another epoch, or time ran back."""
-        found = (await self._run(s.FENCE, epoch=epoch, rows=rows)).one_or_none()
+        # By SQLAlchemy, which begins a transaction only with the first statement that it runs itself.
+        parameters = self._named({"epoch": epoch, "rows": rows})
+        found = (await self._connection.execute(s.FENCE, parameters)).one_or_none()
+        self._driver = (await self._connection.get_raw_connection()).driver_connection
         return None if found is None else Fence(*found)
 
     async def begin_batch(self, batch: str, epoch: int, first: int, number: int) -> int | None:
         """Note this batch; when it is stored already, returns the first sequence number it got."""
-        noted = await self._run(s.NEW_BATCH, batch=batch, epoch=epoch, first=first, number=number)
-        if noted.first() is None:
-            return int((await self._run(s.KNOWN_BATCH, batch=batch)).scalar_one())
+        noted = await self._rows(s.NEW_BATCH, batch=batch, epoch=epoch, first=first, number=number)
+        if not noted:
+            ((known,),) = await self._rows(s.KNOWN_BATCH, batch=batch)
+            return int(known)
         if number % _BATCHES_KEPT == 0:
             await self._run(s.FORGET_BATCHES, number=number - _BATCHES_KEPT)
         return None
@@ -136,18 +146,31 @@ class Writing:
         if segment.effects:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
 
-    async def _run(self, statement: Executable, **parameters: Any) -> Any:
-        return await self._execute(statement, {}, parameters)
+    async def _rows(self, statement: Select[Any] | Insert, **parameters: Any) -> list[tuple[Any, ...]]:
+        sql = compiled(statement)
+        found = await self._open.fetch(sql.text, *sql.arguments(self._named(parameters)))
+        return [tuple(row) for row in found]
 
-    async def _execute(
-        self, statement: Executable, arrays: dict[str, list[Any]], parameters: dict[str, Any]
-    ) -> Any:
-        named = {f"p_{name}": value for name, value in (self._fixed | parameters).items()}
-        return await self._connection.execute(statement, arrays | named)
+    async def _run(self, statement: Update | Delete, **parameters: Any) -> None:
+        await self._execute(statement, self._named(parameters))
+
+    async def _execute(self, statement: Insert | Update | Delete, given: dict[str, Any]) -> int:
+        """How many rows it touched."""
+        sql = compiled(statement)
+        done: str = await self._open.execute(sql.text, *sql.arguments(given))
+        return int(done.rpartition(" ")[2])
+
+    @property
+    def _open(self) -> asyncpg.Connection:
+        assert self._driver is not None, "the fence comes first"
+        return self._driver
+
+    def _named(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return {f"p_{name}": value for name, value in (self._fixed | parameters).items()}
 
     async def _bulk(
         self,
-        statement: Executable,
+        statement: Insert | Update,
         columns: s.Columns,
         rows: Iterable[Sequence[Any]],
         *,
@@ -155,10 +178,10 @@ class Writing:
         **parameters: Any,
     ) -> None:
         """Run `statement` over all rows at once; with `expect`, that many must have been touched."""
-        result = await self._execute(statement, columns.bind(rows), parameters)
-        if expect is not None and result.rowcount != expect:
+        touched = await self._execute(statement, columns.bind(rows) | self._named(parameters))
+        if expect is not None and touched != expect:
             raise LedgerRefused(
-                f"{expect - result.rowcount} of {expect} rows of {statement.table.name} are not "  # type: ignore[attr-defined]
+                f"{expect - touched} of {expect} rows of {statement.table.name} are not "  # type: ignore[union-attr]
                 "in the state that memory has them in"
             )
 

@@ -7,14 +7,13 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import asyncpg
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -306,21 +305,20 @@ async def test_too_many_connections_is_unavailable(folder: Path) -> None:
                 await connection.close()
 
 
-@dataclass(eq=False)
-class _Failure:
-    """Makes the next statement that contains `marker` fail in the server with a chosen SQLSTATE."""
-
-    state: str
-    marker: str
-
-    def __call__(
-        self, conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: Any
-    ) -> Any:
-        if self.marker in statement:
-            self.marker = "nothing any more"
-            body = f"BEGIN RAISE EXCEPTION 'made to fail' USING ERRCODE = '{self.state}'; END"
-            return f"DO $$ {body} $$", ()
-        return statement, parameters
+@asynccontextmanager
+async def _failing(engine: AsyncEngine, table: str, state: str) -> AsyncIterator[None]:
+    """Whoever adds rows to `table` meets an error of the server with a chosen SQLSTATE."""
+    body = f"BEGIN RAISE EXCEPTION 'made to fail' USING ERRCODE = '{state}'; END"
+    function = f"CREATE FUNCTION queuectl.fail() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"
+    trigger = f"CREATE TRIGGER fail BEFORE INSERT ON queuectl.{table} FOR EACH ROW EXECUTE FUNCTION"
+    async with engine.begin() as connection:
+        await connection.execute(text(function))
+        await connection.execute(text(f"{trigger} queuectl.fail()"))
+    try:
+        yield
+    finally:
+        async with engine.begin() as connection:
+            await connection.execute(text("DROP FUNCTION queuectl.fail CASCADE"))
 
 
 @pytest.mark.parametrize(
@@ -346,13 +344,30 @@ async def test_a_failure_in_the_middle_stores_nothing_and_has_its_name(
     ledger = PostgresLedger(engine, cluster)
     epoch = await ledger.take_epoch("test")
     now = await ledger.now()
-    failure = _Failure(state, "INSERT INTO queuectl.hold_line")
-    event.listen(engine.sync_engine, "before_cursor_execute", failure, retval=True)
     batch = plan(enqueue("one"), admit("one", now=now), now=now)
-    with pytest.raises(expected):
-        await ledger.commit(batch, [], epoch=epoch, batch="b")
+    async with _failing(engine, "hold_line", state):
+        with pytest.raises(expected):
+            await ledger.commit(batch, [], epoch=epoch, batch="b")
     assert (await ledger.load()).sequence == 0
     assert await ledger.commit(batch, [], epoch=epoch, batch="b") == 1
+
+
+async def test_the_clock_does_not_hand_a_dead_connection_out_again(
+    server: EmbeddedPostgres, cluster: str
+) -> None:
+    async with pool(server.url) as engine:
+        ledger = PostgresLedger(engine, cluster)
+        before = await ledger.now()
+        async with engine.connect() as idle:  # the only one of the pool
+            mine = (await idle.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+        other = await asyncpg.connect(server.url)
+        try:
+            assert await other.fetchval("SELECT pg_terminate_backend($1, 5000)", mine)
+        finally:
+            await other.close()
+        with pytest.raises(LedgerUnavailable):
+            await ledger.now()
+        assert await ledger.now() >= before
 
 
 def test_errors_that_are_not_the_databases_stay_as_they_are() -> None:
