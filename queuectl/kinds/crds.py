@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -25,23 +25,50 @@ _SHORT_NAMES: Final = {
     "WorkloadPriorityClass": ["wpc"],
     "LocalQueue": ["lq", "queue", "queues"],
 }
-_COLUMNS: Final[Mapping[str, list[tuple[str, str, str]]]] = {
-    "ClusterQueue": [
-        ("Cohort", "string", ".spec.cohortName"),
-        ("Strategy", "string", ".spec.queueingStrategy"),
-        ("Pending", "integer", ".status.pendingWorkloads"),
-        ("Admitted", "integer", ".status.admittedWorkloads"),
-        ("Active", "string", ".status.conditions[?(@.type=='Active')].status"),
-    ],
-    "Cohort": [("Parent", "string", ".spec.parentName")],
-    "ResourceFlavor": [("Topology", "string", ".spec.topologyName")],
-    "WorkloadPriorityClass": [("Value", "integer", ".value")],
-    "LocalQueue": [
-        ("ClusterQueue", "string", ".spec.clusterQueue"),
-        ("Pending", "integer", ".status.pendingWorkloads"),
-        ("Admitted", "integer", ".status.admittedWorkloads"),
-        ("Active", "string", ".status.conditions[?(@.type=='Active')].status"),
-    ],
+
+
+class Printed(NamedTuple):
+    """A column of `kubectl get`."""
+
+    name: str
+    type: str
+    path: str
+    wide: bool = False
+    """With `-o wide` alone."""
+
+    def column(self) -> Schema:
+        found: Schema = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        return found | {"priority": 1} if self.wide else found
+
+
+_ACTIVE: Final = ".status.conditions[?(@.type=='Active')]"
+_QUEUE: Final = (
+    Printed("Pending", "integer", ".status.pendingWorkloads"),
+    Printed("Admitted", "integer", ".status.admittedWorkloads"),
+    Printed("Active", "string", f"{_ACTIVE}.status"),
+    Printed("Stop", "string", ".spec.stopPolicy", wide=True),
+    Printed("Reason", "string", f"{_ACTIVE}.reason", wide=True),
+    Printed("Message", "string", f"{_ACTIVE}.message", wide=True),
+)
+_COLUMNS: Final[Mapping[str, tuple[Printed, ...]]] = {
+    "ClusterQueue": (
+        Printed("Cohort", "string", ".spec.cohortName"),
+        Printed("Strategy", "string", ".spec.queueingStrategy"),
+        *_QUEUE,
+    ),
+    "Cohort": (
+        Printed("Parent", "string", ".spec.parentName"),
+        Printed("Weight", "string", ".spec.fairSharing.weight", wide=True),
+    ),
+    "ResourceFlavor": (
+        Printed("Node Labels", "string", ".spec.nodeLabels"),
+        Printed("Topology", "string", ".spec.topologyName", wide=True),
+    ),
+    "WorkloadPriorityClass": (
+        Printed("Value", "integer", ".value"),
+        Printed("Description", "string", ".description", wide=True),
+    ),
+    "LocalQueue": (Printed("ClusterQueue", "string", ".spec.clusterQueue"), *_QUEUE),
 }
 _KEPT: Final[tuple[str, ...]] = (
     "type",
@@ -73,17 +100,13 @@ def definition(kind: PolicyKind) -> Schema:
         "metadata": {"type": "object"},
         **properties,
     }
-    columns = [
-        {"name": name, "type": column_type, "jsonPath": path}
-        for name, column_type, path in _COLUMNS[kind.name]
-    ]
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
         "additionalPrinterColumns": [
-            *columns,
+            *(printed.column() for printed in _COLUMNS[kind.name]),
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         ],
     }

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from queuectl.kinds.jobs import conditions
 from queuectl.sandbox.kubernetes.builtin import from_stored
 from queuectl.sandbox.kubernetes.resources import EVENTS, JOBS, PODS, Kind
@@ -105,7 +107,12 @@ def _cell(obj: Json, column: Json, now: datetime) -> object:
         return None
     if column["type"] == "date":
         return age(values[0], now)
-    return values[0] if column["type"] == "integer" else ",".join(shown(value) for value in values)
+    return values[0] if column["type"] == "integer" else ",".join(map(_text, values))
+
+
+def _text(value: object) -> str:
+    """Maps and lists as JSON, as the real server prints them."""
+    return orjson.dumps(value).decode() if isinstance(value, dict | list) else shown(value)
 
 
 def json_path(obj: Json, path: str) -> list[Any]:
