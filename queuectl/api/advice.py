@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuectl.core.model import Phase, StoredWorkload
+from queuectl.core.model import Phase
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import format_amount
 
@@ -35,10 +35,9 @@ _BY_CODE: Final = {
 }
 
 
-def advice(workload: StoredWorkload) -> str | None:
+def advice(phase: Phase, reason: Reason | None) -> str | None:
     """None for what does not wait."""
-    reason = workload.reason
-    if workload.phase is not Phase.PENDING or reason is None:
+    if phase is not Phase.PENDING or reason is None:
         return None
     match reason.code:
         case Code.WAITING_FOR_QUOTA:

@@ -107,6 +107,7 @@ def committed(sight: Sight) -> dict[str, Any]:
         "sequence": sight.state.sequence,
         "age_seconds": round(sight.age_seconds, 3),
         "stale": sight.stale,
+        "observed": sight.observed,
     }
 
 

@@ -50,20 +50,28 @@ def reason(value: Reason) -> schemas.Reason:
     )
 
 
+def _namespace_named(value: Reason) -> str | None:
+    """Of the workload that a reason names besides its own."""
+    return None if value.by is None or value.code in _BY_USERS else value.by.partition("/")[0]
+
+
 def named_in(*reasons: Reason | None) -> Iterator[str]:
     """Namespaces of the workloads that they name."""
     for found in reasons:
         if found is not None:
-            if found.by is not None and found.code not in _BY_USERS:
-                yield found.by.partition("/")[0]
+            if (namespace := _namespace_named(found)) is not None:
+                yield namespace
             yield from named_in(*found.others)
 
 
 def redacted(value: Reason, readable: Readable) -> Reason:
     """Without names of workloads that the caller may not read."""
+    if all(namespace in readable for namespace in named_in(value)):
+        return value
     others = tuple(redacted(other, readable) for other in value.others)
-    if all(namespace in readable for namespace in named_in(replace(value, others=()))):
-        return replace(value, others=others) if others else value
+    namespace = _namespace_named(value)
+    if namespace is None or namespace in readable:
+        return replace(value, others=others)
     return replace(value, by=None, detail=None, others=others)
 
 
@@ -77,7 +85,7 @@ def as_of(value: Reason, state: State) -> Reason:
     if room is not None and value.requested is not None and value.requested > room:
         short = value.requested - room
         return replace(value, available=max(0, room), short_by=short, others=others)
-    return replace(value, others=others)
+    return replace(value, others=others) if others else value
 
 
 def _room(value: Reason, state: State) -> int | None:
@@ -96,7 +104,7 @@ def _room(value: Reason, state: State) -> int | None:
             return None
 
 
-def _workload(value: model.StoredWorkload, position: int | None) -> dict[str, Any]:
+def _workload(value: model.StoredWorkload, why: Reason | None, position: int | None) -> dict[str, Any]:
     attempt = value.attempt
     return {
         "namespace": value.ref.namespace,
@@ -113,7 +121,7 @@ def _workload(value: model.StoredWorkload, position: int | None) -> dict[str, An
         "attempts": value.attempts,
         "attempt": attempt.number if attempt else None,
         "admitted_at": attempt.admitted_at if attempt else None,
-        "reason": reason(value.reason) if value.reason else None,
+        "reason": reason(why) if why else None,
         "admission": _admission(attempt.assignment) if attempt else None,
     }
 
@@ -131,13 +139,11 @@ def _admission(assignment: model.Assignment) -> schemas.Admission:
 
 
 def workload(value: model.StoredWorkload, state: State, readable: Readable) -> schemas.Workload:
-    return schemas.Workload(**_workload(_now(value, state, readable), state.position(value)))
+    return schemas.Workload(**_workload(value, _why(value, state, readable), state.position(value)))
 
 
-def _now(value: model.StoredWorkload, state: State, readable: Readable) -> model.StoredWorkload:
-    if value.reason is None:
-        return value
-    return replace(value, reason=as_of(redacted(value.reason, readable), state))
+def _why(value: model.StoredWorkload, state: State, readable: Readable) -> Reason | None:
+    return None if value.reason is None else as_of(redacted(value.reason, readable), state)
 
 
 def workload_detail(
@@ -148,14 +154,14 @@ def workload_detail(
     committed: dict[str, Any],
 ) -> schemas.WorkloadDetail:
     """`holders`: of what it lacks, with their amounts."""
-    value = _now(value, state, readable)
+    why = _why(value, state, readable)
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(
-        **_workload(value, position),
+        **_workload(value, why, position),
         line=len(queue.seats.line) if queue and position else None,
         holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),
-        help=advice(value),
+        help=advice(value.phase, why),
         **committed,
     )
 

@@ -90,6 +90,10 @@ class Committed(Document):
     sequence: int = Field(description="Of the last decision in it.")
     age_seconds: float = Field(description="Since the ledger last confirmed that this is its newest state.")
     stale: bool = Field(False, description="There, and true, while the ledger can't be reached.")
+    observed: bool = Field(
+        False,
+        description="There, and true, where all this was decided by an observer: nothing of it was done.",
+    )
 
 
 class WorkloadDetail(Workload, Committed):

@@ -159,7 +159,7 @@ def _add_probes(app: web.Application, view: View) -> None:
 
 
 def _body(answer: Committed) -> bytes:
-    exclude = None if answer.stale else {"stale"}
+    exclude = {name for name in ("stale", "observed") if not getattr(answer, name)}
     return answer.model_dump_json(by_alias=True, exclude=exclude).encode()
 
 

@@ -29,13 +29,23 @@ class Sight:
     """Since the ledger last confirmed that this is its newest state."""
     stale: bool
     """The ledger did not answer when last asked, or has been silent since for too long."""
+    observed: bool = False
+    """It is an observer's: nothing of it was done."""
 
 
 class View:
     """One reader of the ledger for all requests of this process."""
 
-    def __init__(self, readings: Readings, parse: Parse, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds that never run back."""
+    def __init__(
+        self,
+        readings: Readings,
+        parse: Parse,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        observed: bool = False,
+    ) -> None:
+        """`clock`: seconds that never run back; `observed`: it is an observer's ledger."""
+        self._observed = observed
         self._readings = readings
         self._parse = parse
         self._clock = clock
@@ -55,7 +65,8 @@ class View:
             return None
         now = self._clock()
         silent = self._asked_at > self._read_at and now - self._asked_at > PATIENT_SECONDS
-        return Sight(self._state, max(0.0, now - self._read_at), self.problem is not None or silent)
+        stale = self.problem is not None or silent
+        return Sight(self._state, max(0.0, now - self._read_at), stale, self._observed)
 
     async def run(self, period_seconds: float) -> None:
         """Look for news until cancelled."""

@@ -1,32 +1,56 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, Protocol
 
 import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
+from queuectl.api.remembering import Lifetimes
+from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
 from tests.api.canned import CannedReadings, two_teams
+from tests.api.reviews import CannedReviews
 
 KEY = b"k" * 32
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Rest:
     """The server over a canned ledger, and its view."""
 
-    def __init__(self, client: TestClient[Any, Any], readings: CannedReadings, view: View) -> None:
+    def __init__(
+        self, client: TestClient[Any, Any], readings: CannedReadings, view: View, reviewer: Reviewer | None
+    ) -> None:
         self.client, self.readings, self.view = client, readings, view
+        self._reviewer = reviewer
 
-    async def get(self, path: str, **parameters: str) -> Any:
+    @property
+    def reviewer(self) -> Reviewer:
+        assert self._reviewer is not None
+        return self._reviewer
+
+    async def get(self, path: str, *, token: str | None = None, **parameters: str) -> Any:
         """The JSON document of a 200."""
-        answer = await self.client.get(path, params=parameters)
+        answer = await self.client.get(path, params=parameters, headers=bearer(token))
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "application/json"
         return await answer.json()
+
+    async def status(self, path: str, *, token: str | None = None) -> int:
+        return (await self.client.get(path, headers=bearer(token))).status
 
     async def refused(self, answer: Awaitable[ClientResponse], status: int) -> str:
         """The detail of a problem."""
@@ -35,22 +59,38 @@ class Rest:
         assert found.status == status, text
         assert found.content_type == "application/problem+json", text
         problem = await found.json(content_type="application/problem+json")
-        assert set(problem) == {"type", "title", "status", "detail"}
+        assert set(problem) - {"audiences"} == {"type", "title", "status", "detail"}
+        assert ("audiences" in problem) == (status == 401)
         assert problem["status"] == status
         return str(problem["detail"])
 
 
+def bearer(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+class Serve(Protocol):
+    async def __call__(
+        self, readings: CannedReadings, reviews: CannedReviews | None = None, clock: Clock | None = None
+    ) -> Rest:
+        """Without `reviews` everybody may read everything."""
+
+
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[[CannedReadings], Awaitable[Rest]]]:
+async def serve() -> AsyncIterator[Serve]:
     clients: list[TestClient[Any, Any]] = []
 
-    async def start(readings: CannedReadings) -> Rest:
-        view = View(readings, parse_policy)
+    async def start(
+        readings: CannedReadings, reviews: CannedReviews | None = None, clock: Clock | None = None
+    ) -> Rest:
+        view, clock = View(readings, parse_policy), clock or Clock()
         await view.refresh()
-        client = TestClient(TestServer(application(view, readings, cursor_key=KEY)))
+        reviewer = Reviewer(reviews, ["queuectl"], clock, Lifetimes()) if reviews else None
+        app = application(view, readings, cursor_key=KEY, identify=reviewer, clock=clock)
+        client = TestClient(TestServer(app))
         clients.append(client)
         await client.start_server()
-        return Rest(client, readings, view)
+        return Rest(client, readings, view, reviewer)
 
     yield start
     for client in clients:
@@ -58,5 +98,5 @@ async def serve() -> AsyncIterator[Callable[[CannedReadings], Awaitable[Rest]]]:
 
 
 @pytest.fixture
-async def rest(serve: Callable[[CannedReadings], Awaitable[Rest]]) -> Rest:
+async def rest(serve: Serve) -> Rest:
     return await serve(two_teams())

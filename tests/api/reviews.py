@@ -1,0 +1,61 @@
+"""A cluster's word on callers, as a test wrote it down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from queuectl.ports import Access, ClusterUnavailable, User
+
+READS = ("get", "list")
+NAMESPACED = ("workloads", "localqueues")
+CLUSTER_WIDE = ("clusterqueues", "cohorts", "resourceflavors")
+
+
+class CannedReviews:
+    """Implements Reviews. `users` by token; `rights` by user name; while `down` is set it says nothing."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, User] = {}
+        self.rights: dict[str, set[Access]] = {}
+        self.down: str | None = None
+        self.asked: list[object] = []
+        """Tokens and accesses, in the order of the questions."""
+        self.hold: asyncio.Event | None = None
+        """Until it is set nobody is answered."""
+
+    def add(self, token: str, *accesses: Access, name: str | None = None, uid: str = "") -> User:
+        user = User(name or token, uid, ("system:authenticated",))
+        self.users[token] = user
+        self.rights.setdefault(user.name, set()).update(accesses)
+        return user
+
+    def tenant(self, token: str, *namespaces: str) -> User:
+        """As who may view these namespaces, with a RoleBinding in each."""
+        found = [Access(v, r, n) for v in READS for r in NAMESPACED for n in namespaces]
+        return self.add(token, *found)
+
+    def admin(self, token: str) -> User:
+        return self.add(token, *(Access(v, r) for v in READS for r in (*NAMESPACED, *CLUSTER_WIDE)))
+
+    async def who(self, token: str, audiences: Sequence[str]) -> User | None:
+        await self._answer(token)
+        return self.users.get(token)
+
+    async def may(self, user: User, access: Access) -> bool:
+        await self._answer(access)
+        granted = self.rights.get(user.name, set())
+        # What is granted everywhere is granted in each place, and what is granted for all for each one.
+        wider = [access, access._replace(name=""), access._replace(namespace=""), Access(*access[:2])]
+        return any(one in granted for one in wider)
+
+    async def _answer(self, question: object) -> None:
+        self.asked.append(question)
+        if self.hold is not None:
+            await self.hold.wait()
+        await asyncio.sleep(0)
+        if self.down is not None:
+            raise ClusterUnavailable(self.down)
+
+    def count(self, kind: type) -> int:
+        return sum(isinstance(one, kind) for one in self.asked)

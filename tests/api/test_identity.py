@@ -1,0 +1,259 @@
+"""Who asks: tokens are reviewed by the cluster, remembered for a while, and refused when it says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from queuectl.api.limits import STRANGERS_BURST
+from queuectl.api.remembering import Lifetimes, Remembered
+from queuectl.api.reviewing import MOST_TOKENS, Reviewer
+from queuectl.ports import Access, ClusterUnavailable
+from tests.api.canned import AWAY, two_teams
+from tests.api.conftest import Clock, Rest, Serve, bearer
+from tests.api.reviews import CannedReviews
+
+WORKLOADS = "/api/v1/workloads"
+ONE = "/api/v1/workloads/default/job/waits"
+
+
+@pytest.fixture
+def reviews() -> CannedReviews:
+    found = CannedReviews()
+    found.tenant("alice", "default")
+    found.admin("admin")
+    return found
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def asked(serve: Serve, reviews: CannedReviews, clock: Clock) -> Rest:
+    return await serve(two_teams(), reviews, clock)
+
+
+async def test_without_a_token_only_probes_and_descriptions_answer(asked: Rest) -> None:
+    for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
+        assert await asked.status(path) == 200, path
+    for path in (WORKLOADS, ONE, "/api/v1/clusterqueues", "/api/v1/nowhere/at/all"):
+        assert await asked.status(path) == (401 if "nowhere" not in path else 404), path
+    answer = await asked.client.get(WORKLOADS)
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+    assert (await answer.json(content_type=None))["audiences"] == ["queuectl"]
+    assert "kubectl create token" in await asked.refused(asked.client.get(WORKLOADS), 401)
+
+
+async def test_48_a_token_that_the_cluster_does_not_know_is_refused(asked: Rest) -> None:
+    for header in (
+        "Bearer expired",
+        "Basic YTpi",
+        "Bearer",
+        "Bearer a b",
+        "bearer \u00fc",
+        "Bearer " + "x" * 8001,
+    ):
+        headers = {"Authorization": header}
+        detail = await asked.refused(asked.client.get(WORKLOADS, headers=headers), 401)
+        assert "expired" not in detail
+    assert await asked.status(WORKLOADS, token="alice") == 200
+
+
+async def test_48_two_authorization_headers_are_one_too_many(asked: Rest) -> None:
+    headers = [("Authorization", "Bearer alice"), ("Authorization", "Bearer admin")]
+    detail = await asked.refused(asked.client.get(WORKLOADS, headers=headers), 400)
+    assert "Authorization is given twice" in detail
+
+
+async def test_answers_hold_for_30_seconds_and_then_the_cluster_is_asked_again(
+    asked: Rest, reviews: CannedReviews, clock: Clock
+) -> None:
+    assert await asked.status(ONE, token="alice") == 200
+    count = len(reviews.asked)
+    clock.now += 14
+    assert await asked.status(ONE, token="alice") == 200
+    assert len(reviews.asked) == count
+    del reviews.users["alice"]
+    assert await asked.status(ONE, token="alice") == 200
+    clock.now += 16
+    assert await asked.status(ONE, token="alice") == 401
+
+
+async def test_a_right_that_is_taken_away_is_gone_within_30_seconds_and_one_given_there_after_5(
+    asked: Rest, reviews: CannedReviews, clock: Clock
+) -> None:
+    other = "/api/v1/workloads/other/PyTorchJob/stuck"
+    assert await asked.status(ONE, token="alice") == 200
+    assert await asked.status(other, token="alice") == 404
+    reviews.rights["alice"] = {Access("get", "workloads", "other")}
+    assert await asked.status(other, token="alice") == 404
+    clock.now += 5
+    assert await asked.status(other, token="alice") == 200
+    assert await asked.status(ONE, token="alice") == 200
+    clock.now += 25
+    assert await asked.status(ONE, token="alice") == 404
+
+
+async def test_what_is_in_use_is_asked_for_again_beside_before_it_is_too_old(
+    asked: Rest, reviews: CannedReviews, clock: Clock
+) -> None:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(asked.reviewer.run())
+        assert await asked.status(ONE, token="alice") == 200
+        reviews.asked.clear()
+        for _ in range(6):
+            clock.now += 16
+            assert await asked.status(ONE, token="alice") == 200
+            # Both were known to the caller, and both are new soon after.
+            while reviews.count(str) == 0 or reviews.count(Access) == 0:
+                await asyncio.sleep(0)
+            reviews.asked.clear()
+        del reviews.users["alice"]
+        clock.now += 16
+        assert await asked.status(ONE, token="alice") == 200
+        while await asked.status(ONE, token="alice") == 200:
+            await asyncio.sleep(0.001)
+        running.cancel()
+
+
+async def test_many_who_ask_at_one_time_cost_one_review(asked: Rest, reviews: CannedReviews) -> None:
+    reviews.hold = asyncio.Event()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        many = [tasks.create_task(asked.status(ONE, token="alice")) for _ in range(20)]
+        while not reviews.asked:
+            await asyncio.sleep(0.001)
+        reviews.hold.set()
+    assert {task.result() for task in many} == {200}
+    assert (reviews.count(str), reviews.count(Access)) == (1, 1)
+
+
+async def test_while_the_api_server_is_away_only_what_is_remembered_is_answered(
+    asked: Rest, reviews: CannedReviews, clock: Clock
+) -> None:
+    assert await asked.status(ONE, token="alice") == 200
+    reviews.down = "connection refused to 10.0.0.1"
+    assert await asked.status(ONE, token="alice") == 200
+    detail = await asked.refused(asked.client.get(ONE, headers=bearer("admin")), 503)
+    assert "10.0.0.1" not in detail
+    assert await asked.status(WORKLOADS, token="alice") == 503
+    clock.now += 31
+    answer = await asked.client.get(ONE, headers=bearer("alice"))
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    reviews.down = None
+    assert await asked.status(ONE, token="alice") == 200
+
+
+async def test_a_flood_of_tokens_costs_few_reviews_and_shuts_nobody_out_who_is_known(
+    asked: Rest, reviews: CannedReviews, clock: Clock
+) -> None:
+    assert await asked.status(ONE, token="alice") == 200
+    reviews.asked.clear()
+    found = [await asked.status(ONE, token=f"stranger-{number}") for number in range(300)]
+    assert found.count(401) == reviews.count(str) == STRANGERS_BURST
+    assert found.count(429) == 300 - STRANGERS_BURST
+    clock.now += 31
+    reviews.asked.clear()
+    for number in range(200):
+        await asked.status(ONE, token=f"another-{number}")
+    # Asked about anew although strangers from its address have used up all they may.
+    assert await asked.status(ONE, token="alice") == 200
+
+
+async def test_ten_thousand_tokens_in_a_minute_cost_two_hundred_reviews() -> None:
+    clock, reviews = Clock(), CannedReviews()
+    reviewer = Reviewer(reviews, ["queuectl"], clock)
+
+    class Request:
+        remote = "10.0.0.9"
+
+        def __init__(self, token: str) -> None:
+            from multidict import CIMultiDict
+
+            self.headers = CIMultiDict(bearer(token))
+
+    for number in range(10_000):
+        clock.now += 60 / 10_000
+        with pytest.raises(Exception, match=r"token|too many"):
+            await reviewer(Request(f"t{number}"))  # type: ignore[arg-type]
+    assert reviews.count(str) <= 200
+    assert len(reviewer.tokens._entries) <= MOST_TOKENS
+
+
+async def test_only_the_most_recently_used_are_remembered() -> None:
+    clock = Clock()
+    kept: Remembered[int, int] = Remembered(Lifetimes(), clock, most=3, together=asyncio.Semaphore(1))
+    asked: list[int] = []
+
+    async def get(key: int) -> int:
+        async def ask() -> int:
+            asked.append(key)
+            return key + 1
+
+        return await kept.get(key, ask)
+
+    for key in (0, 1, 2, 0, 3, 0, 1):
+        assert await get(key) == key + 1
+    assert asked == [0, 1, 2, 3, 1]
+
+
+async def test_when_the_one_who_asks_goes_away_another_who_waits_asks_instead() -> None:
+    kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
+    asked, go = [], asyncio.Event()
+
+    async def ask() -> int:
+        asked.append(1)
+        await go.wait()
+        return 7
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(kept.get("key", ask))
+        others = [tasks.create_task(kept.get("key", ask)) for _ in range(3)]
+        while not asked:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        while len(asked) < 2:
+            await asyncio.sleep(0)
+        go.set()
+        assert await asyncio.gather(*others) == [7, 7, 7]
+    assert len(asked) == 2
+
+
+async def test_a_failure_is_told_to_all_who_wait_and_remembered_for_nobody() -> None:
+    kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
+    answers: list[int] = []
+
+    async def ask() -> int:
+        await asyncio.sleep(0)
+        if not answers:
+            raise ClusterUnavailable("away")
+        return answers[0]
+
+    found = await asyncio.gather(*(kept.get("key", ask) for _ in range(3)), return_exceptions=True)
+    assert [str(one) for one in found] == ["away"] * 3
+    answers.append(5)
+    assert await kept.get("key", ask) == 5
+
+
+async def test_tokens_are_kept_nowhere(asked: Rest, reviews: CannedReviews) -> None:
+    reviews.tenant("a-secret-token", "default")
+    reviews.users["a-secret-token"] = reviews.users["alice"]
+    assert await asked.status(ONE, token="a-secret-token") == 200
+    assert b"a-secret-token" not in b"".join(asked.reviewer.tokens._entries)
+    assert "a-secret-token" not in repr(vars(asked.reviewer.tokens))
+
+
+async def test_what_is_wrong_inside_is_told_to_nobody_outside(asked: Rest) -> None:
+    asked.readings.down = AWAY
+    await asked.view.refresh()
+    detail = await asked.refused(asked.client.get(f"{ONE}/history", headers=bearer("alice")), 503)
+    assert "connection refused" not in detail
+    assert "connection refused" not in await (await asked.client.get("/readyz")).text()
+
+
+def test_a_reviewer_without_an_audience_is_none() -> None:
+    with pytest.raises(ValueError, match="audience"):
+        Reviewer(CannedReviews(), [], Clock())

@@ -1,0 +1,296 @@
+"""Two tenants and every endpoint: nothing of the one reaches the other, by body or by code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuectl.core.model import ConfigKey, Phase, WorkloadId
+from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.ports import Access, DecisionRow
+from tests.api.canned import (
+    EPOCH_START,
+    CannedReadings,
+    decision,
+    local_spec,
+    queue_spec,
+    two_teams,
+    workload,
+)
+from tests.api.conftest import Clock, Rest, Serve, bearer
+from tests.api.reviews import CannedReviews
+
+SECRET = "zz"
+"""Part of every name in bob's namespace."""
+BOBS = "zz-bobs"
+TAKEN = Reason(
+    code=Code.PREEMPTED,
+    cause=PreemptionCause.IN_CLUSTER_QUEUE,
+    by=f"{BOBS}/Job/zz-urgent",
+    detail="zz-urgent has priority 5 > 0",
+)
+
+
+def ledger() -> CannedReadings:
+    """Both share ClusterQueue team-a; bob's work holds what alice lacks, and took a place of hers."""
+    readings = two_teams()
+    readings.commit(
+        configs={
+            ConfigKey("LocalQueue", BOBS, "zz-queue"): local_spec("team-a"),
+            ConfigKey("ClusterQueue", "", "zz-private"): queue_spec(4),
+        }
+    )
+    bob: dict[str, Any] = {"namespace": BOBS, "queue": "zz-queue"}
+    mine = workload("mine", 20, reason=TAKEN)
+    readings.commit(
+        replace(workload("zz-urgent", 10, gpus=1, phase=Phase.ADMITTED, **bob), submitter="zz-bob"),
+        replace(workload("zz-waits", 11, reason=replace(TAKEN, by="default/Job/mine"), **bob)),
+        mine,
+        replace(
+            workload("nested", 21), reason=Reason(code=Code.WAITING_FOR_PREEMPTED_WORKLOADS, others=(TAKEN,))
+        ),
+    )
+    ended = workload("zz-ended", 12, phase=Phase.ADMITTED, **bob)
+    readings.commit(ended, workload("ended", 22))
+    readings.end(ended)
+    readings.end(workload("ended", 22))
+    readings.rows = list(_rows(readings, mine))
+    readings.sequence = 50
+    return readings
+
+
+def _rows(readings: CannedReadings, mine: Any) -> Iterator[DecisionRow]:
+    urgent = workload("zz-urgent", 10, namespace=BOBS, queue="zz-queue")
+    yield replace(
+        decision(1, mine, "Configured"),
+        workload=None,
+        ref=None,
+        payload={"kind": "ClusterQueue", "namespace": "", "name": "zz-private", "spec": {"zz": 1}},
+    )
+    yield decision(2, mine, "Queued")
+    yield decision(3, urgent, "Queued")
+    yield replace(decision(4, mine, "Evicted", TAKEN), payload={"preemptor": "zz-uid-10"})
+    yield replace(
+        decision(5, mine, "Evicted", replace(TAKEN, by=None, detail=None)), payload={"preemptor": "zz-uid-10"}
+    )
+    yield decision(6, urgent, "Admitted")
+
+
+@pytest.fixture
+def reviews() -> CannedReviews:
+    found = CannedReviews()
+    found.tenant("alice", "default")
+    found.rights["alice"].add(Access("get", "clusterqueues", "", "team-a"))
+    found.tenant("bob", BOBS)
+    found.admin("admin")
+    return found
+
+
+@pytest.fixture
+async def rest(serve: Serve, reviews: CannedReviews) -> Rest:
+    return await serve(ledger(), reviews, Clock())
+
+
+LISTS = {
+    "/api/v1/workloads": ("", "phase=Finished", "phase=Pending&clusterqueue=team-a", "reason=Preempted"),
+    "/api/v1/localqueues": ("", "clusterqueue=team-a"),
+    "/api/v1/clusterqueues": ("",),
+    "/api/v1/cohorts": ("",),
+    "/api/v1/resourceflavors": ("",),
+    "/api/v1/decisions": ("after=0", "queue=zz-queue&after=0", "queue=main&after=0", "after=0&wait=0"),
+}
+ONES = {
+    "/api/v1/workloads/{namespace}/{kind}/{name}": (BOBS, "job", "zz-urgent"),
+    "/api/v1/workloads/{namespace}/{kind}/{name}/history": (BOBS, "job", "zz-urgent"),
+    "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),
+    "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
+    "/api/v1/cohorts/{name}": ("", "", "all"),
+    "/api/v1/resourceflavors/{name}": ("", "", "a100"),
+}
+
+
+async def test_the_tables_of_this_test_hold_every_path(rest: Rest) -> None:
+    paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
+    assert paths == {*LISTS, *ONES}
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_list_names_nothing_of_others(rest: Rest, path: str) -> None:
+    whole = 0
+    for query in LISTS[path]:
+        for limit in ("limit=1", "limit=100"):
+            text, next = "", None
+            while True:
+                asked = "&".join(part for part in (query, limit, f"next={next}" if next else "") if part)
+                answer = await rest.client.get(f"{path}?{asked}", headers=bearer("alice"))
+                body = await answer.text()
+                assert answer.status == 200, body
+                text += body
+                next = json.loads(body)["next"]
+                if next is None:
+                    break
+            assert SECRET not in text
+            seen = await rest.client.get(f"{path}?{query}", headers=bearer("admin"))
+            whole += SECRET in await seen.text()
+    # The admin sees what is kept from her: the test would notice it.
+    assert whole > 0 or path in ("/api/v1/cohorts", "/api/v1/resourceflavors")
+
+
+@pytest.mark.parametrize("path", ONES)
+async def test_49_what_is_anothers_is_as_what_is_not_there(rest: Rest, path: str) -> None:
+    namespace, kind, name = ONES[path]
+    foreign = path.format(namespace=namespace, kind=kind, name=name)
+    missing_name = path.format(namespace=namespace, kind=kind, name="nobody")
+    missing_namespace = path.format(namespace="nowhere", kind=kind, name=name)
+    assert await rest.status(foreign, token="admin") == 200
+    answers = []
+    for asked in (
+        foreign,
+        missing_name,
+        missing_namespace,
+        path.format(namespace="default", kind=kind, name="x-y"),
+    ):
+        answer = await rest.client.get(asked, headers=bearer("alice"))
+        headers = {k: v for k, v in answer.headers.items() if k not in ("Date", "Content-Length")}
+        answers.append((answer.status, headers, await answer.text()))
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0][0] == 404
+
+
+@pytest.mark.parametrize("path", ["/api/v1/workloads", "/api/v1/localqueues", "/api/v1/decisions"])
+async def test_49_a_foreign_namespace_as_a_filter_is_as_one_that_is_missing(rest: Rest, path: str) -> None:
+    answers = [
+        await (await rest.client.get(f"{path}?namespace={name}", headers=bearer("alice"))).text()
+        for name in (BOBS, "nowhere")
+    ]
+    assert answers[0] == answers[1]
+    assert json.loads(answers[0])["status"] == 404
+    assert await rest.status(f"{path}?namespace=default", token="alice") == 200
+
+
+async def test_49_foreign_and_missing_cost_the_same_questions(rest: Rest, reviews: CannedReviews) -> None:
+    counts = []
+    for path in (f"/api/v1/workloads/{BOBS}/job/zz-urgent", "/api/v1/workloads/nowhere/job/nobody"):
+        reviews.asked.clear()
+        rest.readings.reads.clear()
+        assert await rest.status(path, token="alice") == 404
+        counts.append((len(reviews.asked) - reviews.count(str), len(rest.readings.reads)))
+    assert counts[0] == counts[1] == (1, 0)
+
+
+async def test_who_holds_what_she_lacks_is_counted_and_not_named(rest: Rest) -> None:
+    found = await rest.get("/api/v1/workloads/default/job/waits", token="alice")
+    assert [(holder["name"], holder["amount"]) for holder in found["holders"]] == [
+        ("large", 4),
+        ("small", 2),
+        (None, 1),
+    ]
+    assert SECRET not in json.dumps(found)
+    # Size and position are hers to know, with bob's work in the line.
+    assert found["line"] >= found["position"] >= 1
+
+
+async def test_who_took_her_place_is_named_to_those_who_may_read_it(rest: Rest) -> None:
+    path = "/api/v1/workloads/default/job/mine"
+    hers = (await rest.get(path, token="alice"))["reason"]
+    assert (hers["code"], hers["cause"], hers["by"], hers["detail"]) == (
+        "Preempted",
+        "InClusterQueue",
+        None,
+        None,
+    )
+    assert SECRET not in hers["message"]
+    theirs = (await rest.get(path, token="admin"))["reason"]
+    assert theirs["by"] == f"{BOBS}/Job/zz-urgent"
+    history = await rest.get(f"{path}/history", token="alice")
+    assert [item["verdict"] for item in history["items"]] == ["Queued", "Evicted", "Evicted"]
+    assert SECRET not in json.dumps(history)
+    assert "zz-uid-10" in json.dumps(await rest.get(f"{path}/history", token="admin"))
+
+
+async def test_a_user_who_did_it_is_named_to_the_owner(rest: Rest) -> None:
+    by = Reason(code=Code.BYPASS, by="https://issuer.example/users#carol")
+    rest.readings.commit(workload("let-go", 30, reason=by))
+    await rest.view.refresh()
+    found = await rest.get("/api/v1/workloads/default/job/let-go", token="alice")
+    assert found["reason"]["by"] == "https://issuer.example/users#carol"
+
+
+async def test_each_sees_the_queues_that_rbac_names(rest: Rest) -> None:
+    async def names(path: str, token: str) -> list[str]:
+        return [item["name"] for item in (await rest.get(f"/api/v1/{path}", token=token))["items"]]
+
+    assert await names("clusterqueues", "alice") == ["team-a"]
+    assert await names("clusterqueues", "bob") == []
+    assert await names("clusterqueues", "admin") == ["team-a", "team-b", "zz-private"]
+    assert await names("localqueues", "alice") == ["main"]
+    assert await names("localqueues", "bob") == ["zz-queue"]
+    assert await names("cohorts", "alice") == []
+    assert await names("cohorts", "admin") == ["all"]
+
+
+async def test_46_a_cursor_of_one_is_no_good_to_the_other(rest: Rest) -> None:
+    for path in ("/api/v1/workloads", "/api/v1/decisions"):
+        query = {"limit": "1", **({"after": "0"} if "decisions" in path else {})}
+        first = await rest.get(path, token="alice", **query)
+        assert first["next"]
+        for token in ("bob", "admin"):
+            answer = rest.client.get(path, params={**query, "next": first["next"]}, headers=bearer(token))
+            assert "parameter next" in await rest.refused(answer, 400)
+        await rest.get(path, token="alice", **query, next=first["next"])
+
+
+async def test_46_a_cursor_of_a_name_is_no_good_to_who_has_that_name_later(
+    rest: Rest, reviews: CannedReviews
+) -> None:
+    reviews.tenant("first", "default")
+    reviews.add("first", name="carol", uid="1")
+    reviews.add("second", name="carol", uid="2")
+    reviews.rights["carol"] = reviews.rights["alice"]
+    found = await rest.get("/api/v1/workloads", token="first", limit="1")
+    for token, status in (("second", 400), ("first", 200)):
+        answer = await rest.client.get(
+            f"/api/v1/workloads?limit=1&next={found['next']}", headers=bearer(token)
+        )
+        assert answer.status == status
+
+
+async def test_a_page_of_one_tenant_costs_no_look_at_the_others(rest: Rest) -> None:
+    """What is in others' namespaces is not even gone through."""
+    state = rest.view.sight()
+    assert state is not None
+    ids = [one.id for one in state.state.in_order({"default"}, None)]
+    assert ids
+    assert all(state.state.workloads[WorkloadId(id)].ref.namespace == "default" for id in ids)
+
+
+async def test_two_hundred_namespaces_cost_one_review_each_and_then_none(
+    serve: Serve, reviews: CannedReviews
+) -> None:
+    readings = two_teams()
+    readings.commit(*(workload(f"w-{n}", 100 + n, namespace=f"ns-{n}") for n in range(200)))
+    reviews.tenant("carol", *(f"ns-{n}" for n in range(20)))
+    clock = Clock()
+    rest = await serve(readings, reviews, clock)
+    found = await rest.get("/api/v1/workloads", token="carol", limit="500")
+    assert len(found["items"]) == 20
+    assert reviews.count(Access) <= 203
+    reviews.asked.clear()
+    # A no in a list holds until a newer one has been fetched beside: pages do not wait for it.
+    clock.now += 20
+    assert len((await rest.get("/api/v1/workloads", token="carol", limit="500"))["items"]) == 20
+    assert reviews.asked == []
+    # The cluster is asked once for who sees everything.
+    assert len((await rest.get("/api/v1/workloads", token="admin", limit="500"))["items"]) == 205
+    assert reviews.count(Access) == 1
+
+
+async def test_what_happened_when_is_told_of_one_state(rest: Rest) -> None:
+    found = await rest.get("/api/v1/decisions", token="admin", after="0")
+    assert [item["sequence"] for item in found["items"]] == [1, 2, 3, 4, 5, 6]
+    assert found["items"][0]["details"]["spec"] == {"zz": 1}
+    assert found["items"][1]["time"].startswith(EPOCH_START.date().isoformat())
