@@ -6,7 +6,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench clean lock manifests help
+.PHONY: run test lint bench pictures clean lock manifests help
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -26,8 +26,15 @@ lint: $(STAMP) ## style, types, layers
 bench: $(STAMP) ## speed beside this machine's own ceiling (options in ARGS)
 	@$(PY) -m benchmarks $(ARGS)
 
+pictures: $(STAMP) ## docs/pictures anew, from a sandbox of its own; the docs page needs Chromium
+	@$(PY) docs/pictures/make.py
+
 manifests: $(STAMP) ## write what is generated in manifests/
 	@$(PY) -m queuectl.kinds.crds manifests/crds
+	@{ printf '%s\n' '# Made from ../rules.yaml by `make manifests`: change that.' \
+	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: queuectl' \
+	  '  namespace: queuectl-system' '  labels:' '    app.kubernetes.io/name: queuectl' 'spec:'; \
+	  grep -v '^#' manifests/monitoring/rules.yaml | sed 's/^/  /'; } > manifests/monitoring/prometheus-operator/rules.yaml
 
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-emit-find-links --no-annotate --no-header --quiet

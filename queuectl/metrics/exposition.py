@@ -65,3 +65,23 @@ class Exposition:
 
     def _register(self, collector: Collector) -> None:
         self._registry.register(collector)
+
+
+class Requesting(Exposition):
+    """Of a process that calls the API server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kubernetes = self._counter(
+            "kubernetes_requests",
+            "Requests to the API server as RBAC names them; code 0: no answer.",
+            *("verb", "resource", "code"),
+        )
+        self._kubernetes_seconds = self._histogram(
+            "kubernetes_request_duration_seconds", "Until the API server's answer began.", "verb"
+        )
+
+    def kubernetes_answered(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        """kube.session.Answered. `code`: HTTP status, 0 where there was no answer. From any thread."""
+        self._kubernetes.labels(verb, resource, str(code)).inc()
+        self._kubernetes_seconds.labels(verb).observe(seconds)

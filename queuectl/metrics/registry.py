@@ -17,14 +17,14 @@ from queuectl.core.report import ClusterQueueReport
 from queuectl.core.resources import FlavorResource
 from queuectl.metrics.bounds import Names
 from queuectl.metrics.collectors import Capacity, Health, Reports
-from queuectl.metrics.exposition import Exposition
+from queuectl.metrics.exposition import Requesting
 from queuectl.metrics.probes import Probes
 
 _SIZES: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200)
 
 
-class Metrics(Exposition):
+class Metrics(Requesting):
     """Called from the controller's one event loop, `kubernetes_answered` from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,14 +76,6 @@ class Metrics(Exposition):
         self._effects = self._counter("effects", "Kubernetes writes settled.", "verb", "result")
         self._effect_seconds = self._histogram(
             "effect_duration_seconds", "From a committed Kubernetes write until it is settled.", "verb"
-        )
-        self._requests = self._counter(
-            "kubernetes_requests",
-            "Requests to the API server as RBAC names them; code 0: no answer.",
-            *("verb", "resource", "code"),
-        )
-        self._request_seconds = self._histogram(
-            "kubernetes_request_duration_seconds", "Until the API server's answer began.", "verb"
         )
         # Series that are 0 from the start make rates right from the first event on.
         for verb in Verb:
@@ -147,11 +139,6 @@ class Metrics(Exposition):
     def effect_settled(self, verb: Verb, result: Result, seconds: float) -> None:
         self._effects.labels(verb.value, result.value).inc()
         self._effect_seconds.labels(verb.value).observe(seconds)
-
-    def kubernetes_answered(self, verb: str, resource: str, code: int, seconds: float) -> None:
-        """`code`: HTTP status, 0 where there was no answer. From any thread."""
-        self._requests.labels(verb, resource, str(code)).inc()
-        self._request_seconds.labels(verb).observe(seconds)
 
     # --- leading
 

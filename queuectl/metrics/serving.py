@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from queuectl.metrics.exposition import Exposition
+from queuectl.metrics.exposition import Requesting
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class ServingMetrics(Exposition):
+class ServingMetrics(Requesting):
     """Called from one event loop."""
 
     def __init__(self, *, age: Callable[[], float | None]) -> None:
@@ -29,17 +29,8 @@ class ServingMetrics(Exposition):
             "Since the ledger last confirmed what is answered from; +Inf: it was never read.",
         )
         state.set_function(lambda: math.inf if (found := age()) is None else found)
-        self._reviews = self._counter(
-            "kubernetes_requests",
-            "Requests to the API server as RBAC names them; code 0: no answer.",
-            *("verb", "resource", "code"),
-        )
 
     def answered(self, endpoint: str, code: int, seconds: float) -> None:
         """`endpoint`: the route's own pattern, never a path as it was asked for."""
         self._requests.labels(endpoint, str(code)).inc()
         self._seconds.labels(endpoint).observe(seconds)
-
-    def kubernetes_answered(self, verb: str, resource: str, code: int, seconds: float) -> None:
-        """kube.session.Answered: TokenReviews and SubjectAccessReviews most of all."""
-        self._reviews.labels(verb, resource, str(code)).inc()

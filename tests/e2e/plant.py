@@ -55,7 +55,8 @@ class Plant(Site):
         """Until it answers; before a controller has led there is nothing to say."""
         cluster = (await api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
         port = self.endpoints["rest"].rpartition(":")[2]
-        config = f"api: {{listen: '127.0.0.1:{port}', cluster: {cluster}, identity: local}}"
+        config = f"api: {{listen: '127.0.0.1:{port}', cluster: {cluster}, identity: local"
+        config += ", probes: '127.0.0.1:0'}"
         await self._command("api", "api", config, "admin")
         await self.says("api", "REST at")
 

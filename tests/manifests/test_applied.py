@@ -29,7 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 OLDEST = "1.33"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 ANYONE = "system:serviceaccount:default:nobody"
-OPERATOR_KINDS = ("ServiceMonitor", "PrometheusRule")
+OPERATOR_KINDS = ("PodMonitor", "PrometheusRule")
 
 
 class Applied:

@@ -207,14 +207,18 @@ def test_servers_are_two_spread_and_kept(name: str) -> None:
     assert spread["labelSelector"]["matchLabels"] == labels
     budget = one("PodDisruptionBudget", name)["spec"]
     assert (budget["minAvailable"], budget["selector"]["matchLabels"]) == (1, labels)
-    service = one("Service", name)["spec"]
-    assert service["selector"] == labels
     (container,) = deployment["template"]["spec"]["containers"]
-    ports = {port["name"] for port in container["ports"]}
-    assert {port["targetPort"] for port in service["ports"]} == ports
     probes = {probe: container[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
     assert probes["liveness"]["path"] != probes["readiness"]["path"]
+
+
+def test_rest_is_reached_by_its_service() -> None:
+    service = one("Service", "queuectl-api")["spec"]
+    pod = one("Deployment", "queuectl-api")["spec"]["template"]
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    (port,) = service["ports"]
+    assert port["targetPort"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
 
 
 def test_only_who_decides_migrates_and_without_a_token() -> None:

@@ -1,0 +1,27 @@
+"""docs/metrics.md says what is exported and what is alerted on, no more and no less."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from tests.metrics.samples import Family, controller, of, serving, webhook
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "metrics.md").read_text()
+RULES = yaml.safe_load((REPOSITORY / "manifests" / "monitoring" / "rules.yaml").read_text())
+
+
+def test_all_that_is_exported_is_on_the_page_with_its_labels() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \| (.*?) ?\| \S.* \|$", PAGE, re.MULTILINE)
+    described = {name: Family(kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert len(rows) == len(described)
+    assert described == of(controller(), serving(), webhook())
+
+
+def test_all_alerts_are_on_the_page_with_their_severity() -> None:
+    rows = re.findall(r"^\| `(Queuectl\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
+    rules = [rule for group in RULES["groups"] for rule in group["rules"]]
+    assert sorted(rows) == sorted((rule["alert"], rule["labels"]["severity"]) for rule in rules)
