@@ -25,6 +25,7 @@ from queuectl.ledger.engine import database
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.serving import ServingMetrics
+from queuectl.ports import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         reviewer = await _reviewer(wanted, session)
         if wanted.probes is not None:
             tasks.create_task(_probes(wanted.probes, metrics, views))
-        readings = LedgerReadings(engine, await _cluster(url, wanted, session))
-        views.append(view := View(readings, parse_policy))
+        cluster = await _cluster(url, wanted, session)
+        if is_observed(cluster):
+            log.warning("%s was only observed: what REST tells was decided, and nothing of it done", cluster)
+        readings = LedgerReadings(engine, cluster)
+        views.append(view := View(readings, parse_policy, observed=is_observed(cluster)))
         await serve(
             readings,
             host=wanted.listen.host,
@@ -130,7 +134,7 @@ async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> st
         with contextlib.suppress(Forbidden, NotFound):
             asked = await cluster_id(session)
     served = wanted.cluster or asked or await _only_cluster(url)
-    if asked is not None and served != asked:
+    if asked is not None and served not in (asked, observed_twin(asked)):
         raise ConfigurationError(
             f"api.cluster is {served}, but the cluster of the kubeconfig, which is to say who callers are, "
             f"is {asked}"
@@ -143,6 +147,8 @@ async def _only_cluster(url: str) -> str:
         while not (known := await clusters(engine)):
             log.info("no controller has used this ledger yet: waiting for one")
             await asyncio.sleep(_WAIT_FOR_CLUSTER)
+    # What was only observed is shown where there is nothing else, and never in the place of what is done.
+    known = [one for one in known if not is_observed(one)] or known
     if len(known) > 1:
         raise ConfigurationError(
             f"the ledger holds {len(known)} clusters ({', '.join(known)}): "

@@ -72,6 +72,7 @@ def _show(found: Document) -> None:
     _heading("What queuectl would have done")
     rows = [*found["queues"], {"name": "total", **found["total"]}]
     printing.table(_DONE, [_done(one) for one in rows])
+    click.echo("(a wait of those not yet admitted counts as far as it was seen: they wait at least so long)")
     _heading("Where reality differs")
     printing.table(_DIFFERS, [_differs(one) for one in rows])
     _part("Why they would have waited, or never have run", _WAITS, map(_wait, found["waits"]))
@@ -185,7 +186,8 @@ _EVICTIONS: Final = (
 
 
 def _eviction(one: Document) -> Sequence[object]:
-    return (one["queue"], one["evictions"], one["by"], one["reason"]["message"], one["example"])
+    by = one["by"] or one["reason"].get("node")
+    return (one["queue"], one["evictions"], by, one["reason"]["message"], one["example"])
 
 
 _EXCEEDED: Final = (

@@ -18,7 +18,8 @@ from queuectl.cli.options import Failure, NotGood, Options
 TIMEOUT_SECONDS: Final = 15.0
 MAX_BODY: Final = 64 << 20
 PAGE: Final = 1000
-PORT_FORWARD: Final = "kubectl -n queuectl-system port-forward deployment/queuectl 8080:8080"
+PORT_FORWARD: Final = "kubectl -n queuectl-system port-forward service/queuectl-api 8443:443"
+CERTIFICATES: Final = "kubectl -n queuectl-system get configmap queuectl-api-ca -o jsonpath='{.data.ca\\.crt}' > queuectl-ca.crt"
 PATIENCE_SECONDS: Final = 10
 """The longest wait that a busy server is granted before it is asked once more."""
 _TRIES: Final = 5
@@ -58,6 +59,8 @@ class Server:
         self._timeout = timeout
         self._secure = parts.scheme == "https"
         self._local = is_loopback(parts.hostname)
+        self._told = False
+        """That what it serves was only observed."""
         # A proxy has no business between this machine and itself.
         handlers: list[Any] = [request.ProxyHandler({})] if self._local else []
         if self._secure:
@@ -78,6 +81,9 @@ class Server:
         if document.get("stale") and not quiet:
             age = document.get("ageSeconds", 0)
             click.echo(f"stale: the ledger can't be reached; this was so {age:.0f} s ago", err=True)
+        if document.get("observed") and not quiet and not self._told:
+            self._told = True
+            click.echo("observed: this was decided by an observer, nothing of it was done", err=True)
         return document
 
     def pages(
@@ -157,7 +163,7 @@ class Server:
                 f"not found: {detail}\n`queuectl get` lists what there is; -n names the namespace"
             )
         if status == 401:
-            return Failure(self._identity.how_to_sign_in(self.url, refused=asked))
+            return Failure(self._identity.how_to_sign_in(self.url, told.get("audiences"), refused=asked))
         kind = NoAnswer if status in (429, 502, 503, 504) else Failure
         return kind(f"{self.url} answers {status}: {detail}")
 
@@ -182,8 +188,9 @@ def connect(options: Options, *, namespace: str | None = None, timeout: float = 
 
 def how_to_reach() -> str:
     return (
-        f"For a cluster: `{PORT_FORWARD}`, then --server http://127.0.0.1:8080\n"
-        "(or QUEUECTL_SERVER). For a try-out on this machine: `queuectl sandbox`."
+        f"For a cluster:\n  {PORT_FORWARD}\n  {CERTIFICATES}\n"
+        "then --server https://127.0.0.1:8443 --server-ca queuectl-ca.crt (or QUEUECTL_SERVER, "
+        "QUEUECTL_SERVER_CA).\nFor a try-out on this machine: `queuectl sandbox`."
     )
 
 
@@ -192,7 +199,8 @@ def _silent(url: str, reason: object, secure: bool) -> NoAnswer:
     if secure and "CERTIFICATE_VERIFY_FAILED" in text:
         return NoAnswer(
             f"{url} is not trusted: {text}\n"
-            "--server-ca FILE (or QUEUECTL_SERVER_CA) names the certificates that it is to be trusted by"
+            "--server-ca FILE (or QUEUECTL_SERVER_CA) names the certificates that it is to be trusted by:\n"
+            f"  {CERTIFICATES}"
         )
     return NoAnswer(f"no answer from {url}: {text}\n{how_to_reach()}")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from collections import Counter
 from datetime import datetime
 from typing import Any
 
 from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.sandbox.processes import spawn
 from tests.e2e import audit
 from tests.e2e.site import Json, eventually, job, pod_template, pytorchjob
 from tests.e2e.stand import NAMESPACE, QUEUE, Stand, ended, killed, stand
@@ -167,6 +170,29 @@ def _everything_is_told(report: Json, made: list[Json]) -> None:
     assert "runs" in pending
 
 
+async def _rest_says_so(site: Stand) -> None:
+    """Where there is nothing else it serves what was observed, and each answer is marked."""
+    config = site.folder / "api.yaml"
+    config.write_text("api: {listen: '127.0.0.1:0', identity: local}\n")
+    argv = [sys.executable, "-m", "queuectl", "api", "--config", config, "--database-url", site.postgres.url]
+    child = await spawn(argv, name="queuectl api", log=site.folder / "api.log")
+    try:
+
+        async def base() -> str | None:
+            assert child.returncode is None, child.tail()
+            found = re.search(r"REST at (\S+)", child.log.read_text())
+            return found[1] if found else None
+
+        url = await eventually("REST answers", base)
+        shown = await _queuectl(
+            site, "get", "workloads", "-n", NAMESPACE, "--phase", "Finished", "--server", url
+        )
+        assert "job-000" in shown.out
+        assert "observed" in shown.err
+    finally:
+        await child.stop()
+
+
 async def _its_ledger_is_its_own(site: Stand) -> None:
     """Nothing of it can be taken for a real hold: not by verify, nor by a controller that comes later."""
     clusters = await site.ask("SELECT array_agg(DISTINCT cluster_id) FROM queuectl.decision")
@@ -177,6 +203,8 @@ async def _its_ledger_is_its_own(site: Stand) -> None:
     assert "What queuectl would have done" in shown.out
     none = await _queuectl(site, "report", "observe", "--since", "2999-01-01", "-o", "json")
     assert none.json["total"]["workloads"] == 0
+    if isinstance(site.audit, audit.AuditLog):
+        await _rest_says_so(site)
     acting = await site.controller()
     await eventually(
         "a controller that acts starts clean",
