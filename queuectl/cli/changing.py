@@ -277,7 +277,7 @@ def _forbidden(target: Target, problem: ApiError) -> str:
     verb = "patch" if "cannot patch" in str(problem) else "get"
     where = f"in namespace {target.namespace}" if target.namespace else "in the cluster"
     if target.resource.endswith(".queuectl.dev"):
-        grants = "ClusterRole queuectl-queue-admin has it; a cluster admin binds it"
+        grants = "ClusterRole queuectl-admin has it; a cluster admin binds it"
     else:
         grants = "ClusterRole edit has it; an admin of the namespace binds it"
     return f"you may not {verb} {target.resource} {where} ({grants})\n{printing.printable(problem)}"

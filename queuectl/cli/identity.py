@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from queuectl.cli.options import Failure
+from queuectl.cli.printing import printable
 
 AUDIENCE: Final = "queuectl"
 VARIABLE: Final = "QUEUECTL_TOKEN"
@@ -45,7 +46,7 @@ class Identity:
         if not secure and not local:
             raise Failure(
                 f"the token is not sent to {url}: without TLS anyone on the way could read and use it.\n"
-                "Use the server's https:// URL, or kubectl port-forward and http://127.0.0.1:8080"
+                "Use its https:// URL, or kubectl port-forward and https://127.0.0.1:8443"
             )
         return token
 
@@ -54,7 +55,7 @@ class Identity:
 
         It opens the whole cluster: it is sent over TLS alone, and not to whoever listens on a local port.
         """
-        audiences = {one for one in accepted if isinstance(one, str)} if isinstance(accepted, list) else set()
+        audiences = set(_texts(accepted))
         if not secure or not audiences - {AUDIENCE}:
             return None
         import asyncio
@@ -65,7 +66,7 @@ class Identity:
         meant = _audiences(token) if token else None
         return None if meant is not None and not meant & audiences else token
 
-    def how_to_sign_in(self, url: str, *, refused: bool) -> str:
+    def how_to_sign_in(self, url: str, accepted: object, *, refused: bool) -> str:
         if refused:
             problem = (
                 f"{url} does not accept this token: it has expired, was revoked or is for another audience"
@@ -73,9 +74,10 @@ class Identity:
         else:
             problem = f"{url} asks who you are"
         account = f"SERVICEACCOUNT -n {self.namespace or 'NAMESPACE'}"
+        audience = printable(next(iter(_texts(accepted)), AUDIENCE))
         return (
             f"{problem}. With a token of a service account it answers:\n"
-            f"  export {VARIABLE}=$(kubectl create token {account} --audience {AUDIENCE})\n"
+            f"  export {VARIABLE}=$(kubectl create token {account} --audience {audience})\n"
             "or --token-file FILE"
         )
 
@@ -127,4 +129,8 @@ def _audiences(token: str) -> set[str] | None:
     meant = claims.get("aud") if isinstance(claims, dict) else None
     if isinstance(meant, str):
         return {meant}
-    return {one for one in meant if isinstance(one, str)} if isinstance(meant, list) else None
+    return set(_texts(meant)) if isinstance(meant, list) else None
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

@@ -19,7 +19,9 @@ TIMEOUT_SECONDS: Final = 15.0
 MAX_BODY: Final = 64 << 20
 PAGE: Final = 1000
 PORT_FORWARD: Final = "kubectl -n queuectl-system port-forward service/queuectl-api 8443:443"
-CERTIFICATES: Final = "kubectl -n queuectl-system get configmap queuectl-api-ca -o jsonpath='{.data.ca\\.crt}' > queuectl-ca.crt"
+CERTIFICATES: Final = (
+    "kubectl get cm -n queuectl-system queuectl-api-ca -o jsonpath='{.data.ca\\.crt}' > queuectl-ca.crt"
+)
 PATIENCE_SECONDS: Final = 10
 """The longest wait that a busy server is granted before it is asked once more."""
 _TRIES: Final = 5

@@ -168,7 +168,7 @@ def test_a_name_cannot_lead_to_another_path(change: Run, cluster: Cluster, line:
     [
         ("GET", "hold job/train", ("you may not get jobs.batch in namespace default", "ClusterRole edit")),
         ("PATCH", "hold job/train", ("you may not patch jobs.batch", "no rights")),
-        ("PATCH", "stop cq/team-a", ("you may not patch clusterqueues", "queuectl-queue-admin")),
+        ("PATCH", "stop cq/team-a", ("you may not patch clusterqueues", "queuectl-admin")),
     ],
 )
 def test_a_missing_right_is_named_with_who_grants_it(

@@ -128,6 +128,8 @@ def test_without_a_token_the_line_that_makes_one_is_printed(run: Run, script: Sc
     result = run("explain", "job/x", "-n", "team-a", "--server", scripted)
     assert result.exit_code == 2
     assert "kubectl create token SERVICEACCOUNT -n team-a --audience queuectl" in result.stderr
+    script.audiences = ["queues.example.com"]
+    assert "--audience queues.example.com" in run("get", "cq", "--server", scripted).stderr
 
 
 def test_a_token_that_is_not_accepted_is_called_so(

@@ -97,7 +97,7 @@ def test_the_sandbox_gives_database_and_cluster_together_or_neither(
 @pytest.mark.parametrize("command", ["controller", "api", "migrate", "verify", "rebuild"])
 def test_a_bad_configuration_starts_nothing(run: Run, app: App, tmp_path: Path, command: str) -> None:
     config = tmp_path / "c.yaml"
-    config.write_text("controller: {budget: 0}\napi: {listen: '0.0.0.0:1'}\n")
+    config.write_text("controller: {budget: 0}\napi: {listen: '0.0.0.0'}\n")
     result = run(command, "--config", str(config), "--database-url", URL)
     assert result.exit_code == 2
     assert "controller.budget" in result.stderr

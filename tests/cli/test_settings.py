@@ -66,7 +66,7 @@ def test_all_problems_are_told_at_once_with_their_paths(write: Write) -> None:
     found = problems(
         write(
             "controller: {listen: nowhere, budget: 0, effects: many, leaseSeconds: 3}\n"
-            "api: {listen: '0.0.0.0:8080', refreshSeconds: .nan}\n"
+            "api: {listen: nowhere, refreshSeconds: .nan}\n"
             "database: {url: 'mysql://root:hunter2@db'}\n"
             "extra: 1\n"
         )
@@ -90,10 +90,13 @@ def test_all_problems_are_told_at_once_with_their_paths(write: Write) -> None:
 @pytest.mark.parametrize(
     "listen", ["0.0.0.0:80", "10.0.0.1:80", "[::]:80", "example.com:80", "[::ffff:1.2.3.4]:1"]
 )
-def test_rest_listens_on_loopback_only(write: Write, listen: str) -> None:
+def test_beyond_loopback_rest_needs_tls_and_the_cluster_to_say_who_asks(write: Write, listen: str) -> None:
     (problem,) = problems(write(f"api: {{listen: '{listen}'}}"))
     assert "is not loopback" in problem
+    assert "api.tls" in problem
     assert "port-forward" in problem
+    (problem,) = problems(write(f"api: {{listen: '{listen}', identity: local}}"))
+    assert "everybody who reaches it could read everything" in problem
 
 
 @pytest.mark.parametrize(
