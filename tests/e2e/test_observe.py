@@ -174,7 +174,8 @@ async def _rest_says_so(site: Stand) -> None:
     """Where there is nothing else it serves what was observed, and each answer is marked."""
     config = site.folder / "api.yaml"
     config.write_text("api: {listen: '127.0.0.1:0', identity: local}\n")
-    argv = [sys.executable, "-m", "queuectl", "api", "--config", config, "--database-url", site.postgres.url]
+    flags = ["--config", str(config), "--database-url", site.postgres.url]
+    argv = [sys.executable, "-m", "queuectl", "api", *flags]
     child = await spawn(argv, name="queuectl api", log=site.folder / "api.log")
     try:
 
