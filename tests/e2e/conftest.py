@@ -21,6 +21,10 @@ from tests.e2e.site import Json, Site, cluster_queue, eventually, flavor, local_
 from tests.e2e.world import World
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
+OLDER = ("1.33", "1.34", "1.35")
+"""Releases that the binaries of 1.36 answer as: without mutating policies, so with the webhook."""
+EVERY_VERSION = ("test_main_job", "test_tenant", "test_bad_inputs", "test_bad_policy", "test_versions")
+"""What is tried on these too."""
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -46,14 +50,24 @@ def control_plane(request: pytest.FixtureRequest) -> str:
     return kind
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["small", "real"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each site is up once, and none beside another: what asks for one is run for all of them in turn."""
+    if "site" in metafunc.fixturenames:
+        older = OLDER if metafunc.module.__name__.rpartition(".")[2] in EVERY_VERSION else ()
+        sites = ["small", "real", *(f"as-{version}" for version in older)]
+        metafunc.parametrize("site", sites, indirect=True, scope="session")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     """A sandbox with three nodes, flavors a100 and spot, and nothing else."""
-    if request.param == "real" and find_assets() is None:
+    name: str = request.param
+    if name != "small" and find_assets() is None:
         pytest.skip(NO_ASSETS)
     folder = Path(tempfile.mkdtemp(prefix="queuectl-e2e-"))
     folder.chmod(0o711)
-    found = Site(folder / request.param, request.param)
+    older = name.removeprefix("as-") if name.startswith("as-") else None
+    found = Site(folder / name, "small" if name == "small" else "real", version=older)
     try:
         await found.start()
         async with found.client() as api:

@@ -58,6 +58,8 @@ class Site:
 
     data: Path
     control_plane: str
+    version: str | None = None
+    """The older release that a real one answers as."""
     flags: tuple[str, ...] = ("--empty",)
     environment: dict[str, str] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
@@ -68,13 +70,16 @@ class Site:
         log = (self.data.parent / f"{self.data.name}.out").open("ab")
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "queuectl", "sandbox", "--headless", "--data", str(self.data)),
-            *("--control-plane", self.control_plane, *self.flags),
+            *("--control-plane", self.control_plane, *self._version(), *self.flags),
             stdout=log,
             stderr=log,
             env={**os.environ, **self.environment},
         )
         log.close()
         await eventually("the sandbox is up", self._up, 180.0)
+
+    def _version(self) -> tuple[str, ...]:
+        return ("--kubernetes-version", self.version) if self.version else ()
 
     async def _up(self) -> bool:
         assert self.process is not None
