@@ -39,7 +39,7 @@ class Bar:
 
     def draw(self, width: int) -> Text:
         whole = max(self.nominal, self.used)
-        used, borrowed, free = ("#", "+", ".") if self.plain else ("█", "▒", "░")
+        used, borrowed, free = ("#", "+", ".") if self.plain else ("▆", "▒", "▁")
         own = _part(min(self.used, self.nominal), whole, width)
         lent = _part(max(0, self.used - self.nominal), whole, width)
         own = min(own, width - lent)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from queuectl.screen.text import amount, unit
+
 Document = Mapping[str, Any]
 Target = tuple[str, str, str]
 """Namespace, kind and name of a workload."""
@@ -155,6 +157,15 @@ def facts(answers: Answers) -> Facts:
         raise NotUnderstood(f"{type(error).__name__}: {error}") from None
 
 
+def charges(holds: Sequence[tuple[str, str, int]], *, all: bool = False) -> list[str]:
+    """Such as `4 gpu a100`: of devices alone, where there are any, unless `all`."""
+    devices = [hold for hold in holds if "/" in hold[1]]
+    return [
+        f"{amount(resource, total)} {unit(resource)} {flavor}".rstrip()
+        for flavor, resource, total in (holds if all else devices or holds)
+    ]
+
+
 def meant(filter: str, queues: Iterable[Queue]) -> set[str]:
     """Names of the queues that a filter lets through: the one of that name, else all it is a part of."""
     names = {queue.name for queue in queues}
@@ -261,9 +272,7 @@ def _who(item: Document, details: Document) -> str:
 def _detail(verdict: str, details: Document) -> str:
     if verdict == "Admitted":
         queue = details.get("clusterQueue")
-        charge = ", ".join(
-            f"{flavor} {resource}" for flavor, resource, _ in _holds(details.get("podSets") or ())
-        )
+        charge = ", ".join(charges(_holds(details.get("podSets") or ())))
         return f"{queue}: {charge}" if charge else str(queue or "")
     if verdict == "Queued":
         return f"in {details.get('clusterQueue') or details.get('queue')}, priority {details.get('priority')}"

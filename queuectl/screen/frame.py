@@ -24,7 +24,7 @@ _SUMMED: Final = 6
 """Flavors whose totals stand in the header."""
 _RULE: Final = 120
 """Longest rule in a pipe, whose lines may be longer."""
-_PLAIN: Final = str.maketrans("·…↑↓▏─█▒░", "-~^v|-#+.")
+_PLAIN: Final = str.maketrans("·…↑↓▏─", "-~^v|-")
 KEYS: Final = (
     ("↑↓ jk", "move"),
     ("tab", "next table"),
@@ -119,8 +119,8 @@ def _cut(text: Text, width: int) -> Text:
 
 
 def _title(picture: Picture, view: View, width: int) -> Text:
-    left = Text(" queuectl ", style="bold white on blue")
-    left.append(f" {printable(picture.server)}", style="")
+    left = Text().append(" queuectl ", style="bold white on blue")
+    left.append(f"  {printable(picture.server)}")
     if view.paused:
         left.append("  PAUSED", style="bold yellow")
     if view.filter or view.typing:
@@ -247,7 +247,7 @@ def _rows(table: Table, rows: Sequence[Row], width: int, chosen: int | None) -> 
         text = line(row, columns, widths, width)
         if number == chosen:
             text.pad_right(width - text.cell_len)
-            text.stylize("reverse")
+            text = Text(text.plain, style="reverse")
         found.append(text)
     return found
 

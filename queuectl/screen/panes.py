@@ -10,7 +10,7 @@ from typing import Final
 from rich.text import Text
 
 from queuectl.screen.columns import Bar, Cell, Column, Row
-from queuectl.screen.facts import Decision, Facts, Queue, Quota, Why, Work, meant
+from queuectl.screen.facts import Decision, Facts, Queue, Quota, Why, Work, charges, meant
 from queuectl.screen.navigation import Pane, View
 from queuectl.screen.text import NOTHING, amount, duration, printable, unit
 
@@ -46,14 +46,14 @@ COLUMNS: Final[dict[Pane, tuple[Column, ...]]] = {
         _NAME,
         Column("SINCE", most=7, least=5, justify="right"),
         Column("HOLDS", most=44, least=10),
-        Column("PRIORITY", most=11, justify="right", from_width=_WIDE),
+        Column("PRIO", most=11, justify="right", from_width=_WIDE),
         Column("STATE", most=32, least=8),
     ),
     Pane.WAITING: (
         Column("#", most=7, least=3, justify="right"),
         _QUEUE,
         _NAME,
-        Column("PRIORITY", most=11, justify="right", from_width=_WIDER),
+        Column("PRIO", most=11, justify="right", from_width=_WIDER),
         Column("FOR", most=7, least=5, justify="right", from_width=_WIDE),
         Column("REASON", most=28, least=10),
         Column("SHORT BY", most=28, least=8),
@@ -194,22 +194,17 @@ def _number(value: int, style: str) -> Text:
 def _running_row(work: Work, now: datetime) -> Row:
     evicting = work.phase == "Evicting"
     state = work.phase if work.why is None else f"{work.phase}: {work.why.code}"
-    held = [
-        f"{amount(resource, total)} {printable(unit(resource))} {printable(flavor)}".rstrip()
-        for flavor, resource, total in work.holds
-    ]
-    gpus = [text for text, cell in zip(held, work.holds, strict=True) if "/" in cell[1]] or held
     cells = (
         Text(printable(work.queue)),
         _title(work),
         Text(_since(work.admitted_at, now)),
-        Text(", ".join(gpus) or NOTHING),
+        Text(printable(", ".join(charges(work.holds)))),
         Text(str(work.priority)),
         Text(printable(state), style="red" if evicting else "green"),
     )
     attempt = f", attempt {work.attempt}" if work.attempt else ""
     why = f"; {printable(work.why.message)}" if work.why else ""
-    holds = ", ".join(held) or "nothing"
+    holds = printable(", ".join(charges(work.holds, all=True)) or "nothing")
     detail = f"{printable(work.title)}: {printable(work.phase)}{attempt}, holds {holds}{why}"
     return Row(cells, detail, work.target)
 

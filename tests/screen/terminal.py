@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -33,6 +34,7 @@ class Terminal:
         self._near = near
         self._far = far
         self.process = process
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.output = ""
         """All that was ever written to it."""
 
@@ -76,7 +78,7 @@ class Terminal:
         """Did anything come?"""
         ready, _, _ = select.select([self._near], [], [], seconds)
         if ready:
-            self.output += os.read(self._near, 1 << 16).decode(errors="replace")
+            self.output += self._decode(os.read(self._near, 1 << 16))
         return bool(ready)
 
 

@@ -38,7 +38,7 @@ def test_a_busy_site_shows_quota_who_runs_who_waits_with_numbers_and_what_was_de
     text = shown(busy())
     assert "cohort research" in text
     line = next(line for line in text.splitlines() if "team-a  a100" in line)
-    assert line.split("█")[-1].split() == ["8/8", "0", "-", "2", "2"]
+    assert line.split("▆")[-1].split() == ["8/8", "0", "-", "2", "2"]
     borrowed = next(line for line in text.splitlines() if "team-b  a100" in line)
     assert "▒" in borrowed
     assert borrowed.split("▒")[-1].split() == ["10/8", "0", "2", "1", "0"]
@@ -212,20 +212,20 @@ def test_what_is_of_another_shape_altogether_is_refused_in_words(broken: dict[st
 @pytest.mark.parametrize(
     ("nominal", "used", "drawn"),
     [
-        (8, 0, "░░░░░░░░"),
-        (8, 4, "████░░░░"),
-        (8, 8, "████████"),
-        (1000, 1, "█░░░░░░░"),
-        (1000, 999, "███████░"),
-        (8, 16, "████▒▒▒▒"),
+        (8, 0, "▁▁▁▁▁▁▁▁"),
+        (8, 4, "▆▆▆▆▁▁▁▁"),
+        (8, 8, "▆▆▆▆▆▆▆▆"),
+        (1000, 1, "▆▁▁▁▁▁▁▁"),
+        (1000, 999, "▆▆▆▆▆▆▆▁"),
+        (8, 16, "▆▆▆▆▒▒▒▒"),
         (0, 4, "▒▒▒▒▒▒▒▒"),
-        (0, 0, "░░░░░░░░"),
+        (0, 0, "▁▁▁▁▁▁▁▁"),
     ],
 )
 def test_a_bar_is_full_only_at_all_and_empty_only_at_nothing(nominal: int, used: int, drawn: str) -> None:
     assert Bar(nominal, used).draw(8).plain == drawn
     plain = Bar(nominal, used, plain=True).draw(8).plain
-    assert plain == drawn.translate(str.maketrans("█▒░", "#+."))
+    assert plain == drawn.translate(str.maketrans("▆▒▁", "#+."))
 
 
 def test_tables_share_the_room_by_what_they_need() -> None:
