@@ -104,10 +104,10 @@ def controller(options: Options, *, observe: bool) -> None:
 @with_options
 def api(options: Options) -> None:
     """Serve queues, workloads and their reasons over REST, read-only."""
-    settings, _, _ = options.connected(cluster=False)
+    settings, kubeconfig, context = options.connected(cluster=True)
     from queuectl.app import reading
 
-    call(reading.run_api(settings), log_level=logging.INFO)
+    call(reading.run_api(settings, kubeconfig, context), log_level=logging.INFO)
 
 
 @click.command("webhook")
