@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from queuectl.kube.errors import BadKubeconfig
+from queuectl.kube.library import library
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
@@ -76,14 +77,12 @@ async def from_kubeconfig(path: str | None, context: str | None) -> Account:
 
     Raises BadKubeconfig.
     """
-    # The library takes seconds to import: commands that never talk to Kubernetes do not pay for it.
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import load_kube_config
+    read = library()
 
     async def load() -> Configuration:
-        configuration = Configuration()
+        configuration: Configuration = read.Configuration()
         async with asyncio.timeout(LOAD_SECONDS):
-            await load_kube_config(
+            await read.load_kube_config(
                 config_file=path, context=context, client_configuration=configuration, persist_config=False
             )
         return configuration
@@ -94,12 +93,11 @@ async def from_kubeconfig(path: str | None, context: str | None) -> Account:
 
 async def in_cluster() -> Account:
     """The service account of the pod we run in. Raises BadKubeconfig."""
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import load_incluster_config
+    read = library()
 
     async def load() -> Configuration:
-        configuration = Configuration()
-        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        configuration: Configuration = read.Configuration()
+        read.load_incluster_config(client_configuration=configuration)
         return configuration
 
     return await Account.read(_checked(load, "service account of this pod"))
