@@ -18,7 +18,14 @@ COLUMNS: Final = (
     Column("BY"),
 )
 LISTED: Final = (*COLUMNS[:3], Column("OBJECT"), *COLUMNS[3:])
-_DETAILS: Final = ("queue", "clusterQueue", "priority", "outcome", "debt", "detail")
+_DETAILS: Final = {
+    "queue": "LocalQueue {}",
+    "clusterQueue": "ClusterQueue {}",
+    "priority": "priority {}",
+    "outcome": "{}",
+    "debt": "charged as debt",
+    "detail": "{}",
+}
 _VERDICT: Final = 10
 """Characters of the longest verdict."""
 
@@ -74,12 +81,16 @@ def flavors(details: dict[str, Any]) -> str | None:
 
 
 def why(decision: Document) -> str | None:
-    """The reason, or what else it says that people ask for, in `key=value` form."""
+    """The reason, or what else it says that people ask for."""
     if decision["reason"]:
         return str(decision["reason"]["message"])
     details = decision["details"]
-    found = [f"{key}={details[key]}" for key in _DETAILS if details.get(key) not in (None, False)]
-    return " ".join(found) or None
+    found = [
+        form.format(details[key])
+        for key, form in _DETAILS.items()
+        if details.get(key) not in (None, False, 0)
+    ]
+    return ", ".join(found) or None
 
 
 def who(decision: Document) -> str | None:

@@ -79,7 +79,8 @@ def test_history_tells_when_what_on_which_flavors_why_and_by_whom(
     assert "alice" in lines[0]
     assert "main 4 x a100" in lines[1]
     assert lines[2].endswith("Preempted (InClusterQueue) by ml/Job/big  ml/Job/big")
-    assert "outcome=Succeeded" in lines[3]
+    assert "LocalQueue main, priority 3" in lines[0]
+    assert "Succeeded" in lines[3]
     as_json = json.loads(run("history", "train", "--server", scripted, "-o", "json").stdout)
     assert as_json["items"] == LIFE
 

@@ -1,0 +1,94 @@
+"""docs/cli.md as it should be: `python -m tests.cli.documented` writes what its commands print today."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from click.testing import CliRunner
+
+import queuectl
+from queuectl.cli import main
+from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.ports import DecisionRow
+from tests.api.canned import WAITS, CannedReadings, decision, two_teams, workload
+from tests.cli.clusters import Cluster, kubeconfig
+from tests.cli.servers import answering, rest
+
+PAGE: Final = Path(queuectl.__file__).parent.parent / "docs" / "cli.md"
+NOW: Final = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
+_BLOCK: Final = re.compile(r"```console\n\$ queuectl ([^\n]*)\n.*?```", re.DOTALL)
+_LABELS: Final = {"queuectl.dev/queue-name": "main"}
+
+
+def rendered(text: str) -> str:
+    """`text` with what each of its commands prints in the place of what it says they print."""
+    with _place() as folder:
+
+        def printed(block: re.Match[str]) -> str:
+            flags = ["--kubeconfig", str(folder / "kubeconfig")]
+            result = CliRunner().invoke(main, [*flags, *shlex.split(block[1])], prog_name="queuectl")
+            assert result.exit_code == 0, result.output
+            return f"```console\n$ queuectl {block[1]}\n{result.stdout}```"
+
+        return _BLOCK.sub(printed, text)
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    """Two teams, an API server, and a clock that stands still."""
+    readings = two_teams()
+    _live(readings)
+    cluster = Cluster()
+    cluster.add(
+        "/apis/batch/v1/namespaces/default/jobs/small", metadata={"labels": _LABELS}, spec={"suspend": False}
+    )
+    status = {"pendingWorkloads": 2, "admittedWorkloads": 2}
+    cluster.add("/apis/queuectl.dev/v1beta1/clusterqueues/team-a", spec={"stopPolicy": "None"}, status=status)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        rest(readings) as url,
+        answering(cluster.answer) as server,
+        patch("queuectl.cli.rest._date", lambda _: NOW),
+        patch.dict(os.environ, {"QUEUECTL_SERVER": url, "COLUMNS": "112", "TZ": "UTC"}),
+    ):
+        time.tzset()
+        kubeconfig(Path(name), server)
+        yield Path(name)
+    time.tzset()
+
+
+def _live(readings: CannedReadings) -> None:
+    """What was decided on one of their workloads."""
+    waits = workload("waits", 3)
+    preempted = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="default/Job/urgent")
+    pods = {"name": "main", "count": 6, "requests": {}, "flavors": {"nvidia.com/gpu": "a100"}}
+    steps: tuple[tuple[str, Reason | None, dict[str, object], int | None], ...] = (
+        ("Queued", None, {"queue": "main", "priority": 0, "submitter": "alice"}, None),
+        ("Admitted", None, {"clusterQueue": "team-a", "podSets": [pods], "debt": False}, 1),
+        ("Evicted", preempted, {}, 1),
+        ("Released", None, {"detail": "all of its pods are gone"}, 1),
+        ("Pending", WAITS, {}, None),
+    )
+    for sequence, (verdict, reason, payload, attempt) in enumerate(steps, 1):
+        row = decision(sequence, waits, verdict, reason)
+        readings.rows.append(_with(row, payload=payload, attempt=attempt))
+        readings.commit()
+
+
+def _with(row: DecisionRow, **more: object) -> DecisionRow:
+    return replace(row, **more)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text()))
