@@ -55,9 +55,9 @@ class Terminal:
         # The last may be on its way still.
         return _SETTINGS.sub("", frames[-1]).replace("\r", "")
 
-    def until(self, good: Callable[[str], object], what: str) -> str:
+    def until(self, good: Callable[[str], object], what: str, *, seconds: float = DEADLINE_SECONDS) -> str:
         """The first frame that is good."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + seconds
         while not good(self.frame):
             left = deadline - time.monotonic()
             if left <= 0 or not self._read(left):
