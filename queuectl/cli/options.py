@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from queuectl.cli.printing import printable
+
 if TYPE_CHECKING:
     from queuectl.settings import Settings
 
@@ -26,7 +28,8 @@ class Failure(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"Error: {self.message}", err=True)
+        # What a server or a file says is in it, too.
+        click.echo("\n".join(map(printable, f"Error: {self.message}".split("\n"))), err=True)
 
 
 class NotGood(Failure):

@@ -76,9 +76,11 @@ class Server:
 
         `quiet`: that it is stale is not told.
         """
-        url = f"{self.url}/api/v1/" + "/".join(parse.quote(part, safe="") for part in path)
+        # Words of the command line that are no UTF-8 reach the server as they are, and it says so.
+        parts = (parse.quote(part, safe="", errors="surrogateescape") for part in path)
+        url = f"{self.url}/api/v1/" + "/".join(parts)
         if parameters:
-            url += "?" + parse.urlencode(parameters)
+            url += "?" + parse.urlencode(parameters, errors="surrogateescape")
         document = self._ask(url)
         if document.get("stale") and not quiet:
             age = document.get("ageSeconds", 0)

@@ -11,14 +11,21 @@ import time
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 import pytest
+from click.shell_completion import get_completion_class
 
 import queuectl
+from queuectl.cli import main
 from queuectl.sandbox.control_plane import find_assets
 from tests.cli.conftest import Run
 from tests.cli.servers import DEADLINE_SECONDS, Script
 from tests.cli.test_listing import workload
+
+
+class Words(Protocol):
+    def __call__(self, url: str | None, *line: str) -> list[str]: ...
 
 
 @pytest.fixture(autouse=True)
@@ -28,28 +35,34 @@ def _names(script: Script) -> None:
     script.page("localqueues", {"name": "main", "namespace": "ml"}, {"name": "main", "namespace": "web"})
 
 
-def words(url: str | None, *line: str) -> list[str]:
-    """What bash offers for the last word of a line."""
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("QUEUECTL_")},
-        "QUEUECTL_DATA": "/none",
-        "COMP_WORDS": " ".join(("queuectl", *line)),
-        "COMP_CWORD": str(len(line)),
-        "_QUEUECTL_COMPLETE": "bash_complete",
-    }
-    if url is not None:
-        environment["QUEUECTL_SERVER"] = url
-    program = "import sys; sys.argv[0] = 'queuectl'; from queuectl.cli import main; main()"
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch) -> Words:
+    """What bash offers for the last word of a line, with a server at this URL."""
+    monkeypatch.setenv("QUEUECTL_DATA", "/none")
+
+    def offered(url: str | None, *line: str) -> list[str]:
+        monkeypatch.delenv("QUEUECTL_SERVER", raising=False)
+        if url is not None:
+            monkeypatch.setenv("QUEUECTL_SERVER", url)
+        shell = get_completion_class("bash")
+        assert shell is not None
+        found = shell(main, {}, "queuectl", "").get_completions(list(line[:-1]), line[-1])
+        return [item.value for item in found]
+
+    return offered
+
+
+def test_a_shell_asks_by_an_environment_variable(scripted: str) -> None:
+    asked = {"COMP_WORDS": "queuectl explain job/train-", "COMP_CWORD": "2", "QUEUECTL_SERVER": scripted}
     found = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
+        [sys.executable, "-c", "import sys; sys.argv[0] = 'queuectl'; from queuectl.cli import main; main()"],
+        env={**os.environ, **asked, "_QUEUECTL_COMPLETE": "bash_complete"},
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,
-        check=False,
+        check=True,
     )
-    assert found.stderr == ""
-    return [item.partition(",")[2] for item in found.stdout.splitlines() if item]
+    assert (found.stdout, found.stderr) == ("plain,job/train-2\n", "")
 
 
 @pytest.mark.parametrize(
@@ -67,17 +80,19 @@ def words(url: str | None, *line: str) -> list[str]:
     ],
 )
 def test_commands_kinds_names_and_namespaces_are_offered(
-    scripted: str, line: str, offered: list[str]
+    words: Words, scripted: str, line: str, offered: list[str]
 ) -> None:
     assert words(scripted, *line.split(" ")) == offered
 
 
-def test_names_are_of_the_namespace_that_is_given(script: Script, scripted: str) -> None:
+def test_names_are_of_the_namespace_that_is_given(words: Words, script: Script, scripted: str) -> None:
     words(scripted, "explain", "-n", "ml", "j")
     assert script.asked == [("workloads", {"namespace": "ml", "limit": "1000"})]
 
 
-def test_a_server_that_does_not_answer_offers_nothing_and_says_nothing() -> None:
+def test_a_server_that_does_not_answer_offers_nothing_and_says_nothing(
+    words: Words, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert words(None, "explain", "") == []
     assert words("http://127.0.0.1:9", "explain", "") == []
     assert words("nonsense", "explain", "") == []
@@ -85,6 +100,7 @@ def test_a_server_that_does_not_answer_offers_nothing_and_says_nothing() -> None
         before = time.monotonic()
         assert words(f"http://127.0.0.1:{silent.getsockname()[1]}", "explain", "") == []
         assert time.monotonic() - before < DEADLINE_SECONDS / 2
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -17,17 +17,11 @@ HEAVY = SERVERS | {"asyncio", "pydantic", "rich", "yaml", "orjson"}
     ("line", "absent"),
     [
         ("--help", HEAVY),
-        ("version", HEAVY),
         ("get wl --server http://127.0.0.1:9", HEAVY),
-        ("get wl", HEAVY),
         ("explain job/x -n default --server http://127.0.0.1:9", HEAVY),
         ("explain job/x --server http://127.0.0.1:9", SERVERS),
-        ("history job/x -n default --server http://127.0.0.1:9", HEAVY),
         ("events --server http://127.0.0.1:9", HEAVY),
         ("hold --help", SERVERS),
-        ("stop --help", SERVERS),
-        ("get --help", HEAVY),
-        ("completion bash", SERVERS),
     ],
 )
 def test_a_command_loads_only_what_it_needs(line: str, absent: frozenset[str]) -> None:
