@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -53,6 +52,8 @@ class View:
         self._state: State | None = None
         self._news = asyncio.Event()
         """Set, and replaced, when there is another state."""
+        self.awaited = 0
+        """How many wait for another state."""
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
         """When the ledger was last asked, and has not answered yet if that is later than `_read_at`."""
@@ -101,10 +102,15 @@ class View:
 
     async def beyond(self, sequence: int, seconds: float) -> None:
         """Until there is a state above `sequence`, or the time is over."""
-        with contextlib.suppress(TimeoutError):
+        self.awaited += 1
+        try:
             async with asyncio.timeout(seconds):
                 while self._state is None or self._state.sequence <= sequence:
                     await self._news.wait()
+        except TimeoutError:
+            return
+        finally:
+            self.awaited -= 1
 
     async def _read(self) -> None:
         # After trouble it may be another database, made again from a backup or from the cluster.

@@ -200,6 +200,8 @@ class WorkloadRoutes:
                         break
                     # What he might read when he began to wait he may not read any more, perhaps.
                     question = replace(question, caller=await question.again())
+                    if namespace is not None:
+                        await self._may(question.caller, "list", namespace)
                     sight = self._source.sight()
                     rows, more = await self._decided(question, after, sight.state.sequence)
         specs = await question.caller.may("list", CLUSTER_QUEUES)

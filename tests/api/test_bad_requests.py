@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from yarl import URL
 
@@ -16,7 +14,7 @@ WORKLOADS = "/api/v1/workloads"
 @pytest.mark.parametrize(
     "limit", ["-1", "0", "1001", "1000000000", "abc", str(2**63), "1.5", "", "%D9%A3", "+1", "1e3"]
 )
-async def test_a_limit_out_of_range_is_refused_with_the_range(rest: Rest, limit: str) -> None:
+async def test_45_a_limit_out_of_range_is_refused_with_the_range(rest: Rest, limit: str) -> None:
     detail = await rest.refused(rest.client.get(f"{WORKLOADS}?limit={limit}"), 400)
     assert "limit" in detail
     assert "1 to 1000" in detail
@@ -37,12 +35,14 @@ async def test_a_limit_out_of_range_is_refused_with_the_range(rest: Rest, limit:
         ("sort=name;drop+table", "sort"),
         ("foo=%1b%5b31m", "foo"),
         ("limit=1&limit=2", "limit"),
+        ("queue=main%27%20OR%201=1", "queue"),
+        ("next=%00", "next"),
         ("queue=%F0%28", "UTF-8"),
         ("%F0%28=1", "UTF-8"),
         ("&".join(f"a{n}=1" for n in range(100)), "parameters"),
     ],
 )
-async def test_a_bad_parameter_is_refused_by_name(rest: Rest, query: str, named: str) -> None:
+async def test_47_a_bad_parameter_is_refused_by_name(rest: Rest, query: str, named: str) -> None:
     detail = await rest.refused(rest.client.get(_raw(f"{WORKLOADS}?{query}")), 400)
     assert named in detail
     assert detail.isprintable()
@@ -53,7 +53,7 @@ async def test_parameters_are_refused_where_there_are_none(rest: Rest, path: str
     assert "limit" in await rest.refused(rest.client.get(f"{path}?limit=1"), 400)
 
 
-async def test_a_cursor_is_good_for_its_own_list_and_filters_only(rest: Rest) -> None:
+async def test_46_a_cursor_is_good_for_its_own_list_and_filters_only(rest: Rest) -> None:
     first = await rest.get(WORKLOADS, limit="1")
     cursor = first["next"]
     changed = ("A" if cursor[-3] != "A" else "B").join((cursor[:-3], cursor[-2:]))
@@ -72,7 +72,7 @@ async def test_a_cursor_is_good_for_its_own_list_and_filters_only(rest: Rest) ->
     assert (await rest.get(WORKLOADS, next=cursor, limit="2"))["items"][0]["name"] == "large"
 
 
-async def test_a_cursor_is_bound_to_its_caller() -> None:
+async def test_46_a_cursor_is_bound_to_its_caller() -> None:
     cursors = Cursors(KEY)
     text = cursors.write([7], "alice")
     assert cursors.read(text, "alice") == [7]
@@ -95,13 +95,13 @@ async def test_a_cursor_is_bound_to_its_caller() -> None:
         "/api/v1/workloads/default/job/nobody/history",
     ],
 )
-async def test_what_is_not_there_is_the_same_404_everywhere(rest: Rest, path: str) -> None:
+async def test_49_what_is_not_there_is_the_same_404_everywhere(rest: Rest, path: str) -> None:
     detail = await rest.refused(rest.client.get(_raw(path)), 404)
     assert detail == "there is no such object, or you may not read it"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-async def test_other_methods_are_refused_whatever_they_bring(rest: Rest, method: str) -> None:
+async def test_50_other_methods_are_refused_whatever_they_bring(rest: Rest, method: str) -> None:
     for body in (b"", b"{" * 100_000):
         answer = await rest.client.request(method, WORKLOADS, data=body or None)
         assert answer.status == 405
@@ -114,21 +114,8 @@ async def test_head_is_get_without_the_body(rest: Rest) -> None:
     assert (answer.status, await answer.read()) == (200, b"")
 
 
-async def test_a_body_is_not_read(rest: Rest) -> None:
+async def test_50_a_body_is_not_read(rest: Rest) -> None:
     assert "body" in await rest.refused(rest.client.request("GET", WORKLOADS, data=b"x"), 400)
-
-
-async def test_a_body_without_end_does_not_hold_the_answer_up(rest: Rest) -> None:
-    assert rest.client.port is not None
-    async with asyncio.timeout(10):
-        reader, writer = await asyncio.open_connection("127.0.0.1", rest.client.port)
-        writer.write(
-            b"POST /api/v1/workloads HTTP/1.1\r\nHost: localhost\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
-        )
-        await writer.drain()
-        assert b" 405 " in await reader.readline()
-        writer.close()
 
 
 async def test_a_page_of_another_site_cannot_ask_under_its_own_name(rest: Rest) -> None:

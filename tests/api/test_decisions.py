@@ -1,0 +1,158 @@
+"""Decisions by sequence: pages without gaps, and news as soon as they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuectl.core.model import Phase
+from queuectl.ports import Access
+from tests.api.canned import AWAY, CannedReadings, decision, two_teams, workload
+from tests.api.conftest import Clock, Rest, Serve, bearer
+from tests.api.reviews import CannedReviews
+
+DECISIONS = "/api/v1/decisions"
+SMALL, STUCK = workload("small", 1), workload("stuck", 5, namespace="other", kind="PyTorchJob")
+
+
+def long_ledger(rows: int = 25) -> CannedReadings:
+    """Every fifth decision is about namespace other."""
+    readings = two_teams()
+    readings.rows = [
+        decision(number, SMALL if number % 5 else STUCK, "Pending") for number in range(1, rows + 1)
+    ]
+    readings.sequence = rows
+    return readings
+
+
+async def follow(rest: Rest, token: str | None = None, **asked: str) -> list[int]:
+    """Sequences of all pages."""
+    found: list[int] = []
+    page: Any = {"next": None}
+    while True:
+        more = {"next": page["next"]} if page["next"] else {}
+        page = await rest.get(DECISIONS, token=token, **asked, **more)
+        found += [item["sequence"] for item in page["items"]]
+        if page["next"] is None:
+            return found
+
+
+async def waiting(rest: Rest) -> None:
+    """Until somebody waits for another state."""
+    while not rest.view.awaited:
+        await asyncio.sleep(0.001)
+
+
+async def test_pages_hold_each_decision_once_in_order(serve: Serve) -> None:
+    rest = await serve(long_ledger())
+    assert await follow(rest, after="0", limit="4") == list(range(1, 26))
+    assert await follow(rest, after="20", limit="4") == [21, 22, 23, 24, 25]
+    assert await follow(rest, after="25") == []
+    assert await follow(rest, after="999999999999999999") == []
+    assert await follow(rest, limit="3") == [23, 24, 25]
+
+
+async def test_filters_are_by_namespace_and_queue_also_of_what_is_over(serve: Serve) -> None:
+    readings = long_ledger()
+    rest = await serve(readings)
+    others = [5, 10, 15, 20, 25]
+    assert await follow(rest, after="0", namespace="other", limit="2") == others
+    assert await follow(rest, after="0", namespace="nowhere") == []
+    gone = workload("gone", 77, queue="spare")
+    readings.end(gone, Phase.DELETED)
+    readings.rows.append(decision(26, gone, "Retired"))
+    await rest.view.refresh()
+    assert await follow(rest, after="0", queue="spare") == [26]
+    assert await follow(rest, after="0", queue="main", namespace="other", limit="1") == others
+
+
+async def test_what_is_not_in_the_answers_state_yet_belongs_to_the_next_one(serve: Serve) -> None:
+    readings = long_ledger()
+    rest = await serve(readings)
+    readings.rows.append(decision(26, SMALL, "Admitted"))
+    found = await rest.get(DECISIONS, after="24")
+    assert ([item["sequence"] for item in found["items"]], found["sequence"], found["next"]) == (
+        [25],
+        25,
+        None,
+    )
+
+
+async def test_news_are_told_as_soon_as_the_state_has_them(serve: Serve) -> None:
+    readings = long_ledger()
+    rest = await serve(readings)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(rest.get(DECISIONS, after="25", wait="30"))
+        await waiting(rest)
+        readings.rows.append(decision(26, SMALL, "Admitted"))
+        readings.sequence = 26
+        await rest.view.refresh()
+    assert [item["sequence"] for item in asking.result()["items"]] == [26]
+
+
+async def test_a_wait_ends_with_an_empty_page_from_which_to_go_on(serve: Serve) -> None:
+    rest = await serve(long_ledger())
+    found = await rest.get(DECISIONS, after="25", wait="1")
+    assert (found["items"], found["next"], found["sequence"]) == ([], None, 25)
+
+
+async def test_news_about_others_keep_a_tenant_waiting(serve: Serve) -> None:
+    readings, reviews = long_ledger(), CannedReviews()
+    reviews.tenant("alice", "default")
+    rest = await serve(readings, reviews, Clock())
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(rest.get(DECISIONS, token="alice", after="25", wait="30"))
+        await waiting(rest)
+        for number, one in ((26, STUCK), (27, STUCK), (28, SMALL)):
+            readings.rows.append(decision(number, one, "Pending"))
+            readings.sequence = number
+            await rest.view.refresh()
+            await asyncio.sleep(0.05)
+    assert [item["sequence"] for item in asking.result()["items"]] == [28]
+
+
+@pytest.mark.parametrize(
+    ("lost", "filters", "status"), [("token", "", 401), ("right", "&namespace=default", 404)]
+)
+async def test_who_is_shut_out_while_he_waits_is_told_nothing_more(
+    serve: Serve, lost: str, filters: str, status: int
+) -> None:
+    readings, reviews, clock = long_ledger(), CannedReviews(), Clock()
+    reviews.tenant("alice", "default")
+    rest = await serve(readings, reviews, clock)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        path = f"{DECISIONS}?after=25&wait=30{filters}"
+        asking = tasks.create_task(rest.client.get(path, headers=bearer("alice")))
+        await waiting(rest)
+        if lost == "token":
+            reviews.users.clear()
+        else:
+            reviews.rights.clear()
+        clock.now += 31
+        readings.rows.append(decision(26, SMALL, "Pending"))
+        readings.sequence = 26
+        await rest.view.refresh()
+        assert (await asking).status == status
+
+
+async def test_without_the_ledger_there_are_no_decisions(serve: Serve) -> None:
+    rest = await serve(long_ledger())
+    rest.readings.down = AWAY
+    await rest.refused(rest.client.get(f"{DECISIONS}?after=0"), 503)
+
+
+async def test_policy_is_shown_to_who_may_read_it(serve: Serve) -> None:
+    readings, reviews = long_ledger(1), CannedReviews()
+    configured = decision(1, SMALL, "Configured")
+    spec: dict[str, object] = {"kind": "ClusterQueue", "name": "team-a", "spec": {"cohort": "x"}}
+    readings.rows = [replace(configured, ref=None, payload=spec)]
+    reviews.admin("admin")
+    reviews.add("watcher", Access("list", "workloads"))
+    rest = await serve(readings, reviews, Clock())
+    for token, expected in (("admin", {"cohort": "x"}), ("watcher", None)):
+        (item,) = (await rest.get(DECISIONS, token=token, after="0"))["items"]
+        assert item["details"].get("spec") == expected
+        assert (item["namespace"], item["kind"], item["name"], item["uid"]) == (None,) * 4
