@@ -68,6 +68,11 @@ _STORY: Final = (
 )
 
 
+_ROUNDS: Final = 6
+_ROUND_SECONDS: Final = 40.0
+"""The story is told so often, so long after each other: some minutes with something to look at."""
+
+
 def pytorchjob_crd() -> Object:
     """A small definition of our own, for where the real one is not installed."""
     path = Path(__file__).with_name("pytorchjob_crd.yaml")
@@ -110,7 +115,19 @@ def fake_node(name: str, accelerator: str, *, gpus: int, taints: list[Object] | 
 
 def jobs() -> list[tuple[float, Object]]:
     """When each comes, in seconds after the first, and what it is."""
-    return [(one.at, _pytorchjob(one) if one.kind == "PyTorchJob" else _job(one)) for one in _STORY]
+    told = sorted((one for number in range(_ROUNDS) for one in _round(number)), key=lambda one: one.at)
+    return [(one.at, _pytorchjob(one) if one.kind == "PyTorchJob" else _job(one)) for one in told]
+
+
+def _round(number: int) -> list[_Job]:
+    """The story for the n-th time, from 0; the one that is too large is there already."""
+    if number == 0:
+        return list(_STORY)
+    return [
+        one._replace(at=one.at + number * _ROUND_SECONDS, name=f"{one.name}-r{number + 1}")
+        for one in _STORY
+        if (one.namespace, one.name) != TOO_LARGE
+    ]
 
 
 async def load(api: Api, told: Path) -> None:

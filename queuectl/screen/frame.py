@@ -13,7 +13,7 @@ from queuectl.screen.columns import Row, fit, header, line, shown
 from queuectl.screen.explanation import explanation
 from queuectl.screen.facts import Document, Facts, Target
 from queuectl.screen.navigation import Pane, View
-from queuectl.screen.panes import COLUMNS, Table, scarce, tables
+from queuectl.screen.panes import COLUMNS, EMPTY, Table, scarce, tables
 from queuectl.screen.text import amount, duration, printable, unit
 
 _LEAST: Final = 4
@@ -104,9 +104,9 @@ def reach(picture: Picture, view: View) -> tuple[dict[Pane, int], Target | None]
     if picture.facts is None:
         return {}, None
     known = tables(picture.facts, view, picture.now)
-    here = known[view.pane].rows
-    chosen = here[min(view.row(view.pane), len(here) - 1)].target if here else None
-    return {pane: len(table.rows) for pane, table in known.items()}, chosen
+    here = known[view.pane]
+    target = here.row(here.chosen(view)).target if len(here) else None
+    return {pane: len(table) for pane, table in known.items()}, target
 
 
 def _cut(text: Text, width: int) -> Text:
@@ -176,7 +176,7 @@ def _summary(facts: Facts | None) -> list[Text]:
 def _panes(known: Mapping[Pane, Table], view: View, width: int, room: int, *, plain: bool) -> list[Text]:
     if room < _LEAST * len(Pane):
         return _pane(known[view.pane], view, width, room, plain=plain)
-    wanted = [2 + max(1, len(table.rows)) for table in known.values()]
+    wanted = [2 + max(1, len(table)) for table in known.values()]
     return [
         text
         for table, lines in zip(known.values(), share(room, wanted, _LEAST), strict=True)
@@ -205,12 +205,11 @@ def share(room: int, wanted: Sequence[int], least: int) -> list[int]:
 def _pane(table: Table, view: View, width: int, lines: int, *, plain: bool) -> list[Text]:
     """Exactly so many lines."""
     visible = max(0, lines - 2)
-    last = max(0, len(table.rows) - 1)
-    chosen = min(view.row(table.pane), last)
-    top = max(0, min(chosen - visible // 2, len(table.rows) - visible))
-    rows = table.rows[top : top + visible]
+    chosen = table.chosen(view)
+    top = max(0, min(chosen - visible // 2, len(table) - visible))
+    rows = table.rows(top, top + visible)
     focused = table.pane is view.pane
-    where = f"{top + 1:,}-{top + len(rows):,} of {len(table.rows):,}" if len(rows) < len(table.rows) else ""
+    where = f"{top + 1:,}-{top + len(rows):,} of {len(table):,}" if len(rows) < len(table) else ""
     heading = _heading(table, where, width, focused=focused, plain=plain)
     found = [heading, *_rows(table, rows, width, chosen - top if focused else None)]
     return [*found[:lines], *[Text()] * (lines - len(found))]
@@ -226,14 +225,14 @@ def _all(picture: Picture, view: View, width: int) -> list[Text]:
         for table in known.values()
         for text in (
             _heading(table, "", min(width, _RULE), focused=False, plain=picture.plain),
-            *_rows(table, table.rows, width, None),
+            *_rows(table, table.rows(), width, None),
         )
     ]
 
 
 def _rows(table: Table, rows: Sequence[Row], width: int, chosen: int | None) -> list[Text]:
-    if not table.rows:
-        return [Text(f"  {table.empty}", style="bright_black")]
+    if not len(table):
+        return [Text(f"  {table.note or EMPTY[table.pane]}", style="bright_black")]
     numbers = shown(COLUMNS[table.pane], width)
     columns = [COLUMNS[table.pane][number] for number in numbers]
     picked = [
@@ -270,8 +269,8 @@ def _heading(table: Table, where: str, width: int, *, focused: bool, plain: bool
 def _chosen(table: Table, view: View, width: int) -> list[Text]:
     """Two lines at the most, and always two: the tables above shall not jump."""
     detail = ""
-    if table.rows:
-        detail = table.rows[min(view.row(table.pane), len(table.rows) - 1)].detail
+    if len(table):
+        detail = table.row(table.chosen(view)).detail
     first, rest = _broken(detail, width)
     if len(rest) > width:
         rest = rest[: width - 1] + "…"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
@@ -77,12 +77,27 @@ EMPTY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """Its rows are made when they are shown: a page of hundreds costs what is visible of it."""
+
     pane: Pane
     title: str
     note: str
     """What is not all shown."""
-    rows: tuple[Row, ...]
-    empty: str
+    items: Sequence[Any]
+    make: Callable[[Any], Row]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def rows(self, start: int = 0, stop: int | None = None) -> list[Row]:
+        return [self.make(item) for item in self.items[start:stop]]
+
+    def chosen(self, view: View) -> int:
+        """Number of the chosen row; -1 where there is none."""
+        return min(view.row(self.pane), len(self) - 1)
+
+    def row(self, number: int) -> Row:
+        return self.make(self.items[number])
 
 
 def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> dict[Pane, Table]:
@@ -96,29 +111,29 @@ def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> d
             Pane.QUEUES,
             f"{len(queues)} of {len(facts.queues)}" if view.filter else str(len(queues)),
             f"the first {len(facts.queues)} by name" if facts.more_queues else "",
-            tuple(_queue_rows(queues, all_resources=view.all_resources, plain=plain)),
-            EMPTY[Pane.QUEUES],
+            list(_lines(queues, all_resources=view.all_resources)),
+            lambda item: _queue_row(item, plain=plain),
         ),
         Pane.RUNNING: Table(
             Pane.RUNNING,
             _count(sum(queue.admitted for queue in queues), len(running)),
             _first(facts.more_running, running),
-            tuple(_running_row(work, now) for work in running),
-            EMPTY[Pane.RUNNING],
+            running,
+            lambda work: _running_row(work, now),
         ),
         Pane.WAITING: Table(
             Pane.WAITING,
             _count(sum(queue.pending for queue in queues), len(waiting)),
             _first(facts.more_waiting, waiting),
-            tuple(_waiting_row(work, now) for work in waiting),
-            EMPTY[Pane.WAITING],
+            waiting,
+            lambda work: _waiting_row(work, now),
         ),
         Pane.DECISIONS: Table(
             Pane.DECISIONS,
             "",
-            "",
-            tuple(_decision_row(decision, now) for decision in facts.decisions or ()),
-            "not told by this server" if facts.decisions is None else EMPTY[Pane.DECISIONS],
+            "not told by this server" if facts.decisions is None else "",
+            facts.decisions or (),
+            lambda decision: _decision_row(decision, now),
         ),
     }
 
@@ -135,42 +150,51 @@ def _first(more: bool, rows: Sequence[Work]) -> str:
 # --- queues -----------------------------------------------------------------------------------------
 
 
-def _queue_rows(queues: Iterable[Queue], *, all_resources: bool, plain: bool) -> Iterable[Row]:
+class _Line(NamedTuple):
+    """One row of the queues: a cohort's title, or one quota of a queue, whose name is in the first."""
+
+    cohort: str | None
+    queue: Queue | None = None
+    quota: Quota | None = None
+    first: bool = True
+
+
+def _lines(queues: Iterable[Queue], *, all_resources: bool) -> Iterable[_Line]:
     cohort: str | None = None
-    ordered = sorted(queues, key=lambda queue: (queue.cohort is None, queue.cohort or "", queue.name))
-    for queue in ordered:
+    for queue in sorted(queues, key=lambda queue: (queue.cohort is None, queue.cohort or "", queue.name)):
         if queue.cohort != cohort:
             cohort = queue.cohort
-            title = f"cohort {printable(cohort)}" if cohort else "in no cohort"
-            yield Row((Text(title, style="bold blue"),), detail=title)
-        yield from _bars(queue, all_resources=all_resources, plain=plain)
+            yield _Line(cohort)
+        quotas = queue.quotas if all_resources else scarce(queue.quotas)
+        if not quotas:
+            yield _Line(cohort, queue)
+        for number, quota in enumerate(quotas):
+            yield _Line(cohort, queue, quota, number == 0)
 
 
-def _bars(queue: Queue, *, all_resources: bool, plain: bool) -> Iterable[Row]:
-    quotas = queue.quotas if all_resources else scarce(queue.quotas)
+def _queue_row(line: _Line, *, plain: bool) -> Row:
+    queue, quota = line.queue, line.quota
+    if queue is None:
+        title = f"cohort {printable(line.cohort)}" if line.cohort else "in no cohort"
+        return Row((Text(title, style="bold blue"),), detail=title)
     name = Text(f"  {printable(queue.name)}", style="bold" if queue.active else "red")
-    counts = (_number(queue.admitted, "green"), _number(queue.pending, "yellow"))
-    detail = f"ClusterQueue {printable(queue.name)}: {printable(queue.why)}"
     if not queue.active:
         name.append(" stopped" if "Stopped" in queue.why else " inactive")
-    if not quotas:
-        blank = (Text(NOTHING),) * 6
-        yield Row((name, *blank, *counts), detail)
-    for number, quota in enumerate(quotas):
-        first = number == 0
-        cells: tuple[Cell, ...] = (
-            name if first else Text(),
-            Text(printable(quota.flavor)),
-            Text(printable(unit(quota.resource))),
-            Bar(quota.nominal, quota.used, plain),
-            Text(f"{amount(quota.resource, quota.used)}/{amount(quota.resource, quota.nominal)}"),
-            Text(amount(quota.resource, quota.free), style="" if quota.free else "bright_black"),
-            Text(amount(quota.resource, quota.borrowed), style="magenta")
-            if quota.borrowed
-            else Text(NOTHING),
-            *(counts if first else (Text(), Text())),
-        )
-        yield Row(cells, f"{detail}; {_quota(quota)}")
+    counts = (_number(queue.admitted, "green"), _number(queue.pending, "yellow"))
+    detail = f"ClusterQueue {printable(queue.name)}: {printable(queue.why)}"
+    if quota is None:
+        return Row((name, *(Text(NOTHING),) * 6, *counts), detail)
+    cells: tuple[Cell, ...] = (
+        name if line.first else Text(),
+        Text(printable(quota.flavor)),
+        Text(printable(unit(quota.resource))),
+        Bar(quota.nominal, quota.used, plain),
+        Text(f"{amount(quota.resource, quota.used)}/{amount(quota.resource, quota.nominal)}"),
+        Text(amount(quota.resource, quota.free), style="" if quota.free else "bright_black"),
+        Text(amount(quota.resource, quota.borrowed), style="magenta") if quota.borrowed else Text(NOTHING),
+        *(counts if line.first else (Text(), Text())),
+    )
+    return Row(cells, f"{detail}; {_quota(quota)}")
 
 
 def scarce(quotas: Sequence[Quota]) -> Sequence[Quota]:
