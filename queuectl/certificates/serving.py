@@ -34,8 +34,6 @@ class Serving:
         self._current: ssl.SSLContext | None = None
         self.problem: str | None = None
         """What is wrong since the last look; None: all is well."""
-        self.published = False
-        """All callers' places have had what they are to trust since this process started."""
         self.context = _context()
         """For the listening socket. Each handshake shows what is newest then; open connections go on."""
         self.context.sni_callback = self._choose
@@ -68,8 +66,14 @@ class Serving:
         try:
             await self._look()
             await self._tell()
-        except (CertificateError, ClusterUnavailable) as error:
-            self._trouble(str(error))
+        except (CertificateError, ClusterUnavailable, OSError) as error:
+            if str(error) != self.problem:
+                log.error("certificate: %s. What was shown before is shown on", error)
+            self.problem = str(error)
+        else:
+            if self.problem is not None:
+                log.info("certificate: all is well again")
+            self.problem = None
 
     async def _look(self) -> None:
         found = await self._source.fetch()
@@ -82,21 +86,12 @@ class Serving:
             self._current, self._not_after = context, not_after
             log.info("showing a certificate that is valid until %s", not_after)
         self._shown = found
-        if self.problem is not None:
-            log.info("certificate: all is well again")
-        self.problem = None
 
     async def _tell(self) -> None:
         bundle = self.bundle
         if bundle is not None:
             for publish in self._publish:
                 await publish(bundle)
-        self.published = True
-
-    def _trouble(self, problem: str) -> None:
-        if problem != self.problem:
-            log.error("certificate: %s. What was shown before is shown on", problem)
-        self.problem = problem
 
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
         # Loading a new pair into a context in use could leave it with half of it.

@@ -22,6 +22,8 @@ from queuectl.sandbox.control_plane import find_assets
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
+OLDER = ("1.33", "1.34", "1.35")
+"""Releases that the binaries of 1.36 answer as: without mutating policies, so with the webhook."""
 PATIENCE = 90.0
 """Seconds after which a condition that does not come true has failed."""
 

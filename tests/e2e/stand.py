@@ -24,6 +24,7 @@ from queuectl.sandbox.players import play
 from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.sandbox.postgres import DATABASE, EmbeddedPostgres
 from queuectl.sandbox.processes import Child, spawn
+from queuectl.sandbox.webhook import suspending
 from queuectl.shipped import shipped
 from tests.e2e.audit import POLICY, Audit, AuditLog, Recorder
 from tests.e2e.site import PATIENCE, Json, Run, cluster_queue, eventually, flavor, local_queue
@@ -168,7 +169,8 @@ async def ended(child: Child) -> None:
 
 @asynccontextmanager
 async def stand(folder: Path, kind: str, *, gpus: int, gated: bool = True) -> AsyncIterator[Stand]:
-    """`kind`: small or real. One ClusterQueue for `gpus` of one flavor; a node has room for all that fit.
+    """`kind`: small, real, or as-1.33 for a real one that answers as that release. One
+    ClusterQueue for `gpus` of one flavor; a node has room for all that fit.
 
     `gated`: with the policies that keep labelled work suspended.
     """
@@ -184,6 +186,8 @@ async def stand(folder: Path, kind: str, *, gpus: int, gated: bool = True) -> As
         migrated = await found.queuectl("migrate")
         assert migrated.code == 0, migrated.err
         await _install(found, gpus, gated=gated)
+        if gated and isinstance(plane, ControlPlane):
+            await stack.enter_async_context(suspending(plane, clients[0], folder))
         async with asyncio.TaskGroup() as tasks:
             playing = tasks.create_task(play(clients[0], WallClock(), controller_manager=kind == "small"))
             try:
@@ -198,7 +202,8 @@ async def _plane(stack: AsyncExitStack, folder: Path, kind: str) -> tuple[SmallA
         return small, Recorder(small)
     assets = find_assets()
     assert assets is not None
-    plane = ControlPlane(folder / "plane", assets, audit=POLICY, fsync=False)
+    older = kind.removeprefix("as-") if kind.startswith("as-") else None
+    plane = ControlPlane(folder / "plane", assets, emulated=older, audit=POLICY, fsync=False)
     await stack.enter_async_context(plane)
     assert plane.audit_log is not None
     return plane, AuditLog(plane.audit_log)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from tests.e2e import audit
 from tests.e2e.audit import Entry
-from tests.e2e.site import Json, eventually, job, pod_template, pytorchjob
+from tests.e2e.site import OLDER, Json, eventually, job, pod_template, pytorchjob
 from tests.e2e.stand import Stand, ended, stand
 from tests.ledger.places import reachable_folder
 
@@ -19,6 +21,7 @@ LOOKS = 4
 """At a gang whose master ends some time before its workers; the pauses between them double."""
 
 
+@pytest.mark.parametrize("control_plane", ["small", "real", f"as-{OLDER[0]}"], indirect=True)
 async def test_a_job_costs_three_writes_and_no_read_of_its_own(
     control_plane: str, figures: list[str]
 ) -> None:

@@ -10,11 +10,9 @@ import pytest_asyncio
 
 import tests.conftest
 from queuectl.sandbox.control_plane import find_assets
-from tests.gate.site import Site, served
+from tests.gate.site import OLDEST, Site, served
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
-OLDEST = "1.33"
-"""The oldest release these binaries can answer as; the policies use nothing that 1.30 has not."""
 
 
 @pytest.fixture(scope="session")

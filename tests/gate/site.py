@@ -26,6 +26,8 @@ BYPASS = "queuectl.dev/reserved-bypass"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 IN_FORCE_SECONDS = 60
+OLDEST = "1.33"
+"""The oldest release these binaries can answer as; the policies use nothing that 1.30 has not."""
 
 Json = dict[str, Any]
 JOB_RESOURCES = {

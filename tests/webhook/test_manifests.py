@@ -1,0 +1,97 @@
+"""What manifests/webhook says, compared with the code, with manifests/mutating and with itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from queuectl.kinds.admission import CONTROLLER_USER
+from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL
+from queuectl.settings import load
+from queuectl.webhook.server import PATH
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+WEBHOOK = MANIFESTS / "webhook"
+Json = dict[str, Any]
+
+
+def documents(folder: Path) -> list[Json]:
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [item for name in listed for item in yaml.safe_load_all((folder / name).read_text())]
+
+
+def one(kind: str, folder: Path = WEBHOOK) -> Json:
+    (found,) = [item for item in documents(folder) if item["kind"] == kind]
+    return found
+
+
+def hook() -> Json:
+    (found,) = one("MutatingWebhookConfiguration")["webhooks"]
+    return dict(found)
+
+
+def test_it_may_keep_one_secret_and_one_configuration_and_nothing_else() -> None:
+    configuration = one("MutatingWebhookConfiguration")["metadata"]["name"]
+    secret = one("Secret")
+    assert set(secret) == {"apiVersion", "kind", "metadata"}
+    assert one("Role")["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": [secret["metadata"]["name"]],
+            "verbs": ["get", "patch"],
+        }
+    ]
+    assert one("ClusterRole")["rules"] == [
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations"],
+            "resourceNames": [configuration],
+            "verbs": ["get", "patch"],
+        }
+    ]
+    for binding in (one("RoleBinding"), one("ClusterRoleBinding")):
+        account = one("ServiceAccount")["metadata"]
+        assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+
+
+def test_it_is_called_for_what_the_mutating_policy_looks_at() -> None:
+    policy = one("MutatingAdmissionPolicy", MANIFESTS / "mutating")["spec"]["matchConstraints"]
+    rules = [{key: value for key, value in rule.items() if key != "scope"} for rule in hook()["rules"]]
+    assert rules == policy["resourceRules"]
+    assert {rule["scope"] for rule in hook()["rules"]} == {"Namespaced"}
+    assert hook()["objectSelector"] == policy["objectSelector"]
+    assert hook()["objectSelector"]["matchExpressions"][0]["key"] == QUEUE_LABEL
+    resources = {(rule["apiGroups"][0], *rule["resources"]) for rule in rules}
+    assert resources == {(row.group, row.plural) for row in JOB_KINDS.values()}
+    assert CONTROLLER_USER in hook()["matchConditions"][0]["expression"]
+
+
+def test_it_fails_open_soon_and_leaves_system_namespaces_alone() -> None:
+    assert (hook()["failurePolicy"], hook()["timeoutSeconds"], hook()["sideEffects"]) == ("Ignore", 2, "None")
+    (expression,) = hook()["namespaceSelector"]["matchExpressions"]
+    assert (expression["operator"], expression["values"]) == ("NotIn", ["queuectl-system", "kube-system"])
+
+
+def test_configuration_service_and_ports_agree() -> None:
+    settings = load(WEBHOOK / "config.yaml", environ={}).webhook
+    service, client = one("Service"), hook()["clientConfig"]["service"]
+    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"webhook": settings.listen.port, "metrics": settings.probes.port}
+    assert (client["namespace"], client["name"]) == (
+        service["metadata"]["namespace"],
+        service["metadata"]["name"],
+    )
+    assert (client["path"], client["port"]) == (PATH, service["spec"]["ports"][0]["port"])
+    assert settings.tls is not None
+    assert settings.tls.names == (f"{client['name']}.{client['namespace']}.svc",)
+    assert settings.tls.secret == "/".join(one("Secret")["metadata"][part] for part in ("namespace", "name"))
+    assert settings.configuration == one("MutatingWebhookConfiguration")["metadata"]["name"]
+    selector = service["spec"]["selector"]
+    assert selector.items() <= one("Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    for kind in ("PodDisruptionBudget", "NetworkPolicy"):
+        spec = one(kind)["spec"]
+        assert (spec.get("selector") or spec["podSelector"])["matchLabels"] == selector
