@@ -67,11 +67,12 @@ def queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[
 
 def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of what `get` is asked for."""
-    from queuectl.cli.resources import Resource
+    from queuectl.cli.resources import Named
 
-    resource = context.params.get("resource")
-    if not isinstance(resource, Resource) or not resource.single:
+    named = context.params.get("named")
+    if not isinstance(named, Named) or named.name is not None or not named.resource.single:
         return []
+    resource = named.resource
     if resource.name == "workloads":
         return workloads(context, parameter, incomplete)
     return _fitting((item["name"] for item in _items(context, resource.name, {})), incomplete)

@@ -8,7 +8,7 @@ import click
 
 from queuectl.cli import completion, contexts, decisions, printing, rest
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.resources import RESOURCES, Resource, ResourceName, meant, split
+from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, meant, split
 from queuectl.cli.rest import Document, NotThere, Server
 from queuectl.kinds.jobs import JOB_KINDS, job_kind
 
@@ -25,7 +25,7 @@ _NAMESPACE = click.option(
 
 @click.command("get")
 @click.argument(
-    "resource",
+    "named",
     type=ResourceName(),
     metavar="clusterqueues|cohorts|resourceflavors|localqueues|workloads|decisions",
 )
@@ -50,29 +50,20 @@ _NAMESPACE = click.option(
 @click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes.")
 @with_options
 def get(
-    options: Options, resource: Resource, name: str | None, *, watch: bool, all_namespaces: bool, **given: Any
+    options: Options, named: Named, name: str | None, *, watch: bool, all_namespaces: bool, **given: Any
 ) -> None:
     """List queues, workloads or decisions, or show one. A workload is named KIND/NAME, such as job/train."""
     from queuectl.cli import listing
 
+    resource, name = named.resource, _only(named.name, name)
     limit, sort = given.pop("limit"), given.pop("sort")
-    filters: dict[str, str] = {key: value for key, value in given.items() if value is not None}
-    if all_namespaces and "namespace" in filters:
+    if all_namespaces and given["namespace"] is not None:
         raise click.UsageError("-A does not go with -n")
-    if not resource.namespaced:
-        # As kubectl has it: a namespace means nothing to what is in none.
-        filters.pop("namespace", None)
-    for key in filters:
-        if key not in resource.filters or (name is not None and key != "namespace"):
-            flag = "--cluster-queue" if key == "clusterqueue" else f"--{key}"
-            raise click.UsageError(f"{flag} does not go with {resource.name}{' and a name' if name else ''}")
-    if name is not None and (limit is not None or sort is not None or watch or not resource.single):
-        what = (
-            "--limit, --sort and --watch are for lists"
-            if resource.single
-            else f"{resource.name} have no NAME"
-        )
-        raise click.UsageError(what)
+    filters = _filters(resource, name, given)
+    if name is not None and not resource.single:
+        raise click.UsageError(f"{resource.name} have no NAME")
+    if name is not None and (limit is not None or sort is not None or watch):
+        raise click.UsageError("--limit, --sort and --watch are for lists")
     server = rest.connect(options, namespace=filters.get("namespace"))
     if name is not None:
         _one(options, server, resource, name, filters.get("namespace"))
@@ -82,6 +73,25 @@ def get(
         listing.watch(server, asked, options)
     else:
         listing.once(server, asked, options)
+
+
+def _only(inside: str | None, beside: str | None) -> str | None:
+    """The name: in one word with its resource, or in the next."""
+    if inside is not None and beside is not None:
+        raise click.UsageError(f"{inside!r} and {beside!r}: one name is enough")
+    return beside if inside is None else inside
+
+
+def _filters(resource: Resource, name: str | None, given: dict[str, str | None]) -> dict[str, str]:
+    found = {key: value for key, value in given.items() if value is not None}
+    if not resource.namespaced:
+        # As kubectl has it: a namespace means nothing to what is in none.
+        found.pop("namespace", None)
+    for key in found:
+        if key not in resource.filters or (name is not None and key != "namespace"):
+            flag = "--cluster-queue" if key == "clusterqueue" else f"--{key}"
+            raise click.UsageError(f"{flag} does not go with {resource.name}{' and a name' if name else ''}")
+    return found
 
 
 def _one(options: Options, server: Server, resource: Resource, name: str, given: str | None) -> None:

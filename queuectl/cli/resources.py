@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from queuectl.cli import decisions
 from queuectl.cli.printing import Column, Shares, ago, amount, local
 from queuectl.cli.rest import Document
+from queuectl.kinds.jobs import job_kind
 
 Row = Callable[[Document, datetime | None], Sequence[object]]
 """Cells of an item; the server's clock tells how long ago something was."""
@@ -192,20 +193,29 @@ RESOURCES: Final[Mapping[str, Resource]] = {
 _BY_NAME: Final = {name: row for row in RESOURCES.values() for name in (row.name, *row.names)}
 
 
-class ResourceName(click.ParamType[Resource]):
-    """A resource by any of its names."""
+class Named(NamedTuple):
+    """A resource, and the one of them that is meant if it was said in the same word."""
+
+    resource: Resource
+    name: str | None
+
+
+class ResourceName(click.ParamType[Named]):
+    """A resource by any of its names: RESOURCE, RESOURCE/NAME, or KIND/NAME of a workload."""
 
     name = "resource"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Resource:
-        if isinstance(value, Resource):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Named:
+        if isinstance(value, Named):
             return value
-        found = _BY_NAME.get(str(value).lower())
+        word, slash, name = str(value).partition("/")
+        found = _BY_NAME.get(word.lower())
+        if found is None and slash and job_kind(word) is not None:
+            return Named(RESOURCES["workloads"], str(value))
         if found is None:
-            self.fail(
-                f"{str(value)!r} is none of {', '.join(RESOURCES)}{meant(str(value), _BY_NAME)}", param, ctx
-            )
-        return found
+            problem = f"{word!r} is none of {', '.join(RESOURCES)}{meant(word, _BY_NAME)}"
+            self.fail(problem, param, ctx)
+        return Named(found, name if slash else None)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

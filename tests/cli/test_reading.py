@@ -82,7 +82,13 @@ def test_filters_reach_the_server(run: Run, server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("cq", "--phase", "Pending"), ("lq", "--kind", "job"), ("wl", "a", "--queue", "q")]
+    "arguments",
+    [
+        ("cq", "--phase", "Pending"),
+        ("lq", "--kind", "job"),
+        ("wl", "a", "--queue", "q"),
+        ("job/a", "--queue", "q"),
+    ],
 )
 def test_a_filter_that_does_not_belong_there_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
     result = run("get", *arguments)
@@ -102,7 +108,16 @@ def test_all_pages_are_fetched(run: Run, readings: CannedReadings, server: str) 
 
 
 @pytest.mark.parametrize(
-    "arguments", [("get", "cq", "team-a"), ("get", "lq", "main"), ("get", "wl", "job/waits")]
+    "arguments",
+    [
+        ("get", "cq", "team-a"),
+        ("get", "lq", "main"),
+        ("get", "wl", "job/waits"),
+        ("get", "cq/team-a"),
+        ("get", "workload/waits"),
+        ("get", "job/waits"),
+        ("get", "workloads/job/waits"),
+    ],
 )
 def test_one_object_is_shown_as_json_and_yaml(run: Run, server: str, arguments: tuple[str, ...]) -> None:
     as_json = json.loads(run(*arguments, "--server", server, "-o", "json").stdout)

@@ -1,0 +1,130 @@
+"""The command line on whole sites: what it changes, who may, and what is told of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+
+import pytest
+
+from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.tenancy import rights
+from tests.e2e.site import Json, Site, eventually, job, pod_template
+from tests.e2e.world import World
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LONG = pod_template(2, seconds=600)
+
+
+async def verdicts(world: World, name: str) -> list[str]:
+    told = await world.site.queuectl("history", f"job/{name}", "-n", world.namespace, "-o", "json")
+    assert told.code == 0, told.err
+    return [item["verdict"] for item in told.json["items"]]
+
+
+async def test_a_hold_takes_a_workload_out_of_its_queue_and_a_release_puts_it_back(world: World) -> None:
+    site, where = world.site, ("-n", world.namespace)
+    await world.submit(job("held", template=LONG))
+    await world.started("held")
+    told = await site.queuectl("hold", "job/held", *where, "--wait")
+    assert told.code == 0, told.err
+    assert "It runs: it is evicted" in told.out
+    assert told.err.endswith(f"Job {world.namespace}/held is on hold\n")
+    assert (await world.reason("held"))["code"] == "OnHold"
+    again = await site.queuectl("hold", "job/held", *where)
+    assert (again.code, "nothing is written" in again.out) == (0, True)
+
+    explained = await site.queuectl("explain", "job/held", *where)
+    assert "Remove the annotation queuectl.dev/hold" in explained.out
+
+    told = await site.queuectl("release", "job/held", *where, "--wait")
+    assert told.code == 0, told.err
+    await world.started("held")
+    assert [found for found in await verdicts(world, "held") if found != "Pending"] == [
+        *("Queued", "Admitted", "Evicted", "Released", "Admitted"),
+    ]
+
+
+async def test_a_stopped_queue_admits_nothing_until_it_is_resumed(world: World) -> None:
+    site, queue = world.site, f"clusterqueue/{world.namespace}"
+    await world.submit(job("runs", template=LONG))
+    await world.started("runs")
+    told = await site.queuectl("stop", queue, "--wait")
+    assert told.code == 0, told.err
+    await world.submit(job("late", template=LONG))
+    await world.reason_is("late", "Suspended")
+    assert (await world.workload("runs"))["phase"] == "Admitted"
+
+    told = await site.queuectl("stop", queue, "--drain", "--wait", "--timeout", "90")
+    assert told.code == 0, told.err
+    assert "stopPolicy Hold -> HoldAndDrain" in told.out
+    await world.nothing_used(world.namespace)
+    assert (await world.workload("runs"))["phase"] == "Pending"
+
+    told = await site.queuectl("resume", queue, "--wait")
+    assert told.code == 0, told.err
+    for name in ("runs", "late"):
+        await world.started(name)
+
+
+async def test_kubectl_shows_that_a_queue_is_stopped(world: World, kubectl: Site) -> None:
+    told = await world.site.queuectl("stop", "localqueue/main", "-n", world.namespace, "--wait")
+    assert told.code == 0, told.err
+    shown = await kubectl.kubectl("-n", world.namespace, "get", "localqueues", "-o", "wide")
+    head, row = shown.out.splitlines()
+    assert (
+        head.split()
+        == [
+            *("NAME", "CLUSTERQUEUE", "PENDING", "ADMITTED", "ACTIVE", "AGE", "STOP", "REASON", "MESSAGE"),
+        ]
+        or "STOP" in head.split()
+    )
+    assert {"main", world.namespace, "False", "Hold", "Stopped"} <= set(row.split())
+
+
+async def test_a_tenant_holds_his_own_jobs_and_stops_no_queue(world: World) -> None:
+    for right in rights([world.namespace]):
+        scope = f"/namespaces/{world.namespace}" if right["kind"] == "RoleBinding" else ""
+        path = f"/apis/rbac.authorization.k8s.io/v1{scope}/{right['kind'].lower()}s"
+        with contextlib.suppress(ApiError):  # another test's, the same
+            await world.api.request("POST", path, right)
+    await world.submit(job("own", template=LONG))
+    await world.phase("own", "Admitted")
+    where = ("-n", world.namespace, "--context", "tenant")
+
+    async def held() -> bool:
+        # A binding takes effect a moment after it is made.
+        return (await world.site.queuectl("hold", "job/own", *where)).code == 0
+
+    await eventually("the tenant holds his job", held)
+    await world.reason_is("own", "OnHold")
+    refused = await world.site.queuectl("stop", f"clusterqueue/{world.namespace}", *where)
+    assert refused.code == 2
+    assert "clusterqueues.queuectl.dev in the cluster (ClusterRole queuectl-admin has it" in refused.err
+    found = await world.api.request("GET", f"/apis/queuectl.dev/v1beta1/clusterqueues/{world.namespace}")
+    assert found["spec"]["stopPolicy"] == "None"
+
+
+async def test_events_are_followed_as_they_are_committed(world: World) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-m", "queuectl", "events", "-f", "--since", "0", "-n", world.namespace),
+        *("-o", "json", "--server", world.site.endpoints["rest"]),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        await world.submit(job("told", template=pod_template(2, seconds=1)))
+        found: list[Json] = []
+        async with asyncio.timeout(60):
+            while not found or found[-1]["verdict"] != "Retired":
+                found.append(json.loads(await process.stdout.readline()))
+    finally:
+        process.terminate()
+        await process.wait()
+    assert {item["name"] for item in found} == {"told"}
+    assert [item["verdict"] for item in found] == ["Queued", "Admitted", "Retired"]
+    sequences = [item["sequence"] for item in found]
+    assert sequences == sorted(set(sequences))
