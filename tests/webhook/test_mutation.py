@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.webhook.mutation import BadReview, answered
@@ -148,6 +149,7 @@ _json = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     field=st.sampled_from(["resource", "userInfo", "object", "oldObject", "operation", "subResource"]),
     value=_json,
@@ -168,12 +170,17 @@ def test_a_spec_of_1_3_mib_is_answered_in_little_time() -> None:
         ]
     body = json.dumps(review(new, old)).encode()
     assert len(body) > 2_600_000
-    best = min(_seconds(body) for _ in range(5))
-    assert best < 0.15
+    # The bound is 150 ms; what the standard library needs to read it is some 15 to 20 on one core.
+    assert _seconds(lambda: answered(body)) < 3 * _seconds(lambda: json.loads(body))
     assert len(answered(body)[0]) < 1000
 
 
-def _seconds(body: bytes) -> float:
-    begun = time.perf_counter()
-    answered(body)
-    return time.perf_counter() - begun
+def _seconds(work: Callable[[], object]) -> float:
+    """The best of some."""
+
+    def once() -> float:
+        begun = time.perf_counter()
+        work()
+        return time.perf_counter() - begun
+
+    return min(once() for _ in range(7))
