@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +21,8 @@ from queuectl.cli.rest import Document, Server
 AHEAD: Final = 3
 """How many of those ahead in line are named."""
 _MAX_DEPTH: Final = 64
+_NARROW: Final = 20
+"""Columns that are left for text at least."""
 _COLUMNS: Final = (Column("TIME"), Column("DECISION"), Column("ATTEMPT", right=True), Column("WHY"))
 
 
@@ -86,7 +91,7 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
     lines = list(_lines(workload, around, now))
     width = max((len(label) for label, _ in lines), default=0) + 2
     for label, text in lines:
-        click.echo(f"{label:<{width}}{printable(text)}")
+        click.echo(_hanging(f"{label:<{width}}", printable(text)))
     click.echo()
     if history is None:
         click.echo("History: not available while the ledger can't be reached")
@@ -96,6 +101,22 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
         (local(row["time"]), row["verdict"], row["attempt"], decisions.why(row)) for row in history["items"]
     ]
     table(_COLUMNS, rows)
+
+
+def _hanging(label: str, text: str) -> str:
+    """In a terminal folded between words, below its own beginning; in a pipe one line."""
+    if not sys.stdout.isatty():
+        return label + text
+    width = max(shutil.get_terminal_size().columns, len(label) + _NARROW)
+    rest = " " * len(label)
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=label,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def headline(workload: Document) -> str:

@@ -113,7 +113,7 @@ class Reader:
         if wait:
             asked["wait"] = str(WAIT_SECONDS)
         newest = self.after
-        for page in self._server.pages(("decisions",), asked, quiet=True):
+        for page in self._server.pages(("decisions",), asked):
             newest = int(page["sequence"])
             for decision in page["items"]:
                 yield decision

@@ -61,8 +61,8 @@ class Server:
         self._timeout = timeout
         self._secure = parts.scheme == "https"
         self._local = is_loopback(parts.hostname)
-        self._told = False
-        """That what it serves was only observed."""
+        self._told: set[str] = set()
+        """What was said of its answers already."""
         # A proxy has no business between this machine and itself.
         handlers: list[Any] = [request.ProxyHandler({})] if self._local else []
         if self._secure:
@@ -74,7 +74,7 @@ class Server:
     ) -> Document:
         """The document at /api/v1/ and `path`. Raises NotThere, NoAnswer, or another Failure.
 
-        `quiet`: that it is stale is not told.
+        `quiet`: that it is stale or only observed is not told.
         """
         # Words of the command line that are no UTF-8 reach the server as they are, and it says so.
         parts = (parse.quote(part, safe="", errors="surrogateescape") for part in path)
@@ -82,20 +82,27 @@ class Server:
         if parameters:
             url += "?" + parse.urlencode(parameters, errors="surrogateescape")
         document = self._ask(url)
-        if document.get("stale") and not quiet:
-            age = document.get("ageSeconds", 0)
-            click.echo(f"stale: the ledger can't be reached; this was so {age:.0f} s ago", err=True)
-        if document.get("observed") and not quiet and not self._told:
-            self._told = True
-            click.echo("observed: this was decided by an observer, nothing of it was done", err=True)
+        if not quiet:
+            self._tell(document)
         return document
 
-    def pages(
-        self, path: Iterable[str], parameters: Mapping[str, str], *, quiet: bool = False
-    ) -> Iterator[Document]:
+    def _tell(self, document: Document) -> None:
+        """What is to be known of an answer, on stderr, once for as long as it is so."""
+        age = document.get("ageSeconds", 0)
+        for word, text in (
+            ("stale", f"the ledger can't be reached; this was so {age:.0f} s ago"),
+            ("observed", "this was decided by an observer, nothing of it was done"),
+        ):
+            if not document.get(word):
+                self._told.discard(word)
+            elif word not in self._told:
+                self._told.add(word)
+                click.echo(f"{word}: {text}", err=True)
+
+    def pages(self, path: Iterable[str], parameters: Mapping[str, str]) -> Iterator[Document]:
         """A list, page by page."""
         path = tuple(path)
-        page = self.get(path, {"limit": str(PAGE), **parameters}, quiet=quiet)
+        page = self.get(path, {"limit": str(PAGE), **parameters})
         yield page
         while page["next"]:
             page = self.get(path, {"limit": str(PAGE), **parameters, "next": page["next"]}, quiet=True)

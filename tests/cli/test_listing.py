@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -175,3 +176,20 @@ def test_a_watch_shows_what_there_is_then_what_changes(script: Script, scripted:
         assert process.stderr.readline() == "b is over or gone\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_SECONDS) == 0
+
+
+def test_what_is_to_be_known_of_all_answers_is_told_once(run: Run, script: Script, scripted: str) -> None:
+    pages = {"a": "b", "b": "c", "c": None}
+
+    def answer(query: Mapping[str, str]) -> tuple[int, Document]:
+        rest: Document = {"sequence": 9, "ageSeconds": 70.4, "stale": True, "observed": True}
+        return 200, {"items": [], "next": pages[query.get("next", "a")], **rest}
+
+    script.answers["workloads"] = answer
+    result = run("get", "wl", "--server", scripted)
+    assert len(script.asked) == 3
+    assert result.stderr.splitlines() == [
+        "stale: the ledger can't be reached; this was so 70 s ago",
+        "observed: this was decided by an observer, nothing of it was done",
+        "no workloads found",
+    ]

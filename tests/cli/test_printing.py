@@ -67,12 +67,12 @@ def test_bars_are_as_full_as_what_is_used(used: int, whole: int, full: int) -> N
     assert bar.count("█") + bar.count("#") == full
 
 
-def in_a_terminal(url: str, *, width: int = 120, **environment: str) -> str:
+def in_a_terminal(url: str, *line: str, width: int = 120, **environment: str) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     inherited = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     with subprocess.Popen(
-        [sys.executable, "-m", "queuectl", "get", "cohorts", "--server", url],
+        [sys.executable, "-m", "queuectl", *(line or ("get", "cohorts")), "--server", url],
         stdout=follower,
         env={**inherited, "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment},
     ) as process:
@@ -95,3 +95,12 @@ def test_a_terminal_gets_bars_and_colours_unless_it_asks_for_none(script: Script
     assert "█████░░░░░ 4/8 nvidia.com/gpu of a100" in plain
     assert "\x1b[3" not in plain
     assert "#####..... 4/8" in in_a_terminal(scripted, NO_COLOR="1", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+
+
+def test_an_explanation_is_folded_below_its_own_beginning(server: str) -> None:
+    text = in_a_terminal(server, "explain", "job/waits", "-n", "default", width=60, NO_COLOR="1")
+    lines = text.partition("History")[0].splitlines()
+    assert max(map(len, lines[1:])) <= 60
+    start = next(n for n, line in enumerate(lines) if line.startswith("Reason      WaitingForQuota: "))
+    assert lines[start + 1].startswith(" " * 12)
+    assert lines[start + 1][12] != " "
