@@ -26,13 +26,15 @@ _RULE: Final = 120
 """Longest rule in a pipe, whose lines may be longer."""
 _PLAIN: Final = str.maketrans("·…↑↓▏─", "-~^v|-")
 KEYS: Final = (
-    ("↑↓ jk", "move"),
+    ("↑↓", "move"),
     ("tab", "next table"),
     ("enter", "explain"),
     ("/", "queue"),
     ("r", "resources"),
     ("p", "pause"),
 )
+_LESS: Final = ("r", "↑↓", "p", "/")
+"""Keys left out of the last line, in this order, where it is too narrow for all: the help page has them."""
 HELP: Final = (
     ("↑ ↓  j k", "choose a row; what is cut off in the table is told in full below"),
     ("PgUp PgDn  g G", "ten rows at once, the first, the last"),
@@ -84,15 +86,18 @@ def _frame(picture: Picture, view: View, width: int, height: int | None) -> list
     if height is None:
         return [_cut(text, width) for text in (*top, *_all(picture, view, width))]
     if view.help:
-        body, foot = _help(picture), [_keys(picture, view)]
+        body, foot = _help(picture), [_keys(picture, view, width)]
     elif view.opened is not None:
         page = explanation(view.opened, picture.explained, picture.unexplained, width)
-        body, foot = page, [_keys(picture, view)]
+        body, foot = page, [_keys(picture, view, width)]
     elif picture.facts is None:
-        body, foot = [Text(), Text(picture.problem or "asking…", style="yellow")], [_keys(picture, view)]
+        body, foot = (
+            [Text(), Text(picture.problem or "asking…", style="yellow")],
+            [_keys(picture, view, width)],
+        )
     else:
         known = tables(picture.facts, view, picture.now, plain=picture.plain)
-        foot = [*_chosen(known[view.pane], view, width), _keys(picture, view)]
+        foot = [*_chosen(known[view.pane], view, width), _keys(picture, view, width)]
         body = _panes(known, view, width, max(0, height - len(top) - len(foot)), plain=picture.plain)
     room = max(0, height - len(top) - len(foot))
     body = [*body[:room], *[Text()] * (room - len(body))]
@@ -285,16 +290,23 @@ def _broken(text: str, width: int) -> tuple[str, str]:
     return (text[:at], text[at + 1 :]) if at > 0 else (text[:width], text[width:])
 
 
-def _keys(picture: Picture, view: View) -> Text:
+def _keys(picture: Picture, view: View, width: int) -> Text:
     if view.typing:
         return Text(" type a part of a queue's name · Enter keeps it · Esc takes it away", style="cyan")
-    text = Text()
     if view.opened is not None:
-        return text.append(" any key ", style="reverse").append(" back ")
+        return _legend([("any key", "back")])
     told = "help, what to try" if picture.notes else "help"
-    for key, what in (*KEYS, ("?", told), ("q", picture.leave)):
-        text.append(f" {key} ", style="reverse")
-        text.append(f" {what} ")
+    keys = [*KEYS, ("?", told), ("q", picture.leave)]
+    for least in _LESS:
+        if _legend(keys).cell_len > width:
+            keys = [key for key in keys if key[0] != least]
+    return _legend(keys)
+
+
+def _legend(keys: Sequence[tuple[str, str]]) -> Text:
+    text = Text()
+    for key, what in keys:
+        text.append(f" {key} ", style="reverse").append(f" {what} ")
     return text
 
 

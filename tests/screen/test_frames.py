@@ -100,6 +100,9 @@ def test_a_narrow_terminal_keeps_who_why_and_by_how_much() -> None:
     assert "team-a/job/ablation" in line
     assert "3 gpu a100" in line
     assert "nominalQuota" in line
+    keys = shown(busy(), width=80, height=30, notes=("Try",), leave="stop").splitlines()[-1]
+    assert "help, what to try" in keys
+    assert keys.rstrip().endswith("stop")
 
 
 def test_what_is_cut_off_in_the_table_is_told_in_full_for_the_chosen_row() -> None:
