@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +114,16 @@ async def test_each_component_is_taken(applied: Applied, component: str) -> None
     said = await applied.kubectl("apply", "--server-side", "--dry-run=server", "-k", str(folder))
     assert "Warning" not in said
     assert len(said.splitlines()) >= len(documents(folder))
+
+
+async def test_the_first_job_of_the_install_page_is_taken(applied: Applied, tmp_path: Path) -> None:
+    page = (MANIFESTS.parent / "docs" / "install.md").read_text()
+    (text,) = re.findall(r"^kubectl apply -f - <<'EOF'\n(.*?)^EOF$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "first.yaml").write_text(text)
+    said = await applied.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "first.yaml"))
+    assert [line.split()[0].partition("/")[2] for line in said.splitlines() if "Warning" not in line] == [
+        *("default", "everybody", "main", "hello")
+    ]
 
 
 async def _define_operator_kinds(applied: Applied) -> None:

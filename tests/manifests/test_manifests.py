@@ -293,3 +293,13 @@ def test_the_example_is_read_by_the_controller(kind: PolicyKind) -> None:
     assert found
     for item in found:
         assert isinstance(policy_event(item), PolicyObserved)
+
+
+@pytest.mark.parametrize("page", ["install.md", "metrics.md", "operations.md"])
+def test_pages_name_manifests_and_objects_that_are_there(page: str) -> None:
+    text = (MANIFESTS.parent / "docs" / page).read_text()
+    for folder in re.findall(r"-k (manifests[a-z/-]*)", text):
+        assert (MANIFESTS.parent / folder / "kustomization.yaml").is_file(), folder
+    known = {(item["kind"].lower(), item["metadata"]["name"]) for item in everything()}
+    for kind, name in re.findall(r"\b(deployment|cronjob|service)/(queuectl[a-z-]*)", text):
+        assert (kind, name) in known, f"{kind}/{name}"

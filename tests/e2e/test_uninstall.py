@@ -1,0 +1,123 @@
+"""Taken out of a real cluster, in either order, nothing of ours is left and nobody's job is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from queuectl.sandbox.control_plane import find_assets
+from queuectl.shipped import shipped
+from tests.e2e.conftest import NO_ASSETS
+from tests.e2e.plant import LEASE, Plant, plant
+from tests.e2e.site import Json, eventually, job, pod_template
+from tests.e2e.world import World
+from tests.ledger.places import reachable_folder
+
+FOR_EVER = 86_400.0
+BASE, MUTATING = str(shipped("manifests")), str(shipped("manifests") / "mutating")
+INSTALLED = "queuectl-system"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """Installed by kubectl, with a controller at work: one job runs, one waits, one is nobody's."""
+    if find_assets() is None:
+        pytest.skip(NO_ASSETS)
+    with reachable_folder() as folder:
+        async with asyncio.timeout(300), plant(folder, "real", gpus=4) as (site, found):
+            await _kubectl(found, "apply", "-k", BASE)
+            await _kubectl(found, "apply", "-k", MUTATING)
+            await site.controller(lease=LEASE)
+            await site.begin_rest(found.api)
+            for name in ("runs", "waits"):
+                await found.submit(job(name, template=pod_template(4, FOR_EVER)))
+            await found.submit(job("unlabelled", queue=None, template=pod_template(1, FOR_EVER)))
+            await found.started("runs")
+            await found.reason_is("waits", "WaitingForQuota")
+            yield found
+
+
+@pytest.mark.parametrize("folders", [(MUTATING, BASE), (BASE, MUTATING)], ids=["as told", "the other way"])
+async def test_nothing_is_left_and_no_job_is_stuck(world: World, folders: tuple[str, str]) -> None:
+    pods = {pod["metadata"]["uid"] for pod in await _running(world)}
+    for folder in folders:
+        await _kubectl(world, "delete", "--timeout=120s", "-k", folder)
+    # As its pods are when the namespace goes; until then it has seen all of it vanish.
+    assert isinstance(world.site, Plant)
+    controller = world.site.children["controller"]
+    await controller.stop(30)
+    assert await _left(world) == []
+
+    running = await world.get("runs")
+    assert running["spec"]["suspend"] is False
+    assert {pod["metadata"]["uid"] for pod in await _running(world)} == pods
+    assert len(pods) == 2
+    waiting = await world.get("waits")
+    assert waiting["spec"]["suspend"] is True
+    for found in (running, waiting):
+        assert not found["metadata"].get("finalizers")
+
+    # By hand, and by him whose work it is.
+    let_go = '{"spec":{"suspend":false}}'
+    await _kubectl(world, "patch", "job", "waits", "--type=merge", f"--patch={let_go}", identity="tenant")
+    await eventually("what waited runs", lambda: _runs(world, "waits"))
+
+    # And what comes with the label is a job like any other.
+    async def made() -> bool:
+        """The gate's own copy of a policy that is gone lives some seconds longer."""
+        body = job("later", template=pod_template(1, FOR_EVER))
+        said = await world.site.kubectl(
+            *("create", "-n", world.namespace, "-f", "-"), stdin=json.dumps(body), identity="tenant"
+        )
+        return said.code == 0
+
+    await eventually("a labelled job is made without a gate", made)
+    await eventually("it runs", lambda: _runs(world, "later"))
+
+
+async def _kubectl(world: World, *arguments: str, identity: str = "admin") -> str:
+    said = await world.site.kubectl(
+        *("-n", world.namespace) if arguments[0] == "patch" else (), *arguments, identity=identity
+    )
+    assert said.code == 0, said.out + said.err
+    return said.out
+
+
+async def _running(world: World) -> list[Json]:
+    found = await world.api.request("GET", f"/api/v1/namespaces/{world.namespace}/pods")
+    return [pod for pod in found["items"] if pod["status"].get("phase") == "Running"]
+
+
+async def _runs(world: World, name: str) -> bool:
+    return any(pod["metadata"]["labels"].get("job-name") == name for pod in await _running(world))
+
+
+async def _left(world: World) -> list[str]:
+    """All objects of all kinds that are named after us, and kinds of ours."""
+    left = []
+    for group, path in await _groups(world):
+        if group.endswith("queuectl.dev"):
+            left.append(group)
+            continue
+        for resource in (await world.api.request("GET", path))["resources"]:
+            if "/" in resource["name"] or "list" not in resource["verbs"] or resource["kind"] == "Event":
+                continue
+            items = (await world.api.request("GET", f"{path}/{resource['name']}"))["items"]
+            names = [item["metadata"]["name"] for item in items]
+            left += [f"{resource['name']}/{name}" for name in names if "queuectl" in name]
+    return left
+
+
+async def _groups(world: World) -> list[tuple[str, str]]:
+    found = await world.api.request("GET", "/apis")
+    return [
+        ("", "/api/v1"),
+        *(
+            (g["name"], f"/apis/{version['groupVersion']}")
+            for g in found["groups"]
+            for version in g["versions"]
+        ),
+    ]
