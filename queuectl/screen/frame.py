@@ -91,10 +91,7 @@ def _frame(picture: Picture, view: View, width: int, height: int | None) -> list
         page = explanation(view.opened, picture.explained, picture.unexplained, width)
         body, foot = page, [_keys(picture, view, width)]
     elif picture.facts is None:
-        body, foot = (
-            [Text(), Text(picture.problem or "asking…", style="yellow")],
-            [_keys(picture, view, width)],
-        )
+        body, foot = [Text(), *_unanswered(picture)], [_keys(picture, view, width)]
     else:
         known = tables(picture.facts, view, picture.now, plain=picture.plain)
         foot = [*_chosen(known[view.pane], view, width), _keys(picture, view, width)]
@@ -112,6 +109,10 @@ def reach(picture: Picture, view: View) -> tuple[dict[Pane, int], Target | None]
     here = known[view.pane]
     target = here.row(here.chosen(view)).target if len(here) else None
     return {pane: len(table) for pane, table in known.items()}, target
+
+
+def _unanswered(picture: Picture) -> list[Text]:
+    return [Text(printable(picture.problem or "asking…"), style="yellow")]
 
 
 def _cut(text: Text, width: int) -> Text:
@@ -223,7 +224,7 @@ def _pane(table: Table, view: View, width: int, lines: int, *, plain: bool) -> l
 def _all(picture: Picture, view: View, width: int) -> list[Text]:
     """Every row, for a pipe."""
     if picture.facts is None:
-        return [Text(picture.problem or "no answer yet")]
+        return _unanswered(picture)
     known = tables(picture.facts, view, picture.now, plain=picture.plain)
     return [
         text

@@ -84,6 +84,8 @@ def test_an_empty_site_says_so() -> None:
 
 def test_before_the_first_answer_it_says_why_there_is_none() -> None:
     assert "connection refused" in shown(None, problem="connection refused")
+    assert "\\x1b[31m" in shown(None, problem=EVIL)
+    assert "\\x1b[31m" in shown(None, problem=EVIL, height=None)
 
 
 def test_a_stale_ledger_and_a_silent_server_are_told_with_their_age() -> None:
