@@ -37,6 +37,10 @@ class SchemaMismatch(Exception):
     """The database is empty, or of a version this program does not know."""
 
 
+class ForeignLedger(Exception):
+    """The cluster is led from another database: two that each admit to the whole quota would admit twice."""
+
+
 class ClusterUnavailable(Exception):
     """The API server can't be reached, or says try again later. Safe to repeat."""
 
@@ -115,7 +119,7 @@ class Lease(Protocol):
     """Who should lead. Whose writes count is the epoch's to say, not the lease's."""
 
     async def acquire(self) -> None:
-        """Wait until it is ours."""
+        """Wait until it is ours. Raises ForeignLedger."""
 
     async def lost(self) -> None:
         """Return when it is ours no more: all work must stop, then `release`."""

@@ -27,6 +27,7 @@ from queuectl.ledger import schema
 from queuectl.ledger.engine import Database, database
 from queuectl.ledger.partitions import drop_history, ensure_partitions
 from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ledger.queries import installation
 from queuectl.ledger.verify import Verifier
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
@@ -35,6 +36,7 @@ from queuectl.metrics.registry import Metrics
 from queuectl.ports import (
     Cluster,
     ClusterUnavailable,
+    ForeignLedger,
     Lease,
     Ledger,
     LedgerRefused,
@@ -97,13 +99,17 @@ class Course:
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     """Lead until SIGTERM or SIGINT. Raises ConfigurationError, SchemaMismatch, LostLeadership, OSError."""
 
-    def take_seat(engine: Database, session: Session, cluster: str, metrics: Metrics) -> Seat:
+    async def take_seat(engine: Database, session: Session, cluster: str, metrics: Metrics) -> Seat:
+        lease: Lease = Alone()
+        if settings.controller.lease is not None:
+            ledger = await installation(engine)
+            lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
         return Seat(
             key=cluster,
             ledger=PostgresLedger(engine, cluster),
             cluster=KubeCluster(session),
             told_by=lambda emit: emit,
-            lease=_lease(settings, kubeconfig, context, metrics),
+            lease=lease,
         )
 
     await run(settings, kubeconfig, context, take_seat)
@@ -113,7 +119,7 @@ async def run(
     settings: Settings,
     kubeconfig: Path | None,
     context: str | None,
-    take_seat: Callable[[Database, Session, str, Metrics], Seat],
+    take_seat: Callable[[Database, Session, str, Metrics], Awaitable[Seat]],
 ) -> None:
     """Lead on a seat until SIGTERM or SIGINT; a ledger or an API server that is away is waited for."""
     metrics, course = Metrics(), Course()
@@ -124,7 +130,9 @@ async def run(
         async with session_to(kubeconfig, context) as session, database(url) as engine:
             session.answered = metrics.kubernetes_answered
             cluster = await _patiently(course, "the API server", lambda: cluster_id(session))
-            seat = take_seat(engine, session, cluster, metrics)
+            seat = await _patiently(
+                course, "the ledger", lambda: take_seat(engine, session, cluster, metrics)
+            )
             await _sit(settings, seat, session, engine, metrics, course)
 
     async with asyncio.TaskGroup() as tasks:
@@ -178,7 +186,10 @@ async def _sit(
         await _keep_up(settings, engine, seat.key, metrics)
 
     course.stands_by = True
-    await seat.lease.acquire()
+    try:
+        await seat.lease.acquire()
+    except ForeignLedger as error:
+        raise ConfigurationError(f"database.url: {error}") from error
     course.stands_by = False
     await _lead(seat.lease, controller, reflecting.run, upkeep, *seat.beside)
 
@@ -264,11 +275,8 @@ class Alone:
 
 
 def _lease(
-    settings: Settings, kubeconfig: Path | None, context: str | None, metrics: Metrics
-) -> KubeLease | Alone:
-    name = settings.controller.lease
-    if name is None:
-        return Alone()
+    name: str, ledger: str, kubeconfig: Path | None, context: str | None, metrics: Metrics
+) -> KubeLease:
     namespace, _, name = name.partition("/")
 
     async def connect() -> Session:
@@ -276,7 +284,7 @@ def _lease(
         session.answered = metrics.kubernetes_answered
         return session
 
-    return KubeLease(connect, namespace=namespace, name=name, holder=_holder())
+    return KubeLease(connect, namespace=namespace, name=name, holder=_holder(), ledger=ledger)
 
 
 async def _measure_lag(metrics: Metrics) -> None:

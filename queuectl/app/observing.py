@@ -23,7 +23,7 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
     if settings.controller.lease is not None:
         log.info("controller.lease is left to controllers that act: of observers the last one started counts")
 
-    def take_seat(engine: Database, session: Session, cluster: str, _: Metrics) -> leading.Seat:
+    async def take_seat(engine: Database, session: Session, cluster: str, _: Metrics) -> leading.Seat:
         twin = observed_twin(cluster)
         mirror = Mirror(session.server_time, LedgerReadings(engine, twin).recorded)
 

@@ -21,8 +21,12 @@ from typing import Any, Final
 from queuectl.kinds.admission import rfc3339
 from queuectl.kube.errors import ApiError, BadKubeconfig
 from queuectl.kube.session import Object, Session, api_path
+from queuectl.ports import ForeignLedger
 
 _log: Final = logging.getLogger(__name__)
+
+LEDGER_ANNOTATION: Final = "queuectl.dev/ledger"
+"""On the Lease: id of the database that this cluster is led from."""
 
 EXIT_CODE: Final = 70
 """Of a process that lost the lease and did not stop by itself."""
@@ -52,14 +56,21 @@ class KubeLease:
         namespace: str,
         name: str,
         holder: str,
+        ledger: str | None = None,
         times: LeaseTimes | None = None,
         random: Random | None = None,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        """`connect` makes a session for the thread's own loop; `holder` names this process alone."""
+        """`connect` makes a session for the thread's own loop; `holder` names this process alone.
+
+        `ledger` names its database: it is noted on the Lease, and one that bears another's is not taken.
+        """
         self._connect = connect
+        self._name = f"{namespace}/{name}"
         self._path = api_path("coordination.k8s.io", "v1", "leases", namespace, name)
         self._holder = holder
+        self._ledger = ledger
+        self._foreign: str | None = None
         self._times = times or LeaseTimes()
         self._random = random or Random()
         self._end = end
@@ -76,11 +87,18 @@ class KubeLease:
     # --- on the main loop -------------------------------------------------------------------------------
 
     async def acquire(self) -> None:
-        """Wait until the lease is ours."""
+        """Wait until the lease is ours. Raises ForeignLedger, also for one that is held."""
         if self._main is None:
             self._main = asyncio.get_running_loop()
             self._thread.start()
         await self._acquired.wait()
+        if self._foreign is not None:
+            raise ForeignLedger(
+                f"the cluster is led from ledger {self._foreign} (annotation {LEDGER_ANNOTATION} of Lease "
+                f"{self._name}), this database is ledger {self._ledger}: two would admit to the same quota "
+                "twice. If the other is given up for good: kubectl annotate lease "
+                f"-n {self._name.replace('/', ' ')} {LEDGER_ANNOTATION}-"
+            )
 
     async def lost(self) -> None:
         """Return when it is no longer ours; whoever waits must then stop and call `release`."""
@@ -125,6 +143,9 @@ class KubeLease:
         try:
             while not self._stopping.is_set():
                 await self._try(session)
+                if self._foreign is not None:
+                    self._tell(self._acquired)  # it is not: who waits learns why
+                    return
                 if self._held and not self._trusted:
                     return
                 if self._trusted and not self._held:
@@ -153,6 +174,9 @@ class KubeLease:
         try:
             async with asyncio.timeout(max(0.0, left)):
                 lease = await session.get(self._path)
+                if (foreign := self._led_from(lease)) is not None:
+                    self._foreign, self._trusted_until = foreign, None
+                    return
                 if not self._free(lease.get("spec") or {}):
                     self._trusted_until = None
                     return
@@ -162,6 +186,11 @@ class KubeLease:
             return
         self._note(written.get("spec") or {})
         self._trusted_until = begun + self._times.duration - self._times.margin
+
+    def _led_from(self, lease: Object) -> str | None:
+        """The ledger it bears, if that is another than ours."""
+        noted = ((lease.get("metadata") or {}).get("annotations") or {}).get(LEDGER_ANNOTATION)
+        return str(noted) if noted and self._ledger is not None and noted != self._ledger else None
 
     def _free(self, spec: Object) -> bool:
         """Nobody's, ours, or of a holder from whom nothing came for as long as it said."""
@@ -193,7 +222,12 @@ class KubeLease:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = int(before.get("leaseTransitions") or 0) + 1
         # The resourceVersion that comes with it makes the write fail if another was faster.
-        return {**lease, "spec": spec}
+        claimed = {**lease, "spec": spec}
+        if self._ledger is not None:
+            metadata = lease.get("metadata") or {}
+            annotations = {**(metadata.get("annotations") or {}), LEDGER_ANNOTATION: self._ledger}
+            claimed["metadata"] = {**metadata, "annotations": annotations}
+        return claimed
 
     async def _hand_on(self, session: Session) -> None:
         try:

@@ -145,6 +145,13 @@ def _decisions(cluster: str, after: int) -> Select[Any]:
 
 
 @ledger_call
+async def installation(engine: AsyncEngine) -> str:
+    """Id of this database as a ledger: the same wherever it is moved to, another in each new one."""
+    async with reading(engine, statement_timeout=READ_TIMEOUT) as connection:
+        return str((await connection.execute(select(t.installation.c.id))).scalar_one())
+
+
+@ledger_call
 async def clusters(engine: AsyncEngine) -> list[str]:
     """Ids of the clusters that this database has ledgers of."""
     async with reading(engine, statement_timeout=READ_TIMEOUT) as connection:

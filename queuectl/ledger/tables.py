@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, MetaData, SmallInteger, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, MetaData, SmallInteger, Table, Text, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
 
 SCHEMA: Final = "queuectl"
@@ -29,6 +29,14 @@ leadership = Table(
     Column("now", _Time),  # of the last commit; null before the first
     Column("holder", Text, nullable=False),
     Column("taken_at", _Time, nullable=False),
+)
+
+installation = Table(
+    "installation",
+    metadata,
+    Column("single", Boolean, primary_key=True),  # one row
+    Column("id", Uuid(as_uuid=False), nullable=False),
+    Column("made_at", _Time, nullable=False),
 )
 
 batch = Table(

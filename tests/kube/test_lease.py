@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import pytest
+
 from queuectl.kube.inprocess import InProcessTransport
-from queuectl.kube.lease import EXIT_CODE, KubeLease, LeaseTimes
+from queuectl.kube.lease import EXIT_CODE, LEDGER_ANNOTATION, KubeLease, LeaseTimes
 from queuectl.kube.session import Deadlines, Session
-from queuectl.ports import Lease
+from queuectl.ports import ForeignLedger, Lease
 
 QUICK = LeaseTimes(duration=1.0, margin=0.4, renew=0.05, patience=0.15)
 
@@ -45,7 +47,7 @@ class _Server:
                 if asked["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
                     return _Answer(409, b"{}")
                 version = str(int(asked["metadata"]["resourceVersion"]) + 1)
-                self.lease = asked | {"metadata": {"name": "l", "resourceVersion": version}}
+                self.lease = asked | {"metadata": asked["metadata"] | {"resourceVersion": version}}
                 self.writes += 1
             return _Answer(200, json.dumps(self.lease).encode())
 
@@ -56,14 +58,21 @@ class _Server:
 
 @asynccontextmanager
 async def _lease(
-    server: _Server, holder: str = "a", *, ended: list[int] | None = None
+    server: _Server, holder: str = "a", *, ended: list[int] | None = None, ledger: str | None = None
 ) -> AsyncIterator[KubeLease]:
     async def connect() -> Session:
         return Session(InProcessTransport(server.handle), deadlines=Deadlines(unary=30))
 
     end = (ended if ended is not None else []).append
     lease = KubeLease(
-        connect, namespace="n", name="l", holder=holder, times=QUICK, random=Random(holder), end=end
+        connect,
+        namespace="n",
+        name="l",
+        holder=holder,
+        ledger=ledger,
+        times=QUICK,
+        random=Random(holder),
+        end=end,
     )
     _: Lease = lease
     try:
@@ -189,3 +198,33 @@ async def test_of_two_one_leads_and_the_other_follows_at_once_when_it_leaves() -
             await waiting
             assert time.monotonic() - begun < 0.6
             assert server.holder == "b"
+
+
+async def test_60_a_cluster_is_led_from_one_database_and_a_second_is_told_both_ids() -> None:
+    server = _Server()
+    async with _lease(server, ledger="ledger-a") as first:
+        await first.acquire()
+        # Also while it is held: who comes from another database learns so at once, and not years later.
+        async with _lease(server, "b", ledger="ledger-b") as second:
+            with pytest.raises(ForeignLedger, match=r"led from ledger ledger-a.*is ledger ledger-b.*-n n l "):
+                await second.acquire()
+    written = server.writes
+    async with _lease(server, "b", ledger="ledger-b") as second:
+        with pytest.raises(ForeignLedger):
+            await second.acquire()
+    assert server.writes == written
+    async with _lease(server, "c", ledger="ledger-a") as third:
+        await third.acquire()
+    del server.lease["metadata"]["annotations"]  # as the message says
+    async with _lease(server, "b", ledger="ledger-b") as second:
+        await second.acquire()
+        assert server.lease["metadata"]["annotations"] == {LEDGER_ANNOTATION: "ledger-b"}
+
+
+async def test_60_who_leads_stops_when_the_cluster_is_given_to_another_database() -> None:
+    server = _Server()
+    ended: list[int] = []
+    async with _lease(server, ledger="ledger-a", ended=ended) as lease:
+        await lease.acquire()
+        server.lease["metadata"]["annotations"] = {LEDGER_ANNOTATION: "ledger-b"}
+        await lease.lost()

@@ -14,14 +14,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.ledger import schema
 from queuectl.ledger import statements as s
-from queuectl.ledger.engine import connect
+from queuectl.ledger.engine import connect, database
 from queuectl.ledger.partitions import drop_history, ensure_partitions
 from queuectl.ledger.postgres import PostgresLedger
-from queuectl.ledger.queries import clusters
+from queuectl.ledger.queries import clusters, installation
 from queuectl.ledger.schema import check, migrate
 from queuectl.ledger.tables import HISTORY, SCHEMA, metadata
 from queuectl.ledger.verify import verify
@@ -78,9 +79,9 @@ def test_the_files_of_the_migrations_are_named_by_their_revisions() -> None:
 async def test_an_older_schema_is_refused_with_the_command_that_helps(
     fresh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await migrate(fresh)
-    monkeypatch.setattr(schema, "_revisions", lambda: ("0002", frozenset({"0001", "0002"})))
-    with pytest.raises(SchemaMismatch, match=r"schema 0001, .* needs 0002: run `queuectl migrate`"):
+    now = await migrate(fresh)
+    monkeypatch.setattr(schema, "_revisions", lambda: ("0999", frozenset({now, "0999"})))
+    with pytest.raises(SchemaMismatch, match=rf"schema {now}, .* needs 0999: run `queuectl migrate`"):
         await check(fresh)
 
 
@@ -98,6 +99,16 @@ async def test_a_server_that_takes_no_writes_is_no_place_for_a_controller(fresh:
     await check(standby)
     with pytest.raises(LedgerUnavailable, match="takes no writes"):
         await check(standby, writing=True)
+
+
+async def test_a_database_has_an_identity_that_a_second_migration_leaves_alone(fresh: str) -> None:
+    await migrate(fresh)
+    async with database(fresh) as engine:
+        first = await installation(engine)
+        await migrate(fresh)
+        assert await installation(engine) == first
+    with pytest.raises(IntegrityError):
+        await run(fresh, f"INSERT INTO {SCHEMA}.installation DEFAULT VALUES")
 
 
 async def test_the_tables_are_as_the_program_has_them(fresh: str) -> None:
