@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -110,6 +111,18 @@ class Script:
         status, document = self.answers[path](request.query)
         retry = {"Retry-After": "0"} if status == 429 else {}
         return web.json_response(document, status=status, headers=retry)
+
+
+@contextmanager
+def ended_in_time(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Whoever reads what it prints does not wait for ever: it is killed after three times the deadline."""
+    timer = threading.Timer(3 * DEADLINE_SECONDS, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        process.kill()
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Run
-from tests.cli.servers import DEADLINE_SECONDS, Document, Script, answering
+from tests.cli.servers import DEADLINE_SECONDS, Document, Script, answering, ended_in_time
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 WHY = {"code": "Preempted", "message": "Preempted (InClusterQueue) by ml/Job/big", "by": "ml/Job/big"}
@@ -169,12 +170,12 @@ def test_what_a_cluster_says_cannot_move_the_cursor(run: Run, script: Script, sc
 # --- following, in a process of its own ---------------------------------------------------------------
 
 
-def follow(url: str, *flags: str, **streams: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-u", "-m", "queuectl", "events", "-f", "--server", url, *flags],
-        text=True,
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
-    )
+@contextmanager
+def follow(url: str, *flags: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+    program = [sys.executable, "-u", "-m", "queuectl", "events", "-f", "--server", url, *flags]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    with subprocess.Popen(program, text=True, **streams) as process, ended_in_time(process):
+        yield process
 
 
 def one_of(stream: IO[str] | None) -> str:
@@ -199,10 +200,10 @@ def test_followed_events_come_as_they_are_decided_and_end_without_a_word(
 
 def test_followed_events_go_on_where_they_were_when_the_server_is_back(script: Script) -> None:
     ledger = Ledger(script, *LIFE[:2])
-    with answering(script.answer) as url:
-        process = follow(url, "--since", "1", "-o", "json")
-        assert json.loads(one_of(process.stdout))["sequence"] == 4
-    with process:
+    with ExitStack() as open_ones:
+        with answering(script.answer) as url:
+            process = open_ones.enter_context(follow(url, "--since", "1", "-o", "json"))
+            assert json.loads(one_of(process.stdout))["sequence"] == 4
         assert "asking again" in one_of(process.stderr)
         ledger.rows.append(LIFE[2])
         port = urlsplit(url).port

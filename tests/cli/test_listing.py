@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.servers import DEADLINE_SECONDS, Document, Script
+from tests.cli.servers import DEADLINE_SECONDS, Document, Script, ended_in_time
 
 GI = 1 << 30
 READY = {"reason": "Ready", "message": "can admit"}
@@ -166,7 +166,8 @@ def test_flags_before_the_command_count_less_than_those_after_it(
 def test_a_watch_shows_what_there_is_then_what_changes(script: Script, scripted: str) -> None:
     script.page("workloads", workload("a"), workload("b"))
     program = [sys.executable, "-u", "-m", "queuectl", "get", "wl", "-w", "-o", "json", "--server", scripted]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, text=True, **streams) as process, ended_in_time(process):
         assert process.stdout is not None
         assert process.stderr is not None
         first = [json.loads(process.stdout.readline())["name"] for _ in range(2)]
