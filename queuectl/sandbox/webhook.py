@@ -17,7 +17,7 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.endpoints import SandboxError, choose_ports, write_private
 from queuectl.sandbox.install import Installer, read_kustomization
-from queuectl.sandbox.players.api import Api
+from queuectl.sandbox.players.api import Api, ApiError
 from queuectl.sandbox.processes import Child, spawn
 from queuectl.shipped import shipped
 
@@ -35,6 +35,7 @@ async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterat
     """
     installer = Installer(api)
     if await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"):
+        await _forget(api)  # of a time when this folder's server was an older one
         yield []
         return
     port, probes = choose_ports([(0, 0), (0, 0)])
@@ -47,6 +48,15 @@ async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterat
         yield [child]
     finally:
         await child.stop(_STOP_SECONDS)
+
+
+async def _forget(api: Api) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/queuectl-suspend"
+    try:
+        await api.request("DELETE", path)
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 async def _install(installer: Installer, port: int) -> None:

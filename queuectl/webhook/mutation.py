@@ -72,9 +72,9 @@ def _mutations(request: Json) -> list[Operation]:
     if kind is None or not user or user == CONTROLLER_USER or not (_labelled(new) or _labelled(old)):
         return []
     if request.get("operation") == "CREATE":
-        return [*_suspended(kind, new), _annotated(new, SUBMITTER_ANNOTATION, user)]
+        return [*_suspended(kind, new), *_annotated(new, SUBMITTER_ANNOTATION, user)]
     if request.get("operation") == "UPDATE" and kind.suspended(old) and not kind.suspended(new):
-        return [_annotated(new, BYPASS_ANNOTATION, user)]
+        return _annotated(new, BYPASS_ANNOTATION, user)
     return []
 
 
@@ -91,6 +91,8 @@ def _labelled(obj: Json) -> bool:
 
 def _suspended(kind: JobKind, obj: Json) -> list[Operation]:
     """Sets the field, with the parents that are missing. Raises BadField where one is no object."""
+    if kind.suspended(obj):
+        return []
     at = obj
     for depth, key in enumerate(kind.suspend[:-1]):
         if at.get(key) is None:
@@ -102,9 +104,10 @@ def _suspended(kind: JobKind, obj: Json) -> list[Operation]:
     return [{"op": "add", "path": pointer(kind.suspend), "value": True}]
 
 
-def _annotated(obj: Json, name: str, value: str) -> Operation:
+def _annotated(obj: Json, name: str, value: str) -> list[Operation]:
     metadata = mapping(obj, "metadata", "")
     if metadata.get("annotations") is None:
-        return {"op": "add", "path": "/metadata/annotations", "value": {name: value}}
-    mapping(metadata, "annotations", "metadata")
-    return {"op": "add", "path": pointer(("metadata", "annotations", name)), "value": value}
+        return [{"op": "add", "path": "/metadata/annotations", "value": {name: value}}]
+    if mapping(metadata, "annotations", "metadata").get(name) == value:
+        return []
+    return [{"op": "add", "path": pointer(("metadata", "annotations", name)), "value": value}]

@@ -54,6 +54,13 @@ def test_labelled_work_is_created_suspended_with_the_name_of_who_sent_it(
     assert found == obj
 
 
+@kinds
+def test_what_it_made_it_leaves_as_it_is(kind: str) -> None:
+    assert "patch" not in answer(review(outcome(review(made(kind, False)))))
+    let_go = outcome(review(made(kind, False), made(kind, True)))
+    assert "patch" not in answer(review(let_go, made(kind, True)))
+
+
 def test_other_fields_of_the_run_policy_stay() -> None:
     obj = made("PyTorchJob")
     obj["spec"]["runPolicy"] = {"cleanPodPolicy": "All"}
