@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from queuectl.sandbox.client import Client
-from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane, find_assets
+from queuectl.sandbox.control_plane import CONTROLLER_USER
 from tests.e2e.site import eventually
+from tests.manifests.applied import Applied
 from tests.manifests.rendered import (
     COMPONENTS,
     MANIFESTS,
@@ -26,71 +24,11 @@ from tests.manifests.rendered import (
     rights,
 )
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-OLDEST = "1.33"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 ANYONE = "system:serviceaccount:default:nobody"
 OPERATOR_KINDS = ("PodMonitor", "PrometheusRule")
-
-
-class Applied:
-    def __init__(self, plane: ControlPlane, admin: Client, *, old: bool) -> None:
-        self.plane = plane
-        self.admin = admin
-        self.old = old
-
-    async def kubectl(self, *arguments: str) -> str:
-        """All that it printed; fails where kubectl does."""
-        process = await asyncio.create_subprocess_exec(
-            *(str(self.plane.kubectl), f"--kubeconfig={self.plane.folder / 'kubeconfig'}", *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        async with asyncio.timeout(120):
-            output, _ = await process.communicate()
-        assert process.returncode == 0, output.decode()
-        return output.decode()
-
-    async def may(self, user: str, right: Right, namespace: str = NAMESPACE) -> bool:
-        group, resource, name, verb = right
-        resource, _, subresource = resource.partition("/")
-        attributes = {
-            "group": group,
-            "resource": resource,
-            "subresource": subresource,
-            "verb": verb,
-            "namespace": namespace,
-            "name": name or "",
-        }
-        groups = ["system:authenticated"]
-        if user.startswith("system:serviceaccount:"):
-            groups += ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}"]
-        spec: Json = {"user": user, "groups": groups, "resourceAttributes": attributes}
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        answer = await self.admin.request("POST", path, {"spec": spec})
-        return bool(answer["status"]["allowed"])
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["today", OLDEST])
-async def applied(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Applied]:
-    assets = find_assets()
-    if assets is None:
-        pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped")
-    folder = tmp_path_factory.mktemp(f"plane-{request.param}")
-    old = request.param == OLDEST
-    emulated = OLDEST if old else None
-    async with (
-        ControlPlane(folder, assets, emulated=emulated, fsync=False) as plane,
-        Client(plane.url, plane.ssl_context(), plane.tokens["admin"]) as admin,
-    ):
-        plane.write_kubeconfig(folder / "kubeconfig")
-        found = Applied(plane, admin, old=old)
-        said = await found.kubectl("apply", "-k", str(MANIFESTS))
-        assert "Warning" not in said
-        yield found
 
 
 async def test_it_may_be_applied_again_and_nothing_rolls(applied: Applied) -> None:
@@ -158,16 +96,23 @@ async def test_each_pod_is_let_into_the_restricted_namespace(applied: Applied, n
 IDENTITIES = {
     CONTROLLER_USER: ("ClusterRole/queuectl-controller", "Role/queuectl-leader"),
     f"system:serviceaccount:{NAMESPACE}:queuectl-api": ("ClusterRole/queuectl-api", "Role/queuectl-api"),
+    f"system:serviceaccount:{NAMESPACE}:queuectl-webhook": (
+        "ClusterRole/queuectl-webhook",
+        "Role/queuectl-webhook",
+    ),
 }
 
 
 @pytest.mark.parametrize("user", IDENTITIES, ids=lambda user: user.rpartition(":")[2])
 async def test_each_identity_may_do_its_duty_and_nothing_else(applied: Applied, user: str) -> None:
     """Every verb on every resource that this server knows, by its own word."""
+    webhook = "webhook" in user
+    if webhook:
+        await applied.kubectl("apply", "-f", str(MANIFESTS / "webhook" / "account.yaml"))
     granted: set[Right] = set()
     for role in IDENTITIES[user]:
         kind, _, name = role.partition("/")
-        granted |= rights(one(kind, name))
+        granted |= rights(one(kind, name, MANIFESTS / "webhook" if webhook else MANIFESTS))
     asked = granted | {("kubeflow.org", "pytorchjobs", None, verb) for verb in VERBS}
     asked |= {
         (group, resource, None, verb) for group, resource in await _resources(applied) for verb in VERBS
