@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -67,7 +67,7 @@ def answering(
     """Base URL of a server that says what `answer` does."""
 
     async def work(started: Callable[[str], None]) -> None:
-        runner = web.ServerRunner(web.Server(answer))
+        runner = web.ServerRunner(web.Server(answer), shutdown_timeout=1.0)
         await runner.setup()
         try:
             site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls, reuse_address=True)
@@ -128,21 +128,25 @@ def ended_in_time(process: subprocess.Popen[str]) -> Iterator[None]:
 @contextmanager
 def _running(work: Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]) -> Iterator[str]:
     url: Future[str] = Future()
-    loop = asyncio.new_event_loop()
-    task: list[asyncio.Task[None]] = []
+    stop: Future[Callable[[], object]] = Future()
+
+    async def until_told() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        stop.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        with suppress(asyncio.CancelledError):
+            await work(url.set_result)
 
     def run() -> None:
-        try:
-            task.append(loop.create_task(work(url.set_result)))
-            loop.run_until_complete(asyncio.gather(*task, return_exceptions=True))
-        finally:
-            loop.close()
+        # A connection that was accepted at the very end is a task of the loop: the runner ends those too.
+        with asyncio.Runner() as runner:
+            runner.run(until_told())
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield url.result(DEADLINE_SECONDS)
     finally:
-        loop.call_soon_threadsafe(task[0].cancel)
+        stop.result(DEADLINE_SECONDS)()
         thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive()
