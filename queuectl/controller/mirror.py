@@ -2,7 +2,7 @@
 
 Three sides, all of one Mirror: reflectors tell it what is (`see`), the engine is told what would be (`show`),
 and the ledger's commits tell it what was decided. Nothing is ever sent to Kubernetes. What holds under it is
-in docs/decisions/0005-observing.md.
+in docs/decisions/0006-observing.md.
 """
 
 from __future__ import annotations
