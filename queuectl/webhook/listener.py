@@ -125,10 +125,6 @@ class Listener:
         self._open: dict[Connection, asyncio.Task[None]] = {}
         """In the order of their coming, with the task that shakes hands."""
 
-    @property
-    def connections(self) -> int:
-        return len(self._open)
-
     async def accept(self, listener: socket.socket) -> None:
         """Until cancelled; what is open then goes on."""
         loop = asyncio.get_running_loop()
@@ -141,11 +137,6 @@ class Listener:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 self._take(accepted, tasks)
-
-    def end(self) -> None:
-        """All that is open."""
-        for connection in list(self._open):
-            connection.end()
 
     def _take(self, accepted: socket.socket, tasks: asyncio.TaskGroup) -> None:
         if len(self._open) >= self._limits.connections and not self._make_room():
