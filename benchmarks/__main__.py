@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import cProfile
 import importlib
 import json
-import pstats
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,6 +12,7 @@ import click
 from rich.console import Console
 
 from benchmarks.machine import described
+from benchmarks.profiles import Samples
 from benchmarks.progress import console as aside
 from benchmarks.report import Detail, Report, show, show_detail
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
@@ -26,6 +25,7 @@ BENCHMARKS: Final = {
     "rest": "pages of REST for a tenant while 20,000 wait, and memory",
 }
 _NEED_CONTROL_PLANE: Final = ("jobs", "rest")
+_PROFILED: Final = ("engine", "ledger", "jobs")
 
 
 def _chosen(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
@@ -43,12 +43,12 @@ def _chosen(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option(
     "--scale", type=click.IntRange(1, 1000), default=1, help="Divide all sizes by this, for a quick look."
 )
-@click.option("--profile", is_flag=True, help="Show where the time of engine or ledger goes instead.")
+@click.option("--profile", is_flag=True, help=f"Show where time goes instead, for {', '.join(_PROFILED)}.")
 def main(only: list[str], path: Path | None, scale: int, profile: bool) -> None:
     """Speed of queuectl on this machine; each figure stands beside a ceiling measured in the same run."""
     end_with_make()
     if profile:
-        return _profile([name for name in only if name not in _NEED_CONTROL_PLANE], scale)
+        return _profile([name for name in only if name in _PROFILED], scale)
     machine, console = described(), Console(width=None if sys.stdout.isatty() else 160)
     show_detail(console, Detail("machine", tuple(machine), (tuple(machine.values()),)))
     reports = []
@@ -62,21 +62,28 @@ def main(only: list[str], path: Path | None, scale: int, profile: bool) -> None:
 
 
 def _run(name: str, scale: int) -> Report:
-    if name in _NEED_CONTROL_PLANE and find_assets() is None:
-        reason = f"{ASSETS_VARIABLE} is not set: it needs a real kube-apiserver (see docs/performance.md)"
+    if (reason := _lacking(name)) is not None:
         return Report(name, skipped=reason)
     aside.print(f"{name}: {BENCHMARKS[name]} …", style="dim")
     report: Report = importlib.import_module(f"benchmarks.{name}").run(scale)
     return report
 
 
+def _lacking(name: str) -> str | None:
+    """Why it can't be run here."""
+    if name not in _NEED_CONTROL_PLANE or find_assets() is not None:
+        return None
+    return f"{ASSETS_VARIABLE} is not set: it needs a real kube-apiserver (see docs/performance.md)"
+
+
 def _profile(names: list[str], scale: int) -> None:
     for name in names:
-        profiler = cProfile.Profile()
-        profiler.enable()
-        importlib.import_module(f"benchmarks.{name}").profiled(scale)
-        profiler.disable()
-        pstats.Stats(profiler, stream=sys.stdout).strip_dirs().sort_stats("tottime").print_stats(40)
+        if (reason := _lacking(name)) is not None:
+            show(Console(), Report(name, skipped=reason))
+            continue
+        found: Samples = importlib.import_module(f"benchmarks.{name}").profiled(scale)
+        for detail in found.details(name):
+            show_detail(Console(), detail)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from benchmarks.bare import Bare
+from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import World, distinct, job, observed
@@ -170,6 +171,8 @@ def _steps(measures: list[Measure]) -> Detail:
     return Detail("large / small of 1: the cost of a step does not depend on the size", columns, tuple(rows))
 
 
-def profiled(scale: int = 1) -> None:
-    """What `--profile engine` looks at."""
-    admissions(max(2, 200 // scale), 50)
+def profiled(scale: int = 1) -> Samples:
+    """Admissions, and ends of jobs that let others go."""
+    with sampled() as found:
+        admissions(max(2, 200 // scale), 50)
+    return found

@@ -11,19 +11,20 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import mean
 
 from benchmarks import load
 from benchmarks.machine import Busy, busy, cpu_seconds, scratch
-from benchmarks.progress import bar
+from benchmarks.profiles import Samples
+from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, median, percentile
-from benchmarks.site import Costs, Site, site, until
+from benchmarks.site import Costs, Site, says, site, until
 from benchmarks.watcher import READY
 from queuectl.sandbox.processes import Child, ChildDied
 
-PAIRS, JOBS, WARM, MOST = 3, 1_500, 150, 300
+PAIRS, JOBS, WARM, MOST = 3, 1_000, 100, 300
 """Runs of each; Jobs measured in a run; Jobs before that; Jobs there at one time."""
 _NAMESPACES = 10
 _OURS, _BARE = "queuectl", "bare watcher"
@@ -53,6 +54,8 @@ class Run:
     costs: Costs
     releaser: float
     busy: Busy
+    commits: int
+    """Transactions of the ledger."""
     settled: float
     """Seconds after the last Job until the ledger knew that all were over."""
 
@@ -100,26 +103,34 @@ class Once:
     """One run on a fresh set of Jobs."""
 
     def __init__(
-        self, place: Site, who: str, what: Load, label: str, progress: Callable[[float], None]
+        self,
+        place: Site,
+        who: str,
+        what: Load,
+        label: str,
+        progress: Advance,
+        profile: Path | None = None,
     ) -> None:
         self._site = place
         self._who = who
         self._what = what
         self._label = label
         self._progress = progress
+        self._profile = profile
 
     async def run(self, warm: int, count: int, most: int) -> Run:
         ours = self._who == _OURS
         releaser = await (
-            self._site.controller()
+            self._site.controller(self._profile)
             if ours
             else self._site.process("watcher", "benchmarks.watcher", self._site.kubeconfig)
         )
         try:
-            await _says(releaser, "leading with epoch" if ours else READY)
+            await says(releaser, "leading with epoch" if ours else READY)
             if warm:
                 await self._load(releaser, "warm", warm, most, 0)
                 await self._settled()
+            commits = await self._commits()
             before, cpu, all_cpu = await self._site.costs(), cpu_seconds(releaser.pid), busy()
             result = await self._load(releaser, "jobs", count, most, warm)
             settled = await self._settled()
@@ -130,6 +141,7 @@ class Once:
                 costs=(await self._site.costs()).since(before),
                 releaser=cpu_seconds(releaser.pid) - cpu,
                 busy=busy().since(all_cpu),
+                commits=await self._commits() - commits,
                 settled=settled,
             )
         finally:
@@ -171,6 +183,9 @@ class Once:
             await child.stop(0)
         return load.Result(**json.loads((folder / "result.json").read_text()))
 
+    async def _commits(self) -> int:
+        return int(await self._site.ask("SELECT coalesce(sum(batches), 0) FROM queuectl.leadership"))
+
     async def _settled(self) -> float:
         """Until nothing more is to be done for these Jobs. Returns the seconds that took."""
         began = time.perf_counter()
@@ -189,15 +204,19 @@ class Once:
                 await self._site.api.request("DELETE", path, at_once)
 
 
-async def _says(child: Child, text: str) -> None:
-    """Until it has printed that."""
+def profiled(scale: int = 1) -> Samples:
+    """The controller's own, under the load that has room for all."""
+    return asyncio.run(_profiled(max(20, JOBS // scale), max(20, MOST // scale)))
 
-    async def look() -> bool:
-        if child.returncode is not None:
-            raise child.death()
-        return text in child.tail(100)
 
-    await until(look)
+async def _profiled(count: int, most: int) -> Samples:
+    room = Load(name="room", gpus=most, pairs=1)
+    with scratch() as folder:
+        profile = folder / "controller.profile"
+        async with site(folder, dict.fromkeys(room.namespaces, most)) as place:
+            with bar("jobs", count) as done:
+                await Once(place, _OURS, room, "profile", done, profile).run(0, count, most)
+        return Samples.read(profile)
 
 
 def _report(room: list[Run], tight: list[Run], most: int) -> Report:
@@ -261,7 +280,7 @@ def _of(runs: list[Run], who: str) -> list[Run]:
 
 def _runs(title: str, runs: list[Run]) -> Detail:
     columns = (
-        *("run", "Jobs/s", "let go p50 s", "p99 s", "settled after s"),
+        *("run", "Jobs/s", "let go p50 s", "p99 s", "settled after s", "commits/s"),
         *("API server ms", "etcd ms", "Postgres ms", "releaser ms", "load ms"),
         *("load, share of a core", "others, share of the machine"),
     )
@@ -273,6 +292,7 @@ def _runs(title: str, runs: list[Run]) -> Detail:
         rows.append(
             (
                 *(one.who, one.rate, percentile(waits, 0.5), percentile(waits, 0.99), one.settled),
+                one.commits / seconds,
                 *(*each, one.each(one.result.cpu), one.result.cpu / seconds),
                 (one.others + one.busy.stolen) / (one.busy.used + one.busy.stolen),
             )

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from benchmarks.machine import cpu_seconds, scratch
+from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.worlds import World, job
@@ -179,13 +180,24 @@ def _report(found: dict[int, tuple[Timing, float]], single: float) -> Report:
     return Report("ledger", figures, [Detail(title, columns, tuple(rows))])
 
 
-def profiled(scale: int = 1) -> None:
-    """What `--profile ledger` looks at."""
-    asyncio.run(_profiled(max(2_000 // scale, 200)))
+def profiled(scale: int = 1) -> Samples:
+    """Commits of ten admissions, as a cluster of a hundred Jobs a second makes them."""
+    return asyncio.run(_profiled(max(2_000 // scale, 200)))
 
 
-async def _profiled(admissions: int) -> None:
+async def _profiled(admissions: int) -> Samples:
     with scratch() as folder:
         async with EmbeddedPostgres(folder / "postgres") as postgres:
             await schema.migrate(postgres.url)
-            await _measured(postgres, "bench", 100, admissions)
+            async with database(postgres.url) as engine:
+                ledger = PostgresLedger(engine, "profile")
+                epoch = await ledger.take_epoch("benchmark")
+                prepared, commits = plans(10, admissions, await ledger.now())
+                for number, commit in enumerate(prepared):
+                    await ledger.commit(commit.plan, commit.acknowledged, epoch=epoch, batch=f"0-{number}")
+                with sampled() as found:
+                    for number, commit in enumerate(commits):
+                        await ledger.commit(
+                            commit.plan, commit.acknowledged, epoch=epoch, batch=f"1-{number}"
+                        )
+    return found

@@ -127,7 +127,7 @@ class Load:
     async def _finish(self) -> None:
         while True:
             path, at = await self._started.get()
-            await self._ask("PATCH", path, _over(at))
+            await self._ask("PATCH", path, over(at))
             self._finished += 1
             self._room.release()
             if self._finished == self._plan.jobs:
@@ -161,7 +161,7 @@ def _write(path: str, value: object) -> None:
     Path(path).write_text(json.dumps(value))
 
 
-def _over(at: str) -> dict[str, Any]:
+def over(at: str) -> dict[str, Any]:
     """What the Job controller writes at the end, all at once."""
     names = ("SuccessCriteriaMet", "Complete")
     conditions = [{"type": name, "status": "True", "lastTransitionTime": at} for name in names]

@@ -71,21 +71,23 @@ class Site:
         argv = [sys.executable, "-m", *arguments]
         return await spawn(argv, name=name, log=log, env=environment)
 
-    async def controller(self) -> Child:
+    async def controller(self, profile: Path | None = None) -> Child:
+        """`profile`: where it leaves what it spent its time on."""
         config = self.folder / "controller.yaml"
         config.write_text("controller: {listen: '127.0.0.1:0'}\n")
         flags = ("--config", config, "--kubeconfig", self.kubeconfig, "--context", "controller")
-        return await self.process("controller", "queuectl", "controller", *flags)
+        command = ("queuectl",) if profile is None else ("benchmarks.under_profile", profile)
+        return await self.process("controller", *command, "controller", *flags)
 
     async def costs(self) -> Costs:
         return Costs(
             cpu_seconds(child_named("kube-apiserver")),
             cpu_seconds(child_named("etcd")),
             cpu_seconds(self.postgres.pid, family=True),
-            await self._requests(),
+            await self.requests(),
         )
 
-    async def _requests(self) -> Counter[tuple[str, str]]:
+    async def requests(self) -> Counter[tuple[str, str]]:
         """What the API server says it answered; watches count once they end."""
         headers = {"Authorization": f"Bearer {self.plane.tokens['admin']}"}
         trust = self.plane.ssl_context()
@@ -101,13 +103,17 @@ class Site:
             found[label["verb"], resource] += int(float(value))
         return found
 
-    async def none_open(self) -> bool:
-        """Does the ledger know that all workloads are over?"""
+    async def ask(self, question: str) -> Any:
+        """One value of the ledger."""
         connection = await asyncpg.connect(self.postgres.url)
         try:
-            return not await connection.fetchval("SELECT count(*) FROM queuectl.workload_open")
+            return await connection.fetchval(question)
         finally:
             await connection.close()
+
+    async def none_open(self) -> bool:
+        """Does the ledger know that all workloads are over?"""
+        return not await self.ask("SELECT count(*) FROM queuectl.workload_open")
 
 
 async def until(look: Callable[[], Awaitable[object]], seconds: float = 120.0, pause: float = 0.1) -> None:
@@ -115,6 +121,17 @@ async def until(look: Callable[[], Awaitable[object]], seconds: float = 120.0, p
     async with asyncio.timeout(seconds):
         while not await look():  # noqa: ASYNC110 - nobody would set an event
             await asyncio.sleep(pause)
+
+
+async def says(child: Child, text: str) -> None:
+    """Until it has printed that."""
+
+    async def look() -> bool:
+        if child.returncode is not None:
+            raise child.death()
+        return text in child.tail(100)
+
+    await until(look)
 
 
 @asynccontextmanager

@@ -80,6 +80,18 @@ async def test_jobs_end_to_end_are_measured_beside_a_bare_watcher(tmp_path: Path
     assert requests["events"]["bare watcher"] == 0
 
 
+@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
+async def test_pages_of_a_tenant_are_measured_while_jobs_start(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "rest", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (rest,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    assert len(_figures(rest)) == 4
+    found = {row["what"]: row["found"] for row in rest["details"][0]["rows"]}
+    assert found["namespaces, of which the tenant may read"] == "10, 1"
+    # Those of one namespace in ten.
+    assert 0 < found["workloads on a page, at most"] <= found["Jobs that wait"] / 10 + 1
+
+
 async def test_an_unknown_benchmark_is_refused_by_name() -> None:
     code, out = await _bench("--only", "engines")
     assert code == 2

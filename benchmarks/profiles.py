@@ -1,0 +1,93 @@
+"""Where the CPU time of a process goes: its stack is looked at every few milliseconds of CPU time.
+
+Looking costs next to nothing, so that shares are true; a profiler that is called at every call makes code of
+many small functions look dearer than it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from benchmarks.report import Detail
+
+_EVERY: Final = 0.004
+"""CPU seconds between two looks: the least that kernels count in."""
+_PARTS: Final = (
+    (r"queuectl/core/", "core: deciding"),
+    (r"queuectl/kinds/", "kinds: reading objects, writing patches"),
+    (r"queuectl/ledger/|/asyncpg/|/sqlalchemy/", "ledger: asyncpg, SQLAlchemy"),
+    (r"queuectl/kube/|/aiohttp/|/yarl/|/multidict/", "kube: HTTP, TLS, JSON"),
+    (r"queuectl/metrics/|/prometheus_client/", "metrics"),
+    (r"queuectl/controller/", "controller: loop and lanes"),
+    (r"queuectl/|benchmarks/", "other code of ours"),
+    (r"/asyncio/", "event loop"),
+)
+_FUNCTIONS: Final = 25
+
+
+@dataclass(slots=True)
+class Samples:
+    parts: Counter[str] = field(default_factory=Counter)
+    """By the innermost part that the stack was in."""
+    own: Counter[str] = field(default_factory=Counter)
+    """By the innermost function."""
+    within: Counter[str] = field(default_factory=Counter)
+    """By each function that was on the stack."""
+
+    def take(self, _: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        part, seen = None, set[str]()
+        while frame is not None:
+            file = frame.f_code.co_filename
+            place = f"{'/'.join(Path(file).parts[-2:])}:{frame.f_code.co_qualname}"
+            if not seen:
+                self.own[place] += 1
+            seen.add(place)
+            part = part or next((name for pattern, name in _PARTS if re.search(pattern, file)), None)
+            frame = frame.f_back
+        self.parts[part or "everything else"] += 1
+        self.within.update(seen)
+
+    def details(self, name: str) -> list[Detail]:
+        total = self.parts.total()
+        by_part = tuple((part, f"{count / total:.0%}") for part, count in self.parts.most_common())
+        seconds = f"{name}: where {total * _EVERY:.1f} s of CPU time went"
+        functions = tuple(
+            (place, f"{count / total:.1%}", f"{self.within[place] / total:.1%}")
+            for place, count in self.own.most_common(_FUNCTIONS)
+        )
+        within = tuple((p, f"{n / total:.1%}") for p, n in self.within.most_common(2 * _FUNCTIONS))
+        return [
+            Detail(seconds, ("part", "share"), by_part),
+            Detail("functions, by their own share", ("function", "itself", "with what it calls"), functions),
+            Detail("functions, with what they call", ("function", "share"), within),
+        ]
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps([self.parts, self.own, self.within]))
+
+    @classmethod
+    def read(cls, path: Path) -> Samples:
+        return cls(*(Counter(part) for part in json.loads(path.read_text())))
+
+
+@contextmanager
+def sampled() -> Iterator[Samples]:
+    """What this process does in the block, on its main thread."""
+    found = Samples()
+    before = signal.signal(signal.SIGPROF, found.take)
+    signal.setitimer(signal.ITIMER_PROF, _EVERY, _EVERY)
+    try:
+        yield found
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

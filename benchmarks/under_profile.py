@@ -1,0 +1,18 @@
+"""`python -m benchmarks.under_profile FILE COMMAND…`: runs it; FILE gets where its CPU time goes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import queuectl.app.leading  # noqa: F401 - imports are no part of it
+from benchmarks.profiles import sampled
+from queuectl.cli import main
+
+if __name__ == "__main__":
+    file, sys.argv[1:] = Path(sys.argv[1]), sys.argv[2:]
+    with sampled() as found:
+        try:
+            main()
+        finally:
+            found.write(file)
