@@ -23,6 +23,8 @@ Name = TypeVar("Name", LocalQueueName, str)
 Report = TypeVar("Report", LocalQueueReport, ClusterQueueReport)
 log = logging.getLogger(__name__)
 
+_GATHER = 0.02
+"""Seconds from the end of one transaction to the next at least; who comes after a pause is served at once."""
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 _FIRST_THAW, _LAST_THAW = 1.0, 60.0
 _MOST_UNWRITTEN = 3
@@ -81,6 +83,7 @@ class Controller:
         """Nothing was committed for that long: is the epoch still ours?"""
         self._epoch = 0
         self._batch = 0
+        self._committed_at = float("-inf")
         self._inbox: list[Event] = []
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -145,11 +148,18 @@ class Controller:
             await self._wake.wait()
             self._wake.clear()
             while not self._stopping.is_set():
+                await self._gather()
                 self._drain()
                 if self._thaw_due:
                     await self._thaw()
                 if not await self._decide_once() and not self._inbox:
                     break
+
+    async def _gather(self) -> None:
+        """Let more come in where a transaction has only just ended: ten workloads cost as much as one."""
+        wait = self._committed_at + _GATHER - asyncio.get_running_loop().time()
+        if wait > 0:
+            await asyncio.sleep(wait)
 
     def _drain(self) -> None:
         events, self._inbox = self._inbox, []
@@ -229,7 +239,8 @@ class Controller:
         except LedgerRefused:
             self._acknowledged = done + self._acknowledged
             raise
-        seconds = asyncio.get_running_loop().time() - started
+        self._committed_at = asyncio.get_running_loop().time()
+        seconds = self._committed_at - started
         last = first + len(plan.recorded) - 1
         self._observer.committed(plan, seconds=seconds, sequence=last)
         return first
