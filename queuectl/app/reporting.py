@@ -52,10 +52,10 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
         "observed": True,
         "observingSince": lives.began.isoformat() if lives.began else None,
         "since": start.isoformat() if start else None,
-        "until": now.read_at.isoformat(),
+        # An observer that has nothing to decide says every few seconds that it is still there.
+        "until": now.committed_at.isoformat(),
         "sequence": now.sequence,
-        "lastCommitAt": now.committed_at.isoformat(),
-        **summary(counted, now.read_at, _nominal(now)),
+        **summary(counted, now.committed_at, _nominal(now)),
     }
     return {**found, "decisions": told} if decisions else found
 

@@ -39,7 +39,6 @@ _DOCUMENT = {
     "since": None,
     "until": "2030-01-02T00:00:00+00:00",
     "sequence": 9,
-    "lastCommitAt": "2030-01-02T00:00:00+00:00",
     "total": _FIGURES,
     "queues": [{"name": "team-a", **_FIGURES}],
     "waits": [
