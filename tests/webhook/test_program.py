@@ -1,0 +1,157 @@
+"""`queuectl webhook` as it is run: from a configuration file, with mounted certificates, until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from cryptography import x509
+
+from queuectl.sandbox.endpoints import choose_ports
+from queuectl.settings import ConfigurationError, load
+from queuectl.webhook.server import PATH
+from tests.certificates.issuing import Mounted
+from tests.sandbox.polling import eventually
+from tests.webhook.reviews import MAKERS, review
+
+PATIENCE = 60
+NOW = datetime.fromtimestamp(0, UTC) + timedelta(days=1)
+
+
+def fresh(mounted: Mounted) -> x509.Certificate:
+    """Valid for whoever looks at the clock on the wall."""
+    return mounted.put(begins=NOW, ends=NOW + timedelta(days=36_500))
+
+
+def written(folder: Path, document: Any) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@asynccontextmanager
+async def running(config: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    log = (config.parent / "webhook.log").open("wb")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "queuectl", "webhook", "--config", str(config)), stdout=log, stderr=log
+    )
+    log.close()
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def shown(address: tuple[str, int], trust: ssl.SSLContext) -> x509.Certificate:
+    _, writer = await asyncio.open_connection(*address, ssl=trust)
+    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    return x509.load_der_x509_certificate(der)
+
+
+async def test_it_serves_what_is_mounted_takes_up_what_replaces_it_and_ends_well(tmp_path: Path) -> None:
+    mounted = Mounted(tmp_path)
+    first = fresh(mounted)
+    port, probes = choose_ports([(0, 0), (0, 0)])
+    tls = {"certFile": str(mounted.chain), "keyFile": str(mounted.key), "checkSeconds": 0.1}
+    section = {"listen": f"127.0.0.1:{port}", "probes": f"127.0.0.1:{probes}", "tls": tls}
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    async with (
+        asyncio.timeout(PATIENCE * 3),
+        running(written(tmp_path, {"webhook": section})) as process,
+        aiohttp.ClientSession(trust_env=False) as session,
+    ):
+
+        async def ready() -> bool:
+            assert process.returncode is None, (tmp_path / "webhook.log").read_text()
+            try:
+                async with session.get(f"http://127.0.0.1:{probes}/readyz") as answer:
+                    return answer.status == 200
+            except aiohttp.ClientError:
+                return False
+
+        async def metric(name: str) -> float:
+            async with session.get(f"http://127.0.0.1:{probes}/metrics") as answer:
+                lines = (await answer.text()).splitlines()
+            return next(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+        await eventually(ready, "the webhook is ready", PATIENCE)
+        assert await shown(("127.0.0.1", port), trust) == first
+        async with session.post(
+            f"https://127.0.0.1:{port}{PATH}", json=review(MAKERS["Job"]("train")), ssl=trust
+        ) as answer:
+            assert json.loads(await answer.read())["response"]["allowed"] is True
+        assert await metric('queuectl_webhook_reviews_total{result="changed"}') == 1
+        mounted.key.write_bytes(b"half a ke")
+
+        async def troubled() -> bool:
+            return await metric("queuectl_certificate_problem") == 1
+
+        await eventually(troubled, "the metric tells", PATIENCE)
+        assert await shown(("127.0.0.1", port), trust) == first
+        second = fresh(mounted)
+
+        async def replaced() -> bool:
+            return await shown(("127.0.0.1", port), trust) == second
+
+        await eventually(replaced, "the new certificate is shown", PATIENCE)
+        assert not await troubled()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0, (tmp_path / "webhook.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({}, "webhook.tls is not set"),
+        (
+            {"tls": {"certFile": "/nowhere/tls.crt", "keyFile": "/nowhere/tls.key"}},
+            "/nowhere/tls.crt: No such",
+        ),
+    ],
+)
+async def test_it_does_not_start_without_a_certificate_and_says_what_to_set(
+    tmp_path: Path, section: Any, message: str
+) -> None:
+    async with asyncio.timeout(PATIENCE), running(written(tmp_path, {"webhook": section})) as process:
+        assert await process.wait() == 2
+    log = (tmp_path / "webhook.log").read_text()
+    assert message in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        ({}, "set either certFile and keyFile, or secret"),
+        ({"certFile": "a"}, "certFile and keyFile go together"),
+        ({"certFile": "a", "keyFile": "b", "secret": "n/s", "names": ["x"]}, "set either"),
+        ({"secret": "n/s"}, "names and secret go together"),
+        ({"certFile": "a", "keyFile": "b", "names": ["x"]}, "names and secret go together"),
+        ({"secret": "n/s", "names": ["x"], "caFile": "c"}, "caFile goes with certFile"),
+        ({"secret": "no-namespace", "names": ["x"]}, "webhook.tls.secret"),
+        ({"secret": "n/s", "names": ["under_score"]}, "neither a DNS name nor an IP address"),
+        ({"secret": "n/s", "names": ["x"], "checkSeconds": 0}, "webhook.tls.checkSeconds"),
+        ({"secret": "n/s", "names": ["x"], "cipher": "NULL"}, "there is no such setting"),
+    ],
+)
+def test_bad_settings_are_told_by_name(tmp_path: Path, tls: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        load(written(tmp_path, {"webhook": {"tls": tls}}), environ={})
+    assert message in str(refusal.value)
+    assert "webhook.tls" in str(refusal.value)
