@@ -3,7 +3,7 @@
 set -eu
 name="$BACKUPS/queuectl-$(date -u +%Y%m%dT%H%M%SZ).dump"
 trap 'rm -f "$name.part"' EXIT
-pg_dump --format=custom --no-owner --file="$name.part"
+pg_dump --format=custom --no-owner --schema=queuectl --file="$name.part"
 # What can't be read is no backup.
 pg_restore --list "$name.part" >/dev/null
 mv "$name.part" "$name"

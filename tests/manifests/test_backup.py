@@ -46,6 +46,10 @@ async def postgres() -> AsyncIterator[EmbeddedPostgres]:
 
 
 async def _run(script: str, postgres: EmbeddedPostgres, backups: Path, **more: str) -> tuple[int, str]:
+    return await _shell(postgres, backups, str(SCRIPTS / script), **more)
+
+
+async def _shell(postgres: EmbeddedPostgres, backups: Path, *arguments: str, **more: str) -> tuple[int, str]:
     environment = {
         "PATH": f"{_programs()}:{os.environ['PATH']}",
         "PGHOST": parse_qs(urlsplit(postgres.url).query)["host"][0],
@@ -56,7 +60,7 @@ async def _run(script: str, postgres: EmbeddedPostgres, backups: Path, **more: s
         **more,
     }
     process = await asyncio.create_subprocess_exec(
-        *("sh", str(SCRIPTS / script)),
+        *("sh", *arguments),
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -72,7 +76,7 @@ async def _record(url: str, batch: str, name: str) -> int:
         ledger = PostgresLedger(engine, "cluster")
         epoch = await ledger.take_epoch("test")
         now = await ledger.now()
-        made = plan(configure("team-a", 8), enqueue(name), admit(name, now=now), now=now)
+        made = plan(configure("team-a", 800), enqueue(name), admit(name, now=now), now=now)
         await ledger.commit(made, [], epoch=epoch, batch=batch)
         return (await ledger.load()).sequence
 
@@ -125,6 +129,24 @@ async def test_a_dump_that_is_broken_changes_nothing(postgres: EmbeddedPostgres,
     assert code != 0
     async with database(postgres.url) as engine:
         assert (await PostgresLedger(engine, "cluster").load()).sequence == before
+
+
+async def test_a_restore_that_fails_half_way_changes_nothing(
+    postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    before = await _record(postgres.url, "5", "stays too")
+    # A dump with something in it that is in the way, after the ledger's own.
+    script = (
+        'psql -qc "CREATE TABLE IF NOT EXISTS public.zzz ()" && pg_dump -Fc -f "$BACKUPS/queuectl-9.dump"'
+    )
+    code, said = await _shell(postgres, tmp_path, "-c", script)
+    assert code == 0, said
+    code, said = await _run("restore.sh", postgres, tmp_path)
+    assert code != 0
+    assert "zzz" in said
+    async with database(postgres.url) as engine:
+        assert (await PostgresLedger(engine, "cluster").load()).sequence == before
+    assert await verify(postgres.url) == []
 
 
 async def test_both_jobs_run_these_scripts_and_nothing_restores_by_itself() -> None:

@@ -71,7 +71,9 @@ def test_each_identity_is_bound_to_its_own_roles_alone() -> None:
     for binding in documents(MANIFESTS):
         if "roleRef" in binding:
             (subject,) = binding["subjects"]
-            account = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+            account = subject["name"]
+            if subject["kind"] == "ServiceAccount":
+                account = f"system:serviceaccount:{subject['namespace']}:{account}"
             bound.add((account, binding["kind"], binding["roleRef"]["kind"], binding["roleRef"]["name"]))
     rest = "system:serviceaccount:queuectl-system:queuectl-api"
     assert bound == {
@@ -79,7 +81,10 @@ def test_each_identity_is_bound_to_its_own_roles_alone() -> None:
         (CONTROLLER_USER, "RoleBinding", "Role", "queuectl-leader"),
         (rest, "ClusterRoleBinding", "ClusterRole", "queuectl-api"),
         (rest, "RoleBinding", "Role", "queuectl-api"),
+        ("system:authenticated", "RoleBinding", "Role", "queuectl-api-ca"),
     }
+    public = one("Role", "queuectl-api-ca")
+    assert rights(public) == {("", "configmaps", "queuectl-api-ca", "get")}
 
 
 def test_no_role_of_ours_may_grant_itself_more() -> None:
