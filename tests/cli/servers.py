@@ -61,21 +61,35 @@ def replying(status: int, body: bytes, content_type: str = "application/json") -
 def answering(
     answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
     *,
-    port: int = 0,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
     """Base URL of a server that says what `answer` does."""
 
     async def work(started: Callable[[str], None]) -> None:
-        runner = web.ServerRunner(web.Server(answer), shutdown_timeout=1.0)
+        transports: set[asyncio.Transport] = set()
+
+        async def noted(request: web.BaseRequest) -> web.StreamResponse:
+            assert request.transport is not None
+            transports.add(request.transport)
+            return await answer(request)
+
+        server = web.Server(noted)
+        runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls, reuse_address=True)
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
             await site.start()
             started(f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}")
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
+            # A connection that was taken on just before is made known to the server only now.
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await server.shutdown(0)
+            for transport in transports:
+                transport.abort()
+            await asyncio.sleep(0.01)
 
     with _running(work) as url:
         yield url

@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -198,21 +197,18 @@ def test_followed_events_come_as_they_are_decided_and_end_without_a_word(
     assert script.asked[-1][1]["wait"] == "10"
 
 
-def test_followed_events_go_on_where_they_were_when_the_server_is_back(script: Script) -> None:
+def test_followed_events_go_on_where_they_were_when_the_server_is_back(script: Script, scripted: str) -> None:
     ledger = Ledger(script, *LIFE[:2])
-    with ExitStack() as open_ones:
-        with answering(script.answer) as url:
-            process = open_ones.enter_context(follow(url, "--since", "1", "-o", "json"))
-            assert json.loads(one_of(process.stdout))["sequence"] == 4
+    with follow(scripted, "--since", "1", "-o", "json") as process:
+        assert json.loads(one_of(process.stdout))["sequence"] == 4
+        script.say("decisions", {"detail": "restarting"}, status=503)
         assert "asking again" in one_of(process.stderr)
         ledger.rows.append(LIFE[2])
-        port = urlsplit(url).port
-        assert port is not None
-        with answering(script.answer, port=port):
-            assert json.loads(one_of(process.stdout))["sequence"] == 7
-            assert "answers again" in one_of(process.stderr)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(DEADLINE_SECONDS) == 0
+        script.answers["decisions"] = ledger.answer
+        assert json.loads(one_of(process.stdout))["sequence"] == 7
+        assert "answers again" in one_of(process.stderr)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_SECONDS) == 0
 
 
 def test_a_ledger_that_was_made_anew_is_followed_from_its_end(script: Script, scripted: str) -> None:
