@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,8 @@ def _chosen(context: click.Context, option: click.Parameter, value: str | None) 
 def main(only: list[str], path: Path | None, scale: int, profile: bool) -> None:
     """Speed of queuectl on this machine; each figure stands beside a ceiling measured in the same run."""
     end_with_make()
+    # Asked to end, it ends what it started and leaves no folder behind, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if profile:
         return _profile([name for name in only if name in _PROFILED], scale)
     machine, console = described(), Console(width=None if sys.stdout.isatty() else 160)

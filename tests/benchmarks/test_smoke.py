@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.machine import children
 from benchmarks.report import Figure, Goal, percentile, shown
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
 
@@ -114,3 +116,39 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert percentile(values, 0.99) == 99
     assert percentile([3.0], 0.99) == 3
     assert (shown(0.128), shown(12.34), shown(12345.6)) == ("0.13", "12.3", "12,346")
+
+
+async def test_asked_to_stop_it_leaves_no_process_behind() -> None:
+    bench = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks", "--only", "ledger"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        async with asyncio.timeout(60):
+            while not (servers := _serving(bench.pid)):
+                await asyncio.sleep(0.05)
+            ((pid, folder),) = servers.items()
+            assert folder.name.startswith("queuectl-bench-")
+            bench.terminate()
+            await bench.wait()
+            while Path(f"/proc/{pid}").exists():
+                await asyncio.sleep(0.05)
+    finally:
+        if bench.returncode is None:
+            bench.kill()
+            await bench.wait()
+    assert not folder.exists()
+
+
+def _serving(bench: int) -> dict[int, Path]:
+    """Postgres servers that it started, and its own folder."""
+    found = {}
+    for pid in children(bench):
+        with contextlib.suppress(OSError):
+            data = Path(f"/proc/{pid}/cwd").resolve(strict=True)
+            if (data / "postmaster.pid").exists():
+                found[pid] = data.parents[1]
+    return found
