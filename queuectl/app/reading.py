@@ -8,16 +8,16 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from queuectl.api.remembering import Lifetimes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
-from queuectl.app.connecting import session_to
+from queuectl.app.connecting import open_session
 from queuectl.app.signals import stop_on_signals
 from queuectl.kinds.policy import parse_policy
-from queuectl.kube.errors import Forbidden, NotFound
+from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound
 from queuectl.kube.reviews import KubeReviews, NoReviews
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger import schema
@@ -34,14 +34,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WAIT_FOR_CLUSTER = 2.0
+_WITHOUT_IDENTITY: Final = (
+    "\n  It starts only where the cluster says who asks. With api.identity: local everybody on this machine, "
+    "and nobody else, may read everything"
+)
 
 
 async def run_api(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     """Serve REST until SIGTERM or SIGINT: of the cluster that is set, else of the only one in the ledger.
 
-    Raises ConfigurationError, SchemaMismatch, BadKubeconfig, ClusterUnavailable, OSError (port in use).
+    Raises ConfigurationError, SchemaMismatch, LedgerUnavailable, ClusterUnavailable, OSError (port in use).
     """
-    await schema.check(settings.database_url)
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(_serve(settings, kubeconfig, context))
         stop_on_signals(serving.cancel)
@@ -55,6 +58,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         database(url, read_only=True) as engine,
         asyncio.TaskGroup() as tasks,
     ):
+        await schema.check(url)
         views: list[View] = []
         metrics = ServingMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
         if session is not None:
@@ -92,8 +96,14 @@ async def _session(
     if wanted.identity == "local" and not kept:
         yield None
         return
-    async with session_to(kubeconfig, context) as session:
+    try:
+        session = await open_session(kubeconfig, context)
+    except BadKubeconfig as error:
+        raise ConfigurationError(f"REST has no way to the cluster: {error}{_WITHOUT_IDENTITY}") from None
+    try:
         yield session
+    finally:
+        await session.close()
 
 
 @contextlib.asynccontextmanager
@@ -118,9 +128,9 @@ async def _reviewer(wanted: ApiSettings, session: Session | None) -> Reviewer | 
         await reviews.check()
     except NoReviews as error:
         raise ConfigurationError(
-            f"REST can't ask the cluster who its callers are: {error}\n  It needs to create tokenreviews and "
-            "subjectaccessreviews (ClusterRole queuectl-api), on an API server that has them; without "
-            "identity it serves this machine alone, with api.identity: local"
+            f"REST can't ask the cluster who its callers are: {error}\n  It needs to create tokenreviews "
+            "and subjectaccessreviews (ClusterRole queuectl-api) on an API server that has them"
+            f"{_WITHOUT_IDENTITY}"
         ) from None
     lifetimes = Lifetimes(good=wanted.identity_seconds)
     return Reviewer(reviews, wanted.audiences, time.monotonic, lifetimes)

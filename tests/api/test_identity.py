@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 
 import pytest
 
@@ -236,6 +238,27 @@ async def test_a_failure_is_told_to_all_who_wait_and_remembered_for_nobody() -> 
     assert [str(one) for one in found] == ["away"] * 3
     answers.append(5)
     assert await kept.get("key", ask) == 5
+
+
+async def test_59_a_wall_clock_that_steps_lets_nobody_in_and_shuts_nobody_out(
+    asked: Rest, reviews: CannedReviews, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ages are counted by clocks that never run back; the machine's own anybody may set."""
+    wall, steps = 1.8e9, itertools.cycle((3600.0, -3600.0, 86_400.0, -86_400.0))
+    monkeypatch.setattr(time, "time", lambda: wall + next(steps))
+    monkeypatch.setattr(time, "time_ns", lambda: int((wall + next(steps)) * 1e9))
+    assert await asked.status(ONE, token="alice") == 200
+    count = len(reviews.asked)
+    for _ in range(4):
+        assert await asked.status(ONE, token="alice") == 200
+        await asked.view.refresh()
+        found = await asked.get(ONE, token="alice")
+        assert 0 <= found["ageSeconds"] < 30
+        assert "stale" not in found
+    assert len(reviews.asked) == count
+    del reviews.users["alice"]
+    clock.now += 31
+    assert await asked.status(ONE, token="alice") == 401
 
 
 async def test_tokens_are_kept_nowhere(asked: Rest, reviews: CannedReviews) -> None:

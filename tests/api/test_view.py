@@ -222,3 +222,21 @@ async def test_a_spec_that_cannot_be_read_stops_its_queue_alone() -> None:
     assert queues["odd"].condition.reason == "InvalidSpec"
     assert queues["broken"].condition.reason == "InvalidSpec"
     assert queues["team-a"].condition.active
+
+
+async def test_a_commit_costs_nothing_where_it_changes_nothing() -> None:
+    readings = two_teams()
+    readings.commit(*(workload(f"w-{n}", 100 + n, namespace=f"ns-{n % 10}") for n in range(500)))
+    view = View(readings, parse_policy)
+    await view.refresh()
+    before = state(view)
+    readings.end(workload("w-7", 107, namespace="ns-7"))
+    await view.refresh()
+    after = state(view)
+    for namespace in before.arrivals:
+        kept = after.arrivals[namespace] is before.arrivals[namespace]
+        assert kept == (namespace != "ns-7")
+    assert after.queues["team-b"] is before.queues["team-b"]
+    assert after.queues["team-a"].seats.holders is before.queues["team-a"].seats.holders
+    assert after.policies is before.policies
+    assert len(after.queues["team-a"].seats.line) == len(before.queues["team-a"].seats.line) - 1
