@@ -18,8 +18,9 @@ import pytest
 import yaml
 from cryptography import x509
 
+from queuectl.app.webhook import run_webhook
 from queuectl.sandbox.endpoints import choose_ports
-from queuectl.settings import ConfigurationError, load
+from queuectl.settings import ConfigurationError, Settings, load
 from queuectl.webhook.server import PATH
 from tests.certificates.issuing import Mounted
 from tests.sandbox.polling import eventually
@@ -115,24 +116,19 @@ async def test_it_serves_what_is_mounted_takes_up_what_replaces_it_and_ends_well
         assert await process.wait() == 0, (tmp_path / "webhook.log").read_text()
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({}, "webhook.tls is not set"),
-        (
-            {"tls": {"certFile": "/nowhere/tls.crt", "keyFile": "/nowhere/tls.key"}},
-            "/nowhere/tls.crt: No such",
-        ),
-    ],
-)
-async def test_it_does_not_start_without_a_certificate_and_says_what_to_set(
-    tmp_path: Path, section: Any, message: str
-) -> None:
-    async with asyncio.timeout(PATIENCE), running(written(tmp_path, {"webhook": section})) as process:
+async def test_it_does_not_start_without_a_certificate_and_says_which_file_is_missing(tmp_path: Path) -> None:
+    tls = {"certFile": "/nowhere/tls.crt", "keyFile": "/nowhere/tls.key"}
+    config = written(tmp_path, {"webhook": {"tls": tls}})
+    async with asyncio.timeout(PATIENCE), running(config) as process:
         assert await process.wait() == 2
     log = (tmp_path / "webhook.log").read_text()
-    assert message in log
+    assert "/nowhere/tls.crt: No such file" in log
     assert "Traceback" not in log
+
+
+async def test_it_does_not_start_without_tls_and_says_what_to_set() -> None:
+    with pytest.raises(ConfigurationError, match=r"webhook\.tls is not set.*webhook\.tls\.secret"):
+        await run_webhook(Settings(), None, None)
 
 
 @pytest.mark.parametrize(
