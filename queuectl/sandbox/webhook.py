@@ -24,6 +24,8 @@ from queuectl.shipped import shipped
 _PATH: Final = "/mutate"
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
+_TIMEOUT_SECONDS: Final = 10
+"""More than in a cluster: here one machine does all the work."""
 _POLL_SECONDS: Final = 0.05
 
 
@@ -65,6 +67,7 @@ async def _install(installer: Installer, port: int) -> None:
     for thing in objects:
         for webhook in thing.get("webhooks", ()) if thing["kind"] == "MutatingWebhookConfiguration" else ():
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{_PATH}"}
+            webhook["timeoutSeconds"] = _TIMEOUT_SECONDS
     await installer.apply(objects)
 
 
