@@ -31,7 +31,7 @@ async def test_jobs_pass_untouched_and_the_report_names_each_decision(
 ) -> None:
     count = 200 if control_plane == "real" else 40
     begun = asyncio.get_running_loop().time()
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(600):
         with reachable_folder() as folder:
             async with stand(folder, control_plane, gpus=GPUS, gated=False) as site:
                 made = await _observed(site, count)
