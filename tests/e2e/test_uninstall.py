@@ -42,7 +42,8 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.mark.parametrize("folders", [(MUTATING, BASE), (BASE, MUTATING)], ids=["as told", "the other way"])
 async def test_nothing_is_left_and_no_job_is_stuck(world: World, folders: tuple[str, str]) -> None:
-    pods = {pod["metadata"]["uid"] for pod in await _running(world)}
+    before = await eventually("two of them run", lambda: _two(world))
+    pods = {pod["metadata"]["uid"] for pod in before}
     for folder in folders:
         await _kubectl(world, "delete", "--timeout=120s", "-k", folder)
     # As its pods are when the namespace goes; until then it has seen all of it vanish.
@@ -54,7 +55,6 @@ async def test_nothing_is_left_and_no_job_is_stuck(world: World, folders: tuple[
     running = await world.get("runs")
     assert running["spec"]["suspend"] is False
     assert {pod["metadata"]["uid"] for pod in await _running(world)} == pods
-    assert len(pods) == 2
     waiting = await world.get("waits")
     assert waiting["spec"]["suspend"] is True
     for found in (running, waiting):
@@ -89,6 +89,11 @@ async def _kubectl(world: World, *arguments: str, identity: str = "admin") -> st
 async def _running(world: World) -> list[Json]:
     found = await world.api.request("GET", f"/api/v1/namespaces/{world.namespace}/pods")
     return [pod for pod in found["items"] if pod["status"].get("phase") == "Running"]
+
+
+async def _two(world: World) -> list[Json]:
+    found = await _running(world)
+    return found if len(found) == 2 else []
 
 
 async def _runs(world: World, name: str) -> bool:
