@@ -120,9 +120,7 @@ async def test_hold_evicts_until_nothing_is_alive_and_taken_away_it_runs_again(w
 async def test_a_deleted_job_gives_its_quota_back(world: World) -> None:
     await world.submit(job("train", template=pod_template(8, seconds=60)))
     await world.phase("train", "Admitted")
-    await world.api.request(
-        "DELETE", world.path("Job", "train"), {"propagationPolicy": "Background", "kind": "DeleteOptions"}
-    )
+    await world.delete("train")
     await world.nothing_used(world.namespace)
 
 
@@ -163,13 +161,15 @@ async def test_higher_priority_goes_first(world: World) -> None:
             "value": 1000,
         }
     )
-    await world.submit(job("running", template=pod_template(8, seconds=8)))
+    await world.submit(job("running", template=pod_template(8, seconds=600)))
     await world.phase("running", "Admitted")
     await world.submit(job("low", template=pod_template(8)))
     await world.reason_is("low", "WaitingForQuota")
     urgent = job("high", template=pod_template(8, seconds=1))
     urgent["metadata"]["labels"]["queuectl.dev/priority-class"] = f"{world.namespace}-high"
     await world.submit(urgent)
+    await world.reason_is("high", "WaitingForQuota")
+    await world.delete("running")
     high, low = await world.phase("high", "Finished"), await world.phase("low", "Finished")
     assert high["admittedAt"] is None or low["admittedAt"] is None or high["admittedAt"] < low["admittedAt"]
 

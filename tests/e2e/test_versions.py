@@ -60,9 +60,7 @@ async def test_evicted_from_one_flavor_it_is_started_on_another(world: World, ki
     # And back again, now that the server is known.
     await world.annotate("moves", "queuectl.dev/hold", "true", kind)
     await world.reason_is("moves", "OnHold", kind)
-    await world.api.request(
-        "DELETE", world.path("Job", "fills"), {"propagationPolicy": "Background", "kind": "DeleteOptions"}
-    )
+    await world.delete("fills")
     await world.nothing_used(world.namespace)
     await world.annotate("moves", "queuectl.dev/hold", None, kind)
     await world.started("moves", kind)

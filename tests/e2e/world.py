@@ -53,6 +53,11 @@ class World:
     async def annotate(self, name: str, key: str, value: str | None, kind: str = "Job") -> Json:
         return await self.merge(name, {"metadata": {"annotations": {key: value}}}, kind)
 
+    async def delete(self, name: str, kind: str = "Job") -> None:
+        """With all its pods."""
+        options = {"propagationPolicy": "Background", "kind": "DeleteOptions"}
+        await self.api.request("DELETE", self.path(kind, name), options)
+
     async def started(self, name: str, kind: str = "Job") -> Json:
         """The object once its start has reached it: `Admitted` is committed before the cluster is touched."""
         await self.phase(name, "Admitted", kind)
