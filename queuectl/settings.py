@@ -287,7 +287,7 @@ def _document(path: Path) -> dict[str, Any]:
     except BadFile as error:
         raise ConfigurationError(str(error)) from None
     if len(found) > 1:
-        raise ConfigurationError(f"{path}: line {found[1].line}: expected a single document, this is a second one")
+        raise ConfigurationError(f"{path}: line {found[1].line}: expected a single document, not a second")
     document = found[0].content if found else {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: must be a mapping, not a {type(document).__name__}")
