@@ -9,8 +9,9 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
+from queuectl.api.observing import Observer
 from queuectl.api.remembering import Lifetimes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
@@ -66,7 +67,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             session.answered = metrics.kubernetes_answered
         if tls is not None:
             metrics.observe_certificate(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
-        reviewer = await _reviewer(wanted, session)
+        reviewer = await _reviewer(wanted, session, metrics)
         if wanted.probes is not None:
             tasks.create_task(_probes(wanted.probes, metrics, views))
         cluster = await _cluster(url, wanted, session)
@@ -83,7 +84,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             started=_started,
             reviewer=reviewer,
             tls=tls.context if tls is not None else None,
-            observer=_Counting(metrics),
+            observer=metrics,
             view=view,
         )
 
@@ -124,7 +125,7 @@ async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[Se
         yield serving
 
 
-async def _reviewer(wanted: ApiSettings, session: Session | None) -> Reviewer | None:
+async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Observer) -> Reviewer | None:
     """None: everybody on this machine may read all. Without identity REST does not start."""
     if wanted.identity == "local":
         log.warning("api.identity is local: whoever reaches %s reads everything", wanted.listen)
@@ -140,7 +141,7 @@ async def _reviewer(wanted: ApiSettings, session: Session | None) -> Reviewer | 
             f"{_WITHOUT_IDENTITY}"
         ) from None
     lifetimes = Lifetimes(good=wanted.identity_seconds)
-    return Reviewer(reviews, wanted.audiences, time.monotonic, lifetimes)
+    return Reviewer(reviews, wanted.audiences, time.monotonic, lifetimes, observer)
 
 
 async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> str:
@@ -188,16 +189,3 @@ async def _probes(listen: Address, metrics: ServingMetrics, views: list[View]) -
         ready=lambda: None if _sight(views) is not None else "the ledger was not read yet",
         started=lambda base: log.info("metrics and probes at %s", base),
     )
-
-
-class _Counting:
-    """api.observing.Observer on metrics, which count reviews where they are sent."""
-
-    def __init__(self, metrics: ServingMetrics) -> None:
-        self._metrics = metrics
-
-    def answered(self, route: str, code: int, seconds: float) -> None:
-        self._metrics.answered(route, code, seconds)
-
-    def reviewed(self, kind: Literal["token", "access"], remembered: bool) -> None:
-        return

@@ -24,6 +24,15 @@ class ServingMetrics(Requesting):
         self._seconds = self._histogram(
             "api_request_duration_seconds", "Until an answer was whole.", "endpoint", buckets=_SECONDS
         )
+        self._identity = self._counter(
+            "api_identity_lookups",
+            "Times that a caller's token or right was needed, by whether it was remembered.",
+            "kind",
+            "remembered",
+        )
+        for kind in ("token", "access"):
+            for remembered in ("false", "true"):
+                self._identity.labels(kind, remembered)
         state = self._gauge(
             "api_state_age_seconds",
             "Since the ledger last confirmed what is answered from; +Inf: it was never read.",
@@ -34,3 +43,7 @@ class ServingMetrics(Requesting):
         """`endpoint`: the route's own pattern, never a path as it was asked for."""
         self._requests.labels(endpoint, str(code)).inc()
         self._seconds.labels(endpoint).observe(seconds)
+
+    def reviewed(self, kind: str, remembered: bool) -> None:
+        """`kind`: `token` or `access`. What was not remembered was asked of the API server."""
+        self._identity.labels(kind, str(remembered).lower()).inc()

@@ -75,9 +75,9 @@ async def test_it_tells_what_it_answers_by_route_and_code() -> None:
             self.answers: Counter[tuple[str, int]] = Counter()
             self.reviews: Counter[tuple[str, bool]] = Counter()
 
-        def answered(self, route: str, code: int, seconds: float) -> None:
+        def answered(self, endpoint: str, code: int, seconds: float) -> None:
             assert seconds >= 0
-            self.answers[route, code] += 1
+            self.answers[endpoint, code] += 1
 
         def reviewed(self, kind: Literal["token", "access"], remembered: bool) -> None:
             self.reviews[kind, remembered] += 1
