@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 import pytest
 
@@ -197,24 +197,36 @@ async def test_while_the_api_server_is_frozen_nothing_is_decided_on_doubt(either
 # --- the controller ----------------------------------------------------------------------------------------
 
 
-async def test_without_the_controller_the_gate_holds_and_unlabelled_work_runs(either: World) -> None:
+@pytest.mark.parametrize("postgres", ["there", "down too"])
+async def test_without_the_controller_the_gate_holds_and_unlabelled_work_runs(
+    either: World, postgres: str
+) -> None:
     world, site = either, _site(either)
     controller = await site.controller()
     await _run_for_ever(world, 1)
+    await world.phase("runs-0", "Admitted")
     before = await _running_pods(world, "runs")
-    controller.send(signal.SIGKILL)
-    await controller.wait()
-    assert (await world.submit(job("labelled")))["spec"]["suspend"] is True
-    await world.submit(job("unlabelled", queue=None, template=pod_template(1, 0.3)))
-    await eventually("the unlabelled job runs to its end", lambda: _finished(world, ["unlabelled"]))
-    await _refused_to_the_tenant(world, "labelled")
-    assert (await world.get("labelled"))["spec"]["suspend"] is True
-    rest = await world.workload("runs-0")
-    assert (rest["status"], rest["phase"]) == (200, "Admitted")
-    assert "stale" not in rest
-    assert await _running_pods(world, "runs") == before
+    with site.postgres_frozen() if postgres == "down too" else nullcontext():
+        controller.send(signal.SIGKILL)
+        await controller.wait()
+        assert (await world.submit(job("labelled")))["spec"]["suspend"] is True
+        await world.submit(job("unlabelled", queue=None, template=pod_template(1, 0.3)))
+        await eventually("the unlabelled job runs to its end", lambda: _finished(world, ["unlabelled"]))
+        await _refused_to_the_tenant(world, "labelled")
+        assert (await world.get("labelled"))["spec"]["suspend"] is True
+        rest = await world.workload("runs-0")
+        assert (rest["status"], rest["phase"]) == (200, "Admitted")
+        if postgres == "down too":
+            assert await eventually("REST says that it is stale", lambda: _stale(site))
+        else:
+            assert "stale" not in rest
+        await world.submit(job("urgent", template=pod_template(1, FOR_EVER)))
+        await world.merge("urgent", LET_GO)
+        await eventually("what an admin lets go runs", lambda: _running_pods(world, "urgent"))
+        assert await _running_pods(world, "runs") == before
     await site.controller("next")
     await eventually("the labelled job has run", lambda: _finished(world, ["labelled"]))
+    await world.phase("urgent", "Admitted")
     assert await _running_pods(world, "runs") == before
     await site.verified()
 
