@@ -227,11 +227,18 @@ class WebhookSettings(_Section):
     """Reviews under way at one time, of at most 7 MiB each."""
 
 
+class CompatibilitySettings(_Section):
+    kueue_labels: bool = False
+    """Kueue's labels queue work, too, where ours are absent. Goes with manifests/kueue-labels, and with no
+    Kueue that runs."""
+
+
 class Settings(_Section):
     database: DatabaseSettings = DatabaseSettings()
     controller: ControllerSettings = ControllerSettings()
     api: ApiSettings = ApiSettings()
     webhook: WebhookSettings = WebhookSettings()
+    compatibility: CompatibilitySettings = CompatibilitySettings()
 
     @property
     def database_url(self) -> str:
@@ -287,7 +294,9 @@ def _document(path: Path) -> dict[str, Any]:
     except BadFile as error:
         raise ConfigurationError(str(error)) from None
     if len(found) > 1:
-        raise ConfigurationError(f"{path}: line {found[1].line}: expected a single document, this is a second one")
+        raise ConfigurationError(
+            f"{path}: line {found[1].line}: expected a single document, this is a second one"
+        )
     document = found[0].content if found else {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: must be a mapping, not a {type(document).__name__}")
