@@ -36,7 +36,7 @@ HONOURED = Settings.model_validate({"compatibility": {"kueueLabels": True}})
 
 @pytest_asyncio.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with asyncio.timeout(60), in_process(tmp_path) as found:
+    async with in_process(tmp_path) as found:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
         await found.create(api_path("", "v1", "namespaces"), namespace)
         await cluster_id(found.session)  # the first answer tells the server's time
@@ -78,8 +78,9 @@ async def test_one_watch_follows_an_object_from_label_to_label(site: Site) -> No
                 if isinstance(event, WorkloadObserved | WorkloadGone)
             ]
 
-        while told_so_far() != told:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while told_so_far() != told:
+                await asyncio.sleep(0.01)
 
     plain = job("plain")
     del plain["metadata"]["labels"]
@@ -102,7 +103,9 @@ async def test_one_watch_follows_an_object_from_label_to_label(site: Site) -> No
 async def test_a_start_goes_by_the_label_that_held_and_is_refused_when_another_does(site: Site) -> None:
     cluster = KubeCluster(site.session, honoured=KUEUES_TOO)
 
-    await site.create(jobs(), kueues("train", **{"a": "b"}))
+    body = kueues("train")
+    body["metadata"]["annotations"] = {"a": "b"}  # else the resourceVersion is tested, too
+    await site.create(jobs(), body)
     before = effect(await site.session.get(jobs("train")), honoured=KUEUES_TOO)
     # The same name in our label: what is decided stays right, and yet it is another label that must stay.
     await site.session.patch(jobs("train"), {"metadata": {"labels": {OURS: "main"}}})
@@ -195,7 +198,8 @@ async def test_while_leading_kueue_is_noticed_when_it_comes(site: Site) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(come())
         with pytest.raises(ConfigurationError):
-            await watch(site.session, every=0.01)
+            async with asyncio.timeout(30):
+                await watch(site.session, every=0.01)
 
 
 async def test_gate_and_configuration_must_agree(site: Site, caplog: pytest.LogCaptureFixture) -> None:
