@@ -227,11 +227,18 @@ class WebhookSettings(_Section):
     """Reviews under way at one time, of at most 7 MiB each."""
 
 
+class CompatibilitySettings(_Section):
+    kueue_labels: bool = False
+    """Kueue's labels queue work, too, where ours are absent. Goes with manifests/kueue-labels, and with no
+    Kueue that runs."""
+
+
 class Settings(_Section):
     database: DatabaseSettings = DatabaseSettings()
     controller: ControllerSettings = ControllerSettings()
     api: ApiSettings = ApiSettings()
     webhook: WebhookSettings = WebhookSettings()
+    compatibility: CompatibilitySettings = CompatibilitySettings()
 
     @property
     def database_url(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind, job_kind
+from queuectl.kinds.labels import may_queue
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.workloads import HOLD_ANNOTATION
@@ -118,7 +119,7 @@ async def hold(session: Session, target: Target, held: bool) -> Change:
     Raises ApiError, and NotQueued where a hold would be without effect.
     """
     now = await session.get(target.path)
-    if held and QUEUE_LABEL not in _part(now, "metadata", "labels"):
+    if held and not may_queue(now):
         raise NotQueued(
             f"{target} has no label {QUEUE_LABEL}: queuectl leaves it alone, and a hold would have no effect"
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from queuectl.app import kueue
 from queuectl.app.connecting import open_session, session_to
 from queuectl.app.signals import stop_on_signals
 from queuectl.controller.loop import Controller
@@ -104,12 +105,15 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         if settings.controller.lease is not None:
             ledger = await installation(engine)
             lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
+        await kueue.check(settings, session)
+        watching = settings.compatibility.kueue_labels
         return Seat(
             key=cluster,
             ledger=PostgresLedger(engine, cluster),
-            cluster=KubeCluster(session),
+            cluster=KubeCluster(session, honoured=kueue.honoured(settings)),
             told_by=lambda emit: emit,
             lease=lease,
+            beside=(lambda: kueue.watch(session),) if watching else (),
         )
 
     await run(settings, kubeconfig, context, take_seat)
@@ -131,7 +135,7 @@ async def run(
             session.answered = metrics.kubernetes_answered
             cluster = await _patiently(course, "the API server", lambda: cluster_id(session))
             seat = await _patiently(
-                course, "the ledger", lambda: take_seat(engine, session, cluster, metrics)
+                course, "ledger and API server", lambda: take_seat(engine, session, cluster, metrics)
             )
             await _sit(settings, seat, session, engine, metrics, course)
 
@@ -158,7 +162,8 @@ async def run(
 async def _sit(
     settings: Settings, seat: Seat, session: Session, engine: Database, metrics: Metrics, course: Course
 ) -> None:
-    core = Engine(frozenset(source.name for source in sources()))
+    watched = sources(kueue.honoured(settings))
+    core = Engine(frozenset(source.name for source in watched))
     controller = Controller(
         ledger=seat.ledger,
         cluster=seat.cluster,
@@ -170,7 +175,7 @@ async def _sit(
         status_seconds=settings.controller.status_seconds,
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
-    reflecting = reflectors(session, seat.told_by(controller.emit))
+    reflecting = reflectors(session, seat.told_by(controller.emit), watched=watched)
     course.controller, course.reflecting = controller, reflecting
     metrics.observe(
         Probes(

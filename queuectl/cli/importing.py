@@ -43,6 +43,8 @@ def kueue(options: Options, names: tuple[str, ...], strict: bool) -> None:
     The objects go to standard output, ready for `kubectl apply -f -`; what could not be carried over is told
     on standard error. With `-o json` both are in one document.
 
+    Jobs may keep Kueue's labels with compatibility.kueueLabels: true (docs/operations.md, Coming from Kueue).
+
     \b
     kubectl get clusterqueues.kueue.x-k8s.io,cohorts.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io,\\
     workloadpriorityclasses.kueue.x-k8s.io,localqueues.kueue.x-k8s.io -A -o yaml | queuectl import kueue -f -

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.model import Effect, ObjectRef
+from queuectl.core.model import Effect, ObjectRef, Workload
 from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.kinds.admission import (
@@ -20,6 +20,7 @@ from queuectl.kinds.admission import (
 )
 from queuectl.kinds.fields import clean
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, Path
+from queuectl.kinds.labels import queued_by
 
 Operation = dict[str, Any]
 """One step of a JSON patch (RFC 6902)."""
@@ -43,7 +44,7 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
     patch: list[Operation] = [
         _test(("metadata", "uid"), workload.ref.uid),
         _test(("metadata", "generation"), seen.generation),
-        _test(("metadata", "labels", QUEUE_LABEL), workload.queue),
+        *_test_queue(workload),
     ]
     if seen.annotated:
         patch.append(_add(("metadata", "annotations", ADMISSION_ANNOTATION), annotation))
@@ -54,6 +55,14 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
     patch += _steer(kind, effect)
     patch.append(_add(kind.suspend, False))
     return patch
+
+
+def _test_queue(workload: Workload) -> list[Operation]:
+    """It is still queued where it was. By Kueue's label only as long as ours is absent."""
+    label = queued_by(workload)
+    found = [_test(("metadata", "labels", label), workload.queue)]
+    # To an API server what is absent is null.
+    return found if label == QUEUE_LABEL else [_test(("metadata", "labels", QUEUE_LABEL), None), *found]
 
 
 def _steer(kind: JobKind, effect: Effect) -> list[Operation]:

@@ -29,14 +29,15 @@ from queuectl.kinds.admission import (
     scheduling,
 )
 from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects, text, timestamp
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind, Pods, run_times
+from queuectl.kinds.jobs import JobKind, Pods, run_times
+from queuectl.kinds.labels import KUEUES_TOO, OWN, QueueLabels, first
 from queuectl.kinds.requests import RequestProblem, pod_requests
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 
 MAX_NAME: Final = 253
 MAX_LABELS: Final = 64
-"""Kept per workload, the first by name."""
+"""Kept per workload: those that queue it, then the first by name."""
 MAX_TERMS: Final = 64
 MAX_EXPRESSIONS: Final = 64
 MAX_VALUES: Final = 1024
@@ -46,7 +47,7 @@ MAX_ANNOTATIONS: Final = (256 - 8) * 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def observe(kind: JobKind, obj: Json) -> WorkloadObserved | None:
+def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadObserved | None:
     """The workload that object `obj` of `kind` is; None where it has no queue label or no identity."""
     try:
         metadata = mapping(obj, "metadata", "")
@@ -55,7 +56,7 @@ def observe(kind: JobKind, obj: Json) -> WorkloadObserved | None:
     except BadField:
         return None
     names = [_short(metadata.get(key), MAX_NAME) for key in ("namespace", "name", "uid")]
-    queue = _short(labels.get(QUEUE_LABEL), MAX_NAME)
+    queue = _short(first(honoured.queue, labels), MAX_NAME)
     if queue is None or None in names:
         return None
     namespace, name, uid = (str(part) for part in names)
@@ -69,7 +70,7 @@ def observe(kind: JobKind, obj: Json) -> WorkloadObserved | None:
             queue=queue,
             created_at=created,
             pod_sets=() if problem else pod_sets,
-            priority_class=_short(labels.get(PRIORITY_LABEL), MAX_NAME) or None,
+            priority_class=_short(first(honoured.priority, labels), MAX_NAME) or None,
             submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
@@ -197,10 +198,15 @@ def _created(metadata: Json, problem: Reason | None) -> tuple[datetime, Reason |
 
 
 def _labels(labels: Json) -> Iterator[tuple[str, str]]:
-    for key in sorted(labels)[:MAX_LABELS]:
+    # Those that queue it come first: a start tests them.
+    for key in sorted(sorted(labels, key=_queues_not)[:MAX_LABELS]):
         value = _short(labels[key], MAX_NAME)
         if value is not None:
             yield clean(key, 2 * MAX_NAME), value
+
+
+def _queues_not(key: str) -> tuple[bool, str]:
+    return key not in KUEUES_TOO.queue, key
 
 
 def _short(value: object, limit: int) -> str | None:

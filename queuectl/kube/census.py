@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from queuectl.core.events import WorkloadObserved
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL
+from queuectl.kinds.jobs import JOB_KINDS
+from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Session, api_path
 
 
-async def admitted(session: Session) -> list[WorkloadObserved]:
+async def admitted(session: Session, honoured: QueueLabels = OWN) -> list[WorkloadObserved]:
     """Labelled workloads that carry our admission and of which something is alive, by consistent reads.
 
     One that is let go is alive whatever its pods do; one that is suspended or over holds quota while any
     of its pods does.
     """
-    cluster = KubeCluster(session)
+    cluster = KubeCluster(session, honoured=honoured)
     found = []
     for kind in JOB_KINDS.values():
         path = api_path(kind.group, kind.version, kind.plural)
         try:
-            async for page in session.pages(path, query={"labelSelector": QUEUE_LABEL}):
+            async for page in session.pages(path, query=honoured.selection):
                 for item in page["items"]:
-                    seen = observe(kind, item)
+                    seen = observe(kind, item, honoured)
                     if seen is None or seen.observation.admission is None or seen.observation.quiet:
                         continue
                     if await cluster.anything_alive(seen.workload.ref):

@@ -12,6 +12,7 @@ from queuectl.core.report import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.jobs import JOB_KINDS, JobKind, catching_up
+from queuectl.kinds.labels import OWN, QueueLabels, queued_by
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.workloads import finished, observe
@@ -35,8 +36,15 @@ _OVER: Final = ("Succeeded", "Failed")
 class KubeCluster:
     """Kubernetes behind one session. Every call may be repeated; all raise nothing but ClusterUnavailable."""
 
-    def __init__(self, session: Session, *, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        now: Callable[[], datetime] | None = None,
+        honoured: QueueLabels = OWN,
+    ) -> None:
         self._session = session
+        self._honoured = honoured
         self._now = now or session.server_time
         self._published: dict[str, Object] = {}
         """Status as last written, by path, with its condition's time."""
@@ -106,7 +114,7 @@ class KubeCluster:
             return _gone(effect)
         if self._started(kind, effect, obj):
             return _done(effect, _generation(obj))
-        event = observe(kind, obj)
+        event = observe(kind, obj, self._honoured)
         if event is None:
             settled = EffectSettled(effect.key, Result.REFUSED)
             return settled, WorkloadGone(effect.workload.id)
@@ -117,7 +125,7 @@ class KubeCluster:
             self._start_time_binds = True
             # That was a write of our own: only its resourceVersion is new.
             return EffectSettled(effect.key, Result.REFUSED), observe(
-                kind, await self._reread(kind, effect.workload.ref, refusal) or obj
+                kind, await self._reread(kind, effect.workload.ref, refusal) or obj, self._honoured
             )
         return EffectSettled(effect.key, Result.REFUSED), event
 
@@ -136,9 +144,8 @@ class KubeCluster:
             return _done(effect, _generation(obj))
         raise _again(doubt) from doubt
 
-    @staticmethod
-    def _started(kind: JobKind, effect: Effect, obj: Object) -> bool:
-        event = observe(kind, obj)
+    def _started(self, kind: JobKind, effect: Effect, obj: Object) -> bool:
+        event = observe(kind, obj, self._honoured)
         if event is None or event.observation.admission is None:
             return False
         ours = event.observation.admission.number == effect.attempt.number
@@ -269,6 +276,7 @@ def _moved(effect: Effect, now: WorkloadObserved) -> bool:
     return (
         now.observation.generation != before.generation
         or now.workload.queue != effect.workload.queue
+        or queued_by(now.workload) != queued_by(effect.workload)
         or (not before.annotated and now.observation.resource_version != before.resource_version)
     )
 

@@ -11,7 +11,8 @@ from queuectl.core.events import ContextObserved, Event, PolicyGone, WorkloadGon
 from queuectl.core.model import ConfigKey, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.fields import Json
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import JOB_KINDS, JobKind
+from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.workloads import observe
@@ -40,23 +41,24 @@ class Source:
     """Its keys are workloads."""
 
 
-def sources() -> tuple[Source, ...]:
+def sources(honoured: QueueLabels = OWN) -> tuple[Source, ...]:
     """All that the core is told of, policy first."""
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in CONTEXT_KINDS.values()),
-        *(_jobs(kind) for kind in JOB_KINDS.values()),
+        *(_jobs(kind, honoured) for kind in JOB_KINDS.values()),
     )
 
 
-def _jobs(kind: JobKind) -> Source:
+def _jobs(kind: JobKind, honoured: QueueLabels) -> Source:
     return Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
-        # Who loses the label leaves the collection: the server says so as if it were deleted.
-        query={"labelSelector": QUEUE_LABEL},
+        # Who loses the label leaves what is selected: the server says so as if it were deleted. Where all is
+        # selected it is `observe` that says so.
+        query=honoured.selection,
         key=_uid,
-        seen=lambda obj: observe(kind, obj),
+        seen=lambda obj: observe(kind, obj, honoured),
         gone=lambda uid, version: WorkloadGone(WorkloadId(str(uid)), version),
         workloads=True,
     )

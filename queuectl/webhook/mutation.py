@@ -13,7 +13,8 @@ import orjson
 
 from queuectl.kinds.admission import BYPASS_ANNOTATION, CONTROLLER_USER, SUBMITTER_ANNOTATION
 from queuectl.kinds.fields import BadField, Json, mapping, text
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind
+from queuectl.kinds.jobs import JOB_KINDS, JobKind
+from queuectl.kinds.labels import may_queue
 from queuectl.kinds.patches import Operation, pointer
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -66,10 +67,11 @@ def mutations(request: Json) -> list[Operation]:
 
 
 def _mutations(request: Json) -> list[Operation]:
+    # Whether Kueue's label counts is said by the configuration: it says which objects are sent here.
     kind = _kind(request)
     user = text(mapping(request, "userInfo", "request"), "username", "request.userInfo")
     new, old = mapping(request, "object", "request"), mapping(request, "oldObject", "request")
-    if kind is None or not user or user == CONTROLLER_USER or not (_labelled(new) or _labelled(old)):
+    if kind is None or not user or user == CONTROLLER_USER or not (may_queue(new) or may_queue(old)):
         return []
     if request.get("operation") == "CREATE":
         return [*_suspended(kind, new), *_annotated(new, SUBMITTER_ANNOTATION, user)]
@@ -83,10 +85,6 @@ def _kind(request: Json) -> JobKind | None:
         return None
     resource = mapping(request, "resource", "request")
     return _ROWS.get((resource.get("group"), resource.get("version"), resource.get("resource")))  # type: ignore[arg-type]
-
-
-def _labelled(obj: Json) -> bool:
-    return QUEUE_LABEL in mapping(mapping(obj, "metadata", ""), "labels", "metadata")
 
 
 def _suspended(kind: JobKind, obj: Json) -> list[Operation]:

@@ -50,6 +50,15 @@ def test_a_file_sets_what_it_names(write: Write) -> None:
     assert settings.database_url == "postgresql://file/db"
 
 
+def test_kueue_s_labels_count_only_where_it_is_said(write: Write) -> None:
+    assert not load(environ={}).compatibility.kueue_labels
+    assert load(write("compatibility: {kueueLabels: true}"), environ={}).compatibility.kueue_labels
+    assert problems(write("compatibility: {kueueLabels: 'yes'}")) == (
+        f"{write('compatibility: {kueueLabels: yes please}')}: compatibility.kueueLabels: "
+        "Input should be a valid boolean",
+    )
+
+
 def test_a_flag_comes_before_the_environment_and_that_before_the_file(write: Write) -> None:
     path = write("database: {url: 'postgresql://file/db'}")
     environ = {"QUEUECTL_DATABASE_URL": "postgresql://environment/db"}

@@ -54,12 +54,12 @@ class Stand:
 
     # --- processes
 
-    async def controller(self, *more: str) -> Child:
-        """Begin one; it has not taken over yet. `more`: flags."""
-        config = self.folder / "queuectl.yaml"
-        config.write_text("controller: {listen: '127.0.0.1:0', verifySeconds: 5}\n")
+    async def controller(self, *more: str, config: str = "") -> Child:
+        """Begin one; it has not taken over yet. `more`: flags; `config`: more sections."""
+        file = self.folder / "queuectl.yaml"
+        file.write_text(f"controller: {{listen: '127.0.0.1:0', verifySeconds: 5}}\n{config}\n")
         return await spawn(
-            [sys.executable, "-m", "queuectl", "controller", *more, "--config", config, *self._flags()],
+            [sys.executable, "-m", "queuectl", "controller", *more, "--config", file, *self._flags()],
             name="queuectl controller",
             log=self.folder / "controller.log",
         )

@@ -25,6 +25,7 @@ from queuectl.core.model import (
     Verb,
 )
 from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL
+from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.workloads import observe
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
@@ -128,9 +129,16 @@ def pytorch_job(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def effect(obj: dict[str, Any], kind: str = "Job", *, attempt: int = 1, verb: Verb = Verb.START) -> Effect:
+def effect(
+    obj: dict[str, Any],
+    kind: str = "Job",
+    *,
+    attempt: int = 1,
+    verb: Verb = Verb.START,
+    honoured: QueueLabels = OWN,
+) -> Effect:
     """The effect that starts or stops `obj` as it was read."""
-    event = observe(JOB_KINDS[kind], obj)
+    event = observe(JOB_KINDS[kind], obj, honoured)
     assert event is not None
     workload = event.workload
     pod_sets = tuple(

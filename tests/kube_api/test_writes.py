@@ -218,6 +218,18 @@ async def test_json_patches_that_do_not_fit(api: Client, patch: object, code: in
     assert answer["code"] == code
 
 
+async def test_to_a_json_patch_what_is_absent_is_null(api: Client) -> None:
+    await api.create(api.configmaps, configmap("a", {"k": "1"}))
+    path = f"{api.configmaps}/a"
+    absent = [
+        {"op": "test", "path": "/data/absent", "value": None},
+        {"op": "add", "path": "/data/new", "value": "2"},
+    ]
+    assert (await api.patch(path, absent, JSON_PATCH))["data"] == {"k": "1", "new": "2"}
+    there = [{"op": "test", "path": "/data/k", "value": None}, {"op": "remove", "path": "/data/k"}]
+    assert (await api.refused("PATCH", path, there, media=JSON_PATCH))["code"] == 422
+
+
 async def test_a_json_patch_may_replace_what_an_object_lacks(api: Client) -> None:
     await api.create(api.configmaps, configmap("a", {"k": "1"}))
     patch = [{"op": "replace", "path": "/data/absent", "value": "2"}]

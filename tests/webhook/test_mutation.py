@@ -82,6 +82,13 @@ def test_no_other_update_is_touched(kind: str, was: bool, becomes: bool) -> None
 
 
 @kinds
+def test_what_is_sent_for_the_label_of_kueue_is_treated_alike(kind: str) -> None:
+    obj = made(kind)
+    obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
+    assert suspend_of(outcome(review(obj))) is True
+
+
+@kinds
 def test_the_label_counts_where_it_was_or_is(kind: str) -> None:
     bare = made(kind, False)
     del bare["metadata"]["labels"]

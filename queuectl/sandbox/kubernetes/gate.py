@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, conditions
+from queuectl.kinds.jobs import JOB_KINDS, conditions
+from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, KUEUES_TOO, OWN, first
 from queuectl.sandbox.kubernetes.identities import CONTROLLER_USER, Access, User, allowed
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.store import Store
@@ -17,6 +18,7 @@ from queuectl.sandbox.kubernetes.wire import Json
 JOBS_POLICY = "queuectl-jobs"
 SELF_POLICY = "queuectl-self"
 SUSPEND_POLICY = "queuectl-suspend"
+Labels = tuple[str, ...]
 RESERVED = "queuectl.dev/reserved-"
 SUBMITTER = RESERVED + "submitter"
 BYPASS = RESERVED + "bypass"
@@ -35,9 +37,13 @@ class Gate:
 
     def mutate(self, kind: Kind, old: Json | None, new: Json, user: User) -> None:
         """Suspend a new managed object and note who sent it; note who lets one go past queuectl."""
-        if kind.collection not in _JOBS or user.name == CONTROLLER_USER or not _managed(old, new):
+        if (
+            kind.collection not in _JOBS
+            or user.name == CONTROLLER_USER
+            or not self._in_force("mutating", SUSPEND_POLICY)
+        ):
             return
-        if not self._in_force("mutating", SUSPEND_POLICY):
+        if not _managed(self._labels("mutating", SUSPEND_POLICY), old, new):
             return
         if old is None:
             _set_suspend(kind, new)
@@ -53,17 +59,24 @@ class Gate:
             return
         if user.name == CONTROLLER_USER:
             if self._in_force("validating", SELF_POLICY):
-                self._deny(kind, new or old or {}, SELF_POLICY, _beyond_duty(kind, old, new, subresource))
-        elif (
-            new and _managed(old, new) and self._in_force("validating", JOBS_POLICY) and not _may_bypass(user)
-        ):
-            found = _on_update(kind, old, new) if old is not None else _on_create(kind, new, user)
-            self._deny(kind, new, JOBS_POLICY, found)
+                labels = self._labels("validating", SELF_POLICY)
+                found = _beyond_duty(kind, labels, old, new, subresource)
+                self._deny(kind, new or old or {}, SELF_POLICY, found)
+        elif new and self._in_force("validating", JOBS_POLICY) and not _may_bypass(user):
+            labels = self._labels("validating", JOBS_POLICY)
+            if _managed(labels, old, new):
+                found = _on_create(kind, new, user) if old is None else _on_update(kind, labels, old, new)
+                self._deny(kind, new, JOBS_POLICY, found)
 
     def _in_force(self, sort: str, name: str) -> bool:
         policies = self._store.collection(f"{sort}admissionpolicies.admissionregistration.k8s.io")
         bindings = self._store.collection(f"{sort}admissionpolicybindings.admissionregistration.k8s.io")
         return ("", name) in policies and ("", name) in bindings
+
+    def _labels(self, sort: str, name: str) -> Labels:
+        """Those a policy looks at: Kueue's too where it names it (manifests/kueue-labels)."""
+        stored = self._store.collection(f"{sort}admissionpolicies.admissionregistration.k8s.io")["", name]
+        return (KUEUES_TOO if KUEUE_QUEUE_LABEL.encode() in stored.raw else OWN).queue
 
     def _deny(self, kind: Kind, new: Json, policy: str, failed: Iterator[int]) -> None:
         """Refuse with the words of the first validation that failed."""
@@ -93,7 +106,7 @@ def _on_create(kind: Kind, new: Json, user: User) -> Iterator[int]:
         yield 7
 
 
-def _on_update(kind: Kind, old: Json, new: Json) -> Iterator[int]:
+def _on_update(kind: Kind, labels: Labels, old: Json, new: Json) -> Iterator[int]:
     suspended, was_suspended = _suspended(kind, new), _suspended(kind, old)
     held = conditions(old)
     finished = any(held.get(name) == "True" for name in ("Complete", "Succeeded", "Failed"))
@@ -101,10 +114,11 @@ def _on_update(kind: Kind, old: Json, new: Json) -> Iterator[int]:
         yield 1
     if suspended and not was_suspended and not finished:
         yield 2
-    if _queue(old) and not _queue(new):
+    queue, had_queue = _queue(labels, new), _queue(labels, old)
+    if had_queue and not queue:
         yield 3
     if not was_suspended:
-        if _queue(new) != _queue(old):
+        if queue != had_queue:
             yield 4
         parts, had = _parts(kind, new), _parts(kind, old)
         if any(name not in had or _count(part) > _count(had[name]) for name, part in parts.items()):
@@ -115,12 +129,14 @@ def _on_update(kind: Kind, old: Json, new: Json) -> Iterator[int]:
         yield 7
 
 
-def _beyond_duty(kind: Kind, old: Json | None, new: Json | None, subresource: str) -> Iterator[int]:
+def _beyond_duty(
+    kind: Kind, labels: Labels, old: Json | None, new: Json | None, subresource: str
+) -> Iterator[int]:
     """What queuectl's own service account may not write."""
     if old is None or new is None:
         yield 0
         return
-    if not _queue(old):
+    if not _queue(labels, old):
         yield 1
     if _metadata_but_ours(old) != _metadata_but_ours(new):
         yield 2
@@ -136,8 +152,8 @@ def _beyond_duty(kind: Kind, old: Json | None, new: Json | None, subresource: st
             yield 5
 
 
-def _managed(old: Json | None, new: Json) -> bool:
-    return any(QUEUE_LABEL in (obj["metadata"].get("labels") or {}) for obj in (old, new) if obj)
+def _managed(labels: Labels, old: Json | None, new: Json) -> bool:
+    return any(name in (obj["metadata"].get("labels") or {}) for obj in (old, new) if obj for name in labels)
 
 
 def _may_bypass(user: User) -> bool:
@@ -161,9 +177,8 @@ def _reserved(obj: Json, ours: bool = True) -> dict[str, str]:
     return {name: value for name, value in annotations.items() if name.startswith(RESERVED) is ours}
 
 
-def _queue(obj: Json) -> str:
-    labels: dict[str, str] = obj["metadata"].get("labels") or {}
-    return labels.get(QUEUE_LABEL, "")
+def _queue(labels: Labels, obj: Json) -> str:
+    return first(labels, obj["metadata"].get("labels") or {}) or ""
 
 
 def _parts(kind: Kind, obj: Json) -> dict[str, Json]:

@@ -68,6 +68,11 @@ def _json_patch(obj: Json, operations: list[Any]) -> Json:
                 parent, _ = jsonpointer.JsonPointer(operation["path"]).to_last(obj)
                 # Kubernetes lets a replace add what an object lacks.
                 operation = {**operation, "op": "add"} if isinstance(parent, dict) else operation
+            if operation["op"] == "test" and operation.get("value", 0) is None:
+                # To Kubernetes what is absent is null.
+                parent, key = jsonpointer.JsonPointer(operation["path"]).to_last(obj)
+                if isinstance(parent, dict) and key not in parent:
+                    continue
             obj = jsonpatch.JsonPatch([operation]).apply(obj, in_place=True)
     except (jsonpatch.JsonPatchConflict, jsonpatch.JsonPatchTestFailed, jsonpointer.JsonPointerException):
         message = "the server rejected our request due to an error in our request"

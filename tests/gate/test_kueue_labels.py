@@ -1,0 +1,199 @@
+"""The gate with Kueue's labels, on real API servers: they bind as ours do, and ours hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from queuectl.core.events import Result
+from queuectl.core.model import Verb
+from queuectl.kinds.labels import KUEUES_TOO
+from queuectl.kube import kueue
+from queuectl.kube.cluster import KubeCluster
+from queuectl.kube.session import Session
+from queuectl.sandbox.players.api import ApiError
+from tests.gate.site import (
+    JOB,
+    KINDS,
+    MANIFESTS,
+    NAMESPACE,
+    QUEUE,
+    SUBMITTER,
+    Json,
+    Kind,
+    Site,
+    nested,
+    served,
+)
+from tests.kube.sites import effect
+from tests.manifests.kueue_labels import put_in_force
+from tests.sandbox.polling import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NAMES = {"ours": QUEUE, "kueues": "kueue.x-k8s.io/queue-name"}
+SECONDS = 60
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(
+    assets: Path, pytorch_crd: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    """With the component in force, and without the mutating policy."""
+    folder = tmp_path_factory.mktemp("plane")
+    async with served(folder, assets, pytorch_crd, emulated=None, mutating=False) as found:
+        await put_in_force(found.admin)
+        for kind in KINDS:
+            await eventually(partial(_gated, found, kind), f"queuectl-jobs on {kind}", SECONDS)
+            await found.admin.request("POST", kind.path(), body(kind, "probe", kueues="main"))
+            await eventually(partial(_ours_may, found, kind), f"queuectl-self on {kind}", SECONDS)
+            await _delete(found, kind, "probe")
+        yield found
+
+
+def body(kind: Kind, name: str, suspend: bool | None = True, **labels: str) -> Json:
+    """Labels as `ours` and `kueues`."""
+    made = kind.body(name, queue=None, suspend=suspend)
+    made["metadata"]["labels"] = {NAMES[key]: value for key, value in labels.items()}
+    return made
+
+
+async def _gated(site: Site, kind: Kind) -> bool:
+    made = body(kind, "never", suspend=False, kueues="main")
+    try:
+        await site.tenant.request("POST", kind.path(), made, query={"dryRun": "All"})
+    except ApiError as error:
+        return "queuectl-jobs" in str(error)
+    return False
+
+
+async def _ours_may(site: Site, kind: Kind) -> bool:
+    try:
+        await site.merge(site.controller, kind, "probe?dryRun=All", nested(kind.suspend, False))
+    except ApiError:
+        return False
+    return True
+
+
+async def _delete(site: Site, kind: Kind, name: str) -> None:
+    await site.admin.request("DELETE", kind.path(name), {"propagationPolicy": "Background"})
+
+
+async def _refused(site: Site, kind: Kind, name: str, patch: Json) -> str:
+    try:
+        await site.merge(site.tenant, kind, name, patch)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def _labels(**labels: str | None) -> Json:
+    """A patch of those that are named."""
+    return {"metadata": {"labels": {NAMES[key]: value for key, value in labels.items()}}}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_what_has_kueue_s_label_is_not_created_running(site: Site, kind: Kind) -> None:
+    with pytest.raises(ApiError, match="queuectl starts it when its queue has quota"):
+        await site.tenant.request("POST", kind.path(), body(kind, "eager", suspend=False, kueues="main"))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_it_waits_runs_and_is_held_to_its_queue_by_either_label(site: Site, kind: Kind) -> None:
+    name = "held"
+    await site.tenant.request("POST", kind.path(), body(kind, name, kueues="main"))
+    assert "queuectl turns it off" in await _refused(site, kind, name, nested(kind.suspend, False))
+    assert "can't be taken away" in await _refused(site, kind, name, _labels(kueues=None))
+    # Waiting, it may move; from label to label it has its queue all the while.
+    assert await _refused(site, kind, name, _labels(kueues="other")) == ""
+    assert await _refused(site, kind, name, _labels(ours="other", kueues=None)) == ""
+    assert await _refused(site, kind, name, _labels(ours=None, kueues="main")) == ""
+    await _started(site, kind, name)
+    assert "can't be changed while it runs" in await _refused(site, kind, name, _labels(kueues="other"))
+    assert "can't be changed while it runs" in await _refused(site, kind, name, _labels(ours="other"))
+    assert "can't be taken away" in await _refused(site, kind, name, _labels(kueues=None))
+    assert "can't grow while it runs" in await _refused(site, kind, name, nested(kind.pods, 9))
+    assert "would kill it" in await _refused(site, kind, name, nested(kind.suspend, True))
+    assert await _refused(site, kind, name, _labels(ours="main", kueues="other")) == ""
+    await _delete(site, kind, name)
+
+
+async def _started(site: Site, kind: Kind, name: str) -> None:
+    """By the controller's own patch and service account; refused at first, as our label has come."""
+    session = await Session.from_kubeconfig(str(site.plane.folder / "kubeconfig"), "controller")
+    try:
+        cluster = KubeCluster(session, honoured=KUEUES_TOO)
+        before = effect(await site.get(kind, name), kind.name, honoured=KUEUES_TOO)
+        await site.merge(site.tenant, kind, name, _labels(ours="main"))
+        settled, _ = await cluster.start(before)
+        assert settled.result is Result.REFUSED
+        assert kind.suspended(await site.get(kind, name))
+        await site.merge(site.tenant, kind, name, _labels(ours=None))
+        settled, _ = await cluster.start(effect(await site.get(kind, name), kind.name, honoured=KUEUES_TOO))
+        assert settled.result is Result.DONE
+        stopping = effect(await site.get(kind, name), kind.name, verb=Verb.STOP, honoured=KUEUES_TOO)
+        assert (await cluster.stop(stopping))[0].result is Result.DONE
+        again = effect(await site.get(kind, name), kind.name, attempt=2, honoured=KUEUES_TOO)
+        assert (await cluster.start(again))[0].result is Result.DONE
+        assert not kind.suspended(await site.get(kind, name))
+    finally:
+        await session.close()
+
+
+async def test_the_controller_may_tell_whether_kueue_runs(site: Site) -> None:
+    session = await Session.from_kubeconfig(str(site.plane.folder / "kubeconfig"), "controller")
+    try:
+        assert await kueue.running(session) is None
+        assert await kueue.gated(session) is True
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        now = session.server_time().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": "kueue-0", "leaseDurationSeconds": 15, "renewTime": now}
+        await site.admin.request("POST", leases, {"metadata": {"name": kueue.LEASE}, "spec": spec})
+        assert (await kueue.running(session) or "").startswith(f"Lease {NAMESPACE}/{kueue.LEASE}")
+        await site.admin.request("DELETE", f"{leases}/{kueue.LEASE}")
+    finally:
+        await session.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+async def test_of_two_labels_that_differ_the_sender_is_told_which_holds(
+    site: Site, kind: Kind, tmp_path: Path
+) -> None:
+    (tmp_path / "two.json").write_text(json.dumps(body(kind, "two", ours="main", kueues="other")))
+
+    async def warned() -> bool:
+        code, said = await site.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "two.json"))
+        assert code == 0, said
+        return "it waits in queue main: the label queuectl.dev/queue-name holds" in said
+
+    await eventually(warned, "the warning", SECONDS)
+
+
+async def test_what_has_neither_label_is_nobody_s_business(site: Site) -> None:
+    made = await site.tenant.request("POST", JOB.path(), JOB.body("free", queue=None, suspend=False))
+    assert not JOB.suspended(made)
+    with pytest.raises(ApiError, match="touches no object without a queue label"):
+        await site.merge(site.controller, JOB, "free", nested(JOB.suspend, True))
+    await _delete(site, JOB, "free")
+
+
+async def test_the_mutating_policy_suspends_it_on_its_way_in(site: Site) -> None:
+    code, output = await site.kubectl("apply", "-k", str(MANIFESTS / "mutating"))
+    assert code == 0, output
+    await put_in_force(site.admin)
+    for kind in KINDS:
+        running = body(kind, "eager", suspend=False, kueues="main")
+
+        async def suspended(kind: Kind = kind, running: Json = running) -> bool:
+            try:
+                made = await site.tenant.request("POST", kind.path(), running, query={"dryRun": "All"})
+            except ApiError:
+                return False
+            return kind.suspended(made) and made["metadata"]["annotations"][SUBMITTER] == "tenant"
+
+        await eventually(suspended, f"queuectl-suspend on {kind}", SECONDS)

@@ -1,0 +1,96 @@
+"""manifests/kueue-labels: compared with the code and with what it changes, and built as the docs say."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from queuectl.kinds.labels import KUEUES_TOO
+from queuectl.kube.kueue import LEASE
+from queuectl.sandbox.control_plane import find_assets
+from tests.manifests.kueue_labels import COMPONENT, changed, patches
+from tests.manifests.rendered import MANIFESTS, NAMESPACE, Json, documents, one, rights
+
+POLICIES = ("queuectl-jobs", "queuectl-self", "queuectl-suspend")
+
+
+def _queued(item: Json) -> str:
+    """Which objects it looks at."""
+    spec = item["webhooks"][0] if "webhooks" in item else item["spec"]
+    assert "objectSelector" not in spec.get("matchConstraints", spec)
+    (found,) = [one["expression"] for one in spec["matchConditions"] if one["name"] == "queued"]
+    return str(found)
+
+
+def test_gate_policy_and_webhook_look_at_the_same_objects() -> None:
+    every = changed(
+        [item for name in ("gate", "mutating", "webhook") for item in documents(MANIFESTS / name)]
+    )
+    touched = {(kind, name) for kind, name, _ in patches()}
+    found = [item for item in every if (item["kind"], item["metadata"]["name"]) in touched]
+    assert len(found) == len(touched)
+    (looked_at,) = {_queued(item) for item in found if item["metadata"]["name"] != "queuectl-self"}
+    for label in KUEUES_TOO.queue:
+        assert f"'{label}'" in looked_at
+
+
+def test_nothing_else_of_the_gate_is_changed() -> None:
+    for name in ("gate", "mutating", "webhook"):
+        for before, after in zip(
+            documents(MANIFESTS / name), changed(documents(MANIFESTS / name)), strict=True
+        ):
+            kept = yaml.safe_dump(after)
+            for rule in (before.get("spec") or {}).get("validations", ()):
+                if "queuectl.dev/queue-name" not in str(rule):
+                    assert rule in after["spec"]["validations"], kept
+
+
+def test_the_controller_may_ask_for_one_lease_and_nothing_else() -> None:
+    role = one("ClusterRole", "queuectl-kueue-labels", COMPONENT)
+    assert rights(role) == {("coordination.k8s.io", "leases", LEASE, "list")}
+    binding = one("ClusterRoleBinding", "queuectl-kueue-labels", COMPONENT)
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "queuectl", "namespace": NAMESPACE}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_two_labels_that_differ_are_warned_of_and_not_refused() -> None:
+    (binding,) = [item for item in documents(COMPONENT) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert binding["spec"]["validationActions"] == ["Warn"]
+
+
+@pytest.mark.parametrize("beside", ["mutating", "webhook"])
+async def test_the_kustomization_of_the_docs_is_built(tmp_path: Path, beside: str) -> None:
+    assets = find_assets()
+    if assets is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to build it")
+    page = (MANIFESTS.parent / "docs" / "operations.md").read_text()
+    (text,) = re.findall(r"^```yaml\n(# kustomization.yaml.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    (tmp_path / "config.yaml").write_text("compatibility: {kueueLabels: true}\n")
+    (tmp_path / "kustomization.yaml").write_text(text.replace("manifests/mutating", f"manifests/{beside}"))
+    process = await asyncio.create_subprocess_exec(
+        *(str(assets / "kubectl"), "kustomize", str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    built = {
+        (item["kind"], item["metadata"]["name"]): item
+        for item in yaml.load_all(out, yaml.CSafeLoader)
+        if item
+    }
+    plain = [item for name in ("gate", beside) for item in documents(MANIFESTS / name)]
+    for item in changed(plain):
+        if item["metadata"]["name"] in POLICIES and "Binding" not in item["kind"]:
+            assert built[item["kind"], item["metadata"]["name"]] == item
+    (config,) = [
+        item["data"] for (kind, name), item in built.items() if name.startswith("queuectl-controller-config")
+    ]
+    assert "kueueLabels" in config["config.yaml"]
