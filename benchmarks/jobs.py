@@ -24,7 +24,7 @@ from benchmarks.site import Costs, Site, says, site, until
 from benchmarks.watcher import READY
 from queuectl.sandbox.processes import Child, ChildDied
 
-PAIRS, JOBS, WARM, MOST = 3, 1_000, 100, 300
+PAIRS, JOBS, WARM, MOST = 3, 400, 60, 200
 """Runs of each; Jobs measured in a run; Jobs before that; Jobs there at one time."""
 _NAMESPACES = 10
 _OURS, _BARE = "queuectl", "bare watcher"
@@ -68,10 +68,16 @@ class Run:
         return cpu / self.jobs * 1e3
 
     @property
+    def all_cpu(self) -> float:
+        """Where there is nothing else on the machine and CPU is what bounds it, this decides the Jobs a second;
+        on one that is shared it says more than they do."""
+        costs = self.costs
+        return costs.api_server + costs.etcd + costs.postgres + self.releaser + self.result.cpu
+
+    @property
     def others(self) -> float:
         """CPU seconds of this machine that went to what is not ours."""
-        ours = self.costs.api_server + self.costs.etcd + self.costs.postgres
-        return self.busy.used - ours - self.releaser - self.result.cpu
+        return self.busy.used - self.all_cpu
 
 
 def run(scale: int = 1) -> Report:
@@ -236,6 +242,13 @@ def _report(room: list[Run], tight: list[Run], most: int) -> Report:
             value=median([one.rate for one in _of(tight, _OURS)]),
             unit="Jobs/s",
             ceiling=median([one.rate for one in _of(tight, _BARE)]),
+            bound=bound,
+        ),
+        Figure(
+            name="CPU of all of it, load included",
+            value=median([one.each(one.all_cpu) for one in ours]),
+            unit="ms a Job",
+            ceiling=median([one.each(one.all_cpu) for one in bare]),
             bound=bound,
         ),
         Figure(

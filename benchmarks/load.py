@@ -15,12 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import orjson
-
+from benchmarks.following import follow, path_of
 from benchmarks.site import training_job
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import MERGE_PATCH, Object
 
-JOBS = "/apis/batch/v1/jobs"
 _AT_ONCE = 24
 """Creates, and finishes, under way at one time."""
 _PATIENCE = 120.0
@@ -56,24 +55,26 @@ class Result:
 
 
 class Load:
-    def __init__(self, plan: Plan, session: aiohttp.ClientSession) -> None:
+    def __init__(self, plan: Plan, tenant: Client, admin: Client) -> None:
         self._plan = plan
-        self._session = session
+        self._tenant = tenant
+        self._admin = admin
         self._room = asyncio.Semaphore(plan.most)
-        self._started: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        """Path and creation time of Jobs to finish."""
+        self._started: asyncio.Queue[Object] = asyncio.Queue()
         self._made: dict[str, float] = {}
         """When, by name; of those not let go yet."""
         self._numbers = iter(range(plan.jobs))
         self._finished = 0
         self._all_finished = asyncio.Event()
+        self._listed = asyncio.Event()
         self.waits: list[float] = []
 
     async def run(self) -> Result:
-        version = (await self._ask("GET", f"{JOBS}?limit=1"))["metadata"]["resourceVersion"]
-        began, cpu = time.perf_counter(), time.process_time()
         async with asyncio.TaskGroup() as tasks:
-            aside = [tasks.create_task(self._watch(version)), tasks.create_task(self._tell())]
+            watching = follow(self._admin, self._look, self._listed.set)
+            aside = [tasks.create_task(work) for work in (watching, self._tell())]
+            await self._listed.wait()
+            began, cpu = time.perf_counter(), time.process_time()
             aside += [tasks.create_task(self._finish()) for _ in range(_AT_ONCE)]
             for _ in range(_AT_ONCE):
                 tasks.create_task(self._create())
@@ -90,44 +91,19 @@ class Load:
             name = f"{prefix}-{number}"
             path = f"/apis/batch/v1/namespaces/{namespaces[number % len(namespaces)]}/jobs"
             self._made[name] = time.perf_counter()
-            await self._ask("POST", path, training_job(name), token=self._plan.tenant)
+            await self._tenant.request("POST", path, training_job(name))
 
-    async def _watch(self, version: str) -> None:
-        """An API server ends the watches of those who read too slowly: go on where it ended."""
-        while True:
-            version = await self._watch_once(version)
-
-    async def _watch_once(self, version: str) -> str:
-        """Until the server ends it. Returns the version up to which all was seen."""
-        query = (
-            f"?watch=true&resourceVersion={version}&labelSelector=queuectl.dev/queue-name&timeoutSeconds=3600"
-        )
-        headers = {"Authorization": f"Bearer {self._plan.admin}"}
-        rest = last = b""
-        async with self._session.get(f"{self._plan.url}{JOBS}{query}", headers=headers) as answer:
-            answer.raise_for_status()
-            async for chunk in answer.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if b'"type":"ERROR"' in line:
-                        raise RuntimeError(f"watch: {line[:500].decode()}")
-                    # Most of what comes does not matter: it is not worth decoding.
-                    last = line
-                    if b'"suspend":false' in line and b'"completionTime"' not in line:
-                        self._look(orjson.loads(line)["object"])
-        return orjson.loads(last)["object"]["metadata"]["resourceVersion"] if last else version
-
-    def _look(self, job: dict[str, Any]) -> None:
-        metadata = job["metadata"]
-        if (made := self._made.pop(metadata["name"], None)) is not None:
+    def _look(self, job: Object) -> None:
+        name = job["metadata"]["name"]
+        if not job["spec"].get("suspend") and (made := self._made.pop(name, None)) is not None:
             self.waits.append(time.perf_counter() - made)
-            path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}/status"
-            self._started.put_nowait((path, metadata["creationTimestamp"]))
+            self._started.put_nowait(job)
 
     async def _finish(self) -> None:
         while True:
-            path, at = await self._started.get()
-            await self._ask("PATCH", path, over(at))
+            job = await self._started.get()
+            ended = over(job["metadata"]["creationTimestamp"])
+            await self._admin.request("PATCH", f"{path_of(job)}/status", ended, content_type=MERGE_PATCH)
             self._finished += 1
             self._room.release()
             if self._finished == self._plan.jobs:
@@ -145,17 +121,6 @@ class Load:
                 waiting = len(self._made)
                 raise TimeoutError(f"{last} of {self._plan.jobs} Jobs are finished, {waiting} never let go")
 
-    async def _ask(self, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
-        headers = {"Authorization": f"Bearer {token or self._plan.admin}"}
-        headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        data = None if body is None else orjson.dumps(body)
-        url = f"{self._plan.url}{path}"
-        async with self._session.request(method, url, data=data, headers=headers) as answer:
-            content = await answer.read()
-            if answer.status >= 300:
-                raise RuntimeError(f"{method} {path}: {answer.status} {content[:500].decode()}")
-            return orjson.loads(content) if method == "GET" else None
-
 
 def _write(path: str, value: object) -> None:
     Path(path).write_text(json.dumps(value))
@@ -171,10 +136,8 @@ def over(at: str) -> dict[str, Any]:
 
 async def main(plan: Plan) -> None:
     trust = ssl.create_default_context(cafile=plan.ca_file)
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-    connector = aiohttp.TCPConnector(ssl=trust, limit=0)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False) as session:
-        result = await Load(plan, session).run()
+    async with Client(plan.url, trust, plan.tenant) as tenant, Client(plan.url, trust, plan.admin) as admin:
+        result = await Load(plan, tenant, admin).run()
     _write(plan.result, asdict(result))
 
 

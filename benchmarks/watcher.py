@@ -10,11 +10,11 @@ import asyncio
 import sys
 from typing import Any
 
+from benchmarks.following import JOBS, path_of
 from queuectl.controller.effects import WORKERS
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kube.session import Session
 
-JOBS = "/apis/batch/v1/jobs"
 READY = "watching"
 
 
@@ -25,35 +25,35 @@ class Watcher:
         self._known: set[str] = set()
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._let_go())
+            while True:
+                await self._list_and_watch()
+
+    async def _list_and_watch(self) -> None:
+        """Until a version is too old to go on from, which an API server may say of a slow reader's."""
         selected = {"labelSelector": QUEUE_LABEL}
         listed = await self._session.get(JOBS, query=selected)
         for job in listed["items"]:
             self._look(job)
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(WORKERS):
-                tasks.create_task(self._let_go())
-            query = {**selected, "resourceVersion": listed["metadata"]["resourceVersion"]}
-            while True:
-                query["resourceVersion"] = await self._watch(query)
-
-    async def _watch(self, query: dict[str, str]) -> str:
-        """Until the server ends it. Returns the version up to which all was seen."""
-        version = query["resourceVersion"]
-        asked = {**query, "timeoutSeconds": "3600"}
-        async with self._session.watch(JOBS, query=asked, silence=3600) as batches:
-            print(READY, flush=True)
-            async for batch in batches:
-                for event in batch:
-                    self._look(event["object"])
-                    version = event["object"]["metadata"]["resourceVersion"]
-        return version
+        version = listed["metadata"]["resourceVersion"]
+        while True:
+            query = {**selected, "resourceVersion": version, "timeoutSeconds": "300"}
+            async with self._session.watch(JOBS, query=query, silence=310) as batches:
+                print(READY, flush=True)
+                async for batch in batches:
+                    for event in batch:
+                        if event["type"] == "ERROR":
+                            return
+                        self._look(event["object"])
+                        version = event["object"]["metadata"]["resourceVersion"]
 
     def _look(self, job: dict[str, Any]) -> None:
         metadata = job["metadata"]
         if job["spec"].get("suspend") and metadata["uid"] not in self._known:
             self._known.add(metadata["uid"])
-            path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}"
-            self._waiting.put_nowait(path)
+            self._waiting.put_nowait(path_of(job))
 
     async def _let_go(self) -> None:
         while True:

@@ -1,0 +1,54 @@
+"""All Jobs as they are and as they change, however often an API server ends the watch of a slow reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import ApiError, Object
+
+JOBS: Final = "/apis/batch/v1/jobs"
+_SELECTED: Final = {"labelSelector": QUEUE_LABEL}
+
+
+def path_of(job: Object) -> str:
+    metadata = job["metadata"]
+    return f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}"
+
+
+async def follow(api: Client, look: Callable[[Object], None], listed: Callable[[], None]) -> None:
+    """Until cancelled. `look` may be shown the same again; `listed` is called when all were shown once."""
+    while True:
+        version = await _list(api, look)
+        listed()
+        try:
+            while True:
+                version = await _watch(api, version, look)
+        except ApiError as error:
+            if not error.gone:
+                raise
+
+
+async def _list(api: Client, look: Callable[[Object], None]) -> str:
+    query = {**_SELECTED, "limit": "500"}
+    while True:
+        page = await api.request("GET", JOBS, query=query)
+        for job in page["items"]:
+            look(job)
+        query["continue"] = page["metadata"].get("continue") or ""
+        if not query["continue"]:
+            return str(page["metadata"]["resourceVersion"])
+
+
+async def _watch(api: Client, version: str, look: Callable[[Object], None]) -> str:
+    """Until the server ends it. Returns the version up to which all was seen. Raises ApiError."""
+    asked = {**_SELECTED, "watch": "true", "resourceVersion": version, "timeoutSeconds": "300"}
+    async with api.watch(JOBS, query=asked) as events:
+        async for event in events:
+            if event["type"] == "ERROR":
+                raise ApiError(int(event["object"].get("code") or 0), str(event["object"].get("message")))
+            look(event["object"])
+            version = event["object"]["metadata"]["resourceVersion"]
+    return version
