@@ -69,8 +69,8 @@ class Run:
 
     @property
     def all_cpu(self) -> float:
-        """Where there is nothing else on the machine and CPU is what bounds it, this decides the Jobs a second;
-        on one that is shared it says more than they do."""
+        """Where CPU is what bounds it, this decides the Jobs a second; on a shared machine it says more than
+        they do."""
         costs = self.costs
         return costs.api_server + costs.etcd + costs.postgres + self.releaser + self.result.cpu
 
