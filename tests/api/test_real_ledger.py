@@ -28,8 +28,8 @@ from tests.ledger import plans
 from tests.ledger.places import reachable_folder
 
 SLOTS = 12
-RESUMED = 5.0
-"""Seconds after the end of the trouble in which REST has to be up to date again."""
+RESUMED = 30.0
+"""Seconds after the end of the trouble in which REST has to be up to date again: five on a machine of its own."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
