@@ -29,7 +29,7 @@ from tests.ledger.places import reachable_folder
 
 SLOTS = 12
 RESUMED = 30.0
-"""Seconds after the end of the trouble in which REST has to be up to date again: five on a machine of its own."""
+"""Seconds after the end of the trouble in which REST has to be up to date again: five on an idle machine."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
