@@ -26,7 +26,6 @@ BENCHMARKS: Final = {
     "rest": "pages of REST for a tenant while 20,000 wait, and memory",
 }
 _NEED_CONTROL_PLANE: Final = ("jobs", "rest")
-_PROFILED: Final = ("engine", "ledger", "jobs")
 
 
 def _chosen(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
@@ -44,14 +43,14 @@ def _chosen(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option(
     "--scale", type=click.IntRange(1, 1000), default=1, help="Divide all sizes by this, for a quick look."
 )
-@click.option("--profile", is_flag=True, help=f"Show where time goes instead, for {', '.join(_PROFILED)}.")
+@click.option("--profile", is_flag=True, help="Show where CPU time goes instead.")
 def main(only: list[str], path: Path | None, scale: int, profile: bool) -> None:
     """Speed of queuectl on this machine; each figure stands beside a ceiling measured in the same run."""
     end_with_make()
     # Asked to end, it ends what it started and leaves no folder behind, as with Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if profile:
-        return _profile([name for name in only if name in _PROFILED], scale)
+        return _profile(only, scale)
     machine, console = described(), Console(width=None if sys.stdout.isatty() else 160)
     show_detail(console, Detail("machine", tuple(machine), (tuple(machine.values()),)))
     reports = []

@@ -28,6 +28,7 @@ _PARTS: Final = (
     (r"queuectl/kube/|/aiohttp/|/yarl/|/multidict/", "kube: HTTP, TLS, JSON"),
     (r"queuectl/metrics/|/prometheus_client/", "metrics"),
     (r"queuectl/controller/", "controller: loop and lanes"),
+    (r"queuectl/api/|/pydantic/", "api: state, documents, answers"),
     (r"queuectl/|benchmarks/", "other code of ours"),
     (r"/asyncio/", "event loop"),
 )

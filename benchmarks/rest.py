@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -20,6 +22,7 @@ import orjson
 
 from benchmarks.churn import Churn
 from benchmarks.machine import cpu_seconds, memory, scratch
+from benchmarks.profiles import Samples
 from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
 from benchmarks.site import Site, says, site, training_job, until
@@ -65,7 +68,15 @@ def run(scale: int = 1) -> Report:
     return asyncio.run(_run(scale))
 
 
-async def _run(scale: int) -> Report:
+def profiled(scale: int = 1) -> Samples:
+    """Of REST alone."""
+    with tempfile.TemporaryDirectory(prefix="queuectl-bench-") as name:
+        profile = Path(name) / "api.profile"
+        asyncio.run(_run(scale, profile))
+        return Samples.read(profile)
+
+
+async def _run(scale: int, profile: Path | None = None) -> Report:
     spaces, seconds = max(10, NAMESPACES // scale), max(3, SECONDS // scale)
     # Enough that there are still some at the end.
     waiting = max(2 * STARTS * (seconds + _WARM), WAITING // scale)
@@ -79,7 +90,7 @@ async def _run(scale: int) -> Report:
             controller = await place.controller()
             try:
                 await _told(place, controller, waiting, found)
-                async with _rest(place) as (server, url):
+                async with _rest(place, profile) as (server, url):
                     token = await _reader(place, names[:readable])
                     await _measure(place, controller, server, url, token, seconds, found)
             finally:
@@ -134,11 +145,12 @@ async def _told(place: Site, controller: Child, waiting: int, found: Found) -> N
 
 
 @asynccontextmanager
-async def _rest(place: Site) -> AsyncIterator[tuple[Child, str]]:
+async def _rest(place: Site, profile: Path | None) -> AsyncIterator[tuple[Child, str]]:
     config = place.folder / "api.yaml"
     config.write_text("api: {listen: '127.0.0.1:0'}\n")
     flags = ("--config", config, "--kubeconfig", place.kubeconfig, "--context", "admin")
-    server = await place.process("api", "queuectl", "api", *flags)
+    command = ("queuectl",) if profile is None else ("benchmarks.under_profile", profile)
+    server = await place.process("api", *command, "api", *flags)
     try:
         await says(server, "REST at")
         address = _URL.search(server.tail(100))

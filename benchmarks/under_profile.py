@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import queuectl.app.leading  # noqa: F401 - imports are no part of it
+import queuectl.app.leading
+import queuectl.app.reading  # noqa: F401 - imports are no part of it
 from benchmarks.profiles import sampled
 from queuectl.cli import main
 
