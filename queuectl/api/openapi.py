@@ -56,7 +56,10 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
                 "responses": {"200": health, "503": {"description": "Not yet, or no more.", **problem}},
             }
         }
-        for path, summary in (("/healthz", "Whether it is alive"), ("/readyz", "Whether it has an answer to give"))
+        for path, summary in (
+            ("/healthz", "Whether it is alive"),
+            ("/readyz", "Whether it has an answer to give"),
+        )
     }
     for endpoint in endpoints:
         paths[endpoint.path] = {
