@@ -178,27 +178,28 @@ async def test_61_without_a_free_connection_answers_are_stale_and_soon_fresh_aga
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_61_on_a_full_disk_nothing_is_admitted_and_reading_goes_on(postgres: EmbeddedPostgres) -> None:
-    async with database(postgres.url) as engine, _rest(postgres.url, "full") as client:
+    async with database(postgres.url) as engine:
         ledger = PostgresLedger(engine, "full")
         epoch = await ledger.take_epoch("test")
         now = await ledger.now()
         first = plans.plan(plans.configure("team-a", 8), plans.enqueue("one"), now=now)
         await ledger.commit(first, [], epoch=epoch, batch="1")
-        await _until(client, lambda found: len(found["items"]) == 1)
         admission = plans.plan(plans.admit("one", now=now), plans.enqueue("two", arrival=2), now=now)
-        async with _full_disk(postgres.url):
-            for _ in range(3):
-                with pytest.raises(LedgerUnavailable, match="could not extend file"):
-                    await ledger.commit(admission, [], epoch=epoch, batch="2")
-            found = await _look(client)
-            assert [(item["name"], item["phase"]) for item in found["items"]] == [("one", "Pending")]
-        await ledger.commit(admission, [], epoch=epoch, batch="2")
-        async with asyncio.timeout(RESUMED):
-            found = await _until(client, lambda found: len(found["items"]) == 2)
-        assert {item["name"]: item["phase"] for item in found["items"]} == {
-            "one": "Admitted",
-            "two": "Pending",
-        }
+        async with _rest(postgres.url, "full") as client:
+            await _until(client, lambda found: len(found["items"]) == 1)
+            async with _full_disk(postgres.url):
+                for _ in range(3):
+                    with pytest.raises(LedgerUnavailable, match="could not extend file"):
+                        await ledger.commit(admission, [], epoch=epoch, batch="2")
+                found = await _look(client)
+                assert [(item["name"], item["phase"]) for item in found["items"]] == [("one", "Pending")]
+            await ledger.commit(admission, [], epoch=epoch, batch="2")
+            async with asyncio.timeout(RESUMED):
+                found = await _until(client, lambda found: len(found["items"]) == 2)
+            assert {item["name"]: item["phase"] for item in found["items"]} == {
+                "one": "Admitted",
+                "two": "Pending",
+            }
     assert await verify(postgres.url) == []
 
 
