@@ -243,8 +243,11 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
     elif event.result is not Result.REFUSED:
         entry.unsent = None
         entry.generation = event.generation
-        if event.result is Result.GONE and not entry.gone:
-            entry.gone, entry.gone_at = True, ""
+        if event.result is Result.GONE:
+            # What the watch still has to tell is from before: nothing that anybody did after our write.
+            entry.generation = entry.observation.generation if entry.observation is not None else None
+            if not entry.gone:
+                entry.gone, entry.gone_at = True, ""
     elif event.key.verb is Verb.START:
         entry.refused = True
     else:

@@ -148,6 +148,16 @@ def test_a_read_from_before_its_deletion_does_not_bring_one_back() -> None:
     assert [type(d) for d in world.run()] == [Retire]
 
 
+def test_a_watch_event_from_before_its_deletion_is_no_suspension_by_somebody_else() -> None:
+    world = World(queue("cq", 8), LQ)
+    world.submit(workload("a"))
+    world.run()
+    # Deleted before its start was sent: that is heard of before the watch tells what came first.
+    (start,) = world.engine.take_effects()
+    world.tell(EffectSettled(start.key, Result.GONE), observed(workload("a")))
+    assert [decision for decision in world.run() if isinstance(decision, Evict)] == []
+
+
 def test_a_start_that_is_refused_is_not_sent_again_to_one_on_hold() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
