@@ -9,6 +9,7 @@ from typing import NamedTuple, NewType
 
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import Amounts, FlavorResource, Usage
+from queuectl.core.rules import Fungibility, Preemption, TreeSharing
 
 WorkloadId = NewType("WorkloadId", str)
 """Identity of a workload. One made of a single object has that object's UID; names are never identity."""
@@ -32,6 +33,10 @@ class LocalQueueName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+NORMAL_WEIGHT = 1000
+"""Weights of fair shares are in thousandths."""
 
 
 # --- policy ---------------------------------------------------------------------------------------
@@ -119,6 +124,9 @@ class Cohort:
     name: str
     parent: str | None = None
     resource_groups: tuple[ResourceGroup, ...] = ()
+    weight: int = NORMAL_WEIGHT
+    """Of its fair share, in thousandths; 0: served after all others."""
+    sharing: TreeSharing = TreeSharing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +138,12 @@ class ClusterQueue:
     """None admits nobody, an empty selector everybody."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     stop_policy: StopPolicy = StopPolicy.NONE
+    preemption: Preemption = Preemption()
+    fungibility: Fungibility = Fungibility()
+    weight: int = NORMAL_WEIGHT
+    """Of its fair share, in thousandths; 0: served after all others."""
+    usage_based: bool = False
+    """Its LocalQueues take turns by past usage, where the settings say how that is counted (U1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +151,8 @@ class LocalQueue:
     name: LocalQueueName
     cluster_queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
+    weight: int = NORMAL_WEIGHT
+    """By which its past usage is divided, in thousandths; 0: last of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +217,8 @@ class PodSet:
 
     name: str
     count: int
+    min_count: int | None = None
+    """It may start with as few pods as this (F9); None: with all of them or not at all."""
     requests: Amounts
     """Of one pod, without `pods` and without the overhead of its RuntimeClass."""
     node_selector: tuple[tuple[str, str], ...] = ()

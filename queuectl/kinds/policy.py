@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from queuectl.core.events import PolicyInvalid, PolicyObserved
 from queuectl.core.model import (
+    NORMAL_WEIGHT,
     ClusterQueue,
     Cohort,
     ConfigKey,
@@ -32,6 +33,15 @@ from queuectl.core.model import (
     WorkloadPriorityClass,
 )
 from queuectl.core.resources import BadQuantity, parse_quantity
+from queuectl.core.rules import (
+    Borrowing,
+    Fungibility,
+    MinRunTime,
+    Preemption,
+    Strategy,
+    TreeSharing,
+    Within,
+)
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.fields import Json, clean
@@ -141,11 +151,47 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         namespace_selector=_selector(spec.namespace_selector),
         queueing_strategy=QueueingStrategy(spec.queueing_strategy),
         stop_policy=StopPolicy(spec.stop_policy),
+        preemption=_preemption(spec.preemption),
+        fungibility=Fungibility(
+            try_next_before_borrowing=spec.flavor_fungibility.when_can_borrow == "TryNextFlavor",
+            try_next_before_preempting=spec.flavor_fungibility.when_can_preempt == "TryNextFlavor",
+            preemption_over_borrowing=spec.flavor_fungibility.preference == "PreemptionOverBorrowing",
+        ),
+        weight=_weight(spec.fair_sharing),
+        usage_based=spec.admission_scope is not None
+        and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
     )
 
 
+def _preemption(model: objects.Preemption) -> Preemption:
+    borrowing, protected = model.borrow_within_cohort, model.min_run_time or objects.MinRunTime()
+    return Preemption(
+        within_cluster_queue=Within(model.within_cluster_queue),
+        reclaim_within_cohort=Within(model.reclaim_within_cohort),
+        borrow_within_cohort=Borrowing(borrowing.max_priority_threshold)
+        if borrowing is not None and borrowing.policy != "Never"
+        else None,
+        min_run_time=MinRunTime(
+            in_cluster_queue=protected.in_cluster_queue,
+            in_cohort_reclamation=protected.in_cohort_reclamation,
+            in_cohort_fair_sharing=protected.in_cohort_fair_sharing,
+            in_cohort_reclaim_while_borrowing=protected.in_cohort_reclaim_while_borrowing,
+        ),
+    )
+
+
+def _weight(model: objects.FairSharing | None) -> int:
+    """In thousandths, rounded up: what is more than nothing counts as more than nothing."""
+    if model is None:
+        return NORMAL_WEIGHT
+    try:
+        return parse_quantity(model.weight, "cpu")
+    except BadQuantity as problem:
+        raise BadPolicy(f"spec.fairSharing.weight: {problem}") from None
+
+
 def _consistent(spec: objects.ClusterQueueSpec) -> None:
-    """Rules on fields that have no say in the core yet. Raises BadPolicy."""
+    """Rules on several fields together. Raises BadPolicy."""
     preemption, fungibility = spec.preemption, spec.flavor_fungibility
     borrowing = preemption.borrow_within_cohort
     if borrowing and borrowing.policy != "Never" and preemption.reclaim_within_cohort == "Never":
@@ -162,7 +208,19 @@ def _consistent(spec: objects.ClusterQueueSpec) -> None:
 def _cohort(key: ConfigKey, model: objects.CohortObject) -> Cohort:
     spec = model.spec
     groups = _groups(spec.resource_groups, spec.parent_name, "parentName", bounded=False)
-    return Cohort(name=key.name, parent=spec.parent_name, resource_groups=groups)
+    sharing = spec.fair_sharing
+    return Cohort(
+        name=key.name,
+        parent=spec.parent_name,
+        resource_groups=groups,
+        weight=_weight(sharing),
+        sharing=TreeSharing(
+            enabled=sharing.enabled if sharing else None,
+            strategies=tuple(Strategy(name) for name in sharing.preemption_strategies)
+            if sharing and sharing.preemption_strategies
+            else None,
+        ),
+    )
 
 
 def _resource_flavor(key: ConfigKey, model: objects.ResourceFlavorObject) -> ResourceFlavor:
@@ -189,6 +247,7 @@ def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:
         name=LocalQueueName(key.namespace, key.name),
         cluster_queue=model.spec.cluster_queue,
         stop_policy=StopPolicy(model.spec.stop_policy),
+        weight=_weight(model.spec.fair_sharing),
     )
 
 
