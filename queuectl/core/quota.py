@@ -42,7 +42,8 @@ class Node:
         self.parent: Node | None = None
         self.wanted: str | None = None
         """Name of the cohort it asks for. It has no parent while that would close a circle."""
-        self.lends: dict[str, int] | None = None
+        self.lends: tuple[int, dict[str, int]] = (-1, {})
+        """What it lends by resource, with the version of the tree that this is of (S2)."""
         self.children: dict[tuple[str, str], Node] = {}
         self.nominal = [0] * cells
         self.borrowing: list[int | None] = [None] * cells
