@@ -158,6 +158,56 @@ def test_a_large_one_is_taken_though_it_leaves_less_where_the_second_strategy_sa
     assert arena.victims("a", {GPU: 3}) == []
 
 
+def test_as_much_as_the_other_has_afterwards_is_not_too_much() -> None:
+    arena = three()
+    fill(arena, "a", 3)
+    fill(arena, "b", 5)
+    fill(arena, "c", 1)
+    final = (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)
+    assert arena.victims("a", {GPU: 1}, strategies=final) == [("b1", FAIR)]
+    assert arena.victims("a", {GPU: 2}, strategies=final) == []
+
+
+def test_who_has_as_much_gives_what_is_not_its_dominant_resource() -> None:
+    arena = Arena(cohort("all", None, {"x/gpu": 4, "x/cpu": 4}), *(queue(name, "all") for name in "abc"))
+    arena.hold("gpus", "b", {"x/gpu": 2}, at=1)
+    arena.hold("cpus", "b", {"x/cpu": 1})
+    arena.hold("mine", "a", {"x/gpu": 2})
+    arena.hold("others", "c", {"x/cpu": 3}, priority=9)
+    lower = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY)
+    found = arena.victims("a", {"x/cpu": 1}, priority=1, preemption=lower)
+    assert found == [("cpus", FAIR)]
+
+
+def test_the_second_strategy_takes_one_of_each_queue_at_most() -> None:
+    arena = Arena(cohort("all", None, {"x/gpu": 100, "x/cpu": 100}), *(queue(name, "all") for name in "abc"))
+    arena.hold("b1", "b", {"x/gpu": 40}, priority=-1)
+    arena.hold("b2", "b", {"x/gpu": 20, "x/cpu": 40}, priority=-1)
+    arena.hold("c1", "c", {"x/cpu": 60}, priority=9)
+    arena.hold("a1", "a", {"x/gpu": 40}, priority=-1)
+    lower = Preemption(
+        within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.LOWER_PRIORITY
+    )
+    # At first its share, 50, is more than either of b would leave there; without a1 it is 10, and b1 goes.
+    # Only b2 would help, and b does not give twice.
+    assert arena.victims("a", {"x/gpu": 10, "x/cpu": 10}, preemption=lower) == []
+
+
+def test_its_own_queue_gives_though_it_borrows_nothing() -> None:
+    arena = Arena(
+        cohort("root"),
+        cohort("left", "root"),
+        queue("a", "left", {GPU: 5}),
+        queue("b", "root"),
+    )
+    fill(arena, "a", 2, priority=-1)
+    fill(arena, "b", 3, priority=9)
+    lower = Preemption(
+        within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.LOWER_PRIORITY
+    )
+    assert arena.victims("a", {GPU: 2}, preemption=lower) == [("a1", OWN), ("a2", OWN)]
+
+
 def test_of_those_it_may_take_the_small_one_that_fits_beside_is_spared() -> None:
     arena = three()
     arena.hold("small", "b", {GPU: 1})
