@@ -76,8 +76,8 @@ _POWERS: Final = _make_powers()
 def factor(part: int, whole: int) -> int:
     """2^(part/whole) for 0 <= part < whole, times 2^64: not above it, and less than 1 + 2^-15 below.
 
-    A root and a product each lose less than 2^-95 of the value, 160 of them less than 2^-87; the digits cut off
-    from the exponent less than 2^-80.
+    A root and a product each lose less than 2^-95 of the value, 170 of them less than 2^-87; the digits cut
+    off from the exponent less than 2^-80.
     """
     exponent = (part << 8 * _EXPONENT_BYTES) // whole
     product = 1 << _GUARD_DIGITS

@@ -1,0 +1,157 @@
+"""What of the past decides about the future: what each LocalQueue has used, and who was preempted of late.
+
+Read once at a start. Ended holds are walked from the newest backwards, by windows of sequence numbers (an
+index each), until they are too old to count (20 half-lives), and summed up as they come: memory holds one
+window and the sums.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, Row, Text, and_, bindparam, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.core.decay import PastUsage
+from queuectl.core.decisions import Verdict
+from queuectl.core.model import LocalQueueName, PastUse, WorkloadId
+from queuectl.core.reasons import Code
+from queuectl.core.rules import UsageSharing
+from queuectl.ledger import tables as t
+
+PREEMPTIONS_KEPT: Final = 16
+"""Of one workload; a larger eviction budget can't be set."""
+_WINDOW: Final = 10_000
+"""Sequence numbers, each of which ends one attempt at most."""
+
+
+async def past_usage(
+    connection: AsyncConnection, cluster: str, sharing: UsageSharing, sequence: int, now: datetime
+) -> tuple[PastUse, ...]:
+    """Of all holds that ended up to `sequence`, which was decided at `now`."""
+    past = PastUsage(sharing)
+    since = past.horizon(now)
+    async for holds in _ended(connection, cluster, sequence):
+        queues = await _queues(connection, cluster, holds)
+        for hold in holds:
+            queue = queues.get((hold.workload, hold.from_seq))
+            if queue is not None and hold.closed_at >= since:
+                past.used(queue, {hold.resource: hold.count * hold.amount}, hold.from_at, hold.closed_at)
+        if holds[-1].closed_at < since:
+            break
+    await _leave_out_what_began_later(connection, cluster, past)
+    return past.past(now)
+
+
+async def _ended(
+    connection: AsyncConnection, cluster: str, sequence: int
+) -> AsyncIterator[Sequence[Row[Any]]]:
+    """Holds by windows of the sequence numbers that ended them, the newest first; no window is empty."""
+    row = t.hold_line.c
+    query = (
+        select(row.workload, row.count, row.resource, row.amount)
+        .add_columns(row.from_seq, row.from_at, row.to_seq, row.closed_at)
+        .where(row.cluster_id == cluster, ~row.open)
+        .order_by(row.to_seq.desc())
+    )
+    decided = select(func.min(t.decision.c.sequence)).where(t.decision.c.cluster_id == cluster)
+    first: int | None = (await connection.execute(decided)).scalar_one()
+    while first is not None and sequence >= first:
+        window = query.where(row.to_seq > sequence - _WINDOW, row.to_seq <= sequence)
+        if found := (await connection.execute(window)).all():
+            yield found
+        sequence -= _WINDOW
+
+
+async def _queues(
+    connection: AsyncConnection, cluster: str, holds: Sequence[Row[Any]]
+) -> dict[tuple[str, int], LocalQueueName]:
+    """The LocalQueue that each held for, by workload and the sequence at which it began."""
+    row = t.workload.c
+    ended = select(row.closed_seq, row.namespace, row.queue).where(
+        row.cluster_id == cluster,
+        ~row.open,
+        row.closed_seq >= holds[-1].to_seq,
+        row.closed_seq <= holds[0].to_seq,
+    )
+    with_it = {seq: LocalQueueName(*name) for seq, *name in await connection.execute(ended)}
+    # Those that waited again afterwards may have been moved: what they had been queued in before it counts.
+    others = {hold.workload for hold in holds if hold.to_seq not in with_it}
+    queued = await _queued(connection, cluster, others) if others else {}
+    found = {}
+    for hold in holds:
+        queue = with_it.get(hold.to_seq)
+        if queue is None:
+            moves = queued.get(hold.workload, [])
+            place = bisect.bisect_left(moves, hold.from_seq, key=lambda move: move[0])
+            queue = moves[place - 1][1] if place else None
+        if queue is not None:
+            found[hold.workload, hold.from_seq] = queue
+    return found
+
+
+async def _queued(
+    connection: AsyncConnection, cluster: str, workloads: Collection[str]
+) -> dict[str, list[tuple[int, LocalQueueName]]]:
+    """In which queue each was put, and by which sequence, the first one first."""
+    row = t.decision.c
+    query = (
+        select(row.workload, row.sequence, row.namespace, row.payload["queue"].astext)
+        .where(
+            row.cluster_id == cluster,
+            row.workload == func.any(bindparam("workloads", type_=ARRAY(Text))),
+            row.verdict == Verdict.QUEUED.value,
+        )
+        .order_by(row.sequence)
+    )
+    moves: defaultdict[str, list[tuple[int, LocalQueueName]]] = defaultdict(list)
+    for workload, sequence, *name in await connection.execute(query, {"workloads": sorted(workloads)}):
+        moves[workload].append((sequence, LocalQueueName(*name)))
+    return moves
+
+
+async def _leave_out_what_began_later(connection: AsyncConnection, cluster: str, past: PastUsage) -> None:
+    """Of an open attempt, what it holds counts from its admission on: take away where a hold began later.
+
+    A hold that was made smaller is a new one from then on, and one that was rebuilt begins with the rebuild.
+    """
+    row, held, queued = t.hold_line.c, t.attempt.c, t.workload.c
+    query = (
+        select(queued.namespace, queued.queue, row.resource, row.count, row.amount)
+        .add_columns(held.admitted_at, row.from_at)
+        .join(
+            t.attempt,
+            and_(held.cluster_id == row.cluster_id, held.workload == row.workload, held.open),
+        )
+        .join(
+            t.workload,
+            and_(queued.cluster_id == row.cluster_id, queued.id == row.workload, queued.open),
+        )
+        .where(row.cluster_id == cluster, row.open, row.from_at > held.admitted_at)
+    )
+    for namespace, queue, resource, count, amount, admitted_at, from_at in await connection.execute(query):
+        past.used(LocalQueueName(namespace, queue), {resource: -count * amount}, admitted_at, from_at)
+
+
+async def preemptions(
+    connection: AsyncConnection, cluster: str, since: datetime
+) -> dict[WorkloadId, tuple[datetime, ...]]:
+    """When those that are not over were preempted since then, oldest first: the last PREEMPTIONS_KEPT."""
+    row, queued = t.decision.c, t.workload.c
+    query = (
+        select(row.workload, row.now)
+        .join(t.workload, and_(queued.cluster_id == row.cluster_id, queued.id == row.workload))
+        # Only those that had an attempt are looked up, and only what they came to since they were first seen.
+        .where(row.cluster_id == cluster, queued.open, queued.attempts > 0, row.sequence > queued.queued_seq)
+        .where(row.verdict == Verdict.EVICTED.value, row.now >= since)
+        .where(row.reason["code"].astext == Code.PREEMPTED.value)
+        .order_by(row.sequence)
+    )
+    times: defaultdict[WorkloadId, list[datetime]] = defaultdict(list)
+    for workload, now in await connection.execute(query):
+        times[WorkloadId(workload)].append(now)
+    return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
