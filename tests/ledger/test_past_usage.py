@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -110,10 +110,6 @@ class History:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
 
-    def steps(self, count: int) -> Iterator[Callable[[datetime], list[Decision]]]:
-        for number in range(count):
-            yield lambda now, number=number: self.step(now, number)
-
     def step(self, now: datetime, number: int) -> list[Decision]:
         holding = [name for name, life in self.lives.items() if life.holds]
         waiting = [name for name, life in self.lives.items() if not life.holds]
@@ -127,7 +123,7 @@ class History:
         if what == "admit" and waiting:
             return self.admit(self.dice.choice(waiting), now)
         life = self.lives[f"w{number}"] = Life(self.dice.choice(QUEUES))
-        return [queued(f"w{number}", life.queue, number + 1), *self.admit(f"w{number}", now)]
+        return [queued(f"w{number}", life.queue, number), *self.admit(f"w{number}", now)]
 
     def admit(self, name: str, now: datetime) -> list[Decision]:
         life = self.lives[name]
@@ -158,9 +154,9 @@ async def test_a_restart_goes_on_with_exactly_the_same_usage(
 ) -> None:
     monkeypatch.setattr(past_usage, "_WINDOW", 9)  # so that a short history takes several
     history = History(seed)
-    for number, step in enumerate(history.steps(90), start=1):
+    for number in range(1, 91):
         book.now += timedelta(seconds=history.dice.choice([0, 0.25, 7, 40, 3 * HALF_LIFE]))
-        await book.write(*step(book.now))
+        await book.write(*history.step(book.now, number))
         if number % 30:
             continue
         again = restarted(await book.ledger.load())
