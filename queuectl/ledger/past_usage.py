@@ -11,9 +11,9 @@ import bisect
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import ARRAY, Row, Text, and_, bindparam, func, select
+from sqlalchemy import ARRAY, Text, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decay import PastUsage
@@ -29,69 +29,86 @@ _WINDOW: Final = 10_000
 """Sequence numbers, each of which ends one attempt at most."""
 
 
+class _Ended(NamedTuple):
+    """What a workload held from one decision to another."""
+
+    workload: str
+    from_seq: int
+    to_seq: int
+    start: datetime
+    end: datetime
+    cells: dict[str, int]
+
+
 async def past_usage(
     connection: AsyncConnection, cluster: str, sharing: UsageSharing, sequence: int, now: datetime
 ) -> tuple[PastUse, ...]:
     """Of all holds that ended up to `sequence`, which was decided at `now`."""
     past = PastUsage(sharing)
     since = past.horizon(now)
-    async for holds in _ended(connection, cluster, sequence):
-        queues = await _queues(connection, cluster, holds)
-        for hold in holds:
-            queue = queues.get((hold.workload, hold.from_seq))
-            if queue is not None and hold.closed_at >= since:
-                past.used(queue, {hold.resource: hold.count * hold.amount}, hold.from_at, hold.closed_at)
-        if holds[-1].closed_at < since:
+    async for window in _ended(connection, cluster, sequence):
+        queues = await _queues(connection, cluster, window)
+        for held, queue in zip(window, queues, strict=True):
+            if queue is not None and held.end >= since:
+                past.used(queue, held.cells, held.start, held.end)
+        if window[-1].end < since:
             break
     await _leave_out_what_began_later(connection, cluster, past)
     return past.past(now)
 
 
-async def _ended(
-    connection: AsyncConnection, cluster: str, sequence: int
-) -> AsyncIterator[Sequence[Row[Any]]]:
-    """Holds by windows of the sequence numbers that ended them, the newest first; no window is empty."""
-    row = t.hold_line.c
-    query = (
-        select(row.workload, row.count, row.resource, row.amount)
-        .add_columns(row.from_seq, row.from_at, row.to_seq, row.closed_at)
-        .where(row.cluster_id == cluster, ~row.open)
-        .order_by(row.to_seq.desc())
-    )
+async def _ended(connection: AsyncConnection, cluster: str, sequence: int) -> AsyncIterator[list[_Ended]]:
+    """By windows of the sequence numbers that ended them, the newest first; no window is empty."""
     decided = select(func.min(t.decision.c.sequence)).where(t.decision.c.cluster_id == cluster)
     first: int | None = (await connection.execute(decided)).scalar_one()
+    row = t.hold_line.c
+    query = select(
+        *(row.workload, row.from_seq, row.to_seq, row.from_at, row.closed_at),
+        *(row.resource, row.count, row.amount),
+    )
     while first is not None and sequence >= first:
-        window = query.where(row.to_seq > sequence - _WINDOW, row.to_seq <= sequence)
-        if found := (await connection.execute(window)).all():
-            yield found
+        window = query.where(row.cluster_id == cluster, ~row.open)
+        window = window.where(row.to_seq > sequence - _WINDOW, row.to_seq <= sequence)
+        found: dict[tuple[str, int, int], _Ended] = {}
+        for *which, start, end, resource, count, amount in await connection.execute(
+            window.order_by(row.to_seq.desc())
+        ):
+            workload, from_seq, to_seq = which
+            held = found.get((workload, from_seq, to_seq))
+            if held is None:
+                held = _Ended(workload, from_seq, to_seq, start, end, {})
+                found[workload, from_seq, to_seq] = held
+            held.cells[resource] = held.cells.get(resource, 0) + count * amount
+        if found:
+            yield list(found.values())
         sequence -= _WINDOW
 
 
 async def _queues(
-    connection: AsyncConnection, cluster: str, holds: Sequence[Row[Any]]
-) -> dict[tuple[str, int], LocalQueueName]:
-    """The LocalQueue that each held for, by workload and the sequence at which it began."""
+    connection: AsyncConnection, cluster: str, window: Sequence[_Ended]
+) -> list[LocalQueueName | None]:
+    """The LocalQueue that each held for; None: that is no longer known."""
     row = t.workload.c
-    ended = select(row.closed_seq, row.namespace, row.queue).where(
+    over = select(row.closed_seq, row.namespace, row.queue).where(
         row.cluster_id == cluster,
         ~row.open,
-        row.closed_seq >= holds[-1].to_seq,
-        row.closed_seq <= holds[0].to_seq,
+        row.closed_seq >= window[-1].to_seq,
+        row.closed_seq <= window[0].to_seq,
     )
-    with_it = {seq: LocalQueueName(*name) for seq, *name in await connection.execute(ended)}
+    with_it = {
+        sequence: LocalQueueName(namespace, queue)
+        for sequence, namespace, queue in await connection.execute(over)
+    }
     # Those that waited again afterwards may have been moved: what they had been queued in before it counts.
-    others = {hold.workload for hold in holds if hold.to_seq not in with_it}
+    others = {held.workload for held in window if held.to_seq not in with_it}
     queued = await _queued(connection, cluster, others) if others else {}
-    found = {}
-    for hold in holds:
-        queue = with_it.get(hold.to_seq)
-        if queue is None:
-            moves = queued.get(hold.workload, [])
-            place = bisect.bisect_left(moves, hold.from_seq, key=lambda move: move[0])
-            queue = moves[place - 1][1] if place else None
-        if queue is not None:
-            found[hold.workload, hold.from_seq] = queue
-    return found
+
+    def queue_of(held: _Ended) -> LocalQueueName | None:
+        moves = queued.get(held.workload, [])
+        place = bisect.bisect_left(moves, held.from_seq, key=lambda move: move[0])
+        return moves[place - 1][1] if place else None
+
+    return [with_it.get(held.to_seq) or queue_of(held) for held in window]
 
 
 async def _queued(
@@ -109,8 +126,9 @@ async def _queued(
         .order_by(row.sequence)
     )
     moves: defaultdict[str, list[tuple[int, LocalQueueName]]] = defaultdict(list)
-    for workload, sequence, *name in await connection.execute(query, {"workloads": sorted(workloads)}):
-        moves[workload].append((sequence, LocalQueueName(*name)))
+    rows = await connection.execute(query, {"workloads": sorted(workloads)})
+    for workload, sequence, namespace, queue in rows:
+        moves[workload].append((sequence, LocalQueueName(namespace, queue)))
     return moves
 
 
