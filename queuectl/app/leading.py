@@ -109,7 +109,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         watching = settings.compatibility.kueue_labels
         return Seat(
             key=cluster,
-            ledger=PostgresLedger(engine, cluster),
+            ledger=PostgresLedger(engine, cluster, settings=settings.scheduling.rules()),
             cluster=KubeCluster(session, honoured=kueue.honoured(settings)),
             told_by=lambda emit: emit,
             lease=lease,

@@ -22,10 +22,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.model import LocalQueueName, PastUse, WorkloadId
 from queuectl.core.resources import CPU, Amounts
-from queuectl.core.rules import UsageSharing
-
-HALF_LIVES: Final = 20
-"""How far back the past counts."""
+from queuectl.core.rules import HALF_LIVES, UsageSharing
 
 AttemptKey = tuple[WorkloadId, int]
 """Workload and number of the attempt."""
@@ -278,8 +275,9 @@ class PastUsage:
             return
         step, part = divmod(moment, self._half_life)
         term = sign * factor(part, self._half_life)
+        sums = account.sums
         for resource, amount in cells.items():
-            by_step = account.sum(resource).by_step
+            by_step = (sums.get(resource) or account.sum(resource)).by_step
             by_step[step] = by_step.get(step, 0) + amount * term
 
     def _step(self, at: datetime) -> int:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.decay import HALF_LIVES, LAST, PastUsage, UsageValue, factor
+from queuectl.core.decay import LAST, PastUsage, UsageValue, factor
 from queuectl.core.model import LocalQueueName, PastUse, WorkloadId
-from queuectl.core.rules import UsageSharing
+from queuectl.core.rules import HALF_LIVES, UsageSharing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 A, B = LocalQueueName("ns", "a"), LocalQueueName("ns", "b")

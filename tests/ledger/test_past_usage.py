@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decay import HALF_LIVES, PastUsage
+from queuectl.core.decay import PastUsage
 from queuectl.core.decisions import Admit, Decision, Enqueue
 from queuectl.core.model import LocalQueueName, Snapshot, StoredWorkload
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.rules import Settings, UsageSharing
+from queuectl.core.rules import HALF_LIVES, Settings, UsageSharing
 from queuectl.ledger import past_usage
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.postgres import PostgresLedger
