@@ -37,6 +37,10 @@ class Book:
     epoch: int = 0
     batches: int = 0
 
+    async def begin(self) -> None:
+        self.epoch = await self.ledger.take_epoch("first")
+        self.now = await self.ledger.now()  # of a month that has its partitions
+
     async def write(self, *decisions: Decision, after: float = 0) -> None:
         """`after`: seconds since what was written before."""
         self.now += timedelta(seconds=after)
@@ -59,7 +63,7 @@ def make(request: pytest.FixtureRequest, cluster: str, engine: AsyncEngine) -> M
 @pytest.fixture
 async def book(make: MakeBook) -> Book:
     book = make(SETTINGS)
-    book.epoch = await book.ledger.take_epoch("first")
+    await book.begin()
     return book
 
 
@@ -180,7 +184,7 @@ async def test_nothing_is_told_where_past_usage_does_not_count(
     make: MakeBook, sharing: UsageSharing | None
 ) -> None:
     book = make(Settings(usage_sharing=sharing))
-    book.epoch = await book.ledger.take_epoch("first")
+    await book.begin()
     await book.write(enqueue("one"), admit("one", now=book.now))
     await book.write(retire("one", 1), after=1)
     assert (await book.ledger.load()).past_usage == ()
@@ -197,7 +201,7 @@ async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_ended(
     engine: AsyncEngine, cluster: str
 ) -> None:
     book = Book(PostgresLedger(engine, cluster, settings=SETTINGS))
-    book.epoch = await book.ledger.take_epoch("first")
+    await book.begin()
     running = admit("one", now=book.now - timedelta(days=1))
     await book.write(enqueue("one"), running)
     expected = PastUsage(SHARING)
