@@ -163,7 +163,7 @@ async def _sit(
     settings: Settings, seat: Seat, session: Session, engine: Database, metrics: Metrics, course: Course
 ) -> None:
     watched = sources(kueue.honoured(settings))
-    core = Engine(frozenset(source.name for source in watched))
+    core = Engine(frozenset(source.name for source in watched), settings.scheduling.rules())
     controller = Controller(
         ledger=seat.ledger,
         cluster=seat.cluster,
