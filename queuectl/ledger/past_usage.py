@@ -156,16 +156,20 @@ async def _leave_out_what_began_later(connection: AsyncConnection, cluster: str,
 
 
 async def preemptions(
-    connection: AsyncConnection, cluster: str, since: datetime
+    connection: AsyncConnection, cluster: str, sequence: int, since: datetime
 ) -> dict[WorkloadId, tuple[datetime, ...]]:
-    """When those that are not over were preempted since then, oldest first: the last PREEMPTIONS_KEPT."""
+    """When those that are not over were preempted since then, oldest first: the last PREEMPTIONS_KEPT.
+
+    `sequence` is that of the last decision.
+    """
+    first = await _first_since(connection, cluster, sequence, since)
     row, queued = t.decision.c, t.workload.c
     query = (
         select(row.workload, row.now)
+        # What an object came to that was here before is none of this workload's.
         .join(t.workload, and_(queued.cluster_id == row.cluster_id, queued.id == row.workload))
-        # Only those that had an attempt are looked up, and only what they came to since they were first seen.
-        .where(row.cluster_id == cluster, queued.open, queued.attempts > 0, row.sequence > queued.queued_seq)
-        .where(row.verdict == Verdict.EVICTED.value, row.now >= since)
+        .where(row.cluster_id == cluster, queued.open, row.sequence > queued.queued_seq)
+        .where(row.sequence >= first, row.now >= since, row.verdict == Verdict.EVICTED.value)
         .where(row.reason["code"].astext == Code.PREEMPTED.value)
         .order_by(row.sequence)
     )
@@ -173,3 +177,21 @@ async def preemptions(
     for workload, now in await connection.execute(query):
         times[WorkloadId(workload)].append(now)
     return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
+
+
+async def _first_since(connection: AsyncConnection, cluster: str, last: int, since: datetime) -> int:
+    """A sequence number that no decision of that time or later is below, and few others are above.
+
+    There is no index of times; they never run back as sequence numbers go up.
+    """
+    row = t.decision.c
+    query = select(row.now).where(row.cluster_id == cluster).order_by(row.sequence).limit(1)
+    low, high = 1, last + 1
+    while high - low > _WINDOW:
+        middle = (low + high) // 2
+        now: datetime | None = (await connection.execute(query.where(row.sequence >= middle))).scalar()
+        if now is not None and now < since:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -74,18 +74,20 @@ class PostgresLedger:
             return Snapshot(
                 sequence=sequence,
                 now=now,
-                workloads=tuple(await self._workloads(connection, now)),
+                workloads=tuple(await self._workloads(connection, sequence, now)),
                 configs=tuple(await configs_in_force(connection, self._cluster)),
                 effects=tuple(await effects_due(connection, self._cluster)),
                 past_usage=await self._past_usage(connection, sequence, now),
             )
 
-    async def _workloads(self, connection: AsyncConnection, now: datetime | None) -> Sequence[StoredWorkload]:
+    async def _workloads(
+        self, connection: AsyncConnection, sequence: int, now: datetime | None
+    ) -> Sequence[StoredWorkload]:
         found = await open_workloads(connection, self._cluster)
         if now is None:
             return found
         since = now - timedelta(seconds=self._settings.eviction_window)
-        times = await preemptions(connection, self._cluster, since)
+        times = await preemptions(connection, self._cluster, sequence, since)
         return [replace(one, preempted_at=times[one.id]) if one.id in times else one for one in found]
 
     async def _past_usage(

@@ -240,7 +240,10 @@ async def test_past_preemptions_come_back_with_their_times(book: Book) -> None:
     assert await preempted_at(book, "other") == []
 
 
-async def test_preemptions_before_the_eviction_window_are_left_out(book: Book) -> None:
+async def test_preemptions_before_the_eviction_window_are_left_out(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_usage, "_WINDOW", 1)  # so that a short history has to be searched
     await book.write(enqueue("one"))
     await preempt(book, "one", 1)
     await preempt(book, "one", 2)
