@@ -132,6 +132,9 @@ class Cycles:
             outcome.work += 1
             tried = cursor.tried.get(entry.id, entry.tried)
             nomination = self._nominate(entry, tried, NO_BOUND)
+            if tried:  # what was once looked at to its end is not begun again: the search ends (F8)
+                left = nomination.found.tried.items()
+                nomination.found.tried = {group: last for group, last in left if group in tried}
             if tried and not nomination.found.tried and not _promising(nomination):
                 nomination = self._all_together(entry)
             head = _Head(cursor, nomination)
@@ -180,8 +183,10 @@ class Cycles:
     def _in_order(self, heads: list[_Head]) -> Iterator[_Head]:
         """Of one tree: preemptors first (C7), then as O5 or S4 say."""
         if heads and self._field.fair(heads[0].node):
-            yield from (head for head in heads if head.sticky)
-            yield from tournament(self._tree, [head for head in heads if not head.sticky])
+            first = [head for head in heads if head.sticky]  # now: once processed, it is so no more
+            others = [head for head in heads if not head.sticky]
+            yield from first
+            yield from tournament(self._tree, others)
         else:
             yield from sorted(
                 heads, key=lambda head: (not head.sticky, head.nomination.found.level, *head.order)
