@@ -105,6 +105,12 @@ class _Draft:
         else:
             self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
 
+    def stop(self, entry: Entry) -> None:
+        """It leaves by itself: nobody preempts it too, and nobody spares it for that, from the next plan on."""
+        assert entry.attempt is not None
+        tree = self._state.tree
+        self.contested.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
+
     def claims(self) -> tuple[list[OpenClaim], set[str]]:
         """Those whose victims hold quota still, and the queues whose preemptor waits for nobody any more."""
         away = self.field.away
@@ -153,6 +159,7 @@ class Engine:
         """Look at everybody who waits again, whatever they lack."""
         for line in self._state.lines.values():
             self._state.rethink(line)
+        self._state.prune()
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
@@ -184,6 +191,8 @@ class Engine:
                 decisions.append(what)
                 if isinstance(what, Release | Retire):
                     draft.give_back(entry, waits_again=isinstance(what, Release))
+                elif isinstance(what, Evict):
+                    draft.stop(entry)
         work = len(due)
         more = len(due) < len(state.due_entries)
         if len(due) < budget:
