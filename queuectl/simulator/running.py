@@ -88,7 +88,8 @@ class Run:
         elif step.do == "deleteWorkloads":
             self._engine.handle([over(self._workloads[name]) for name in step.workloads])
             self._gone.update(step.workloads)
-        # requeueInadmissible: whoever waits is looked at again as soon as anything it lacks comes free.
+        else:
+            self._engine.reconsider()
 
     def cycle(self, outcome: Outcome) -> None:
         """One admission cycle, after all that is due without one."""

@@ -26,4 +26,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"{'all':34}{passed:6}  {failed:6}")
     later = Counter(str(document["tier"]) for document in vectors() if document["tier"] != "core")
     told = ", ".join(f"{count} of tier {tier}" for tier, count in sorted(later.items()))
-    terminalreporter.write_line(f"not there yet: {told}; otherwise on purpose: {', '.join(sorted(DELIBERATE))}")
+    terminalreporter.write_line(
+        f"not there yet: {told}; otherwise on purpose: {', '.join(sorted(DELIBERATE))}"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -28,9 +29,9 @@ from queuectl.core.model import (
     PodSet,
     WorkloadId,
 )
+from queuectl.core.nominating import Nominator
 from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
-from queuectl.core.reasons import Reason
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.core.rules import Fungibility, Settings
 from queuectl.core.shares import dominant_share
@@ -46,7 +47,7 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 def _state(vector: Vector) -> State:
     """Its objects in force, with its usage added to the queues."""
-    state = State(frozenset())
+    state = State(frozenset(), Settings())
     fold(state, read_manifests(vector["objects"]).events)
     for queue, usage in vector.get("usage", {}).items():
         state.tree.add(state.tree.queue(queue), _cells(state.tree, usage))
@@ -69,14 +70,24 @@ def _unlike(expected: Any, observed: Any, path: str = "expect") -> list[str]:
             for key in sorted(expected.keys() | observed.keys())
             for line in _unlike(expected.get(key), observed.get(key), f"{path}.{key}")
         ]
-    if isinstance(expected, list) and isinstance(observed, list) and path not in _ORDERED:
-        expected, observed = sorted(expected, key=repr), sorted(observed, key=repr)
+    if isinstance(expected, list) and isinstance(observed, list):
+        if path in _IN_ORDER and len(expected) == len(observed):
+            pairs = zip(expected, observed, strict=True)
+            return [
+                line for n, (one, other) in enumerate(pairs) for line in _unlike(one, other, f"{path}[{n}]")
+            ]
+        if path not in _IN_ORDER:
+            expected, observed = sorted(expected, key=_key), sorted(observed, key=_key)
     if expected == observed or _same_reason(expected, observed):
         return []
     return [f"- {path}: {expected}", f"+ {path}: {observed}"]
 
 
-_ORDERED: Final = ("expect.order", "expect.attempts")
+_IN_ORDER: Final = ("expect.order", "expect.all")
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _same_reason(expected: Any, observed: Any) -> bool:
@@ -182,26 +193,50 @@ def partial_admission_search(vector: Vector) -> list[str]:
     return _unlike(vector["expect"], {"found": found is not None, "totalPods": found or 0})
 
 
+class _Oracle(Nominator):
+    """Whom a request would take quota from is not searched for: the vector says it."""
+
+    def __init__(self, vector: Vector, state: State) -> None:
+        super().__init__(
+            Field(
+                tree=state.tree,
+                queues=state.directory.queues,
+                holders={},
+                settings=state.settings,
+                now=_NOW,
+            )
+        )
+        self._said = vector["preemptionSimulation"]
+
+    def taking(self, entry: Entry, menu: Menu, cell: int, amount: int, protected: list[datetime]) -> Chance:
+        name = menu.tree.names[cell]
+        said = next(
+            (one for one in self._said["results"] if (one["flavor"], one["resource"]) == tuple(name)),
+            self._said["default"],
+        )
+        return Chance(_MODES[said["result"]], said["borrowingAfter"])
+
+
 class _Assigning:
     """One request, with victims as the vector says they would be."""
 
     def __init__(self, vector: Vector) -> None:
-        self.vector = vector
-        self.state = _state(vector)
+        state = _state(vector)
         request = vector["request"]
-        self.menu: Menu = self.state.directory.menu(request["clusterQueue"])
+        self.menu: Menu = state.directory.menu(request["clusterQueue"])
         already = request.get("reclaimablePods", {})
-        self.pod_sets = [
-            documents.PodSet.model_validate({**given, "count": given["count"] - already.get(given["name"], 0)})
-            for given in request["podSets"]
+        given = [
+            documents.PodSet.model_validate({**one, "count": one["count"] - already.get(one["name"], 0)})
+            for one in request["podSets"]
         ]
-        self.charges = [Charge(pod_set(given), given.charged) for given in self.pod_sets]
-
-    def search(self, cell: int, amount: int) -> Chance:
-        raise NotImplementedError
+        self.charges = [Charge(pod_set(one), one.charged) for one in given]
+        entry = Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks"))
+        oracle = _Oracle(vector, state)
+        self.search = lambda cell, amount: oracle.offer(entry, self.menu, cell, amount, [])
+        self.found = assign(self.menu, self.charges, self.search)
 
     def observed(self) -> dict[str, Any]:
-        found = assign(self.menu, self.charges, self.search)
+        found = self.found
         fits = found.mode is not Mode.NO_FIT
         told: dict[str, Any] = {
             "mode": _public(found.mode),
@@ -212,14 +247,15 @@ class _Assigning:
         if not fits:
             assert found.reason is not None
             told["noFitReason"] = found.reason.code
-        for assigned in found.assignment.pod_sets:
+        for assigned, charge in zip(found.assignment.pod_sets, self.charges, strict=True):
+            requests = dict(assigned.requests) | dict(charge.requests)
             told["podSets"][assigned.name] = {
                 "count": assigned.count,
                 "flavors": {
                     resource: {"flavor": flavor, "mode": _public(found.modes[assigned.name, resource])}
                     for resource, flavor in (assigned.flavors if fits else ())
                 },
-                "requests": {r: format_amount(r, n * assigned.count) for r, n in assigned.requests},
+                "requests": {r: format_amount(r, n * assigned.count) for r, n in requests.items()},
             }
         if fits:
             told["usage"] = [
@@ -228,23 +264,69 @@ class _Assigning:
             ]
         return told
 
+    def attempts(self, name: str) -> list[list[dict[str, Any]]]:
+        """For each resource group that podset `name` asks for, the flavors looked at in turn."""
+        charge = next(one for one in self.charges if one.pod_set.name == name)
+        before = self.charges[: self.charges.index(charge)]
+        asked = dict(charge.requests)
+        numbers = {self.menu.of_resource[r] for r in self.menu.of_resource if r in asked or r == "pods"}
+        return [self._group(before, charge, number) for number in sorted(numbers)]
+
+    def _group(self, before: Sequence[Charge], charge: Charge, number: int) -> list[dict[str, Any]]:
+        pinned = {
+            (p.name, self.menu.of_resource[resource]): flavor
+            for p in self.found.assignment.pod_sets
+            for resource, flavor in p.flavors
+        }
+        looked: list[dict[str, Any]] = []
+        for option in self.menu.groups[number]:
+            group = (charge.pod_set.name, number)
+            found = assign(self.menu, [*before, charge], self.search, {}, {**pinned, group: option.name})
+            chance = found.chances.get(group, Chance(Mode.NO_FIT, 0))
+            told: dict[str, Any] = {"flavor": option.name, "mode": _public(chance.mode)}
+            if chance.mode is Mode.NO_FIT:
+                assert found.reason is not None
+                told["noFitReason"] = found.reason.code
+            elif chance.mode is Mode.FIT:
+                told["borrowing"] = chance.level
+            else:
+                told |= {"borrowing": chance.level, "preemption": _PREEMPTION[chance.mode]}
+            looked.append(told)
+            if not keeps_looking(chance, self.menu.fungibility):
+                break
+        return looked
+
+
+_PREEMPTION: Final = {Mode.NO_CANDIDATES: "NoCandidates", Mode.PREEMPT: "Preempt", Mode.RECLAIM: "Reclaim"}
+
 
 def _public(mode: Mode) -> str:
     return "Preempt" if mode.preempts else {Mode.FIT: "Fit", Mode.NO_FIT: "NoFit"}[mode]
 
 
 def flavor_assignment(vector: Vector) -> list[str]:
-    expected = {**vector["expect"], "podSets": dict(vector["expect"]["podSets"])}
-    for name, told in expected["podSets"].items():
+    assigning = _Assigning(vector)
+    expected = {**vector["expect"], "podSets": {}}
+    wrong: list[str] = []
+    for name, told in vector["expect"]["podSets"].items():
         expected["podSets"][name] = {key: value for key, value in told.items() if key != "attempts"}
-    return _unlike(expected, _Assigning(vector).observed())
+        if "attempts" in told:
+            # How far a flavor that can't be had would have borrowed is nobody's business.
+            wanted = [
+                {key: value for key, value in one.items() if one["mode"] != "NoFit" or key != "borrowing"}
+                for one in told["attempts"]
+            ]
+            groups = assigning.attempts(name)
+            if all(_unlike({"all": wanted}, {"all": looked}) for looked in groups):
+                wrong += _unlike(wanted, groups, f"expect.podSets.{name}.attempts")
+    return wrong + _unlike(expected, assigning.observed())
 
 
 # --- order -----------------------------------------------------------------------------------------------
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = State(frozenset())
+    state = State(frozenset(), Settings())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:

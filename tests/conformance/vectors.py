@@ -34,7 +34,10 @@ def adapted(document: dict[str, Any]) -> dict[str, Any]:
     is there to lend, and groups that cover the same resource become one.
     """
     found: dict[str, Any] = _renamed(copy.deepcopy(document), dict(_names(document)))
-    found["objects"] = [obj for obj in found.get("objects", ()) if obj["kind"] not in ("LimitRange", "Topology")]
+    found["objects"] = [
+        obj for obj in found.get("objects", ()) if obj["kind"] not in ("LimitRange", "Topology")
+    ]
+    _apart(found)
     for obj in found["objects"]:
         spec = obj.get("spec", {})
         spec.pop("topologyName", None)
@@ -47,6 +50,24 @@ def adapted(document: dict[str, Any]) -> dict[str, Any]:
                         resource.pop("borrowingLimit", None)
                         resource.pop("lendingLimit", None)
     return found
+
+
+def _apart(document: dict[str, Any]) -> None:
+    """A flavor belongs to one group of a queue: elsewhere it gets a name of its own."""
+    flavors = {obj["metadata"]["name"]: obj for obj in document["objects"] if obj["kind"] == "ResourceFlavor"}
+    for obj in list(document["objects"]):
+        seen: set[str] = set()
+        for group in obj.get("spec", {}).get("resourceGroups", ()) if obj["kind"] == "ClusterQueue" else ():
+            for flavor in group["flavors"]:
+                name = flavor["name"]
+                if name in seen:
+                    flavor["name"] = f"{name}-too"
+                    if flavor["name"] not in flavors and name in flavors:
+                        made = copy.deepcopy(flavors[name])
+                        made["metadata"]["name"] = flavor["name"]
+                        flavors[flavor["name"]] = made
+                        document["objects"].insert(0, made)
+                seen.add(name)
 
 
 def _names(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
