@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.model import Assignment, LocalQueueName, PodSetAssignment
+from queuectl.core.events import PolicyObserved
+from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, PodSetAssignment
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import format_amount
 from queuectl.simulator.building import SOURCE, beginning, over, settings
@@ -56,6 +57,11 @@ class Run:
             workload.reference: workload.admission.cluster_queue
             for workload in self._document.workloads
             if workload.admission is not None
+        }
+        self._cluster_queues = {
+            event.value.name
+            for event in scenario.policy
+            if isinstance(event, PolicyObserved) and isinstance(event.value, ClusterQueue)
         }
         self._reasons: dict[str, Reason] = {}
         self._gone: set[str] = set()
@@ -158,7 +164,7 @@ class Run:
             inadmissible={},
             holding=self._holding.copy(),
             reasons={name: reason.code.value for name, reason in self._reasons.items() if name in waits},
-            skipped_preemptions=dict.fromkeys(self._beginning.queues.values(), 0) | whole.skipped,
+            skipped_preemptions=dict.fromkeys(self._cluster_queues, 0) | whole.skipped,
         )
 
     def _waiting(self) -> Iterable[Workload]:
@@ -167,9 +173,11 @@ class Run:
                 yield workload
 
     def _queue(self, workload: Workload) -> str | None:
-        if workload.queue is None:
-            return workload.cluster_queue
-        return self._beginning.queues.get(LocalQueueName(workload.namespace, workload.queue))
+        """The ClusterQueue it waits in; None: there is no way to one."""
+        name = workload.cluster_queue
+        if workload.queue is not None:
+            name = self._beginning.queues.get(LocalQueueName(workload.namespace, workload.queue))
+        return name if name in self._cluster_queues else None
 
 
 def _admitted(assignment: Assignment) -> Admitted:

@@ -8,16 +8,30 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from queuectl.core.resources import MAX_AMOUNT
 from tests.conftest import shared
 
 FOLDER: Final = shared() / "conformance"
 MISSING: Final = f"the decision vectors are not there: QUEUECTL_SHARED names no folder with {FOLDER.name}"
 DELIBERATE: Final = {
-    "schedule-42": "0009-limit-ranges.md",
-    "schedule-admission-fair-sharing-03": "0010-no-admission-through-a-queue-that-is-gone.md",
-    "schedule-admission-fair-sharing-04": "0010-no-admission-through-a-queue-that-is-gone.md",
+    "0008-limit-ranges.md": ("schedule-42",),
+    "0009-no-way-through-a-queue-that-is-gone.md": (
+        "schedule-admission-fair-sharing-03",
+        "schedule-admission-fair-sharing-04",
+    ),
+    "0010-topology-comes-as-one-piece.md": (
+        "flavor-assign-07",
+        "flavor-nofit-reason-09",
+        "flavor-nofit-reason-11",
+    ),
 }
-"""Vectors that are decided otherwise on purpose, and the page in docs/decisions/ that says why."""
+"""What is decided otherwise on purpose: the page in docs/decisions/ that says why, and the vectors."""
+OTHERWISE: Final = frozenset(vector for found in DELIBERATE.values() for vector in found)
+
+TOO: Final = "-too"
+"""At the end of the name of a flavor that is in two groups of a queue, where it is in the second."""
+MOST: Final = str(MAX_AMOUNT // 1000)
+"""Of cpu."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -31,7 +45,7 @@ def adapted(document: dict[str, Any]) -> dict[str, Any]:
     """The same case as the API server would take it: the tables it is from do not go through one.
 
     Names are changed to such as objects can have, limits on lending and borrowing are left out where nobody
-    is there to lend, and groups that cover the same resource become one.
+    is there to lend, groups that cover the same resources become one, and a quota without bounds the largest.
     """
     found: dict[str, Any] = _renamed(copy.deepcopy(document), dict(_names(document)))
     found["objects"] = [
@@ -43,13 +57,20 @@ def adapted(document: dict[str, Any]) -> dict[str, Any]:
         spec.pop("topologyName", None)
         if obj["kind"] == "ClusterQueue":
             spec["resourceGroups"] = _merged(spec.get("resourceGroups", []))
-        if not spec.get("cohortName") and not spec.get("parentName"):
-            for group in spec.get("resourceGroups", ()):
-                for flavor in group["flavors"]:
-                    for resource in flavor["resources"]:
-                        resource.pop("borrowingLimit", None)
-                        resource.pop("lendingLimit", None)
+        alone = not spec.get("cohortName") and not spec.get("parentName")
+        for quota in _quotas(spec):
+            if alone:
+                quota.pop("borrowingLimit", None)
+                quota.pop("lendingLimit", None)
+            if quota["nominalQuota"] == "1E":
+                quota["nominalQuota"] = MOST
     return found
+
+
+def _quotas(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for group in spec.get("resourceGroups", ()):
+        for flavor in group["flavors"]:
+            yield from flavor["resources"]
 
 
 def _apart(document: dict[str, Any]) -> None:
@@ -61,7 +82,7 @@ def _apart(document: dict[str, Any]) -> None:
             for flavor in group["flavors"]:
                 name = flavor["name"]
                 if name in seen:
-                    flavor["name"] = f"{name}-too"
+                    flavor["name"] = f"{name}{TOO}"
                     if flavor["name"] not in flavors and name in flavors:
                         made = copy.deepcopy(flavors[name])
                         made["metadata"]["name"] = flavor["name"]
@@ -83,6 +104,9 @@ def _names(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """Workloads keep their names."""
+    if isinstance(value, dict) and "podSets" in value and "name" in value:
+        return {key: inner if key == "name" else _renamed(inner, names) for key, inner in value.items()}
     if isinstance(value, dict):
         return {names.get(key, key): _renamed(inner, names) for key, inner in value.items()}
     if isinstance(value, list):
