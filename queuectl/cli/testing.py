@@ -65,6 +65,10 @@ def test(options: Options, names: tuple[str, ...], junit: Path | None, shown: bo
             options.output,
         )
     told = ", ".join(f"{counts[result]} {result}" for result in ("passed", "failed", "skipped"))
+    if changed := sum(bool(scenario.changes) for scenario in scenarios):
+        click.echo(
+            f"{changed} with objects that no API server takes, run as if it did (-o json: how)", err=True
+        )
     if counts["failed"]:
         raise NotGood(f"{len(verdicts)} documents: {told}")
     click.echo(f"{len(verdicts)} documents: {told}", err=True)
@@ -138,6 +142,8 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     }
     if scenario.left_out:
         found["reason"] = scenario.left_out
+    if scenario.changes:
+        found["changes"] = list(scenario.changes)
     if verdict.differences:
         found["differences"] = [
             {"path": one.path, "expected": one.expected, "observed": one.observed}

@@ -11,7 +11,6 @@ from queuectl.core.events import (
     ContextObserved,
     Event,
     Listed,
-    PolicyGone,
     PolicyObserved,
     WorkloadObserved,
 )
@@ -73,8 +72,6 @@ def beginning(scenario: Scenario) -> Beginning:
     batches: list[tuple[Event, ...]] = [(*policy, Listed(SOURCE))]
     # One by one: those created in the same second come in the order of the document (O2).
     batches += [(observed(workload),) for workload in document.workloads]
-    if (deleted := document.config.local_queue_deleted_before_run) is not None:
-        batches.append((PolicyGone(ConfigKey("LocalQueue", *deleted.split("/"))),))
     return Beginning(
         snapshot=Snapshot(sequence=0, now=None, workloads=stored),
         batches=tuple(batches),

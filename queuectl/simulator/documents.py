@@ -166,7 +166,7 @@ class Config(Part):
     fair_sharing: FairSharing = FairSharing()
     """For the trees whose root does not say."""
     admission_fair_sharing: AdmissionFairSharing | None = None
-    local_queue_deleted_before_run: Reference | None = None
+    local_queue_deleted_before_run: Later = None
     feature_gates: dict[str, StrictBool] = {}
     """Of Kueue; carried along, without effect."""
     pods_ready_requeuing_timestamp: Later = None

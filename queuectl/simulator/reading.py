@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from queuectl.core.events import Event
-from queuectl.files import BadFile, documents, place
-from queuectl.files import Document as Text
+from queuectl.files import BadFile, Places, documents
 from queuectl.kinds.fields import clean
 from queuectl.simulator.checking import problems
 from queuectl.simulator.documents import (
@@ -26,8 +25,12 @@ from queuectl.simulator.documents import (
     not_understood,
 )
 from queuectl.simulator.manifests import BadDocument, Manifests, Path, read_manifests
+from queuectl.simulator.refused import taken
 
 Model = TypeVar("Model", bound=BaseModel)
+_OTHERWISE: Final = {
+    "config.localQueueDeletedBeforeRun": "nobody is admitted through a LocalQueue that is gone",
+}
 MOST: Final = 20
 """Mistakes told of one file."""
 
@@ -53,6 +56,8 @@ class Scenario:
     """What its objects say."""
     left_out: str = ""
     """Why."""
+    changes: tuple[str, ...] = ()
+    """Where its objects are not such as an API server takes."""
 
 
 def read_scenarios(text: bytes, name: str) -> list[Scenario]:
@@ -61,11 +66,13 @@ def read_scenarios(text: bytes, name: str) -> list[Scenario]:
     wrong: list[str] = []
     try:
         for whole in documents(text, name):
+            places = Places(text, whole)
             for path, content in _items(whole.content):
+                line = places.of(path)[0] if path else whole.line
                 try:
-                    found.append(_scenario(text, whole, name, path, content))
+                    found.append(_scenario(name, line, content))
                 except _Bad as bad:
-                    wrong += bad.told(text, whole, name, path)
+                    wrong += bad.told(places, name, path)
     except BadFile as error:
         raise BadScenarios([str(error)]) from None
     if wrong:
@@ -80,9 +87,9 @@ class _Bad(Exception):
     def __init__(self, mistakes: list[tuple[Path, str]]) -> None:
         self.mistakes = mistakes
 
-    def told(self, text: bytes, whole: Text, name: str, start: Path) -> Iterator[str]:
+    def told(self, places: Places, name: str, start: Path) -> Iterator[str]:
         for path, message in self.mistakes[: MOST + 1]:
-            line, column = place(text, whole, (*start, *path))
+            line, column = places.of((*start, *path))
             shown = f"{_dotted(path)}: " if path else ""
             yield f"{name}: line {line}, column {column}: {shown}{clean(message, 300)}"
 
@@ -95,20 +102,27 @@ def _items(content: Any) -> Iterator[tuple[Path, Any]]:
         yield (), content
 
 
-def _scenario(text: bytes, whole: Text, name: str, path: Path, content: Any) -> Scenario:
+def _scenario(name: str, line: int, content: Any) -> Scenario:
     """Raises _Bad."""
     header = _validated(Header, content)
-    line, _ = place(text, whole, path) if path else (whole.line, 1)
     if header.tier != "core":
         left_out = f"tier {header.tier} is not there yet"
     elif header.kind not in KINDS:
         left_out = f"documents of kind {header.kind} are not run"
     else:
+        content, changes = taken(content)
         document, manifests = _to_run(content, MODELS[header.kind])
-        without = [f"{field} is not there yet" for field in not_understood(document)]
+        without = [_OTHERWISE.get(field, f"{field} is not there yet") for field in not_understood(document)]
         left_out = next(iter((*without, *manifests.without)), "")
         if not left_out:
-            return Scenario(file=name, line=line, header=header, document=document, policy=manifests.events)
+            return Scenario(
+                file=name,
+                line=line,
+                header=header,
+                document=document,
+                policy=manifests.events,
+                changes=tuple(changes),
+            )
     return Scenario(file=name, line=line, header=header, left_out=left_out)
 
 

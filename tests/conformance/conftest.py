@@ -8,7 +8,6 @@ import pytest
 
 from tests.conformance.vectors import OTHERWISE, vectors
 
-
 COLUMNS = ("passed", "otherwise", "failed")
 
 

@@ -40,7 +40,7 @@ from queuectl.core.state import State
 from queuectl.simulator import documents
 from queuectl.simulator.building import pod_set, settings
 from queuectl.simulator.manifests import read_manifests
-from tests.conformance.vectors import TOO
+from queuectl.simulator.refused import TOO
 
 Vector = Mapping[str, Any]
 _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
