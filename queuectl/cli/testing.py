@@ -66,9 +66,7 @@ def test(options: Options, names: tuple[str, ...], junit: Path | None, shown: bo
         )
     told = ", ".join(f"{counts[result]} {result}" for result in ("passed", "failed", "skipped"))
     if changed := sum(bool(scenario.changes) for scenario in scenarios):
-        click.echo(
-            f"{changed} with objects that no API server takes, run as if it did (-o json: how)", err=True
-        )
+        click.echo(f"{changed} hold objects that no API server takes, and were changed (-o json)", err=True)
     if counts["failed"]:
         raise NotGood(f"{len(verdicts)} documents: {told}")
     click.echo(f"{len(verdicts)} documents: {told}", err=True)
