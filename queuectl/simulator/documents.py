@@ -341,8 +341,8 @@ class Document(Header):
     derived_from: str | None = None
     same_preemptions_as_source: StrictBool | None = None
     config: Config = Config()
-    objects: tuple[dict[str, Any], ...]
-    """Manifests: of ours, of Kueue's, and Namespaces."""
+    objects: tuple[dict[str, Any], ...] = ()
+    """Manifests: of ours, of Kueue's, and Namespaces; each in the place of one of that name given apart."""
     workloads: tuple[Workload, ...]
 
 

@@ -164,7 +164,7 @@ class Run:
             inadmissible={},
             holding=self._holding.copy(),
             reasons={name: reason.code.value for name, reason in self._reasons.items() if name in waits},
-            skipped_preemptions=dict.fromkeys(self._cluster_queues, 0) | whole.skipped,
+            skipped_preemptions=whole.skipped or None,
         )
 
     def _waiting(self) -> Iterable[Workload]:
