@@ -38,7 +38,7 @@ def differences(expected: Part, observed: Part, path: str = "") -> list[Differen
     found: list[Difference] = []
     ours = _sets(observed)
     for name, value in _sets(expected).items():
-        given = ours[name]
+        given = ours.get(name, {})
         if name in _ASKED_FOR:
             given = {key: given.get(key, _ASKED_FOR[name]) for key in value}
         field = type(expected).model_fields.get(name)

@@ -69,7 +69,7 @@ def _time(value: object) -> datetime:
 def _seconds(value: object) -> int:
     found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if found is None:
-        raise ValueError("must be a duration such as 168h, 5m or 1h30m")
+        raise ValueError(f"{value!r:.40} is no duration such as 168h, 5m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return hours * 3600 + minutes * 60 + seconds
 

@@ -130,8 +130,8 @@ class _Bad(Exception):
         self.mistakes = mistakes
 
     def told(self, places: Places, name: str, start: Path) -> Iterator[str]:
-        for path, message in self.mistakes[: MOST + 1]:
-            line, column = places.of((*start, *path))
+        placed = [(places.of((*start, *path)), path, message) for path, message in self.mistakes]
+        for (line, column), path, message in sorted(placed, key=lambda one: one[0]):
             shown = f"{_dotted(path)}: " if path else ""
             yield f"{name}: line {line}, column {column}: {shown}{clean(message, 300)}"
 
@@ -193,8 +193,9 @@ def _message(error: Any) -> str:
         return "there is no such field"
     if error["type"] == "missing":
         return "is missing"
-    message = error["msg"].removeprefix("Value error, ")
-    message = message.replace("tuple", "list").replace("dictionary", "object")
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    message = error["msg"].replace("tuple", "list").replace("dictionary", "object")
     value = error["input"]
     shown = repr(value)[:60] if isinstance(value, str | int | float) else _KINDS.get(type(value), "a value")
     return f"{shown}: {message}"

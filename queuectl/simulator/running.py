@@ -72,26 +72,32 @@ class Run:
         return self._document.config.now
 
     def outcome(self) -> tuple[Expect, list[Expect | None]]:
-        """What there is to compare, at the end and after each step."""
-        whole, last = Outcome(), Outcome()
+        """What there is to compare: at the end, and after each step that is a cycle.
+
+        Where there are steps, `admitted` at the end is what the last cycle admitted.
+        """
+        whole = Outcome()
         if not self._document.steps:
             for _ in range(self._document.config.cycles):
                 self.cycle(whole)
             return self._told(whole, whole), []
+        last = whole
         after: list[Expect | None] = []
         for step in self._document.steps:
+            if step.do != "cycle":
+                self._change(step)
+                after.append(None)
+                continue
             last = Outcome()
-            self._step(step, last)
+            self.cycle(last)
             whole.preempted |= last.preempted
             whole.skipped |= last.skipped
             whole.evicted |= last.evicted
-            after.append(self._told(last, last) if step.do == "cycle" else None)
+            after.append(self._told(last, last))
         return self._told(last, whole), after
 
-    def _step(self, step: Step, outcome: Outcome) -> None:
-        if step.do == "cycle":
-            self.cycle(outcome)
-        elif step.do == "deleteWorkloads":
+    def _change(self, step: Step) -> None:
+        if step.do == "deleteWorkloads":
             self._engine.handle([over(self._workloads[name]) for name in step.workloads])
             self._gone.update(step.workloads)
         else:

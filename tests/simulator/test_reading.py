@@ -38,13 +38,13 @@ def test_a_file_holds_a_document_or_a_list_or_several_of_either() -> None:
 
 
 PLACES = {
-    "no YAML": ("a: [1", "line 1, column 7: while parsing a flow sequence"),
+    "no YAML": ("a: [1", "line 1, column 6: while parsing a flow sequence"),
     "a tab": (GOOD + "\tid: x\n", "line 7, column 1: while scanning for the next token"),
     "a key twice": (GOOD + "name: again\n", "line 7, column 1: key 'name' is given twice"),
     "an alias": (GOOD + "tags: [&x a, *x]\n", "line 7, column 14: aliases are not used here"),
     "nesting": (GOOD + f"config: {'[' * 40}{']' * 40}", "line 7, column 40: nested deeper than 32"),
     "no document": ("# nothing\n", "line 1, column 1: there is no document in it"),
-    "no object": ("- 1\n", "line 1, column 3: a document is expected, this is a int"),
+    "no object": ("- 1\n", "line 1, column 3: a document is expected, this is a number"),
     "no format": (GOOD.replace("format: scenario/v1\n", ""), "line 1, column 1: format: is missing"),
     "another format": (
         GOOD.replace("/v1", "/v9"),
@@ -52,18 +52,18 @@ PLACES = {
     ),
     "an unknown kind": (GOOD.replace("cycle", "cicle"), "line 2, column 1: kind: 'cicle': Input should be"),
     "a misspelt field": (GOOD + "workload: []\n", "line 7, column 1: workload: there is no such field"),
-    "a wrong type": (GOOD.replace("[]", "{}", 1), "line 4, column 1: objects: a dict: Input should be"),
+    "a wrong type": (GOOD.replace("[]", "{}", 1), "line 4, column 1: objects: an object: Input should be"),
     "a number as text": (
         GOOD + "config:\n  cycles: '2'\n",
         "line 8, column 3: config.cycles: '2': Input should be a valid integer",
     ),
     "no time": (
         GOOD + "config: {now: yesterday}\n",
-        "line 7, column 10: config.now: 'yesterday': 'yesterday' is not a time",
+        "line 7, column 10: config.now: 'yesterday' is not a time",
     ),
     "no duration": (
         GOOD + "config: {admissionFairSharing: {usageHalfLifeTime: 3 days}}\n",
-        "line 7, column 33: config.admissionFairSharing.usageHalfLifeTime: '3 days': must be a duration",
+        "line 7, column 33: config.admissionFairSharing.usageHalfLifeTime: '3 days' is no duration",
     ),
 }
 
@@ -77,13 +77,10 @@ def test_what_is_wrong_with_a_file_is_told_with_line_and_column(text: str, told:
 def test_json_is_told_with_line_and_column_too() -> None:
     text = json.dumps([cycle([], [pending("a/w", prio=1)])], indent="\t")
     assert wrong(text, "cases.json") == [
-        "cases.json: line 30, column 5: workloads[0].prio: there is no such field"
+        "cases.json: line 29, column 5: workloads[0].prio: there is no such field"
     ]
-    assert (
-        wrong('[{"a": 1},\n {"b": 2,}]', "cases.json")
-        == ["cases.json: line 2, column 9: Illegal trailing comma before end of object"]
-        or "line 2, column" in wrong('[{"a": 1},\n {"b": 2,}]', "cases.json")[0]
-    )
+    (problem,) = wrong('[{"a": 1},\n {"b" 2}]', "cases.json")
+    assert problem == "cases.json: line 2, column 7: Expecting ':' delimiter"
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -107,7 +104,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no quantity": (
         cycle([], [pending("a/w", podSets=[{"requests": {"cpu": "2 cores"}}])]),
-        "workloads[0].podSets[0].requests: a dict: cpu: '2 cores' is not a quantity",
+        "workloads[0].podSets[0].requests: cpu: '2 cores' is not a quantity",
     ),
     "half a device for each": (
         cycle([], [holding("a/w", podSets=[{"count": 2}], admission={
@@ -126,7 +123,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an unknown reason": (
         cycle([], [pending("a/w")], {"reasons": {"a/w": "NoQuota"}}),
-        "expect.reasons.a/w: 'NoQuota': no reason is called 'NoQuota'; there are AdmissionCheck,",
+        "expect.reasons.a/w: no reason is called 'NoQuota'; there are AdmissionCheck,",
     ),
     "an object twice": (cycle([H100], []), "objects[1]: ResourceFlavor h100 is given twice"),
     "a kind of no use": (
