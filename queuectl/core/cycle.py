@@ -12,7 +12,8 @@ from queuectl.core.cursor import Cursor
 from queuectl.core.decisions import Claim, Look, Victim
 from queuectl.core.explaining import NO_BOUND, kept_for_others
 from queuectl.core.fairness import tournament
-from queuectl.core.flavors import Assigned, Group, Mode, Tried
+from queuectl.core.flavors import Assigned, Mode
+from queuectl.core.menus import Group, Tried
 from queuectl.core.model import WorkloadId
 from queuectl.core.nominating import Nomination
 from queuectl.core.ordering import Place

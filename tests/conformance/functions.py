@@ -5,21 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.contest import Contest, Field
-from queuectl.core.flavors import (
-    Chance,
-    Charge,
-    Menu,
-    Mode,
-    assign,
-    better,
-    fewer_pods,
-    keeps_looking,
-)
+from queuectl.core.flavors import Chance, Mode, assign, better, keeps_looking
 from queuectl.core.folding import fold
+from queuectl.core.menus import Charge, Menu, fewer_pods
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -206,6 +199,13 @@ class _Oracle(Nominator):
         return Chance(_MODES[said["result"]], said["borrowingAfter"])
 
 
+def _placed(given: documents.PodSet) -> PodSet:
+    """With what it asks of a topology, as far as flavors are concerned."""
+    wanted = given.topology_request or {}
+    asks = any(wanted.get(key) for key in ("required", "preferred", "unconstrained"))
+    return replace(pod_set(given), group=wanted.get("podSetGroupName"), topology=asks)
+
+
 class _Assigning:
     """One request, with victims as the vector says they would be."""
 
@@ -218,7 +218,7 @@ class _Assigning:
             documents.PodSet.model_validate({**one, "count": one["count"] - already.get(one["name"], 0)})
             for one in request["podSets"]
         ]
-        self.charges = [Charge(pod_set(one), one.charged) for one in given]
+        self.charges = [Charge(_placed(one), one.charged) for one in given]
         entry = Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks"))
         oracle = _Oracle(vector, state)
         self.search = lambda cell, amount: oracle.offer(entry, self.menu, cell, amount, {})
@@ -257,7 +257,11 @@ class _Assigning:
         """For each resource group that podset `name` asks for, the flavors looked at in turn."""
         charge = next(one for one in self.charges if one.pod_set.name == name)
         before = self.charges[: self.charges.index(charge)]
+        together = charge.pod_set.group
         asked = dict(charge.requests)
+        for one in self.charges if together is not None else ():
+            if one.pod_set.group == together:
+                asked |= dict(one.requests)
         numbers = {self.menu.of_resource[r] for r in self.menu.of_resource if r in asked or r == "pods"}
         return [self._group(before, charge, number) for number in sorted(numbers)]
 
