@@ -69,8 +69,16 @@ def _holder(workload: Workload, here: Path) -> Iterator[BadDocument]:
 def _incoming(document: Preemption, workload: Workload) -> Iterator[BadDocument]:
     if workload.holds:
         yield BadDocument(("incoming", "workload"), f"{workload.reference} holds quota already")
-    for name in document.incoming.assignment.keys() - {pod_set.name for pod_set in workload.pod_sets}:
-        yield BadDocument(("incoming", "assignment", name), f"{name} is none of its podsets")
+    asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    for name in document.incoming.assignment:
+        where: Path = ("incoming", "assignment", name)
+        if name not in asked:
+            yield BadDocument(where, f"{name} is none of its podsets")
+            continue
+        try:
+            _ = asked[name].charged
+        except (RequestProblem, BadField) as problem:
+            yield BadDocument(where, f"what it asks for can't be read: {problem}")
 
 
 def _references(document: Cycle | Preemption) -> Iterator[tuple[Path, str]]:
