@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from queuectl.core.reasons import Code
+from queuectl.simulator.arrivals import Arrival, Exponential, Lognormal, Template, Uniform, arrivals
+from queuectl.simulator.playing import History, Life, Play
+from tests.builders import GPU, T0, World, local_queue, pod_set, queue, workload
+
+
+def world(gpus: int = 2) -> World:
+    made = World(queue("cq", gpus), local_queue("lq", "cq"))
+    made.run()
+    return made
+
+
+def coming(name: str, at: float = 0, run: float | None = 60, gpus: int = 1, **fields: Any) -> Arrival:
+    return Arrival(
+        at=round(at * 1000),
+        workload=workload(name, gpus=gpus, created=at, **fields),
+        run=None if run is None else round(run * 1000),
+    )
+
+
+def played(made: World, work: Iterable[Arrival], until: float | None = None, **options: Any) -> History:
+    return Play(made.engine, T0, check_every=1, **options).play(work, until=until)
+
+
+def lives(history: History) -> dict[str, Life]:
+    return {life.id.removeprefix("uid-"): life for life in history.lives}
+
+
+def starts(history: History) -> dict[str, list[float]]:
+    return {name: [run.admitted / 1000 for run in life.runs] for name, life in lives(history).items()}
+
+
+def test_work_waits_until_what_runs_has_ended() -> None:
+    found = played(world(), [coming("a", run=60, gpus=2), coming("b", at=10, run=30)])
+    assert starts(found) == {"a": [0], "b": [60]}
+    assert lives(found)["b"].finished == 90_000
+    assert found.end == 90_000
+
+
+def test_the_play_ends_at_until_with_what_runs_and_waits_then() -> None:
+    found = played(world(), [coming("a", run=None, gpus=2), coming("b", at=10), coming("c", at=50)], until=40)
+    assert found.end == 40_000
+    assert starts(found) == {"a": [0], "b": []}
+    assert lives(found)["b"].reason is Code.WAITING_FOR_QUOTA
+
+
+def test_work_that_can_never_run_does_not_hold_up_the_end() -> None:
+    found = played(world(), [coming("huge", gpus=3), coming("a", at=5)])
+    assert found.end == 65_000
+    assert lives(found)["huge"].never
+    assert not lives(found)["a"].never
+
+
+def test_work_without_a_queue_is_told_so() -> None:
+    (life,) = played(world(), [coming("a", queue="nowhere")]).lives
+    assert (life.cluster_queue, life.reason, life.runs) == (None, Code.QUEUE_NOT_FOUND, [])
+
+
+def test_what_comes_and_what_ends_at_one_instant_is_decided_together() -> None:
+    found = played(world(1), [coming("a", run=60), coming("b", at=60), coming("c", at=30)])
+    assert starts(found) == {"a": [0], "b": [120], "c": [60]}
+
+
+def test_nobody_is_let_in_beyond_the_quota_and_all_work_ends() -> None:
+    made = World(queue("cq", 8), queue("other", 4), local_queue("lq", "cq"), local_queue("lo", "other"))
+    made.run()
+    templates = [
+        Template(
+            name=f"{name}-{gpus}",
+            namespace="ns",
+            queue=name,
+            pod_sets=(pod_set(gpus, {GPU: 1}),),
+            spacing=Exponential(40 * gpus),
+            run=Lognormal(100, 1) if gpus < 4 else Uniform(50, 150),
+            count=40,
+        )
+        for name in ("lq", "lo")
+        for gpus in (1, 2, 4)
+    ]
+    work = [one for template in templates for one in arrivals(template, T0, until=None)]
+    found = played(made, work)
+    assert len(found.lives) == 240
+    assert all(life.finished is not None for life in found.lives)
+    assert most_at_a_time(found, "cq") == 8
+    assert most_at_a_time(found, "other") == 4
+
+
+def most_at_a_time(history: History, queue_name: str) -> int:
+    """GPUs, counted from what happened alone."""
+    changes = []
+    for run in (run for life in history.lives for run in life.runs if run.cluster_queue == queue_name):
+        (gpus,) = run.usage.values()
+        changes.append((run.admitted, gpus))
+        changes.append((history.end if run.released is None else run.released, -gpus))
+    held = most = 0
+    for _, gpus in sorted(changes):
+        held += gpus
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("until", [None, 10])
+def test_progress_is_told_the_time_and_never_runs_back(until: float | None) -> None:
+    told: list[int] = []
+    work = [coming(str(number), at=number, run=3) for number in range(20)]
+    Play(world().engine, T0).play(work, until=until, progress=told.append)
+    assert told == sorted(told)
+    assert len(told) > 5
