@@ -14,7 +14,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from queuectl.core.resources import format_amount
 from queuectl.simulator.measures import Document
 
-FORMATS: Final = (".svg", ".png")
 MOST_QUEUES: Final = 9
 """Drawn apart; the others together."""
 MOST_RESOURCES: Final = 3
@@ -37,7 +36,7 @@ _STYLE: Final[Any] = {
 _UNITS: Final = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
 
 
-def draw(found: Document, path: Path, title: str) -> None:
+def draw(found: Document, path: Path) -> None:
     """Written as the name of `path` ends: SVG or PNG. Raises OSError."""
     queues, timeline = _shown(found)
     resources = _resources(found)
@@ -53,7 +52,7 @@ def draw(found: Document, path: Path, title: str) -> None:
         axes[-1].set_xlim(edges[0], edges[-1])
         handles, labels = axes[-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        figure.suptitle(found["name"], x=0.01, ha="left", fontsize=11)
         _save(figure, path)
 
 

@@ -137,6 +137,7 @@ class Play:
         self._jobs: dict[WorkloadId, _Job] = {}
         self._lives: dict[WorkloadId, Life] = {}
         self._idle = 0
+        self._finished = 0
         self._coming: list[tuple[int, int, Callable[[], Iterable[Event]]]] = []
         """A heap of what will happen: when, order among equals, and what the engine then sees."""
         self._order = count()
@@ -146,18 +147,19 @@ class Play:
         arrivals: Iterable[Arrival],
         *,
         until: float | None = None,
-        progress: Callable[[int], None] = lambda _: None,
+        progress: Callable[[float], None] = lambda _: None,
     ) -> History:
-        """`until`: seconds; None: to the end of all work. `progress` is told the time, in milliseconds."""
+        """`until`: seconds; None: to the end of all work. `progress` is told which part is done, 0 to 1."""
         for one in arrivals:
             self._at(one.at, partial(self._arrive, one))
+        work = max(1, len(self._coming))
         end = None if until is None else milliseconds(until)
         self._decide()
         while (at := self._next()) is not None and (end is None or at < end):
             self._now = at
             self._happen()
             self._decide()
-            progress(at)
+            progress(at / end if end else self._finished / work)
         return History(
             end=self._now if end is None else end, lives=tuple(self._lives.values()), plans=self._plans
         )
@@ -273,6 +275,7 @@ class Play:
         if job.suspended or job.admission is None or job.admission.number != number:
             return ()  # it was taken away before
         job.finished = True
+        self._finished += 1
         job.version += 1
         return (job.seen(),)
 
