@@ -13,7 +13,6 @@ from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column
 from queuectl.cli.progress import done_of
 from queuectl.cli.report import duration
-from queuectl.files import BadFile
 
 Document = dict[str, Any]
 
@@ -48,13 +47,15 @@ def simulate(options: Options, file: Path, picture: Path | None) -> None:
 
 def _played(file: Path) -> Document:
     from queuectl.simulator.playing import NeverEnds
+    from queuectl.simulator.reading import BadScenarios
     from queuectl.simulator.staging import play, read_simulation
 
     try:
+        scenario = read_simulation(file)
         with done_of(f"playing {file.name}") as progress:
-            return play(read_simulation(file), progress)
-    except BadFile as problem:
-        raise Failure(str(problem)) from None
+            return play(scenario, progress)
+    except BadScenarios as bad:
+        raise Failure("\n  ".join(["the scenario can't be played:", *bad.problems])) from None
     except NeverEnds as problem:
         raise Failure(f"{file}: {problem}") from None
 
@@ -97,7 +98,9 @@ def _show(found: Document) -> None:
     _part("Waits, from arrival to the first start", _WAITS, map(_wait, [*found["queues"], _all(total)]))
     _part("Use, in percent of nominal quota", _USES, _uses(found))
     if any(queue["evictions"] for queue in found["queues"]):
-        _part("Preemptions, and the run time lost", _EVICTIONS, map(_eviction, [*found["queues"], _all(total)]))
+        _part(
+            "Preemptions, and the run time lost", _EVICTIONS, map(_eviction, [*found["queues"], _all(total)])
+        )
     if len(found["priorities"]) > 1:
         _part("By priority", (_PRIORITY, *_WAITS[1:], _LOST), map(_priority, found["priorities"]))
 

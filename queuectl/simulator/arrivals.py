@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 from random import Random
 from statistics import NormalDist
 from typing import Final
 
-from queuectl.core.model import ObjectRef, PodSet, Workload, WorkloadId
+from queuectl.core.model import Workload, WorkloadId
 
-MOST_WORKLOADS: Final = 1_000_000
+MOST_WORKLOADS: Final = 200_000
 _MILLISECONDS: Final = 1000
 
 
-class TooMany(ValueError):
-    """More workloads than a play takes, or a template that never stops."""
+class NeverStops(ValueError):
+    """A template without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,12 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """Many workloads of one shape. Their names are `NAME-1`, `NAME-2` and so on."""
+    """Many workloads like `shape`. Their names are its own with `-1`, `-2` and so on."""
 
-    name: str
-    namespace: str
-    queue: str
-    pod_sets: tuple[PodSet, ...]
+    shape: Workload
     spacing: Distribution
-    """Seconds from one to the next; where they are not all the same, the first comes so long after `first`."""
+    """Seconds from one to the next. Where they differ, the first comes so long after `first`."""
     run: Distribution | None = None
-    priority_class: str | None = None
     first: float = 0.0
     """Seconds."""
     last: float | None = None
@@ -103,23 +99,27 @@ class Template:
 
 
 def arrivals(template: Template, start: datetime, *, until: float | None) -> Iterator[Arrival]:
-    """Of one template, in order; `until`: seconds of the play. Raises TooMany."""
+    """Of one template, in order; `until`: seconds of the play. Raises NeverStops."""
+    name = f"{template.shape.ref.namespace}/{template.shape.ref.name}"
     ends = [end for end in (until, template.last) if end is not None]
     if not ends and template.count is None:
-        raise TooMany(f"arrivals of {template.name} never stop: give their count, or until")
-    between, lengths = (Random(f"{template.seed}/{template.name}/{what}") for what in ("arrival", "run"))
+        raise NeverStops(f"arrivals of {name} never stop: give their count, or until")
+    between, lengths = (Random(f"{template.seed}/{name}/{what}") for what in ("arrival", "run"))
     at = template.first
     for number in count(1):
         if number > 1 or not isinstance(template.spacing, Constant):
             at += template.spacing.at(between.random())
         if (template.count is not None and number > template.count) or any(at >= end for end in ends):
             return
-        if number > MOST_WORKLOADS:
-            raise TooMany(f"arrivals of {template.name}: more than {MOST_WORKLOADS} workloads")
         run = None if template.run is None else milliseconds(template.run.at(lengths.random()))
         came = milliseconds(at)
-        workload = _workload(template, number, start + timedelta(milliseconds=came))
+        workload = _workload(template, number, after(start, came))
         yield Arrival(at=came, workload=workload, run=run)
+
+
+def after(start: datetime, at: int) -> datetime:
+    """So many milliseconds after the start."""
+    return start + timedelta(milliseconds=at)
 
 
 def milliseconds(seconds: float) -> int:
@@ -127,13 +127,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def _workload(template: Template, number: int, created: datetime) -> Workload:
-    name = f"{template.name}-{number}"
-    uid = f"{template.namespace}/{name}"
-    return Workload(
-        id=WorkloadId(uid),
-        ref=ObjectRef(template.namespace, "Job", name, uid),
-        queue=template.queue,
-        created_at=created,
-        pod_sets=template.pod_sets,
-        priority_class=template.priority_class,
-    )
+    shape = template.shape
+    identity = WorkloadId(f"{shape.id}-{number}")
+    ref = shape.ref._replace(name=f"{shape.ref.name}-{number}", uid=identity)
+    return replace(shape, id=identity, ref=ref, created_at=created)

@@ -1,7 +1,8 @@
 """What a play comes to, as one document: waits, use, shares and preemptions, by queue and by priority.
 
 A wait is the time from arrival to the first start. Who has not started counts with the time waited so far,
-so a policy that lets nobody start does not look like one without waits; who never can start does not count.
+so a policy that lets nobody start does not look like one without waits. Who never can start does not count,
+nor who ran when the play began.
 """
 
 from __future__ import annotations
@@ -69,14 +70,15 @@ def _figures(lives: Sequence[Life], end: int) -> Document:
         "running": holding,
         "waiting": len(lives) - len(never) - finished - holding,
         "never": len(never),
-        "wait": _wait(
-            [
-                _waited(life, end)
-                for life in lives
-                if life.runs or not (life.never or life.finished is not None)
-            ]
-        ),
+        "wait": _wait([_waited(life, end) for life in lives if _waits(life)]),
     }
+
+
+def _waits(life: Life) -> bool:
+    """Does its wait count?"""
+    if life.runs:
+        return not life.present
+    return not life.never and life.finished is None
 
 
 def _waited(life: Life, end: int) -> int:
@@ -229,6 +231,7 @@ def _timeline(lives: Mapping[str | None, Sequence[Life]], use: Mapping[str, Held
                 "waiting": _rounded(_waiting(lives.get(name, ()), end)),
                 "share": [round(mean * 100 / PER_MILLION, 2) for mean in one.shares.means(end)],
                 "used": {resource: _rounded(bins.means(end)) for resource, bins in one.levels.items()},
+                "borrowed": {resource: _rounded(bins.means(end)) for resource, bins in one.beyond.items()},
             }
             for name, one in use.items()
         ],

@@ -33,7 +33,7 @@ _STYLE: Final[Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_UNITS: Final = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
+_UNITS: Final = ((259_200.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
 
 
 def draw(found: Document, path: Path) -> None:
@@ -50,6 +50,7 @@ def draw(found: Document, path: Path) -> None:
         _waiting(axes[-1], edges, queues, timeline)
         axes[-1].set_xlabel(unit)
         axes[-1].set_xlim(edges[0], edges[-1])
+        axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 3, 6, 10]))
         handles, labels = axes[-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
         figure.suptitle(found["name"], x=0.01, ha="left", fontsize=11)
@@ -90,14 +91,14 @@ def _together(rest: list[tuple[Document, Document]]) -> Document:
 
 
 def _added(lines: list[Document]) -> Document:
-    used: dict[str, list[float]] = {}
+    length = len(lines[0]["waiting"])
+    found: Document = {"used": {}, "borrowed": {}, "waiting": [0.0] * length}
     for line in lines:
-        for resource, values in line["used"].items():
-            used[resource] = _plus(used.get(resource, [0.0] * len(values)), values)
-    waiting = [0.0] * len(lines[0]["waiting"])
-    for line in lines:
-        waiting = _plus(waiting, line["waiting"])
-    return {"used": used, "waiting": waiting}
+        found["waiting"] = _plus(found["waiting"], line["waiting"])
+        for what in ("used", "borrowed"):
+            for resource, values in line[what].items():
+                found[what][resource] = _plus(found[what].get(resource, [0.0] * length), values)
+    return found
 
 
 def _plus(left: Sequence[float], right: Sequence[float]) -> list[float]:
@@ -113,9 +114,9 @@ def _edges(found: Document) -> tuple[list[float], str]:
     """Where the parts of the timeline begin, and where the last ends, in a unit that reads well."""
     end, width = found["seconds"], found["timeline"]["seconds"]
     scale, unit = next(((size, unit) for least, size, unit in _UNITS if end >= least), (1.0, "seconds"))
-    parts = len(found["timeline"]["queues"][0]["waiting"]) if found["timeline"]["queues"] else 0
+    parts = max((len(one["waiting"]) for one in found["timeline"]["queues"]), default=1)
     edges = [number * width / scale for number in range(parts)]
-    return [*edges, max(end / scale, (edges[-1] if edges else 0.0) + 1e-9)], unit
+    return [*edges, max(end / scale, edges[-1] + 1e-3)], unit
 
 
 # --- the panels --------------------------------------------------------------------------------------
@@ -128,8 +129,12 @@ def _use(
     below = [0.0] * (len(edges) - 1)
     quota = 0.0
     for colour, queue, over_time in zip(_colours(queues), queues, timeline, strict=True):
-        above = _plus(below, over_time["used"].get(resource, [0.0] * len(below)))
-        axis.stairs(above, edges, baseline=below, fill=True, color=colour, linewidth=0, alpha=0.85)
+        none = [0.0] * len(below)
+        above = _plus(below, over_time["used"].get(resource, none))
+        borrowed = over_time["borrowed"].get(resource, none)
+        own = [whole - part for whole, part in zip(above, borrowed, strict=True)]
+        axis.stairs(own, edges, baseline=below, fill=True, color=colour, linewidth=0, alpha=0.9)
+        axis.stairs(above, edges, baseline=own, fill=True, color=colour, linewidth=0, alpha=0.45)
         nominal = sum(one["nominal"] for one in queue["resources"] if one["resource"] == resource)
         quota += nominal
         if nominal:
@@ -140,7 +145,10 @@ def _use(
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _amount(resource, value)))
     axis.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axis.set_title(
-        "dashed: nominal quota, from one queue to the next", fontsize=8, loc="left", color="#555555"
+        "pale: borrowed; dashed: nominal quota, from one queue to the next",
+        fontsize=8,
+        loc="left",
+        color="#555555",
     )
 
 

@@ -17,7 +17,17 @@ from typing import Any, Final
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadObserved
-from queuectl.core.model import Attempt, Effect, Observation, Outcome, Verb, Workload, WorkloadId
+from queuectl.core.model import (
+    Attempt,
+    AttemptState,
+    Effect,
+    Observation,
+    Outcome,
+    StoredWorkload,
+    Verb,
+    Workload,
+    WorkloadId,
+)
 from queuectl.core.reasons import Code, Family, PreemptionCause
 from queuectl.core.resources import Usage
 from queuectl.simulator.arrivals import Arrival, milliseconds
@@ -71,6 +81,8 @@ class Life:
     finished: int | None = None
     reason: Code | None = None
     """Why it waits, as last told."""
+    present: bool = False
+    """It held quota at the start already."""
     never: bool = False
     """It can't ever run, as things are set up."""
 
@@ -99,7 +111,8 @@ class _Job:
     suspended: bool = True
     finished: bool = False
     admission: Attempt | None = None
-    started: int = 0
+    attempt: int = 0
+    """By which it runs, or ran last."""
     empty_at: int = 0
     """From when on no pod of it is alive, where it is suspended."""
 
@@ -142,6 +155,22 @@ class Play:
         """A heap of what will happen: when, order among equals, and what the engine then sees."""
         self._order = count()
 
+    def hold(self, workload: Workload, stored: StoredWorkload, run: int | None) -> None:
+        """One that holds quota at the start, as the engine was restored with it; `run`: how long still."""
+        attempt = stored.attempt
+        assert attempt is not None
+        evicting = attempt.state is AttemptState.EVICTING
+        job = _Job(workload, run, suspended=evicting, attempt=attempt.number)
+        first = _run(attempt, 0)
+        if evicting:
+            first.stopped, job.empty_at = 0, self._eviction
+        else:
+            self._start_running(job)
+        queue = attempt.assignment.cluster_queue
+        self._jobs[workload.id] = job
+        self._lives[workload.id] = Life(workload.id, 0, queue, stored.priority, runs=[first], present=True)
+        self._engine.handle([job.seen()])
+
     def play(
         self,
         arrivals: Iterable[Arrival],
@@ -150,16 +179,17 @@ class Play:
         progress: Callable[[float], None] = lambda _: None,
     ) -> History:
         """`until`: seconds; None: to the end of all work. `progress` is told which part is done, 0 to 1."""
+        work = max(1, len(self._jobs))
         for one in arrivals:
             self._at(one.at, partial(self._arrive, one))
-        work = max(1, len(self._coming))
+            work += 1
         end = None if until is None else milliseconds(until)
         self._decide()
         while (at := self._next()) is not None and (end is None or at < end):
             self._now = at
             self._happen()
             self._decide()
-            progress(at / end if end else self._finished / work)
+            progress(at / end if end else min(1.0, self._finished / work))
         return History(
             end=self._now if end is None else end, lives=tuple(self._lives.values()), plans=self._plans
         )
@@ -261,18 +291,19 @@ class Play:
             job.generation += 1
             if starts:
                 job.admission = effect.attempt
-                self._start_running(job, effect.attempt.number)
+                job.attempt = effect.attempt.number
+                self._start_running(job)
             else:
                 job.empty_at = self._now + self._eviction
         job.version += 1
         return (job.seen(), EffectSettled(effect.key, Result.DONE, job.generation))
 
-    def _start_running(self, job: _Job, number: int) -> None:
+    def _start_running(self, job: _Job) -> None:
         if job.run is not None:
-            self._at(self._now + job.run, partial(self._finish, job, number))
+            self._at(self._now + job.run, partial(self._finish, job, job.attempt))
 
     def _finish(self, job: _Job, number: int) -> Iterable[Event]:
-        if job.suspended or job.admission is None or job.admission.number != number:
+        if job.suspended or job.attempt != number:
             return ()  # it was taken away before
         job.finished = True
         self._finished += 1

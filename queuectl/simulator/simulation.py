@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,16 +24,27 @@ class LognormalModel(Part):
 
 
 class DistributionModel(Part):
-    """Of seconds: exactly one of these."""
+    """Of seconds: exactly one of these. A number alone is a constant."""
 
+    constant: Seconds | None = None
     uniform: tuple[Seconds, Seconds] | None = None
     exponential: Positive | None = None
     """Its mean."""
     lognormal: LognormalModel | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return {"constant": value}
+        if not isinstance(value, dict):
+            raise ValueError("must be seconds, or one of uniform, exponential, lognormal")
+        return value
+
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if sum(value is not None for value in (self.uniform, self.exponential, self.lognormal)) != 1:
+        given = (self.constant, self.uniform, self.exponential, self.lognormal)
+        if sum(value is not None for value in given) != 1:
             raise ValueError("give one of uniform, exponential, lognormal")
         if self.uniform is not None and self.uniform[0] > self.uniform[1]:
             raise ValueError(f"uniform: {self.uniform[0]:g} is more than {self.uniform[1]:g}")
@@ -44,11 +55,9 @@ class DistributionModel(Part):
             return random.Uniform(*self.uniform)
         if self.exponential is not None:
             return random.Exponential(self.exponential)
-        assert self.lognormal is not None
-        return random.Lognormal(self.lognormal.median, self.lognormal.sigma)
-
-
-RunSeconds = Seconds | DistributionModel
+        if self.lognormal is not None:
+            return random.Lognormal(self.lognormal.median, self.lognormal.sigma)
+        return random.Constant(self.constant or 0.0)
 
 
 class Poisson(Part):
@@ -74,7 +83,7 @@ class ArrivalsModel(Part):
     to: Seconds | None = None
     """Seconds: none comes from then on."""
     count: Annotated[int, Field(strict=True, ge=1, le=random.MOST_WORKLOADS)] | None = None
-    run_seconds: RunSeconds | None = None
+    run_seconds: DistributionModel | None = None
     """None: they never end by themselves."""
     seed: Seed | None = None
     """None: that of the document."""
@@ -84,6 +93,10 @@ class ArrivalsModel(Part):
         if (self.every is None) == (self.poisson is None):
             raise ValueError("give one of every, poisson")
         return self
+
+    @property
+    def reference(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
     def spacing(self) -> random.Distribution:
         if self.poisson is not None:
@@ -99,7 +112,7 @@ class SimulatedWorkload(Workload):
     arrival: Seconds | None = None
     """None: at `createdAt`, where that is after the start; else at the start."""
     run_seconds: Seconds | None = None
-    """From its start. None: it never ends by itself."""
+    """From its start, or from that of the play where it runs then. None: it never ends by itself."""
 
 
 class Simulation(Document):
@@ -112,13 +125,3 @@ class Simulation(Document):
     eviction_seconds: Seconds = 0.0
     """How long the pods of a victim take to end. What it had done is lost."""
     seed: Seed = 0
-
-    @model_validator(mode="after")
-    def _bounded(self) -> Self:
-        names = [(one.namespace, one.name) for one in self.arrivals]
-        for number, one in enumerate(self.arrivals):
-            if (one.namespace, one.name) in names[:number]:
-                raise ValueError(f"arrivals[{number}]: {one.namespace}/{one.name} is there twice")
-            if one.count is None and one.to is None and self.until is None:
-                raise ValueError(f"arrivals[{number}]: give count or to, or until to all")
-        return self

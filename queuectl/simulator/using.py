@@ -86,7 +86,7 @@ class Bins:
     @staticmethod
     def of(end: int, parts: int) -> Bins:
         width = max(1, -(-end // parts))
-        return Bins(width, [0] * -(-end // width))
+        return Bins(width, [0] * max(1, -(-end // width)))
 
     def add(self, since: int, to: int, level: int) -> None:
         while level and since < to:
@@ -97,7 +97,7 @@ class Bins:
 
     def means(self, end: int) -> list[float]:
         """The last part may be shorter."""
-        widths = (min(self.width, end - at * self.width) for at in range(len(self.sums)))
+        widths = (max(1, min(self.width, end - at * self.width)) for at in range(len(self.sums)))
         return [total / width for total, width in zip(self.sums, widths, strict=True)]
 
 
@@ -115,6 +115,8 @@ class Held:
     lost: Totals = field(default_factory=lambda: defaultdict(int))
     """The part of it in runs that were taken away."""
     levels: dict[str, Bins] = field(default_factory=dict)
+    beyond: dict[str, Bins] = field(default_factory=dict)
+    """What was used, and borrowed, over time."""
     share: int = 0
     """Of the tree, in millionths times milliseconds."""
     greatest: int = 0
@@ -126,14 +128,18 @@ def held(site: Site, queue: str, runs: Sequence[Run], end: int, parts: int) -> H
     """Of the runs that are charged to `queue`; over time in so many parts."""
     nominal, tree = site.nominal.get(queue, {}), site.tree(queue)
     found = Held(shares=Bins.of(end, parts))
-    found.levels = {resource: Bins.of(end, parts) for resource in sorted({r for _, r in nominal})}
+    for resource in sorted({cell.resource for cell in nominal}):
+        found.levels[resource], found.beyond[resource] = Bins.of(end, parts), Bins.of(end, parts)
     for since, to, usage in _pieces(runs, end):
-        for cell, amount in usage.items():
-            found.used[cell.resource] += amount * (to - since)
-            found.borrowed[cell.resource] += max(0, amount - nominal.get(cell, 0)) * (to - since)
         totals = by_resource(usage.items())
-        for resource, amount in totals.items():
-            found.levels.setdefault(resource, Bins.of(end, parts)).add(since, to, amount)
+        borrowed = by_resource((cell, max(0, n - nominal.get(cell, 0))) for cell, n in usage.items())
+        for amounts, sums, bins in (
+            (totals, found.used, found.levels),
+            (borrowed, found.borrowed, found.beyond),
+        ):
+            for resource, amount in amounts.items():
+                sums[resource] += amount * (to - since)
+                bins.setdefault(resource, Bins.of(end, parts)).add(since, to, amount)
         share = max((n * PER_MILLION // tree[r] for r, n in totals.items() if tree.get(r)), default=0)
         found.share += share * (to - since)
         found.greatest = max(found.greatest, share)

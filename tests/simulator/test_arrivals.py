@@ -10,18 +10,15 @@ from queuectl.simulator.arrivals import (
     Constant,
     Exponential,
     Lognormal,
+    NeverStops,
     Template,
-    TooMany,
     Uniform,
     arrivals,
 )
-from tests.builders import GPU, T0, pod_set
+from tests.builders import T0, workload
 
 TEMPLATE = Template(
-    name="train",
-    namespace="ns",
-    queue="lq",
-    pod_sets=(pod_set(2, {GPU: 4}),),
+    shape=workload("train", gpus=4),
     spacing=Exponential(60),
     run=Lognormal(600, 1),
     seed=7,
@@ -40,11 +37,11 @@ def test_the_same_seed_gives_the_same_work() -> None:
 def test_these_very_times_come_from_this_seed() -> None:
     """On every version of Python and every machine: scenarios are kept and compared."""
     first = drawn(TEMPLATE)[:3]
-    assert [(one.at, one.run) for one in first] == [(27137, 2286774), (31277, 932667), (70068, 8897456)]
+    assert [(one.at, one.run) for one in first] == [(12416, 728152), (187588, 1800440), (273988, 138363)]
 
 
 def test_another_name_has_a_stream_of_its_own() -> None:
-    other = drawn(replace(TEMPLATE, name="other"))
+    other = drawn(replace(TEMPLATE, shape=workload("other")))
     assert [one.at for one in other] != [one.at for one in drawn(TEMPLATE)]
 
 
@@ -73,7 +70,7 @@ def test_a_count_bounds_them() -> None:
 
 
 def test_arrivals_that_never_stop_are_refused() -> None:
-    with pytest.raises(TooMany, match="arrivals of train never stop: give their count, or until"):
+    with pytest.raises(NeverStops, match="arrivals of ns/train never stop: give their count, or until"):
         drawn(TEMPLATE, until=None)
 
 

@@ -57,7 +57,9 @@ def test_who_has_not_started_counts_with_its_wait_so_far_and_who_never_can_does_
 
 
 def test_use_is_in_percent_of_nominal_quota_over_the_whole_time() -> None:
-    found = document(life("w1", 0, run(0, 50_000, gpus(4))), life("w2", 0, run(50_000, None, gpus(1))), end=100_000)
+    found = document(
+        life("w1", 0, run(0, 50_000, gpus(4))), life("w2", 0, run(50_000, None, gpus(1))), end=100_000
+    )
     (resource,) = of(found, "a")["resources"]
     assert resource == {
         "resource": GPU,
@@ -141,7 +143,7 @@ def test_the_timeline_adds_up_to_the_use() -> None:
 def test_nothing_that_happened_measures_as_nothing() -> None:
     found = document(end=0)
     assert found["total"]["workloads"] == 0
-    assert found["timeline"]["queues"][0]["waiting"] == []
+    assert found["timeline"]["queues"][0]["waiting"] == [0.0]
 
 
 def test_a_level_is_spread_over_the_parts_it_covers() -> None:

@@ -73,10 +73,7 @@ def test_nobody_is_let_in_beyond_the_quota_and_all_work_ends() -> None:
     made.run()
     templates = [
         Template(
-            name=f"{name}-{gpus}",
-            namespace="ns",
-            queue=name,
-            pod_sets=(pod_set(gpus, {GPU: 1}),),
+            shape=workload(f"{name}-{gpus}", name, pods=[pod_set(gpus, {GPU: 1})]),
             spacing=Exponential(40 * gpus),
             run=Lognormal(100, 1) if gpus < 4 else Uniform(50, 150),
             count=40,
