@@ -20,7 +20,8 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.pending import Entry
+from queuectl.core.ordering import order
+from queuectl.core.pending import Entry, lacking
 from queuectl.core.state import State
 
 
@@ -50,6 +51,7 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
+    entry.order = (*order(stored.priority, stored.created_at, stored.arrival), stored.id)
     entry.recorded = facts(entry)
     state.enter(entry)
     state.refresh(entry)
@@ -105,12 +107,34 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     if group is None:
         state.gated.pop(entry.id, None)
         return
-    line = group.line
-    behind = line.strict and decision.reason.key == line.behind().key
-    if not behind and group.head() is entry:
-        line.park(entry, decision.reason)
+    line, look = group.line, decision.look
+    entry.tried = dict(look.tried)
+    if look.claim is not None:
+        state.open_claim(entry, look.claim)
+        line.tell(entry, decision.reason)
+        return
+    behind = decision.reason.key == line.behind().key
+    if behind and not line.strict:
+        group.reported = None  # they will be told more when they are looked at
+    if line.preemptor is entry and not behind:
+        line.preemptor, line.blocked = None, False
+        state.drop_claim(entry)
+    if look.again:
+        line.told(group, entry)
+    elif not behind and group.head() is entry:
+        _park(state, entry, decision)
     elif behind or not line.strict:
         line.told(group, entry)
+
+
+def _park(state: State, entry: Entry, decision: Keep) -> None:
+    group, look = entry.group, decision.look
+    assert group is not None
+    line = group.line
+    line.park(entry, decision.reason)
+    group.contends, group.holds_back = look.contends, look.holds_back
+    kept = frozenset(cell for cell, _ in lacking(decision.reason)) if look.holds_back else frozenset()
+    state.keep_back(line, kept)
 
 
 def _admit(state: State, entry: Entry, attempt: Attempt) -> None:

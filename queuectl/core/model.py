@@ -9,7 +9,14 @@ from typing import NamedTuple, NewType
 
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import Amounts, FlavorResource, Usage
-from queuectl.core.rules import Fungibility, Preemption, TreeSharing
+from queuectl.core.rules import (
+    AS_SETTINGS_SAY,
+    NO_PREEMPTION,
+    SETTLES_BY_BORROWING,
+    Fungibility,
+    Preemption,
+    TreeSharing,
+)
 
 WorkloadId = NewType("WorkloadId", str)
 """Identity of a workload. One made of a single object has that object's UID; names are never identity."""
@@ -126,7 +133,7 @@ class Cohort:
     resource_groups: tuple[ResourceGroup, ...] = ()
     weight: int = NORMAL_WEIGHT
     """Of its fair share, in thousandths; 0: served after all others."""
-    sharing: TreeSharing = TreeSharing()
+    sharing: TreeSharing = AS_SETTINGS_SAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +145,8 @@ class ClusterQueue:
     """None admits nobody, an empty selector everybody."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     stop_policy: StopPolicy = StopPolicy.NONE
-    preemption: Preemption = Preemption()
-    fungibility: Fungibility = Fungibility()
+    preemption: Preemption = NO_PREEMPTION
+    fungibility: Fungibility = SETTLES_BY_BORROWING
     weight: int = NORMAL_WEIGHT
     """Of its fair share, in thousandths; 0: served after all others."""
     usage_based: bool = False

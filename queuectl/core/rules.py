@@ -124,8 +124,13 @@ class Settings:
     """Seconds from its start after which a workload is evicted if its pods are not all ready; None: never."""
     requeueing: Requeueing = Requeueing()
     eviction_budget: int = 8
-    """Preemptions of one workload within `eviction_window`, after which it is left alone for that long (P11)."""
+    """Preemptions of one workload within `eviction_window`, after which it is left alone as long (P11)."""
     eviction_window: int = 3600
     """Seconds."""
     cooldown: int = 10
     """Seconds after its start in which a workload that was preempted before is not preempted again (P11)."""
+
+
+NO_PREEMPTION = Preemption()
+SETTLES_BY_BORROWING = Fungibility()
+AS_SETTINGS_SAY = TreeSharing()
