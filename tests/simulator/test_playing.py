@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.rules import Preemption, Within
 from queuectl.simulator.arrivals import Arrival, Exponential, Lognormal, Template, Uniform, arrivals
 from queuectl.simulator.playing import History, Life, Play
-from tests.builders import GPU, T0, World, local_queue, pod_set, queue, workload
+from tests.builders import GPU, T0, World, local_queue, pod_set, priority, queue, workload
 
 
 def world(gpus: int = 2) -> World:
@@ -26,7 +28,7 @@ def coming(name: str, at: float = 0, run: float | None = 60, gpus: int = 1, **fi
 
 
 def played(made: World, work: Iterable[Arrival], until: float | None = None, **options: Any) -> History:
-    return Play(made.engine, T0, check_every=1, **options).play(work, until=until)
+    return Play(made.engine, T0, **{"check_every": 1, **options}).play(work, until=until)
 
 
 def lives(history: History) -> dict[str, Life]:
@@ -82,17 +84,17 @@ def test_nobody_is_let_in_beyond_the_quota_and_all_work_ends() -> None:
         for gpus in (1, 2, 4)
     ]
     work = [one for template in templates for one in arrivals(template, T0, until=None)]
-    found = played(made, work)
+    found = played(made, work, check_every=7)
     assert len(found.lives) == 240
     assert all(life.finished is not None for life in found.lives)
     assert most_at_a_time(found, "cq") == 8
     assert most_at_a_time(found, "other") == 4
 
 
-def most_at_a_time(history: History, queue_name: str) -> int:
+def most_at_a_time(history: History, *queues: str) -> int:
     """GPUs, counted from what happened alone."""
     changes = []
-    for run in (run for life in history.lives for run in life.runs if run.cluster_queue == queue_name):
+    for run in (run for life in history.lives for run in life.runs if run.cluster_queue in queues):
         (gpus,) = run.usage.values()
         changes.append((run.admitted, gpus))
         changes.append((history.end if run.released is None else run.released, -gpus))
@@ -111,3 +113,69 @@ def test_progress_never_runs_back_and_comes_to_its_end(until: float | None) -> N
     assert told == sorted(told)
     assert 0 <= told[0] < 0.1
     assert 0.9 <= told[-1] <= 1
+
+
+def sharing(*names: str, gpus: int = 4, **fields: Any) -> World:
+    """Queues of one cohort, that take back what is theirs."""
+    takes = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+    made = World(
+        *(replace(queue(name, gpus, cohort="all"), preemption=takes, **fields) for name in names),
+        *(local_queue(name, name) for name in names),
+    )
+    made.run()
+    return made
+
+
+def test_a_victim_holds_its_quota_until_its_pods_are_gone_and_begins_anew() -> None:
+    found = played(
+        sharing("owner", "guest"),
+        [
+            coming("long", run=100, gpus=8, queue="guest"),
+            coming("mine", at=40, run=30, gpus=2, queue="owner"),
+        ],
+        eviction_seconds=15,
+    )
+    long, mine = lives(found)["long"], lives(found)["mine"]
+    first, second = long.runs
+    assert (first.admitted, first.stopped, first.released) == (0, 40_000, 55_000)
+    assert (first.code, first.cause) == (Code.PREEMPTED, PreemptionCause.IN_COHORT_RECLAMATION)
+    assert first.preemptor == mine.id
+    assert [run.admitted for run in mine.runs] == [55_000]
+    # All of its 100 s again: what it had done is lost.
+    assert (second.admitted, second.released, second.finished) == (85_000, 185_000, True)
+
+
+def test_work_that_would_end_while_it_is_evicted_is_lost_all_the_same() -> None:
+    found = played(
+        sharing("owner", "guest"),
+        [coming("long", run=50, gpus=8, queue="guest"), coming("mine", at=40, run=30, gpus=4, queue="owner")],
+        eviction_seconds=15,
+    )
+    assert starts(found) == {"long": [0, 85], "mine": [55]}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("eviction", [0.0, 45.0])
+def test_whoever_borrows_and_preempts_all_work_ends_and_no_tree_is_over_its_quota(
+    seed: int, eviction: float
+) -> None:
+    names = ("a", "b", "c")
+    templates = [
+        Template(
+            shape=workload(f"{name}-{gpus}-{value}", name, gpus=gpus, priority_class=f"p{value}"),
+            spacing=Exponential(60 * gpus),
+            run=Lognormal(120, 1),
+            count=12,
+            seed=seed,
+        )
+        for name in names
+        for gpus in (1, 3, 5)
+        for value in (0, 7)
+    ]
+    made = sharing(*names)
+    made.tell(priority("p0", 0), priority("p7", 7))
+    work = [one for template in templates for one in arrivals(template, T0, until=None)]
+    found = played(made, work, eviction_seconds=eviction, check_every=7)
+    assert all(life.finished is not None for life in found.lives)
+    assert sum(run.code is Code.PREEMPTED for life in found.lives for run in life.runs) > 5
+    assert most_at_a_time(found, *names) == 12
