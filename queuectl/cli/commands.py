@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "sandbox": ("operating", "Run all of it on this machine."),
     "simulate": ("simulating", "Play work on virtual time and measure what comes of it."),
     "stop": ("changing", "Stop a queue."),
+    "test": ("testing", "Run policy tests: what is decided, beside what must be."),
     "top": ("watching", "Watch queues, who runs, who waits and why."),
     "verify": ("operating", "Compare the ledger with its own history."),
     "version": ("commands", "Print the version."),

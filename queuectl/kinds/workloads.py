@@ -160,13 +160,14 @@ def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:
         requests=pod_requests(pods.spec, path),
         node_selector=own.node_selector,
         tolerations=own.tolerations,
-        affinity=_affinity(pods.spec, path),
+        affinity=required_affinity(pods.spec, path),
         priority_class=pods.priority_class or text(pods.spec, "priorityClassName", path),
         runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
     )
 
 
-def _affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], ...]:
+def required_affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], ...]:
+    """Required node affinity of a pod with spec `spec`. Raises BadField."""
     path = f"{path}.affinity"
     node = mapping(mapping(spec, "affinity", path), "nodeAffinity", path)
     path = f"{path}.nodeAffinity"
