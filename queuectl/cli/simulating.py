@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import printing
+from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column
 from queuectl.cli.progress import done_of
@@ -20,7 +21,7 @@ _PICTURES: Final = (".svg", ".png")
 
 
 @click.command("simulate")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file")
 @click.option(
     "--picture",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -28,11 +29,12 @@ _PICTURES: Final = (".svg", ".png")
     help="Draw use and waits over time.",
 )
 @with_options
-def simulate(options: Options, file: Path, picture: Path | None) -> None:
+def simulate(options: Options, file: str, picture: Path | None) -> None:
     """Play the work in FILE on virtual time, and say what comes of it.
 
     FILE is a scenario document of kind `simulation`: queues, workloads with run times, and templates of many
-    (docs/simulation.md). Nothing is read from or written to a cluster. The same file gives the same answer.
+    (docs/simulation.md); - is standard input. Nothing is read from or written to a cluster, and the same file
+    gives the same answer.
     """
     if picture is not None:
         _check_picture(picture)
@@ -45,15 +47,21 @@ def simulate(options: Options, file: Path, picture: Path | None) -> None:
         _draw(found, picture)
 
 
-def _played(file: Path) -> Document:
+def _played(file: str) -> Document:
+    from queuectl.files import BadFile
     from queuectl.simulator.playing import NeverEnds
     from queuectl.simulator.reading import BadScenarios
     from queuectl.simulator.staging import play, read_simulation
 
     try:
-        scenario = read_simulation(file)
-        with done_of(f"playing {file.name}") as progress:
+        (name, text), *more = texts(file)
+        if more:
+            raise Failure(f"{file}: one file is played at a time")
+        scenario = read_simulation(text, name)
+        with done_of(f"playing {name}") as progress:
             return play(scenario, progress)
+    except BadFile as problem:
+        raise Failure(str(problem)) from None
     except BadScenarios as bad:
         raise Failure("\n  ".join(["the scenario can't be played:", *bad.problems])) from None
     except NeverEnds as problem:

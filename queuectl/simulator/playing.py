@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from queuectl.core import events as event_types
 from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadObserved
@@ -36,6 +37,7 @@ MOST_PLANS: Final = 100_000
 """At one instant. More is a circle: an engine that takes back what it has just decided."""
 MOST_IDLE: Final = 1_000
 """Times in a row that something becomes due and nothing happens, when no work comes or ends any more."""
+_TIME_CAME: Final[Any] = getattr(event_types, "TimeCame", None)
 _TICK: Final = timedelta(milliseconds=1)
 
 
@@ -202,7 +204,7 @@ class Play:
     def _next(self) -> int | None:
         """When something happens next, or becomes due by time alone."""
         times = [self._coming[0][0]] if self._coming else []
-        due = _due_at(self._engine)
+        due = getattr(self._engine, "due_at", None)
         if due is not None and self._idle < MOST_IDLE:
             times.append(max(self._now + 1, -((self._start - due) // _TICK)))
         return min(times, default=None)
@@ -215,9 +217,9 @@ class Play:
         while self._coming and self._coming[0][0] <= self._now:
             events += heapq.heappop(self._coming)[2]()
         self._idle = 0 if events else self._idle + 1
-        due = _due_at(self._engine)
+        due = getattr(self._engine, "due_at", None)
         if due is not None and due <= self._clock():
-            events.append(TimeCame(self._clock()))
+            events.append(_TIME_CAME(self._clock()))
         self._engine.handle(events)
 
     # --- decisions
@@ -318,16 +320,6 @@ class Play:
             return answer
         self._at(job.empty_at, lambda: answer)
         return ()
-
-
-def TimeCame(now: datetime) -> Any:
-    from queuectl.core import events
-
-    return getattr(events, "TimeCame")(now)
-
-
-def _due_at(engine: Any) -> datetime | None:
-    return getattr(engine, "due_at", None)
 
 
 def _run(attempt: Attempt, now: int) -> Run:

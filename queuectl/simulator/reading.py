@@ -6,7 +6,7 @@ A file holds one document, a list of them, or several YAML documents. Every mist
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,11 +18,9 @@ from queuectl.files import Document as Text
 from queuectl.kinds.fields import clean
 from queuectl.simulator.checking import problems
 from queuectl.simulator.documents import (
-    KINDS,
     MODELS,
-    Cycle,
+    Document,
     Header,
-    Preemption,
     not_understood,
 )
 from queuectl.simulator.manifests import BadDocument, Manifests, Path, read_manifests
@@ -47,7 +45,7 @@ class Scenario:
     file: str
     line: int
     header: Header
-    document: Cycle | Preemption | None = None
+    document: Document | None = None
     """None: it is left out."""
     policy: tuple[Event, ...] = ()
     """What its objects say."""
@@ -55,15 +53,18 @@ class Scenario:
     """Why."""
 
 
-def read_scenarios(text: bytes, name: str) -> list[Scenario]:
-    """All documents of a file with content `text`. Raises BadScenarios with all that is wrong in it."""
+def read_scenarios(text: bytes, name: str, models: Mapping[str, type[Document]] = MODELS) -> list[Scenario]:
+    """All documents of a file with content `text`; kinds that are not in `models` are left out.
+
+    Raises BadScenarios with all that is wrong in it.
+    """
     found: list[Scenario] = []
     wrong: list[str] = []
     try:
         for whole in documents(text, name):
             for path, content in _items(whole.content):
                 try:
-                    found.append(_scenario(text, whole, name, path, content))
+                    found.append(_scenario(text, whole, name, path, content, models))
                 except _Bad as bad:
                     wrong += bad.told(text, whole, name, path)
     except BadFile as error:
@@ -95,16 +96,18 @@ def _items(content: Any) -> Iterator[tuple[Path, Any]]:
         yield (), content
 
 
-def _scenario(text: bytes, whole: Text, name: str, path: Path, content: Any) -> Scenario:
+def _scenario(
+    text: bytes, whole: Text, name: str, path: Path, content: Any, models: Mapping[str, type[Document]]
+) -> Scenario:
     """Raises _Bad."""
     header = _validated(Header, content)
     line, _ = place(text, whole, path) if path else (whole.line, 1)
     if header.tier != "core":
         left_out = f"tier {header.tier} is not there yet"
-    elif header.kind not in KINDS:
+    elif header.kind not in models:
         left_out = f"documents of kind {header.kind} are not run"
     else:
-        document, manifests = _to_run(content, MODELS[header.kind])
+        document, manifests = _to_run(content, models[header.kind])
         without = [f"{field} is not there yet" for field in not_understood(document)]
         left_out = next(iter((*without, *manifests.without)), "")
         if not left_out:
@@ -112,7 +115,7 @@ def _scenario(text: bytes, whole: Text, name: str, path: Path, content: Any) -> 
     return Scenario(file=name, line=line, header=header, left_out=left_out)
 
 
-def _to_run(content: Any, model: type[Cycle | Preemption]) -> tuple[Cycle | Preemption, Manifests]:
+def _to_run(content: Any, model: type[Document]) -> tuple[Document, Manifests]:
     document = _validated(model, content)
     if mistakes := [(problem.path, str(problem)) for problem in problems(document)]:
         raise _Bad(mistakes)

@@ -95,8 +95,15 @@ class ArrivalsModel(Part):
         return self
 
     @property
-    def reference(self) -> str:
-        return f"{self.namespace}/{self.name}"
+    def shape(self) -> Workload:
+        return Workload(
+            name=self.name,
+            namespace=self.namespace,
+            queue=self.queue,
+            priority=self.priority,
+            pod_sets=self.pod_sets,
+            state="pending",
+        )
 
     def spacing(self) -> random.Distribution:
         if self.poisson is not None:

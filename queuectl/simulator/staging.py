@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
-from pathlib import Path
 from typing import Final
 
+from queuectl.core.engine import Engine
 from queuectl.core.events import PolicyObserved
 from queuectl.core.model import ClusterQueue, Cohort
-from queuectl.files import BadFile, read
 from queuectl.simulator.arrivals import (
     MOST_WORKLOADS,
     Arrival,
@@ -21,7 +20,7 @@ from queuectl.simulator.arrivals import (
     arrivals,
     milliseconds,
 )
-from queuectl.simulator.building import build, observed, stored
+from queuectl.simulator.building import SOURCE, beginning, identity, observed, settings
 from queuectl.simulator.measures import Document, measures
 from queuectl.simulator.playing import Play
 from queuectl.simulator.reading import BadScenarios, Scenario, read_scenarios
@@ -31,13 +30,9 @@ from queuectl.simulator.using import Site
 _MODELS: Final = {"simulation": Simulation}
 
 
-def read_simulation(path: Path) -> Scenario:
+def read_simulation(text: bytes, name: str) -> Scenario:
     """The one simulation in a file. Raises BadScenarios."""
-    name = str(path)
-    try:
-        found = read_scenarios(read(path), name, _MODELS)
-    except BadFile as problem:
-        raise BadScenarios([str(problem)]) from None
+    found = read_scenarios(text, name, _MODELS)
     for one in found:
         if one.left_out:
             raise BadScenarios([f"{name}: line {one.line}: {one.header.title}: {one.left_out}"])
@@ -55,11 +50,15 @@ def play(
     document = scenario.document
     assert isinstance(document, Simulation)
     start = document.config.now
-    running = tuple(one for one in document.workloads if one.holds)
-    engine = build(replace(scenario, document=_whole(document)), running).engine
+    begun = beginning(replace(scenario, document=_whole(document)))
+    engine = Engine(frozenset({SOURCE}), settings(document.config))
+    engine.restore(begun.snapshot)
+    engine.handle(begun.batches[0])
     driver = Play(engine, start, eviction_seconds=document.eviction_seconds, check_every=check_every)
-    for number, one in enumerate(running, 1):
-        driver.hold(observed(one).workload, stored(one, number), _run(one.run_seconds))
+    holding = {one.id: one for one in begun.snapshot.workloads}
+    for one in document.workloads:
+        if one.holds:
+            driver.hold(observed(one).workload, holding[identity(one)], _run(one.run_seconds))
     coming = list(islice(_coming(document, start), MOST_WORKLOADS + 1))
     if len(coming) > MOST_WORKLOADS:
         raise BadScenarios([f"{scenario.file}: more than {MOST_WORKLOADS} workloads arrive"])
@@ -73,18 +72,8 @@ def play(
 
 def _whole(document: Simulation) -> Simulation:
     """With a workload for each template, so that what they name is there."""
-    shapes = tuple(_shape(template) for template in document.arrivals)
+    shapes = tuple(template.shape for template in document.arrivals)
     return document.model_copy(update={"workloads": (*document.workloads, *shapes)})
-
-
-def _shape(template: ArrivalsModel) -> SimulatedWorkload:
-    return SimulatedWorkload(
-        name=template.name,
-        namespace=template.namespace,
-        queue=template.queue,
-        priority=template.priority,
-        pod_sets=template.pod_sets,
-    )
 
 
 def _site(scenario: Scenario) -> Site:
@@ -115,7 +104,7 @@ def _single(one: SimulatedWorkload, start: datetime) -> Arrival:
 
 
 def _templated(one: ArrivalsModel, document: Simulation, start: datetime) -> Iterator[Arrival]:
-    shape = observed(_shape(one)).workload
+    shape = observed(one.shape).workload
     template = Template(
         shape=shape,
         spacing=one.spacing(),
