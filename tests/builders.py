@@ -87,6 +87,7 @@ def queue(
     stop: StopPolicy = StopPolicy.NONE,
     selector: LabelSelector | None = EVERYBODY,
     cohort: str | None = None,
+    **fields: object,
 ) -> ClusterQueue:
     if groups is None:
         groups = [group({"default": {GPU: gpus or 0}})]
@@ -97,6 +98,7 @@ def queue(
         namespace_selector=selector,
         queueing_strategy=strategy,
         stop_policy=stop,
+        **fields,  # type: ignore[arg-type]
     )
 
 

@@ -111,7 +111,7 @@ class Cycles:
                     break
                 roots[root] = alive
                 last[root] = self._cycle(root, alive)
-        if self._limit is not None and not self.outcome.more:
+        if last:
             self._linger(head for heads in last.values() for head in heads)
         for cursor in all_cursors:
             cursor.put_back()
@@ -130,7 +130,10 @@ class Cycles:
             entry = cursor.peek()
             assert entry is not None
             outcome.work += 1
-            nomination = self._nominate(entry, cursor.tried.get(entry.id, NO_BOUND), NO_BOUND)
+            tried = cursor.tried.get(entry.id, entry.tried)
+            nomination = self._nominate(entry, tried, NO_BOUND)
+            if tried and not nomination.found.tried and not _promising(nomination):
+                nomination = self._all_together(entry)
             head = _Head(cursor, nomination)
             if nomination.mode is Mode.NO_FIT:
                 progress |= self._refuse(head, again)
@@ -155,12 +158,22 @@ class Cycles:
         if course.claims:
             self._claims.setdefault(root, []).extend(course.claims)
         for head in skipped:
-            if progress or head.nomination.found.tried:
-                head.cursor.tried[head.entry.id] = head.nomination.found.tried
+            if progress:
+                head.cursor.tried[head.entry.id] = NO_BOUND
                 again.append(head)
             else:  # only what is kept for others stands in its way: that changes by an event alone
                 self._refuse(head, again, self._kept(head))
         return again
+
+    def _all_together(self, entry: Entry) -> Nomination:
+        """All flavors were looked at, each in another cycle: what keeps it out of all of them (F8)?"""
+        nomination = self._nominate(entry, NO_BOUND, NO_BOUND)
+        found = nomination.found
+        if _promising(nomination):  # and yet it did not get it: it is kept for others
+            found.reason = kept_for_others(self._tree, nomination.menu.node, found.cells)
+            found.mode, nomination.victims = Mode.NO_FIT, ()
+        found.tried = NO_BOUND
+        return nomination
 
     def _in_order(self, heads: list[_Head]) -> Iterator[_Head]:
         """Of one tree: preemptors first (C7), then as O5 or S4 say."""
@@ -214,8 +227,13 @@ class Cycles:
                 continue
             found = head.nomination.found
             reason = found.reason or self._kept(head)
-            look = Look(again=True, tried=tuple(found.tried.items()))
+            tried = head.cursor.tried.get(head.entry.id, NO_BOUND)
+            look = Look(again=True, tried=tuple(tried.items()))
             self.outcome.lingering.append((head.entry, reason, look))
+
+
+def _promising(nomination: Nomination) -> bool:
+    return nomination.mode is Mode.FIT or bool(nomination.victims)
 
 
 class _Course:

@@ -217,7 +217,7 @@ class Engine:
         def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
             assert entry.cluster_queue is not None
             menu = state.directory.menu(entry.cluster_queue)
-            return nominator.nominate(entry, menu, entry.shape, tried or entry.tried, pinned)
+            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
 
         run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
         outcome = run.run(self._cursors(lines, woken, settled))

@@ -385,6 +385,8 @@ class StoredWorkload:
     """The open one."""
     reason: Reason | None
     submitter: str | None = None
+    preempted_at: tuple[datetime, ...] = ()
+    """When it was preempted, oldest first: the last few within the eviction window (P11)."""
 
 
 class ConfigKey(NamedTuple):
@@ -396,6 +398,16 @@ class ConfigKey(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(part for part in self if part)
+
+
+class PastUse(NamedTuple):
+    """What is over of a LocalQueue's past usage, as a sum that more can be added to (core/decay)."""
+
+    local_queue: LocalQueueName
+    resource: str
+    step: int
+    """Half-lives since 1970."""
+    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,6 +422,8 @@ class Snapshot:
     """Spec in force, as canonical JSON."""
     effects: tuple[EffectKey, ...] = ()
     """Not yet acknowledged."""
+    past_usage: tuple[PastUse, ...] = ()
+    """Of attempts that are over (U5); empty where the settings share nothing by usage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,9 +85,10 @@ class Nominator:
             contest = Contest(self._field, menu.node, entry, found.cells, found.contested)
             nomination.victims = tuple(self._victims(contest))
             protected += contest.protected.values()
-        if protected and found.mode is not Mode.FIT and not nomination.victims:
+        reason = found.reason
+        if protected and not nomination.victims and reason and reason.code is Code.WAITING_FOR_QUOTA:
             nomination.protected = min(protected)
-            found.reason = _protected(found.reason, nomination.protected)
+            found.reason = _protected(reason, nomination.protected)
         return nomination
 
     def _offer(self, entry: Entry, menu: Menu, cell: int, amount: int, protected: list[datetime]) -> Chance:
@@ -128,9 +129,7 @@ class Nominator:
         return classical_victims(contest)
 
 
-def _protected(reason: Reason | None, until: datetime) -> Reason:
+def _protected(reason: Reason, until: datetime) -> Reason:
     """Somebody would do but for a protection that ends by itself (P10, P11)."""
     detail = f"who could make room is protected until {until.isoformat(timespec='seconds')}"
-    if reason is None:
-        return Reason(code=Code.MIN_RUN_TIME_PROTECTED, detail=detail)
     return replace(reason, code=Code.MIN_RUN_TIME_PROTECTED, detail=detail)

@@ -90,6 +90,10 @@ class TreeSharing:
     strategies: tuple[Strategy, ...] | None = None
 
 
+HALF_LIVES = 20
+"""How far back past usage counts (U3)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSharing:
     """Admission fair sharing: LocalQueues of one ClusterQueue take turns by decayed past usage (U1 to U5)."""
