@@ -139,6 +139,12 @@ def test_the_example_of_the_page_plays_and_draws(tmp_path: Path) -> None:
     assert "Three teams share 48 GPUs" in picture.read_text()
 
 
+def test_the_example_plays_where_its_teams_share_fairly_too(tmp_path: Path) -> None:
+    fair = EXAMPLE.read_text() + "config: {fairSharing: {enabled: true}}\n"
+    causes = measured(tmp_path, fair)["total"]["preemptions"]["causes"]
+    assert causes["InCohortFairSharing"] > 0
+
+
 @pytest.mark.parametrize(
     ("picture", "message"),
     [
