@@ -14,6 +14,7 @@ from queuectl.core.model import (
     Attempt,
     AttemptState,
     EffectKey,
+    LocalQueueName,
     Phase,
     Snapshot,
     StoredWorkload,
@@ -22,6 +23,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.ordering import order
 from queuectl.core.pending import Entry, lacking
+from queuectl.core.reasons import Code
 from queuectl.core.state import State
 
 
@@ -32,9 +34,11 @@ def restore(state: State, snapshot: Snapshot) -> None:
         if key.kind == GATE:
             state.specs[key] = spec
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
+    state.now = snapshot.now
     unsent = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unsent)
+    state.recount(snapshot.past_usage)
 
 
 def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey]) -> Entry:
@@ -42,6 +46,8 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
     entry = Entry(stored.id, stored.ref)
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
+    entry.local_queue = LocalQueueName(stored.ref.namespace, stored.queue)
+    entry.preempted_at = stored.preempted_at
     state.arrival = max(state.arrival, stored.arrival)
     attempt = stored.attempt
     if attempt is not None:
@@ -80,6 +86,8 @@ def apply(state: State, decision: Decision, sequence: int) -> None:
             entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
             entry.counted = entry.probing = entry.refused = False
             entry.reason = decision.reason
+            if decision.reason.code is Code.PREEMPTED and state.now is not None:
+                entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
         case Release():
             state.release(entry)
             entry.phase = Phase.PENDING

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from queuectl.core.model import ClusterQueue, LocalQueueName, Phase, WorkloadId
+from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, Phase, WorkloadId
 from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
 from queuectl.core.reasons import PreemptionCause
@@ -32,7 +32,9 @@ class Field:
     settings: Settings
     now: datetime
     past_usage: Callable[[LocalQueueName], object] | None = None
-    """Of a LocalQueue, comparable; None: no queue counts it."""
+    """Of a LocalQueue, comparable, with what was `added`; None: no queue counts it."""
+    added: dict[LocalQueueName, dict[str, int]] = field(default_factory=dict)
+    """What the plan under way lets LocalQueues have, by resource."""
     away: set[WorkloadId] = field(default_factory=set)
     """Holders whose charge is given back by the plan under way."""
 
@@ -46,6 +48,13 @@ class Field:
     def rules(self, node: Node) -> Preemption:
         queue = self.queues.get(node.name)
         return queue.preemption if queue is not None else Preemption()
+
+    def add(self, entry: Entry, assignment: Assignment) -> None:
+        """The plan under way lets it go."""
+        if self.past_usage is not None:
+            added = self.added.setdefault(entry.local_queue, {})
+            for resource, amount in assignment.resources().items():
+                added[resource] = added.get(resource, 0) + amount
 
     def holding(self, node: Node) -> Iterable[Entry]:
         found = self.holders.get(node.name)

@@ -154,6 +154,8 @@ class Cycles:
                     head.cursor.blocked = True
         course.end()
         outcome.admitted += course.admitted
+        for entry, found in course.admitted:
+            self._field.add(entry, found.assignment)
         outcome.preempting += course.preempting
         if course.claims:
             self._claims.setdefault(root, []).extend(course.claims)
@@ -204,7 +206,7 @@ class Cycles:
             and rules.reclaim_within_cohort is not Within.ANY
         )
         look = Look(
-            contends=rules.any and found.mode.preempts,
+            contends=rules.any,
             holds_back=holds_back,
             until=head.nomination.protected,
         )

@@ -15,7 +15,7 @@ from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
 from queuectl.core.claims import OpenClaim
 from queuectl.core.contest import Field, Target
-from queuectl.core.cursor import Cursor
+from queuectl.core.cursor import Cursor, UsageOf
 from queuectl.core.cycle import Cycles, tell
 from queuectl.core.decisions import (
     Admit,
@@ -77,6 +77,7 @@ class _Draft:
             settings=state.settings,
             now=now,
         )
+        self.field.past_usage = state.past_usage(now, self.field.added)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan lets go, or ends."""
         self.freed: Freed = {}
@@ -87,6 +88,7 @@ class _Draft:
 
     def charge(self, entry: Entry, found: Assigned) -> None:
         self.moved.add(entry.id)
+        self.field.add(entry, found.assignment)
         self.trial.add(self._state.tree.queue(found.assignment.cluster_queue), found.cells)
 
     def give_back(self, entry: Entry, *, waits_again: bool) -> None:
@@ -220,7 +222,7 @@ class Engine:
             return nominator.nominate(entry, menu, entry.shape, tried, pinned)
 
         run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
-        outcome = run.run(self._cursors(lines, woken, settled))
+        outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))
         decisions += [
             Admit(
                 _attempt(entry, found, now),
@@ -243,7 +245,11 @@ class Engine:
         return work + len(told), more
 
     def _cursors(
-        self, lines: Iterable[Line], woken: Mapping[Equals, None], settled: Set[str]
+        self,
+        lines: Iterable[Line],
+        woken: Mapping[Equals, None],
+        settled: Set[str],
+        usage_of: UsageOf | None,
     ) -> Iterator[Cursor]:
         """Of the lines to be looked at, and of those in the same trees whose heads keep something back."""
         state, tree = self._state, self._state.tree
@@ -251,7 +257,7 @@ class Engine:
         looked_at: set[str] = set()
         for line in lines:
             groups = (*line.awake, *(group for group in woken if group.line is line))
-            cursor = Cursor(line, groups)
+            cursor = Cursor(line, groups, usage_of)
             if line.name in settled:
                 cursor.blocked = False
             looked_at.add(line.name)
@@ -260,7 +266,7 @@ class Engine:
         for root in active:
             for line in lines_below(root, state.lines):
                 if line.keeps and line.name not in looked_at and not line.blocked:
-                    cursor = Cursor(line, line.groups.values())
+                    cursor = Cursor(line, line.groups.values(), usage_of)
                     cursor.passive = True
                     yield cursor
 
@@ -289,7 +295,7 @@ class Engine:
         """
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
-        sequence = first
+        sequence, self._state.now = first, plan.now
         for decision in plan.decisions:
             apply(self._state, decision, sequence)
             sequence += becomes_row(decision)

@@ -68,18 +68,22 @@ def _admission(state: State, admit: Admit, used: dict[tuple[str, FlavorResource]
 
 
 def _over_quota(state: State, admit: Admit, used: dict[tuple[str, FlavorResource], int]) -> Iterator[str]:
-    """With this admission: from every node up to the root, is more used than it may (Q4)?"""
+    """From its queue up to the last node that this admission draws on: is more used than it may (Q4)?"""
     tree = state.tree
+    queue = admit.attempt.assignment.cluster_queue
     for name, amount in admit.attempt.assignment.usage().items():
         cell = tree.cell(name)
-        for node in tree.queue(admit.attempt.assignment.cluster_queue).path():
+        before = {**used, (queue, name): used[queue, name] - amount}
+        for node in tree.queue(queue).path():
             usage = _used_below(node, cell, name, used)
+            if usage == _used_below(node, cell, name, before):
+                break
             limit = node.borrowing[cell]
             if node.parent is None:
                 most: int | None = node.subtree[cell]
             else:
                 most = None if limit is None else node.subtree[cell] + limit
-            if amount and most is not None and usage > most:
+            if most is not None and usage > most:
                 yield f"{admit.ref} brings {node} to {usage} of {name}, it may have {most}"
 
 

@@ -333,6 +333,14 @@ class Assignment:
                 total[cell] = total.get(cell, 0) + amount * pod_set.count
         return total
 
+    def resources(self) -> dict[str, int]:
+        """Total per resource, from whatever flavor, in base units."""
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.requests:
+                total[resource] = total.get(resource, 0) + amount * pod_set.count
+        return total
+
     @property
     def pods(self) -> int:
         return sum(pod_set.count for pod_set in self.pod_sets)

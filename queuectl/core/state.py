@@ -5,20 +5,24 @@ Changed by `folding` (events) and `applying` (the ledger's memory, committed dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 
 from queuectl.core.claims import Claims, OpenClaim
+from queuectl.core.decay import PastUsage, UsageValue
 from queuectl.core.decisions import Claim
 from queuectl.core.directory import Directory
 from queuectl.core.lifecycle import Resend, step
 from queuectl.core.model import (
+    NORMAL_WEIGHT,
     Attempt,
     ConfigKey,
     Effect,
     EffectKey,
     LocalQueueName,
+    PastUse,
     QueueingStrategy,
     Workload,
     WorkloadId,
@@ -39,6 +43,9 @@ K = TypeVar("K")
 class State:
     def __init__(self, sources: frozenset[str], settings: Settings) -> None:
         self.settings = settings
+        self.now: datetime | None = None
+        """Of the plan that was applied last."""
+        self.past = PastUsage(settings.usage_sharing) if settings.usage_sharing is not None else None
         self.directory = Directory()
         self.tree = self.directory.tree
         self.entries: dict[WorkloadId, Entry] = {}
@@ -276,6 +283,43 @@ class State:
             entry.order = (*order(entry.priority, entry.workload.created_at, entry.arrival), entry.id)
         self.charged.append(entry)
         self.changed_queues.add(queue)
+        if self.past is not None:
+            self.past.opened(
+                entry.local_queue,
+                (entry.id, attempt.number),
+                attempt.assignment.resources(),
+                attempt.admitted_at,
+            )
+
+    def recount(self, past: Iterable[PastUse]) -> None:
+        """Past usage anew: what the ledger says, and what is held now."""
+        if self.settings.usage_sharing is None:
+            return
+        self.past = PastUsage(self.settings.usage_sharing)
+        self.past.restore(past)
+        for entry in self.entries.values():
+            if (attempt := entry.attempt) is not None:
+                self.past.opened(
+                    entry.local_queue,
+                    (entry.id, attempt.number),
+                    attempt.assignment.resources(),
+                    attempt.admitted_at,
+                )
+
+    def past_usage(
+        self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
+    ) -> Callable[[LocalQueueName], UsageValue] | None:
+        """Of a LocalQueue at `now`, with what a plan under way has `added`; None: nobody counts it (U1)."""
+        past, queues = self.past, self.directory.local_queues
+        if past is None:
+            return None
+
+        def usage_of(name: LocalQueueName) -> UsageValue:
+            queue = queues.get(name)
+            weight = queue.weight if queue is not None else NORMAL_WEIGHT
+            return past.of(name, weight, now, added.get(name, {}))
+
+        return usage_of
 
     def release(self, entry: Entry) -> None:
         """Give back what it holds, if anything, and wake those who lack it."""
@@ -288,6 +332,8 @@ class State:
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         self._free(node, (self.tree.names[cell] for cell, _ in entry.cells))
+        if self.past is not None:
+            self.past.closed((entry.id, attempt.number), self.now or attempt.admitted_at)
         for claim in self.claims.gone(entry.id):
             if claim.owner.group is not None:
                 claim.owner.group.line.blocked = False

@@ -32,7 +32,7 @@ _MODELS: Final = {"simulation": Simulation}
 
 def read_simulation(text: bytes, name: str) -> Scenario:
     """The one simulation in a file. Raises BadScenarios."""
-    found = read_scenarios(text, name, _MODELS)
+    found = read_scenarios(text, name, models=_MODELS)
     for one in found:
         if one.left_out:
             raise BadScenarios([f"{name}: line {one.line}: {one.header.title}: {one.left_out}"])

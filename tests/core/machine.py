@@ -311,9 +311,7 @@ class Cluster:
             if job.suspended and not job.finished and (uid not in stored or stored[uid].attempt is None)
         }
         assert waiting.keys() <= stored.keys(), "somebody waits whom the ledger does not know"
-        claiming = {
-            uid for uid in waiting if (told := stored[uid].reason) and told.code is PREEMPTED_FIRST
-        }
+        claiming = {uid for uid in waiting if (told := stored[uid].reason) and told.code is PREEMPTED_FIRST}
         blocked = {str(stored[uid].cluster_queue) for uid in claiming}
         pairs = ((one, stored[uid].arrival) for uid, one in waiting.items())
         expected = self.policy.waits_for(pairs, usage, blocked)

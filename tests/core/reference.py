@@ -93,7 +93,9 @@ class Policy:
     # --- Q2 to Q5
 
     def _quota(self, name: str, cell: Cell, kind: type[ClusterQueue] | type[Cohort]) -> ResourceQuota:
-        found: ClusterQueue | Cohort | None = (self.queues if kind is ClusterQueue else self.cohorts).get(name)
+        found: ClusterQueue | Cohort | None = (self.queues if kind is ClusterQueue else self.cohorts).get(
+            name
+        )
         for group in found.resource_groups if found else ():
             for flavor in group.flavors:
                 for resource, quota in flavor.resources:
