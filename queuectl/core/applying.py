@@ -7,7 +7,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep, Release, Retire
+from queuectl.core.decisions import (
+    Admit,
+    Amend,
+    Configure,
+    Decision,
+    Enqueue,
+    Evict,
+    Keep,
+    Release,
+    Retire,
+    Shrink,
+)
 from queuectl.core.directory import GATE
 from queuectl.core.lifecycle import facts
 from queuectl.core.model import (
@@ -20,6 +31,7 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
+from queuectl.core.past import Past
 from queuectl.core.pending import Entry
 from queuectl.core.state import State
 
@@ -31,6 +43,8 @@ def restore(state: State, snapshot: Snapshot) -> None:
         if key.kind == GATE:
             state.specs[key] = spec
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
+    if snapshot.now is not None:
+        state.clock = max(state.clock, snapshot.now)
     unsent = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unsent)
@@ -41,6 +55,7 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
     entry = Entry(stored.id, stored.ref)
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
+    entry.past = stored.past
     state.arrival = max(state.arrival, stored.arrival)
     attempt = stored.attempt
     if attempt is not None:
@@ -72,15 +87,12 @@ def apply(state: State, decision: Decision, sequence: int) -> None:
             _keep(state, entry, decision)
         case Admit():
             _admit(state, entry, replace(decision.attempt, sequence=sequence))
-        case Evict():
-            assert entry.attempt is not None
-            entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
-            entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
-            entry.counted = entry.probing = entry.refused = False
-            entry.reason = decision.reason
+        case Amend() | Shrink() | Evict():
+            _change(state, entry, decision)
         case Release():
             state.release(entry)
-            entry.phase = Phase.PENDING
+            entry.phase, entry.denied = Phase.PENDING, None
+            _leave_behind(entry, decision.past)
             state.route(entry)
         case Retire():
             state.release(entry)
@@ -90,6 +102,29 @@ def apply(state: State, decision: Decision, sequence: int) -> None:
             assert_never(decision)
     state.note_change(entry)
     state.refresh(entry)
+
+
+def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> None:
+    """Of one that holds quota, and goes on holding it."""
+    match decision:
+        case Amend():
+            entry.priority, entry.past = decision.priority, decision.past
+            entry.recorded = facts(entry)
+        case Shrink():
+            state.shrink(entry, decision.assignment)
+        case Evict():
+            assert entry.attempt is not None
+            entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
+            entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
+            entry.counted = entry.probing = entry.refused = False
+            entry.reason, entry.denied = decision.reason, None
+            _leave_behind(entry, decision.past)
+
+
+def _leave_behind(entry: Entry, past: Past | None) -> None:
+    if past is not None:
+        entry.past = past
+        entry.recorded = facts(entry)
 
 
 def probe(state: State, workload: WorkloadId) -> None:

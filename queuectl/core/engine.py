@@ -30,7 +30,7 @@ from queuectl.core.events import Event
 from queuectl.core.flavors import Assigned, adopt, nominate
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
-from queuectl.core.lifecycle import Adopt, Probe, Resend, step
+from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
 from queuectl.core.model import (
     Attempt,
     AttemptState,
@@ -43,6 +43,7 @@ from queuectl.core.pending import Entry
 from queuectl.core.reasons import Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
 from queuectl.core.resources import FlavorResource, Usage
+from queuectl.core.rules import Settings
 from queuectl.core.state import State
 
 DEFAULT_BUDGET = 2_000
@@ -97,8 +98,8 @@ class Engine:
     """`sources` are the lists that must have been read before anything is decided: the ledger may remember
     workloads that ended while nobody was watching, and a queue that is not there yet admits nobody."""
 
-    def __init__(self, sources: frozenset[str]) -> None:
-        self._state = State(sources)
+    def __init__(self, sources: frozenset[str], settings: Settings | None = None) -> None:
+        self._state = State(sources, settings)
         self._version = 0
         self._cycle = 0
 
@@ -110,6 +111,11 @@ class Engine:
     def due(self) -> bool:
         """Would `decide` find anything to do?"""
         return self._state.synced and self._state.due
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When something becomes due by time alone: tell it `TimeCame` then. None: nothing does."""
+        return self._state.timers.earliest
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
@@ -140,7 +146,7 @@ class Engine:
         probes: list[PodsToCount] = []
         due = state.first_due(budget)
         for entry in due:
-            what = step(entry, state.directory)
+            what = state.step(entry)
             if isinstance(what, Probe) and entry.attempt is not None:
                 probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
             elif isinstance(what, Adopt):
@@ -159,7 +165,7 @@ class Engine:
             version=self._version,
             cycle=self._cycle,
             now=now,
-            decisions=tuple(decisions),
+            decisions=tuple(accounted(d, state.entries, now, state.settings) for d in decisions),
             probes=tuple(probes),
             more=more,
             work=len(due) + len(decisions) - opened,

@@ -6,12 +6,15 @@ Changed by `folding` (events) and `applying` (the ledger's memory, committed dec
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
 
 from queuectl.core.directory import Directory
-from queuectl.core.lifecycle import Resend, step
+from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
+    Assignment,
     Attempt,
     ConfigKey,
     Effect,
@@ -22,16 +25,24 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.ordering import order
+from queuectl.core.past import NOTHING, kept_out
 from queuectl.core.pending import Entry, Line
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
+from queuectl.core.rules import Settings
 from queuectl.core.survey import Survey
+from queuectl.core.timers import Timers
 
 K = TypeVar("K")
 
 
 class State:
-    def __init__(self, sources: frozenset[str]) -> None:
+    def __init__(self, sources: frozenset[str], settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.clock = datetime.min.replace(tzinfo=UTC)
+        """As late as it is known to be."""
+        self.timers: Timers[WorkloadId] = Timers()
+        """When to look at a workload again for nothing but the time."""
         self.directory = Directory()
         self.tree = self.directory.tree
         self.entries: dict[WorkloadId, Entry] = {}
@@ -87,17 +98,22 @@ class State:
     def first_due(self, count: int) -> list[Entry]:
         return list(islice(self.due_entries.values(), count))
 
+    def step(self, entry: Entry) -> Step | None:
+        """The next decision about it, or None if nothing is due."""
+        return step(entry, self.directory, self.settings, self.clock)
+
     def refresh(self, entry: Entry) -> None:
-        """Is a decision on it due? Is a write of ours to be handed out (again)?"""
+        """Is a decision on it due, now or later? Is a write of ours to be handed out (again)?"""
         if entry.id not in self.entries:
             return
         if self.frozen and self.root(entry) in self.frozen:
             self.due_entries.pop(entry.id, None)
+            self.timers.set(entry.id, None)
             return
-        what = step(entry, self.directory)
+        what = self.step(entry)
         if isinstance(what, Resend):
             entry.refused = entry.handed = False
-            what = step(entry, self.directory)
+            what = self.step(entry)
         if what is None:
             self.due_entries.pop(entry.id, None)
             if entry.recorded is None and (entry.gone or (entry.observation and entry.observation.finished)):
@@ -105,6 +121,7 @@ class State:
                 return
         else:
             self.due_entries[entry.id] = entry
+        self.timers.set(entry.id, next_time(entry, self.settings, self.clock))
         if entry.unsent is not None and not (entry.handed or entry.refused):
             self.outbox[entry.id] = entry
         else:
@@ -136,6 +153,7 @@ class State:
         _take_out(self.members, entry.local_queue, entry)
         self.due_entries.pop(entry.id, None)
         self.outbox.pop(entry.id, None)
+        self.timers.set(entry.id, None)
 
     def route(self, entry: Entry) -> None:
         """Put one that waits where it belongs: into a line, or before a gate."""
@@ -150,8 +168,10 @@ class State:
             self.enter(entry)
         route = self.directory.route(workload)
         entry.cluster_queue, entry.priority, entry.gate = route.cluster_queue, route.priority, route.gate
-        if entry.denied is not None and entry.gate is None:
-            entry.gate = Reason(code=Code.BACKING_OFF, detail=f"its start was denied: {entry.denied}")
+        kept = kept_out(entry.past, workload.max_run_seconds, self.clock)
+        if kept is not None and workload.hold:  # L20
+            entry.past, kept = NOTHING, None
+        entry.gate = entry.gate or kept
         if self.frozen and (root := self.root(entry)) in self.frozen:
             if entry.recorded is None:
                 self.leave(entry)
@@ -199,6 +219,23 @@ class State:
         self.tree.add(self.tree.queue(queue), entry.cells)
         self.holders.setdefault(queue, {})[entry.id] = entry
         self.changed_queues.add(queue)
+
+    def shrink(self, entry: Entry, assignment: Assignment) -> None:
+        """It holds `assignment` from now on, which is no larger: wake those who lack the difference."""
+        attempt = entry.attempt
+        assert attempt is not None
+        queue = attempt.assignment.cluster_queue
+        held = dict(entry.cells)
+        self.tree.remove(self.tree.queue(queue), entry.cells)
+        entry.attempt = replace(attempt, assignment=assignment)
+        entry.cells = self.tree.numbered(assignment.usage())
+        self.tree.add(self.tree.queue(queue), entry.cells)
+        self.changed_queues.add(queue)
+        left = dict(entry.cells)
+        freed = [self.tree.names[cell] for cell, amount in held.items() if left.get(cell, 0) < amount]
+        line = self.lines.get(queue)
+        if line is not None and line.wake(freed):
+            self.due_lines.add(queue)
 
     def release(self, entry: Entry) -> None:
         """Give back what it holds, if anything, and wake those who lack it."""

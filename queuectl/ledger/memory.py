@@ -19,19 +19,25 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
+from queuectl.core.past import Past
 from queuectl.core.reasons import Reason
-from queuectl.ledger.codec import pod_sets_from_json, reason_from_json, reason_to_json
-from queuectl.ledger.fold import (
+from queuectl.ledger.codec import (
+    past_from_json,
+    past_to_json,
+    pod_sets_from_json,
+    reason_from_json,
+    reason_to_json,
+)
+from queuectl.ledger.fold import Beside, Fold, line_reason
+from queuectl.ledger.lines import (
     AttemptChange,
-    Beside,
     DecisionLine,
-    Fold,
     HoldLine,
     Opened,
+    Resized,
     Segment,
     WorkloadChange,
     WorkloadLine,
-    line_reason,
 )
 from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLeadership, Reading
 
@@ -152,6 +158,8 @@ class MemoryLedger:
             self._change(change, journal)
         for move in segment.attempts:
             self._move(move, journal)
+        for resized in segment.resized:
+            self._resize(resized, journal)
         lines: dict[WorkloadId, list[HoldLine]] = {}
         for line in segment.holds:
             lines.setdefault(line.workload, []).append(line)
@@ -188,6 +196,7 @@ class MemoryLedger:
             attempt=None,
             reason=None,
             submitter=line.submitter,
+            past=_past_as_stored(line.past),
         )
         if known is not None:
             fresh = replace(
@@ -196,6 +205,7 @@ class MemoryLedger:
                 cluster_queue=line.cluster_queue,
                 priority=line.priority,
                 submitter=line.submitter if line.submitter is not None else known.submitter,
+                past=fresh.past,
             )
         journal.put(self.store.workloads, line.id, fresh)
         journal.put(self.store.updated, line.id, line.sequence)
@@ -212,6 +222,8 @@ class MemoryLedger:
             cluster_queue=change.cluster_queue or known.cluster_queue,
             attempts=change.opened or known.attempts,
             reason=_as_stored(change.reason) if change.reason_set else known.reason,
+            priority=known.priority if change.priority is None else change.priority,
+            past=known.past if change.past is None else _past_as_stored(change.past),
         )
         journal.put(self.store.workloads, change.id, changed)
         journal.put(self.store.updated, change.id, change.sequence)
@@ -230,6 +242,26 @@ class MemoryLedger:
         journal.put(store.workloads, move.workload, replace(workload, attempt=left))
         if closes:
             journal.drop(store.holds, (move.workload, move.number))
+
+    def _resize(self, resized: Resized, journal: _Journal) -> None:
+        store, key = self.store, (resized.workload, resized.number)
+        workload = store.workloads.get(resized.workload)
+        attempt = workload.attempt if workload else None
+        if workload is None or attempt is None or attempt.number != resized.number:
+            raise LedgerRefused(
+                f"attempt {resized.number} of {resized.workload} is not open as memory has it"
+            )
+        if attempt.state is AttemptState.EVICTING:
+            raise LedgerRefused(f"attempt {resized.number} of {resized.workload} is being evicted")
+        wanted = {(line.pod_set, line.resource): line for line in resized.lines}
+        lines = []
+        for held in store.holds[key]:
+            line = wanted.get((held.pod_set, held.resource), held)
+            lines.append(line if line.count < held.count else held)
+        journal.put(store.holds, key, tuple(lines))
+        assignment = replace(attempt.assignment, pod_sets=pod_sets_from_json(resized.pod_sets))
+        resized_attempt = replace(attempt, assignment=assignment)
+        journal.put(store.workloads, resized.workload, replace(workload, attempt=resized_attempt))
 
     def _open(self, opened: Opened, journal: _Journal) -> None:
         workload = self.store.workloads[opened.workload]
@@ -302,6 +334,10 @@ class MemoryLedger:
 
 def _as_stored(reason: Reason | None) -> Reason | None:
     return None if reason is None else reason_from_json(reason_to_json(reason))
+
+
+def _past_as_stored(past: Past) -> Past:
+    return past_from_json(past_to_json(past))
 
 
 def _decision_row(line: DecisionLine, plan: Plan, epoch: int) -> DecisionRow:
