@@ -253,12 +253,14 @@ class MemoryLedger:
             )
         if attempt.state is AttemptState.EVICTING:
             raise LedgerRefused(f"attempt {resized.number} of {resized.workload} is being evicted")
-        wanted = {(line.pod_set, line.resource): line for line in resized.lines}
-        lines = []
-        for held in store.holds[key]:
-            line = wanted.get((held.pod_set, held.resource), held)
-            lines.append(line if line.count < held.count else held)
-        journal.put(store.holds, key, tuple(lines))
+        held = {(line.pod_set, line.flavor, line.resource, line.amount): line for line in store.holds[key]}
+        for line in resized.lines:
+            before = held.get(same := (line.pod_set, line.flavor, line.resource, line.amount))
+            if before is None or line.count > before.count:
+                raise LedgerRefused(f"{line} would not be a smaller line of the same as {before}")
+            if line.count < before.count:
+                held[same] = line
+        journal.put(store.holds, key, tuple(held.values()))
         assignment = replace(attempt.assignment, pod_sets=pod_sets_from_json(resized.pod_sets))
         resized_attempt = replace(attempt, assignment=assignment)
         journal.put(store.workloads, resized.workload, replace(workload, attempt=resized_attempt))

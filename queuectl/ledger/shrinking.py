@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import and_, cast, exists, insert, true, update
+from sqlalchemy import and_, cast, exists, func, insert, select, true, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -42,6 +42,20 @@ def _same_line() -> ColumnElement[bool]:
         *(row[name] == new[name] for name in ("workload", "attempt", "pod_set", "resource")),
     )
 
+
+NO_SMALLER: Final = (
+    select(func.count())
+    .select_from(HOLD_ROWS.table)
+    .where(
+        ~exists().where(
+            _same_line(),
+            t.hold_line.c.count >= HOLD_ROWS.table.c.count,
+            t.hold_line.c.flavor == HOLD_ROWS.table.c.flavor,
+            t.hold_line.c.amount == HOLD_ROWS.table.c.amount,
+        )
+    )
+)
+"""How many of the given lines would not take the place of a larger one, or of the same."""
 
 END_LARGER: Final = (
     update(t.hold_line)

@@ -138,9 +138,15 @@ class Writing:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
 
     async def _resize(self, resized: list[Resized]) -> None:
+        lines = [_hold_row(line) for one in resized for line in one.lines]
+        sql = compiled(shrinking.NO_SMALLER)
+        larger = await self._open.fetchval(
+            sql.text, *sql.arguments(s.HOLD_ROWS.bind(lines) | self._named({}))
+        )
+        if larger:
+            raise LedgerRefused(f"{larger} of {len(lines)} hold lines would not be smaller ones of the same")
         rows = [(one.workload, one.number, dump(one.pod_sets)) for one in resized]
         await self._bulk(shrinking.RESIZE, shrinking.RESIZE_ROWS, rows, expect=len(rows))
-        lines = [_hold_row(line) for one in resized for line in one.lines]
         await self._bulk(shrinking.END_LARGER, s.HOLD_ROWS, lines)
         await self._bulk(shrinking.SMALLER_HOLDS, s.HOLD_ROWS, lines)
 
