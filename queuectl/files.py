@@ -6,7 +6,7 @@ Every problem is told with its place: `FILE: line 3, column 5: …`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -58,9 +58,65 @@ def documents(text: bytes, name: str) -> list[Document]:
         raise BadFile(f"{name}: {error}") from None
 
 
+def place(text: bytes, document: Document, path: Sequence[int | str]) -> tuple[int, int]:
+    """Line and column, from 1, of what stands at `path` in a document of `text`; a key stands for its value.
+
+    Where there is nothing at `path`, the place of the last step that there is.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        for node in yaml.compose_all(_spaced(text), Loader=loader):
+            if node is not None and node.start_mark.line + 1 >= document.line:
+                mark = _followed(node, path).start_mark
+                return mark.line + 1, mark.column + 1
+    except (yaml.YAMLError, RecursionError):
+        pass  # JSON that is no YAML after all
+    return document.line, 1
+
+
+def _followed(node: yaml.Node, path: Sequence[int | str]) -> yaml.Node:
+    shown = node
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == str(step)), None)
+            if found is None:
+                break
+            shown, node = found
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            shown = node = node.value[step]
+        else:
+            break
+    return shown
+
+
+def _spaced(text: bytes) -> bytes:
+    """Tabs are white space in JSON, and none in YAML."""
+    return text.removeprefix(b"\xef\xbb\xbf").replace(b"\t", b" ")
+
+
 def _json(text: bytes) -> list[Document]:
-    content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
+    try:
+        content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
+        _refuse_deep(content)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except (ValueError, RecursionError):
+        list(_yaml(_spaced(text)))  # the same text to a reader that knows places
+        raise
     return [] if content is None else [Document(content, 1)]
+
+
+def _refuse_deep(content: Any) -> None:
+    level = [content]
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+    if any(isinstance(value, dict | list) for value in level):
+        raise ValueError(f"nested deeper than {MAX_NESTING}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from queuectl.core.resources import amounts
 from queuectl.core.rules import Settings
 
 GPU = "nvidia.com/gpu"
+SETTINGS = Settings()
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 EVERYBODY = LabelSelector()
 SOURCES = frozenset({"policies", "Job"})
@@ -89,6 +90,7 @@ def queue(
     stop: StopPolicy = StopPolicy.NONE,
     selector: LabelSelector | None = EVERYBODY,
     cohort: str | None = None,
+    **fields: object,
 ) -> ClusterQueue:
     if groups is None:
         groups = [group({"default": {GPU: gpus or 0}})]
@@ -99,6 +101,7 @@ def queue(
         namespace_selector=selector,
         queueing_strategy=strategy,
         stop_policy=stop,
+        **fields,  # type: ignore[arg-type]
     )
 
 
@@ -182,7 +185,7 @@ class World:
     """An engine, with a ledger that accepts everything: sequence numbers run from 1."""
 
     def __init__(
-        self, *policies: Policy, namespaces: Iterable[str] = ("ns",), settings: Settings | None = None
+        self, *policies: Policy, namespaces: Iterable[str] = ("ns",), settings: Settings = SETTINGS
     ) -> None:
         self.engine = Engine(SOURCES, settings)
         self.sequence = 0

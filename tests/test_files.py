@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from queuectl.files import BadFile, Document, documents, read
+from queuectl.files import BadFile, Document, documents, place, read
 
 
 def test_each_document_comes_with_the_line_it_begins_at() -> None:
@@ -31,9 +31,22 @@ BAD = {
         b"[" * 40 + b"]" * 40,
         "bad.yaml: line 1, column 33: nested deeper than 32",
     ),
-    "JSON nested too deep": ("bad.json", b"[" * 100_000, "bad.json: nested too deep"),
+    "JSON nested too deep": (
+        "bad.json",
+        b"[" * 100_000,
+        "bad.json: line 1, column 33: nested deeper than 32",
+    ),
+    "JSON nested a little too deep": (
+        "bad.json",
+        b"[\n\t" * 33 + b"]" * 33,
+        "bad.json: line 33, column 2: nested deeper than 32",
+    ),
     "JSON cut short": ("bad.json", b'{"a":\n', "bad.json: line 2, column 1: Expecting value"),
-    "a key given twice in JSON": ("bad.json", b'{"a": 1, "a": 2}', "bad.json: key 'a' is given twice"),
+    "a key given twice in JSON": (
+        "bad.json",
+        b'{"a": 1, "a": 2}',
+        "bad.json: line 1, column 10: key 'a' is given twice",
+    ),
     "what JSON has no number for": ("bad.json", b'{"a": NaN}', "bad.json: NaN is no number"),
     "a number of five thousand digits": ("bad.json", b"1" * 5000, "bad.json: Exceeds the limit"),
     "bytes that are no text": ("bad.json", b'"\xff"', "bad.json: 'utf-8' codec can't decode"),
@@ -61,3 +74,17 @@ def test_a_file_is_read_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
         read(path, 100)
     with pytest.raises(BadFile, match=r"none\.yaml: No such file"):
         read(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", b"---\n# first\n---\na:\n  b:\n  - x\n  - c: 1\n"),
+        ("a.json", b'\xef\xbb\xbf{\n\n\n"a": {\n\t"b": ["x",\n\n\t{"c":\t1}]}}'),
+    ],
+)
+def test_what_is_wrong_in_a_document_can_be_told_with_its_place(name: str, text: bytes) -> None:
+    found = documents(text, name)[-1]
+    assert place(text, found, ("a", "b", 1, "c")) == (7, 5 if name == "a.yaml" else 3)
+    assert place(text, found, ("a", "b", 1, "missing")) == (7, 5 if name == "a.yaml" else 2)
+    assert place(text, found, ("a", "b", 7)) == place(text, found, ("a", "b"))

@@ -109,7 +109,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         watching = settings.compatibility.kueue_labels
         return Seat(
             key=cluster,
-            ledger=PostgresLedger(engine, cluster),
+            ledger=PostgresLedger(engine, cluster, settings=settings.scheduling.rules()),
             cluster=KubeCluster(session, honoured=kueue.honoured(settings)),
             told_by=lambda emit: emit,
             lease=lease,
@@ -163,7 +163,7 @@ async def _sit(
     settings: Settings, seat: Seat, session: Session, engine: Database, metrics: Metrics, course: Course
 ) -> None:
     watched = sources(kueue.honoured(settings))
-    core = Engine(frozenset(source.name for source in watched))
+    core = Engine(frozenset(source.name for source in watched), settings.scheduling.rules())
     controller = Controller(
         ledger=seat.ledger,
         cluster=seat.cluster,

@@ -31,9 +31,10 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
             mirror.show_to(emit)
             return mirror.see
 
+        ledger = PostgresLedger(engine, twin, beside=mirror.reality, settings=settings.scheduling.rules())
         return leading.Seat(
             key=twin,
-            ledger=MirroredLedger(PostgresLedger(engine, twin, beside=mirror.reality), mirror),
+            ledger=MirroredLedger(ledger, mirror),
             cluster=mirror,
             told_by=told_by,
             lease=leading.Alone(),

@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "resume": ("changing", "Let a stopped queue admit again."),
     "sandbox": ("operating", "Run all of it on this machine."),
     "stop": ("changing", "Stop a queue."),
+    "test": ("testing", "Run policy tests: what is decided, beside what must be."),
     "top": ("watching", "Watch queues, who runs, who waits and why."),
     "verify": ("operating", "Compare the ledger with its own history."),
     "version": ("commands", "Print the version."),

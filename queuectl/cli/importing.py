@@ -60,12 +60,17 @@ def kueue(options: Options, names: tuple[str, ...], strict: bool) -> None:
 def _documents(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     try:
         for name in names:
-            for path in _paths(name):
-                text = sys.stdin.buffer.read() if path is None else read(path)
-                for document in documents(text, str(path or "standard input")):
-                    yield f"{path or 'standard input'}: line {document.line}", document.content
+            for shown, text in texts(name):
+                for document in documents(text, shown):
+                    yield f"{shown}: line {document.line}", document.content
     except BadFile as error:
         raise Failure(str(error)) from None
+
+
+def texts(name: str) -> Iterator[tuple[str, bytes]]:
+    """Name and content of a file, of all YAML and JSON of a folder, or of standard input. Raises BadFile."""
+    for path in _paths(name):
+        yield str(path or "standard input"), sys.stdin.buffer.read() if path is None else read(path)
 
 
 def _paths(name: str) -> list[Path | None]:

@@ -25,14 +25,17 @@ from queuectl.core.model import (
     Attempt,
     AttemptState,
     EffectKey,
+    LocalQueueName,
     Phase,
     Snapshot,
     StoredWorkload,
     Verb,
     WorkloadId,
 )
+from queuectl.core.ordering import order
 from queuectl.core.past import Past
-from queuectl.core.pending import Entry
+from queuectl.core.pending import Entry, lacking
+from queuectl.core.reasons import Code
 from queuectl.core.state import State
 
 
@@ -43,11 +46,13 @@ def restore(state: State, snapshot: Snapshot) -> None:
         if key.kind == GATE:
             state.specs[key] = spec
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
+    state.now = snapshot.now
     if snapshot.now is not None:
         state.clock = max(state.clock, snapshot.now)
     unsent = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unsent)
+    state.recount(snapshot.past_usage)
 
 
 def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey]) -> Entry:
@@ -56,6 +61,8 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
     entry.past = stored.past
+    entry.local_queue = LocalQueueName(stored.ref.namespace, stored.queue)
+    entry.preempted_at = stored.preempted_at
     state.arrival = max(state.arrival, stored.arrival)
     attempt = stored.attempt
     if attempt is not None:
@@ -65,6 +72,7 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
+    entry.order = (*order(stored.priority, stored.created_at, stored.arrival), stored.id)
     entry.recorded = facts(entry)
     state.enter(entry)
     state.refresh(entry)
@@ -110,6 +118,8 @@ def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> Non
         case Amend():
             entry.priority, entry.past = decision.priority, decision.past
             entry.recorded = facts(entry)
+            entry.order = (-entry.priority, *entry.order[1:])
+            state.charged.append(entry)  # others may take its place now, or no longer (W3)
         case Shrink():
             state.shrink(entry, decision.assignment)
         case Evict():
@@ -118,6 +128,8 @@ def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> Non
             entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
             entry.counted = entry.probing = entry.refused = False
             entry.reason, entry.denied = decision.reason, None
+            if decision.reason.code is Code.PREEMPTED and state.now is not None:
+                entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
             _leave_behind(entry, decision.past)
 
 
@@ -140,12 +152,34 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     if group is None:
         state.gated.pop(entry.id, None)
         return
-    line = group.line
-    behind = line.strict and decision.reason.key == line.behind().key
-    if not behind and group.head() is entry:
-        line.park(entry, decision.reason)
+    line, look = group.line, decision.look
+    entry.tried = dict(look.tried)
+    if look.claim is not None:
+        state.open_claim(entry, look.claim)
+        line.tell(entry, decision.reason)
+        return
+    behind = decision.reason.key == line.behind().key
+    if behind and not line.strict:
+        group.reported = None  # they will be told more when they are looked at
+    if line.preemptor is entry and not behind:
+        line.preemptor, line.blocked = None, False
+        state.drop_claim(entry)
+    if look.again:
+        line.told(group, entry)
+    elif not behind and group.head() is entry:
+        _park(state, entry, decision)
     elif behind or not line.strict:
         line.told(group, entry)
+
+
+def _park(state: State, entry: Entry, decision: Keep) -> None:
+    group, look = entry.group, decision.look
+    assert group is not None
+    line = group.line
+    line.park(entry, decision.reason)
+    group.contends, group.holds_back = look.contends, look.holds_back
+    kept = frozenset(cell for cell, _ in lacking(decision.reason)) if look.holds_back else frozenset()
+    state.keep_back(line, kept)
 
 
 def _admit(state: State, entry: Entry, attempt: Attempt) -> None:

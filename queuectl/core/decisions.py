@@ -47,6 +47,39 @@ class Enqueue:
     verdict: Verdict = Verdict.QUEUED
 
 
+class Victim(NamedTuple):
+    """One whose end makes room."""
+
+    workload: WorkloadId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a preemptor is going to be given once its victims are gone (C7)."""
+
+    cluster_queue: str
+    cells: tuple[tuple[int, int], ...]
+    """By cell number of the quota tree."""
+    victims: tuple[Victim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What memory keeps of having looked at a head in vain."""
+
+    claim: Claim | None = None
+    again: bool = False
+    """It is not parked: it will be looked at in the next cycle."""
+    tried: tuple[tuple[tuple[str, int], int], ...] = ()
+    """Flavors that were looked at (F8)."""
+    contends: bool = False
+    """It might take from others what it lacks (W3)."""
+    holds_back: bool = False
+    until: datetime | None = None
+    """When it is to be looked at again in any case: a protection ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keep:
     """Leave it waiting, and say why."""
@@ -57,6 +90,8 @@ class Keep:
     recorded: bool
     """Its code or the limit that binds is new; else memory alone takes note."""
     verdict: Verdict = Verdict.PENDING
+    look: Look = Look()
+    """For memory alone."""
 
 
 @dataclass(frozen=True, slots=True)

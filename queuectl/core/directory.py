@@ -28,6 +28,7 @@ from queuectl.core.model import (
     WorkloadPriorityClass,
 )
 from queuectl.core.policy import condition
+from queuectl.core.quota import Node as QuotaNode
 from queuectl.core.quota import QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import Condition
@@ -51,6 +52,8 @@ class Touched:
     """Whom a change may concern."""
 
     everybody: bool = False
+    trees: dict[QuotaNode, None] = field(default_factory=dict)
+    """Roots of trees in which quota or shape changed, as they were before and as they are."""
     cluster_queues: set[str] = field(default_factory=set)
     local_queues: set[LocalQueueName] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
@@ -84,10 +87,14 @@ class Directory:
         match value:
             case ClusterQueue():
                 self.queues[value.name] = value
+                touched.trees[self.tree.root(self.tree.queue(value.name))] = None
                 self.tree.set_queue(value)
+                touched.trees[self.tree.root(self.tree.queue(value.name))] = None
                 self._changed(touched, {value.name})
             case Cohort():
+                touched.trees |= dict.fromkeys(self.tree.roots())
                 self.tree.set_cohort(value)
+                touched.trees |= dict.fromkeys(self.tree.roots())
                 self._changed(touched, set(self.queues))
             case ResourceFlavor():
                 self.capacity_changed = True
@@ -105,10 +112,12 @@ class Directory:
         match key.kind:
             case "ClusterQueue":
                 self.queues.pop(key.name, None)
+                touched.trees[self.tree.root(self.tree.queue(key.name))] = None
                 self.tree.drop_queue(key.name)
                 self._changed(touched, {key.name})
             case "Cohort":
                 self.tree.drop_cohort(key.name)
+                touched.trees |= dict.fromkeys(self.tree.roots())
                 self._changed(touched, set(self.queues))
             case "ResourceFlavor":
                 self.capacity_changed = True

@@ -5,21 +5,25 @@ restore -> handle(events) -> decide(now) -> [the driver makes it durable] -> com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from itertools import chain, islice
+from typing import Final
 
 from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
-from queuectl.core.cycle import schedule, tell
+from queuectl.core.claims import OpenClaim
+from queuectl.core.contest import Field, Target
+from queuectl.core.cursor import Cursor, UsageOf
+from queuectl.core.cycle import Cycles, tell
 from queuectl.core.decisions import (
     Admit,
     Configure,
     Decision,
     Evict,
     Keep,
+    Look,
     Plan,
     PodsToCount,
     Release,
@@ -27,7 +31,7 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.flavors import Assigned, adopt, nominate
+from queuectl.core.flavors import Assigned, Group, Tried, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
@@ -39,13 +43,19 @@ from queuectl.core.model import (
     Snapshot,
     WorkloadId,
 )
-from queuectl.core.pending import Entry
-from queuectl.core.reasons import Reason
+from queuectl.core.nominating import Nomination, Nominator
+from queuectl.core.pending import Entry, Line
+from queuectl.core.pending import Group as Equals
+from queuectl.core.quota import Node
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
-from queuectl.core.resources import FlavorResource, Usage
+from queuectl.core.resources import Usage
 from queuectl.core.rules import Settings
 from queuectl.core.state import State
+from queuectl.core.trial import Trial
+from queuectl.core.wakes import Freed, helped, lines_below
 
+_NO_LOOK: Final = Look()
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
 
@@ -54,51 +64,66 @@ class StalePlan(Exception):
     """The state moved on between `decide` and `commit`; decide again."""
 
 
-class _Trial:
+class _Draft:
     """What a plan under way would charge and free. Undone once the plan is made."""
 
-    def __init__(self, state: State) -> None:
-        self._tree = state.tree
-        self._undo: list[Callable[[], None]] = []
+    def __init__(self, state: State, now: datetime) -> None:
+        self._state = state
+        self.trial = Trial(state.tree)
+        self.field = Field(
+            tree=state.tree,
+            queues=state.directory.queues,
+            holders=state.holders,
+            settings=state.settings,
+            now=now,
+        )
+        self.field.past_usage = state.past_usage(now, self.field.added)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan lets go, or ends."""
-        self.freed: dict[str, set[FlavorResource]] = {}
+        self.freed: Freed = {}
         """By ClusterQueue, what comes free with the plan."""
-        self.contested: set[str] = set()
-        """ClusterQueues whose lines have to wait for the next plan: whoever is taken back there may be the
-        first in order for what it gives back, and stands in line only when this plan is applied."""
+        self.contested: set[Node] = set()
+        """Roots of trees that have to wait for the next plan: whoever is taken back there may be the first in
+        order for what it gives back, and stands in line only when this plan is applied."""
 
     def charge(self, entry: Entry, found: Assigned) -> None:
         self.moved.add(entry.id)
-        node = self._tree.queue(found.assignment.cluster_queue)
-        self._tree.add(node, found.cells)
-        self._undo.append(partial(self._tree.remove, node, found.cells))
+        self.field.add(entry, found.assignment)
+        self.trial.add(self._state.tree.queue(found.assignment.cluster_queue), found.cells)
 
     def give_back(self, entry: Entry, *, waits_again: bool) -> None:
         if not waits_again:
             self.moved.add(entry.id)
         if entry.attempt is None:
             return
-        assignment = entry.attempt.assignment
-        node = self._tree.queue(assignment.cluster_queue)
-        self._tree.remove(node, entry.cells)
-        self._undo.append(partial(self._tree.add, node, entry.cells))
+        tree = self._state.tree
+        node = tree.queue(entry.attempt.assignment.cluster_queue)
+        self.trial.remove(node, entry.cells)
+        self.field.away.add(entry.id)
         if waits_again:
-            self.contested.add(assignment.cluster_queue)
+            self.contested.add(tree.root(node))
         else:
-            freed = (self._tree.names[cell] for cell, _ in entry.cells)
-            self.freed.setdefault(assignment.cluster_queue, set()).update(freed)
+            self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
 
-    def undo(self) -> None:
-        for step_back in reversed(self._undo):
-            step_back()
+    def claims(self) -> tuple[list[OpenClaim], set[str]]:
+        """Those whose victims hold quota still, and the queues whose preemptor waits for nobody any more."""
+        away = self.field.away
+        waiting: list[OpenClaim] = []
+        settled: set[str] = set()
+        for claim in self._state.claims:
+            left = {key: victim for key, victim in claim.victims.items() if key not in away}
+            if left:
+                waiting.append(replace(claim, victims=left))
+            else:
+                settled.add(claim.node.name)
+        return waiting, settled
 
 
 class Engine:
     """`sources` are the lists that must have been read before anything is decided: the ledger may remember
     workloads that ended while nobody was watching, and a queue that is not there yet admits nobody."""
 
-    def __init__(self, sources: frozenset[str], settings: Settings | None = None) -> None:
+    def __init__(self, sources: frozenset[str], settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
         self._state = State(sources, settings)
         self._version = 0
         self._cycle = 0
@@ -120,27 +145,36 @@ class Engine:
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
         restore(self._state, snapshot)
+        self._state.wake()
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. Replaying an event is harmless."""
         fold(self._state, events)
+        self._state.wake()
         self._version += 1
 
-    def decide(self, now: datetime, budget: int = DEFAULT_BUDGET) -> Plan:
+    def reconsider(self) -> None:
+        """Look at everybody who waits again, whatever they lack."""
+        for line in self._state.lines.values():
+            self._state.rethink(line)
+        self._version += 1
+
+    def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
         """The next plan. The state stays as it is: called twice, it gives the same.
 
-        Empty until every source has been listed once.
+        `cycles`: how many admission cycles it may take; a cycle looks at the head of each ClusterQueue. Empty
+        until every source has been listed once.
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
-        trial = _Trial(self._state)
+        draft = _Draft(self._state, now)
         try:
-            return self._plan(now, budget, trial)
+            return self._plan(now, budget, cycles, draft)
         finally:
-            trial.undo()
+            draft.trial.undo()
 
-    def _plan(self, now: datetime, budget: int, trial: _Trial) -> Plan:
+    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: _Draft) -> Plan:
         state = self._state
         decisions: list[Decision] = [Configure(key, spec) for key, spec in state.unrecorded_configs()]
         probes: list[PodsToCount] = []
@@ -150,15 +184,16 @@ class Engine:
             if isinstance(what, Probe) and entry.attempt is not None:
                 probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
             elif isinstance(what, Adopt):
-                decisions += self._adopt(entry, what, now, trial)
+                decisions += self._adopt(entry, what, now, draft)
             elif what is not None and not isinstance(what, Probe | Resend):
                 decisions.append(what)
                 if isinstance(what, Release | Retire):
-                    trial.give_back(entry, waits_again=isinstance(what, Release))
-        opened = len(decisions)
+                    draft.give_back(entry, waits_again=isinstance(what, Release))
+        work = len(due)
         more = len(due) < len(state.due_entries)
         if len(due) < budget:
-            more |= self._admissions(now, budget - len(due), trial, decisions)
+            spent, left = self._admissions(now, budget - len(due), cycles, draft, decisions)
+            work, more = work + spent, more or left
         else:
             more |= bool(state.due_lines or state.gated)
         return Plan(
@@ -168,20 +203,31 @@ class Engine:
             decisions=tuple(accounted(d, state.entries, now, state.settings) for d in decisions),
             probes=tuple(probes),
             more=more,
-            work=len(due) + len(decisions) - opened,
+            work=work,
         )
 
-    def _admissions(self, now: datetime, budget: int, trial: _Trial, decisions: list[Decision]) -> bool:
-        """Run cycles and append what they decide. Returns whether anything was left for the next plan."""
-        state = self._state
-        names = sorted((state.due_lines | trial.freed.keys()) - trial.contested)
-        lines = [line for name in names if (line := state.lines.get(name)) is not None]
+    def _admissions(
+        self, now: datetime, budget: int, cycles: int | None, draft: _Draft, decisions: list[Decision]
+    ) -> tuple[int, bool]:
+        """Run cycles and append what they decide. Returns the work, and whether any is left."""
+        state, tree = self._state, self._state.tree
+        woken = helped(tree, state.lines, draft.freed)
+        claims, settled = draft.claims()
+        names = state.due_lines | {group.line.name for group in woken} | settled
+        lines: list[Line] = []
+        for name in sorted(names):
+            line = state.lines.get(name)
+            if line is not None and tree.root(tree.queue(name)) not in draft.contested:
+                lines.append(line)
+        nominator = Nominator(draft.field)
 
-        def assign(entry: Entry) -> Assigned | Reason:
+        def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
             assert entry.cluster_queue is not None
-            return nominate(state.directory.menu(entry.cluster_queue), entry.shape)
+            menu = state.directory.menu(entry.cluster_queue)
+            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
 
-        outcome = schedule(lines, trial.freed, assign, trial.charge, budget)
+        run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
+        outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))
         decisions += [
             Admit(
                 _attempt(entry, found, now),
@@ -190,14 +236,46 @@ class Engine:
             )
             for entry, found in outcome.admitted
         ]
+        for entry, reason, claim, targets in outcome.preempting:
+            decisions += [_evict(target, entry) for target in targets]
+            decisions.append(_keep(entry, reason, Look(claim=claim)))
         # Heads that were looked at are told in any case: that is what parks their groups.
-        decisions += [_keep(entry, reason) for entry, reason in outcome.refused.values()]
-        untold = chain(tell(lines, outcome), _before_gates(state.gated.values(), trial.moved))
-        left = max(0, budget - outcome.work)
-        decisions += [_keep(entry, reason) for entry, reason in islice(untold, left)]
-        return outcome.more or bool(trial.contested) or next(untold, None) is not None
+        decisions += [_keep(*found) for found in outcome.refused.values()]
+        decisions += [_keep(*found) for found in outcome.lingering]
+        untold = chain(tell(lines, outcome, woken), _before_gates(state.gated.values(), draft.moved))
+        work = outcome.work + nominator.work
+        told = list(islice(untold, max(0, budget - outcome.work)))
+        decisions += [_keep(entry, reason) for entry, reason in told]
+        more = outcome.more or bool(draft.contested) or next(untold, None) is not None
+        return work + len(told), more
 
-    def _adopt(self, entry: Entry, what: Adopt, now: datetime, trial: _Trial) -> Iterator[Decision]:
+    def _cursors(
+        self,
+        lines: Iterable[Line],
+        woken: Mapping[Equals, None],
+        settled: Set[str],
+        usage_of: UsageOf | None,
+    ) -> Iterator[Cursor]:
+        """Of the lines to be looked at, and of those in the same trees whose heads keep something back."""
+        state, tree = self._state, self._state.tree
+        active: dict[Node, None] = {}
+        looked_at: set[str] = set()
+        for line in lines:
+            groups = (*line.awake, *(group for group in woken if group.line is line))
+            cursor = Cursor(line, groups, usage_of)
+            if line.name in settled:
+                cursor.blocked = False
+            looked_at.add(line.name)
+            active[tree.root(tree.queue(line.name))] = None
+            yield cursor
+        for root in active:
+            for line in lines_below(root, state.lines):
+                if line.keeps and line.name not in looked_at and not line.blocked:
+                    cursor = Cursor(line, line.groups.values(), usage_of)
+                    cursor.passive = True
+                    yield cursor
+
+    def _adopt(self, entry: Entry, what: Adopt, now: datetime, draft: _Draft) -> Iterator[Decision]:
         """Charge what runs already: as its own annotation says, else as it would be charged today."""
         state = self._state
         assert entry.workload is not None
@@ -209,7 +287,7 @@ class Engine:
         else:
             directory = state.directory
             found = adopt(directory.menu(entry.cluster_queue), directory.charges(entry.workload))
-        trial.charge(entry, found)
+        draft.charge(entry, found)
         attempt = replace(_attempt(entry, found, now), debt=True)
         yield Admit(attempt, entry.ref, what.detail)
         if what.stop is not None:
@@ -222,12 +300,13 @@ class Engine:
         """
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
-        sequence = first
+        sequence, self._state.now = first, plan.now
         for decision in plan.decisions:
             apply(self._state, decision, sequence)
             sequence += becomes_row(decision)
         for counted in plan.probes:
             probe(self._state, counted.workload)
+        self._state.wake()
         self._state.prune()
         self._version += 1
         self._cycle += 1
@@ -256,6 +335,7 @@ class Engine:
     def thaw(self, root: str, snapshot: Snapshot) -> None:
         """Load what is under `root` again, as the ledger has it, and go on with it."""
         freezing.thaw(self._state, root, snapshot)
+        self._state.wake()
         self._version += 1
 
     @property
@@ -289,9 +369,16 @@ class Engine:
         return self._state.standing()
 
 
-def _keep(entry: Entry, reason: Reason) -> Keep:
+def _keep(entry: Entry, reason: Reason, look: Look = _NO_LOOK) -> Keep:
     recorded = entry.reason is None or entry.reason.key != reason.key
-    return Keep(entry.id, entry.ref, reason, recorded)
+    return Keep(entry.id, entry.ref, reason, recorded, look=look)
+
+
+def _evict(target: Target, preemptor: Entry) -> Evict:
+    victim, cause = target
+    assert victim.attempt is not None
+    reason = Reason(code=Code.PREEMPTED, cause=cause, by=str(preemptor.ref))
+    return Evict(victim.id, victim.ref, victim.attempt.number, reason, preemptor.id)
 
 
 def _before_gates(gated: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tuple[Entry, Reason]]:

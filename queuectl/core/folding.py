@@ -32,14 +32,14 @@ from queuectl.core.model import (
     Gate,
     ObjectRef,
     Observation,
-    QueueingStrategy,
     Verb,
     Workload,
     WorkloadId,
 )
 from queuectl.core.past import tried_anew
-from queuectl.core.pending import Entry, Line
+from queuectl.core.pending import Entry
 from queuectl.core.state import State
+from queuectl.core.wakes import lines_below
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
 """Under which the ledger keeps the component's own configuration."""
@@ -152,6 +152,9 @@ def _concerned(state: State, touched: Touched) -> Iterator[Entry]:
     """Whom a change of policy or context may concern."""
     for name in touched.cluster_queues:
         _rebuild(state, name)
+    for root in touched.trees:
+        for line in lines_below(root, state.lines):
+            state.rethink(line)
     state.changed |= touched.local_queues
     for local in touched.local_queues:
         if queue := state.directory.local_queues.get(local):
@@ -176,15 +179,12 @@ def _rebuild(state: State, name: str) -> None:
     line = state.lines.get(name)
     if line is None:
         return
-    queue = state.directory.queues.get(name)
-    strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
-    state.due_lines.add(name)
-    if line.strict is strict:
-        line.wake_all()
-        return
-    for entry in list(line.waiting()):
-        line.remove(entry)
-    state.lines[name] = Line(name, strict=strict)
+    state.rethink(line)
+    fresh = state.new_line(name)
+    if (line.strict, line.by_usage) != (fresh.strict, fresh.by_usage):
+        for entry in list(line.waiting()):
+            line.remove(entry)
+        state.lines[name] = fresh
 
 
 # --- workloads

@@ -70,6 +70,7 @@ def thaw(state: State, root: str, snapshot: Snapshot) -> None:
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
+    state.recount(snapshot.past_usage)
     state.prune()
 
 

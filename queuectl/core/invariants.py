@@ -63,9 +63,39 @@ def _admission(state: State, admit: Admit, used: dict[tuple[str, FlavorResource]
     for cell, amount in attempt.assignment.usage().items():
         key = (node.name, cell)
         used[key] = used.get(key, 0) + amount
-        nominal = node.nominal[state.tree.cell(cell)]
-        if amount and used[key] > nominal and not attempt.debt:
-            yield f"{admit.ref} brings {node} to {used[key]} of {cell}, nominal quota is {nominal}"
+    if not attempt.debt:
+        yield from _over_quota(state, admit, used)
+
+
+def _over_quota(state: State, admit: Admit, used: dict[tuple[str, FlavorResource], int]) -> Iterator[str]:
+    """From its queue up to the last node that this admission draws on: is more used than it may (Q4)?"""
+    tree = state.tree
+    queue = admit.attempt.assignment.cluster_queue
+    for name, amount in admit.attempt.assignment.usage().items():
+        cell = tree.cell(name)
+        before = {**used, (queue, name): used[queue, name] - amount}
+        for node in tree.queue(queue).path():
+            usage = _used_below(node, cell, name, used)
+            if usage == _used_below(node, cell, name, before):
+                break
+            limit = node.borrowing[cell]
+            if node.parent is None:
+                most: int | None = node.subtree[cell]
+            else:
+                most = None if limit is None else node.subtree[cell] + limit
+            if most is not None and usage > most:
+                yield f"{admit.ref} brings {node} to {usage} of {name}, it may have {most}"
+
+
+def _used_below(
+    node: Node, cell: int, name: FlavorResource, used: dict[tuple[str, FlavorResource], int]
+) -> int:
+    """What `used` by ClusterQueue amounts to at `node` (Q2)."""
+    if node.kind == "ClusterQueue":
+        return used.get((node.name, name), 0)
+    return sum(
+        max(0, _used_below(child, cell, name, used) - child.private[cell]) for child in node.children.values()
+    )
 
 
 # --- quota
@@ -156,11 +186,12 @@ def _line(state: State, line: Line) -> Iterator[str]:
         yield f"{where}: other groups are awake than those that are not parked"
     if line.untold.keys() != {group for group in groups if group.fresh}:
         yield f"{where}: other groups are to be told than those with fresh members"
-    parked: dict[FlavorResource, set[Group]] = {}
+    parked: dict[FlavorResource, dict[Group, int]] = {}
     for group in groups:
-        for cell in lacking(group.parked) if group.parked is not None else ():
-            parked.setdefault(cell, set()).add(group)
-    if {cell: set(found) for cell, found in line.parked_for.items()} != parked:
+        for cell, amount in lacking(group.parked) if group.parked is not None else ():
+            shelf = parked.setdefault(cell, {})
+            shelf[group] = min(amount, shelf.get(group, amount))
+    if line.shelves != parked:
         yield f"{where}: the index of what is lacking is wrong"
     if line.due and line.name not in state.due_lines:
         yield f"{where} is due, and nobody knows"
@@ -181,7 +212,8 @@ def _group(line: Line, group: Group) -> Iterator[str]:
         yield "one that left is to be told"
     head = group.head()
     for entry in group.members.values():
-        if not line.strict and group.key != (entry.shape, entry.order[0]):
+        queue = entry.local_queue if line.by_usage else None
+        if not line.strict and group.key != (entry.shape, entry.order[0], queue):
             yield f"{entry.ref} is in a group of another shape or priority"
         if group.parked is None or entry.id in group.fresh:
             continue

@@ -10,7 +10,14 @@ from typing import NamedTuple, NewType
 from queuectl.core.past import NOTHING, Past
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import Amounts, FlavorResource, Usage
-from queuectl.core.rules import Fungibility, Preemption, TreeSharing
+from queuectl.core.rules import (
+    AS_SETTINGS_SAY,
+    NO_PREEMPTION,
+    SETTLES_BY_BORROWING,
+    Fungibility,
+    Preemption,
+    TreeSharing,
+)
 
 WorkloadId = NewType("WorkloadId", str)
 """Identity of a workload. One made of a single object has that object's UID; names are never identity."""
@@ -127,7 +134,7 @@ class Cohort:
     resource_groups: tuple[ResourceGroup, ...] = ()
     weight: int = NORMAL_WEIGHT
     """Of its fair share, in thousandths; 0: served after all others."""
-    sharing: TreeSharing = TreeSharing()
+    sharing: TreeSharing = AS_SETTINGS_SAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +146,8 @@ class ClusterQueue:
     """None admits nobody, an empty selector everybody."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     stop_policy: StopPolicy = StopPolicy.NONE
-    preemption: Preemption = Preemption()
-    fungibility: Fungibility = Fungibility()
+    preemption: Preemption = NO_PREEMPTION
+    fungibility: Fungibility = SETTLES_BY_BORROWING
     weight: int = NORMAL_WEIGHT
     """Of its fair share, in thousandths; 0: served after all others."""
     usage_based: bool = False
@@ -333,6 +340,14 @@ class Assignment:
                 total[cell] = total.get(cell, 0) + amount * pod_set.count
         return total
 
+    def resources(self) -> dict[str, int]:
+        """Total per resource, from whatever flavor, in base units."""
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.requests:
+                total[resource] = total.get(resource, 0) + amount * pod_set.count
+        return total
+
     @property
     def pods(self) -> int:
         return sum(pod_set.count for pod_set in self.pod_sets)
@@ -386,6 +401,8 @@ class StoredWorkload:
     reason: Reason | None
     submitter: str | None = None
     past: Past = NOTHING
+    preempted_at: tuple[datetime, ...] = ()
+    """When it was preempted, oldest first: the last few within the eviction window (P11)."""
 
 
 class ConfigKey(NamedTuple):
@@ -397,6 +414,16 @@ class ConfigKey(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(part for part in self if part)
+
+
+class PastUse(NamedTuple):
+    """What is over of a LocalQueue's past usage, as a sum that more can be added to (core/decay)."""
+
+    local_queue: LocalQueueName
+    resource: str
+    step: int
+    """Half-lives since 1970."""
+    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,6 +438,8 @@ class Snapshot:
     """Spec in force, as canonical JSON."""
     effects: tuple[EffectKey, ...] = ()
     """Not yet acknowledged."""
+    past_usage: tuple[PastUse, ...] = ()
+    """Of attempts that are over (U5); empty where the settings share nothing by usage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ only when something that it lacked comes free. So a queue of 10,000 equal jobs c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
+from datetime import datetime
 
-from queuectl.core.flavors import Charge
+from queuectl.core.flavors import Charge, Tried
 from queuectl.core.model import (
     Attempt,
     LocalQueueName,
@@ -53,6 +54,7 @@ class Entry:
         "order",
         "past",
         "phase",
+        "preempted_at",
         "priority",
         "probing",
         "queue",
@@ -61,6 +63,7 @@ class Entry:
         "ref",
         "refused",
         "shape",
+        "tried",
         "turn",
         "unsent",
         "workload",
@@ -75,6 +78,8 @@ class Entry:
         self.phase = Phase.PENDING
         self.attempt: Attempt | None = None
         self.attempts = 0
+        self.preempted_at: tuple[datetime, ...] = ()
+        """When it was last preempted, oldest first; the last 16 times at most (P11)."""
         self.arrival = 0
         self.priority = 0
         self.queue = ""
@@ -85,6 +90,8 @@ class Entry:
         self.cluster_queue: str | None = None
         self.order: Place = (0, 0, 0, workload)
         self.shape: Shape = ()
+        self.tried: Tried = {}
+        """Flavors looked at in the last cycle, if it is to go on from there (F8)."""
         self.turn = 0
         """How many times it has stood in a line: tells its place in a heap from those it had before."""
         self.group: Group | None = None
@@ -127,7 +134,7 @@ class Group:
     Changed by its line alone.
     """
 
-    __slots__ = ("fresh", "heap", "key", "line", "members", "parked", "reported")
+    __slots__ = ("contends", "fresh", "heap", "holds_back", "key", "line", "members", "parked", "reported")
 
     def __init__(self, line: Line, key: Hashable) -> None:
         self.line = line
@@ -135,6 +142,10 @@ class Group:
         self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
         self.parked: Reason | None = None
+        self.contends = False
+        """Parked, and might take from others what it lacks: who comes to hold quota matters too (W3)."""
+        self.holds_back = False
+        """Parked, and keeps what it could use from those that come after it (C6)."""
         self.reported: Hashable = None
         """Key of the reason its members were last told."""
         self.fresh: dict[WorkloadId, Entry] = {}
@@ -160,22 +171,42 @@ class Group:
 class Line:
     """Those that wait in one ClusterQueue."""
 
-    __slots__ = ("awake", "groups", "name", "parked_for", "strict", "untold")
+    __slots__ = (
+        "awake",
+        "blocked",
+        "by_usage",
+        "groups",
+        "keeps",
+        "name",
+        "preemptor",
+        "shelves",
+        "strict",
+        "untold",
+    )
 
-    def __init__(self, name: str, *, strict: bool) -> None:
+    def __init__(self, name: str, *, strict: bool, by_usage: bool = False) -> None:
         self.name = name
         self.strict = strict
+        self.by_usage = by_usage
+        """LocalQueues take turns by their past usage (U1)."""
         self.groups: dict[Hashable, Group] = {}
         self.awake: dict[Group, None] = {}
         """Groups that are not parked: their heads are to be looked at."""
         self.untold: dict[Group, None] = {}
         """Groups with members that have not been told why they wait."""
-        self.parked_for: dict[FlavorResource, dict[Group, None]] = {}
-        """Parked groups by what they lack."""
+        self.shelves: dict[FlavorResource, dict[Group, int]] = {}
+        """Parked groups by what they lack, each with the amount that would have to be available."""
+        self.preemptor: Entry | None = None
+        """Has preempted, and comes first until it is let go (C7)."""
+        self.keeps: frozenset[FlavorResource] = frozenset()
+        """Of what its head keeps some back from others, as long as it leads (C6)."""
+        self.blocked = False
+        """Nobody is looked at: the preemptor's victims are still alive."""
 
     def add(self, entry: Entry, shape: Shape, place: Place) -> None:
         """Stand in line. Under StrictFIFO all are one group, since the head alone is ever looked at."""
-        key = None if self.strict else (shape, place[0])
+        queue = entry.local_queue if self.by_usage else None
+        key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = Group(self, key)
@@ -196,6 +227,8 @@ class Line:
         if group is None:
             return
         led = self.strict and group.head() is entry
+        if self.preemptor is entry:
+            self.preemptor, self.blocked = None, False
         entry.group = None
         del group.members[entry.id]
         self.told(group, entry)
@@ -212,8 +245,15 @@ class Line:
         self._unpark(group)
         group.parked = reason
         del self.awake[group]
-        for cell in lacking(reason):
-            self.parked_for.setdefault(cell, {})[group] = None
+        for cell, amount in lacking(reason):
+            shelf = self.shelves.setdefault(cell, {})
+            shelf[group] = min(amount, shelf.get(group, amount))
+        self.tell(entry, reason)
+
+    def tell(self, entry: Entry, reason: Reason) -> None:
+        """`entry`, a head, knows why it waits; the rest of its group is to be told the same."""
+        group = entry.group
+        assert group is not None
         told = self.behind() if self.strict else reason
         if group.reported != told.key:
             group.reported = told.key
@@ -228,22 +268,12 @@ class Line:
             self.untold.pop(group, None)
 
     def behind(self) -> Reason:
-        """Why the others wait where the head alone is looked at (StrictFIFO)."""
+        """Why the others wait where somebody else alone is looked at (StrictFIFO, or a preemptor)."""
         return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
 
-    def lacking(self, freed: Iterable[FlavorResource]) -> dict[Group, None]:
-        """The parked groups that lack something of `freed`."""
-        found: dict[Group, None] = {}
-        for cell in freed:
-            found |= self.parked_for.get(cell, {})
-        return found
-
-    def wake(self, freed: Iterable[FlavorResource]) -> bool:
-        """Look again at the groups that lack something of `freed`. Returns whether there are any."""
-        woken = self.lacking(freed)
-        for group in woken:
-            self._unpark(group)
-        return bool(woken)
+    def wake(self, group: Group) -> None:
+        """Look at it again."""
+        self._unpark(group)
 
     def wake_all(self) -> None:
         for group in self.groups.values():
@@ -252,7 +282,7 @@ class Line:
     @property
     def due(self) -> bool:
         """Is there anything to decide here?"""
-        return bool(self.awake or self.untold)
+        return bool((self.awake and not self.blocked) or self.untold)
 
     def waiting(self) -> Iterator[Entry]:
         """All who stand in line, in no order."""
@@ -266,17 +296,21 @@ class Line:
     def _unpark(self, group: Group) -> None:
         if group.parked is None:
             return
-        for cell in lacking(group.parked):
-            if (groups := self.parked_for.get(cell)) is not None:
-                groups.pop(group, None)
-                if not groups:
-                    del self.parked_for[cell]
+        for cell, _ in lacking(group.parked):
+            if (shelf := self.shelves.get(cell)) is not None:
+                shelf.pop(group, None)
+                if not shelf:
+                    del self.shelves[cell]
         group.parked = None
+        group.contends = group.holds_back = False
         self.awake[group] = None
 
 
-def lacking(reason: Reason) -> Iterator[FlavorResource]:
-    """The cells whose coming free may change this finding."""
+_LACKING = (Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED)
+
+
+def lacking(reason: Reason) -> Iterator[tuple[FlavorResource, int]]:
+    """The cells whose coming free may change this finding, with what would have to be available (W1)."""
     for finding in (reason, *reason.others):
-        if finding.code is Code.WAITING_FOR_QUOTA and finding.flavor and finding.resource:
-            yield FlavorResource(finding.flavor, finding.resource)
+        if finding.code in _LACKING and finding.flavor and finding.resource:
+            yield FlavorResource(finding.flavor, finding.resource), finding.requested or 0

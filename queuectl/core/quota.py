@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from queuectl.core.model import ClusterQueue, Cohort, ResourceGroup
+from queuectl.core.model import NORMAL_WEIGHT, ClusterQueue, Cohort, ResourceGroup
 from queuectl.core.resources import FlavorResource, Usage
+from queuectl.core.rules import TreeSharing
 
 Cells = list[tuple[int, int]]
 """(cell number, amount) pairs."""
@@ -23,12 +24,16 @@ class Node:
         "children",
         "kind",
         "lending",
+        "lends",
         "name",
         "nominal",
         "parent",
+        "private",
+        "sharing",
         "subtree",
         "usage",
         "wanted",
+        "weight",
     )
 
     def __init__(self, kind: str, name: str, cells: int) -> None:
@@ -37,6 +42,8 @@ class Node:
         self.parent: Node | None = None
         self.wanted: str | None = None
         """Name of the cohort it asks for. It has no parent while that would close a circle."""
+        self.lends: tuple[int, dict[str, int]] = (-1, {})
+        """What it lends by resource, with the version of the tree that this is of (S2)."""
         self.children: dict[tuple[str, str], Node] = {}
         self.nominal = [0] * cells
         self.borrowing: list[int | None] = [None] * cells
@@ -44,22 +51,39 @@ class Node:
         self.subtree = [0] * cells
         """Own quota and what the children lend."""
         self.usage = [0] * cells
+        self.private = [0] * cells
+        """Quota that nobody above may use: max(0, subtree - lending) (Q3)."""
+        self.weight = NORMAL_WEIGHT
+        """In thousandths."""
+        self.sharing = TreeSharing()
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
 
-    def private(self, cell: int) -> int:
-        """Quota that nobody above may use (Q3)."""
-        lending = self.lending[cell]
-        return 0 if lending is None else max(0, self.subtree[cell] - lending)
-
     def private_free(self, cell: int) -> int:
-        return max(0, self.private(cell) - self.usage[cell])
+        return max(0, self.private[cell] - self.usage[cell])
+
+    def borrows(self, cell: int, more: int = 0) -> bool:
+        """Would it, with `more` added, use more than is its own (Q8)?"""
+        return self.usage[cell] + more > self.subtree[cell]
 
     def share(self, cell: int) -> tuple[int, int]:
         """What its parent counts of it: quota that it lends, and usage beyond its private quota (Q2)."""
-        private = self.private(cell)
+        private = self.private[cell]
         return self.subtree[cell] - private, max(0, self.usage[cell] - private)
+
+    def widen(self) -> None:
+        """Room for one more cell."""
+        for amounts in (self.nominal, self.subtree, self.usage, self.private):
+            amounts.append(0)
+        self.borrowing.append(None)
+        self.lending.append(None)
+
+    def grow(self, cell: int, amount: int) -> None:
+        """Change the quota of its subtree; what is private follows (Q3)."""
+        self.subtree[cell] += amount
+        lending = self.lending[cell]
+        self.private[cell] = 0 if lending is None else max(0, self.subtree[cell] - lending)
 
     def path(self) -> Iterator[Node]:
         """This node and its ancestors, nearest first."""
@@ -79,6 +103,11 @@ class QuotaTree:
         self._cohorts: dict[str, Node] = {}
         self._left_open: dict[Node, None] = {}
         """Cohorts that are kept out of the parent they ask for: it would close a circle."""
+        self._heights: dict[Node, int] = {}
+        self._heights_of = -1
+        """The version that the heights were measured at."""
+        self.version = 0
+        """Counts changes of quota and shape; usage is none."""
 
     # --- shape
 
@@ -87,10 +116,14 @@ class QuotaTree:
         return self._queues.get(name) or self._add(self._queues, "ClusterQueue", name)
 
     def set_queue(self, queue: ClusterQueue) -> None:
-        self._set(self.queue(queue.name), queue.cohort, queue.resource_groups)
+        node = self.queue(queue.name)
+        node.weight = queue.weight
+        self._set(node, queue.cohort, queue.resource_groups)
 
     def set_cohort(self, cohort: Cohort) -> None:
-        self._set(self._cohort(cohort.name), cohort.parent, cohort.resource_groups)
+        node = self._cohort(cohort.name)
+        node.weight, node.sharing = cohort.weight, cohort.sharing
+        self._set(node, cohort.parent, cohort.resource_groups)
 
     def drop_queue(self, name: str) -> None:
         """Its quota is gone; its usage stays until released."""
@@ -98,7 +131,9 @@ class QuotaTree:
 
     def drop_cohort(self, name: str) -> None:
         """Without its object a cohort goes on as an implicit root without quota of its own."""
-        self._set(self._cohort(name), None, ())
+        node = self._cohort(name)
+        node.weight, node.sharing = NORMAL_WEIGHT, TreeSharing()
+        self._set(node, None, ())
 
     def cyclic(self, queue: str) -> bool:
         """Does following the wanted parents from this queue never end?"""
@@ -116,11 +151,7 @@ class QuotaTree:
             number = self.cells[name] = len(self.names)
             self.names.append(name)
             for node in self.nodes():
-                node.nominal.append(0)
-                node.borrowing.append(None)
-                node.lending.append(None)
-                node.subtree.append(0)
-                node.usage.append(0)
+                node.widen()
         return number
 
     def numbered(self, usage: Usage) -> Cells:
@@ -145,16 +176,16 @@ class QuotaTree:
             for resource, quota in flavor.resources
         ]
         size = len(self.names)
+        self.version += 1
         self._detach(node)
-        for cell, before in enumerate(node.nominal):
-            node.subtree[cell] -= before
+        before = node.nominal
         node.nominal, node.borrowing, node.lending = [0] * size, [None] * size, [None] * size
         for cell, quota in quotas:
             node.nominal[cell] = quota.nominal
             node.borrowing[cell] = quota.borrowing_limit
             node.lending[cell] = quota.lending_limit
         for cell, nominal in enumerate(node.nominal):
-            node.subtree[cell] += nominal
+            node.grow(cell, nominal - before[cell])
         node.wanted = parent
         self._attach(node)
         # A circle that this change opened lets the nodes in again that had been kept out of it.
@@ -189,7 +220,7 @@ class QuotaTree:
             lent, drawn, at = sign * lent, sign * drawn, node.parent
             while at is not None and (lent or drawn):
                 before = at.share(cell)
-                at.subtree[cell] += lent
+                at.grow(cell, lent)
                 at.usage[cell] += drawn
                 after = at.share(cell)
                 lent, drawn, at = after[0] - before[0], after[1] - before[1], at.parent
@@ -198,28 +229,79 @@ class QuotaTree:
 
     def available(self, node: Node, cell: int) -> int:
         """What could be added to `node` now (Q4); negative where more is used than there is."""
-        path = list(node.path())
-        root = path.pop()
-        amount = root.subtree[cell] - root.usage[cell]
-        for at in reversed(path):
+        least: int | None = None
+        free, at = 0, node
+        while at.parent is not None:
+            private, usage = at.private[cell], at.usage[cell]
+            if usage < private:
+                free += private - usage
             limit = at.borrowing[cell]
             if limit is not None:
-                private = at.private(cell)
-                drawn = max(0, at.usage[cell] - private)
-                amount = min(amount, at.subtree[cell] - private - drawn + limit)
-            amount += at.private_free(cell)
-        return amount
+                bound = free + at.subtree[cell] - private - max(0, usage - private) + limit
+                if least is None or bound < least:
+                    least = bound
+            at = at.parent
+        free += at.subtree[cell] - at.usage[cell]
+        return free if least is None or free < least else least
 
     def potential(self, node: Node, cell: int) -> int:
         """What could be available to `node` in an empty cluster (Q5)."""
-        path = list(node.path())
-        amount = path.pop().subtree[cell]
-        for at in reversed(path):
-            amount += at.private(cell)
+        least: int | None = None
+        own, at = 0, node
+        while at.parent is not None:
             limit = at.borrowing[cell]
-            if limit is not None:
-                amount = min(amount, at.subtree[cell] + limit)
-        return amount
+            if limit is not None and (least is None or own + at.subtree[cell] + limit < least):
+                least = own + at.subtree[cell] + limit
+            own += at.private[cell]
+            at = at.parent
+        own += at.subtree[cell]
+        return own if least is None or own < least else least
+
+    def borrow_level(self, node: Node, cell: int, amount: int) -> tuple[int, bool]:
+        """How far up the tree `amount` more at a ClusterQueue reaches, 0 for not beyond its own (Q9).
+
+        With it: is there somebody above from whom what is lent could be reclaimed?
+        """
+        if node.parent is None or not node.borrows(cell, amount):
+            return 0, node.parent is not None
+        rest, at, height = amount - node.private_free(cell), node.parent, 0
+        while True:
+            height = self.height(at)
+            if not at.borrows(cell, rest):
+                return height, at.parent is not None
+            if at.parent is None:
+                return height, False
+            rest -= at.private_free(cell)
+            at = at.parent
+
+    def height(self, node: Node) -> int:
+        """Longest way down to a leaf; a cohort with nothing but queues has height 1."""
+        if self._heights_of != self.version:
+            self._heights = self._measure()
+            self._heights_of = self.version
+        return self._heights.get(node, 0)
+
+    def _measure(self) -> dict[Node, int]:
+        heights: dict[Node, int] = {}
+        for queue in self._queues.values():
+            for height, at in enumerate(queue.path()):
+                if heights.get(at, -1) >= height:
+                    break
+                heights[at] = height
+        for cohort in self._cohorts.values():  # one without queues below counts from its own leaves
+            for height, at in enumerate(cohort.path()):
+                if heights.get(at, -1) >= height:
+                    break
+                heights[at] = height
+        return heights
+
+    def roots(self) -> Iterator[Node]:
+        return (node for node in self.nodes() if node.parent is None)
+
+    def root(self, node: Node) -> Node:
+        while node.parent is not None:
+            node = node.parent
+        return node
 
     def add(self, node: Node, usage: Iterable[tuple[int, int]]) -> None:
         """Charge `node`; what its private quota does not cover is charged to its parent too (Q6)."""
@@ -235,6 +317,6 @@ class QuotaTree:
         for cell, amount in usage:
             at: Node | None = node
             while at is not None and amount > 0:
-                above = at.usage[cell] - at.private(cell)
+                above = at.usage[cell] - at.private[cell]
                 at.usage[cell] -= amount
                 amount, at = min(amount, above), at.parent

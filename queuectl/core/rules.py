@@ -90,6 +90,10 @@ class TreeSharing:
     strategies: tuple[Strategy, ...] | None = None
 
 
+HALF_LIVES = 20
+"""How far back past usage counts (U3)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSharing:
     """Admission fair sharing: LocalQueues of one ClusterQueue take turns by decayed past usage (U1 to U5)."""
@@ -124,8 +128,13 @@ class Settings:
     """Seconds from its start after which a workload is evicted if its pods are not all ready; None: never."""
     requeueing: Requeueing = Requeueing()
     eviction_budget: int = 8
-    """Preemptions of one workload within `eviction_window`, after which it is left alone for that long (P11)."""
+    """Preemptions of one workload within `eviction_window`, after which it is left alone as long (P11)."""
     eviction_window: int = 3600
     """Seconds."""
     cooldown: int = 10
     """Seconds after its start in which a workload that was preempted before is not preempted again (P11)."""
+
+
+NO_PREEMPTION = Preemption()
+SETTLES_BY_BORROWING = Fungibility()
+AS_SETTINGS_SAY = TreeSharing()

@@ -5,21 +5,26 @@ Changed by `folding` (events) and `applying` (the ledger's memory, committed dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
 
+from queuectl.core.claims import Claims, OpenClaim
+from queuectl.core.decay import PastUsage, UsageValue
+from queuectl.core.decisions import Claim
 from queuectl.core.directory import Directory
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
+    NORMAL_WEIGHT,
     Assignment,
     Attempt,
     ConfigKey,
     Effect,
     EffectKey,
     LocalQueueName,
+    PastUse,
     QueueingStrategy,
     Workload,
     WorkloadId,
@@ -27,22 +32,28 @@ from queuectl.core.model import (
 from queuectl.core.ordering import order
 from queuectl.core.past import NOTHING, kept_out
 from queuectl.core.pending import Entry, Line
+from queuectl.core.quota import Node
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
+from queuectl.core.resources import FlavorResource
 from queuectl.core.rules import Settings
 from queuectl.core.survey import Survey
 from queuectl.core.timers import Timers
+from queuectl.core.wakes import Freed, helped, tempted
 
 K = TypeVar("K")
 
 
 class State:
-    def __init__(self, sources: frozenset[str], settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+    def __init__(self, sources: frozenset[str], settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
+        self.settings = settings
+        self.now: datetime | None = None
+        """Of the plan that was applied last."""
         self.clock = datetime.min.replace(tzinfo=UTC)
         """As late as it is known to be."""
         self.timers: Timers[WorkloadId] = Timers()
         """When to look at a workload again for nothing but the time."""
+        self.past = PastUsage(settings.usage_sharing) if settings.usage_sharing is not None else None
         self.directory = Directory()
         self.tree = self.directory.tree
         self.entries: dict[WorkloadId, Entry] = {}
@@ -51,6 +62,11 @@ class State:
         self.holders: dict[str, dict[WorkloadId, Entry]] = {}
         """Those with an open attempt, by the ClusterQueue that is charged."""
         self.lines: dict[str, Line] = {}
+        self.claims = Claims()
+        self.freed: Freed = {}
+        """What came free since somebody was last woken for it."""
+        self.charged: list[Entry] = []
+        """Those that have come to hold quota since then."""
         self.missing = set(sources)
         """Lists that have not been read yet."""
         self.arrival = 0
@@ -139,6 +155,59 @@ class State:
         if entry.cluster_queue is not None:
             self.changed_queues.add(entry.cluster_queue)
 
+    # --- whom to look at again
+
+    def wake(self) -> None:
+        """Those whom what came free can help, and those who could take from who came to hold quota."""
+        freed, self.freed = self.freed, {}
+        charged, self.charged = self.charged, []
+        woken = helped(self.tree, self.lines, freed)
+        woken |= tempted(self.tree, self.lines, self.directory.queues, charged)
+        for group in woken:
+            group.line.wake(group)
+            self.due_lines.add(group.line.name)
+
+    def rethink(self, line: Line) -> None:
+        """Look at everybody in it again, and at what its preemptor claims."""
+        line.wake_all()
+        if line.preemptor is not None:
+            self.claims.drop(line.preemptor.id)
+            line.blocked = False
+        self.due_lines.add(line.name)
+
+    def open_claim(self, entry: Entry, claim: Claim) -> None:
+        """Nobody else gets what `entry`'s victims leave; nobody behind it is looked at meanwhile (C7)."""
+        assert entry.group is not None
+        line = entry.group.line
+        line.preemptor = entry
+        victims = {
+            victim.workload: holder
+            for victim in claim.victims
+            if (holder := self.entries.get(victim.workload)) is not None
+            and holder.attempt is not None
+            and holder.attempt.number == victim.attempt
+        }
+        line.blocked = bool(victims)
+        if victims:
+            node = self.tree.queue(claim.cluster_queue)
+            self.claims.open(OpenClaim(entry, node, list(claim.cells), victims))
+        else:
+            self.due_lines.add(line.name)
+
+    def drop_claim(self, entry: Entry) -> None:
+        claim = self.claims.drop(entry.id)
+        if claim is not None:
+            self._free(claim.node, (self.tree.names[cell] for cell, _ in claim.cells))
+
+    def keep_back(self, line: Line, cells: frozenset[FlavorResource]) -> None:
+        """What its head keeps back from others from now on (C6)."""
+        if line.keeps - cells:
+            self._free(self.tree.queue(line.name), line.keeps - cells)
+        line.keeps = cells
+
+    def _free(self, node: Node, cells: Iterable[FlavorResource]) -> None:
+        self.freed.setdefault(node, set()).update(cells)
+
     # --- places
 
     def enter(self, entry: Entry) -> None:
@@ -193,14 +262,17 @@ class State:
         self.gated.pop(entry.id, None)
         if entry.group is not None:
             line = entry.group.line
+            if line.keeps and entry.group.head() is entry:
+                self._free(self.tree.queue(line.name), line.keeps)
+                line.keeps = frozenset()
+            self.drop_claim(entry)
             line.remove(entry)
             self.due_lines.add(line.name)
 
     def _stand(self, entry: Entry, workload: Workload, queue: str) -> None:
         line = self.lines.get(queue)
         if line is None:
-            strict = self.directory.queues[queue].queueing_strategy is QueueingStrategy.STRICT_FIFO
-            line = self.lines[queue] = Line(queue, strict=strict)
+            line = self.lines[queue] = self.new_line(queue)
         place = (*order(entry.priority, workload.created_at, entry.arrival), entry.id)
         shape = self.directory.charges(workload)
         if entry.group is not None:
@@ -210,6 +282,12 @@ class State:
         line.add(entry, shape, place)
         self.due_lines.add(queue)
 
+    def new_line(self, name: str) -> Line:
+        queue = self.directory.queues.get(name)
+        strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
+        by_usage = queue is not None and queue.usage_based and self.settings.usage_sharing is not None
+        return Line(name, strict=strict, by_usage=by_usage)
+
     # --- charges
 
     def charge(self, entry: Entry, attempt: Attempt) -> None:
@@ -218,24 +296,65 @@ class State:
         queue = attempt.assignment.cluster_queue
         self.tree.add(self.tree.queue(queue), entry.cells)
         self.holders.setdefault(queue, {})[entry.id] = entry
+        if entry.workload is not None:
+            entry.order = (*order(entry.priority, entry.workload.created_at, entry.arrival), entry.id)
+        self.charged.append(entry)
         self.changed_queues.add(queue)
+        if self.past is not None:
+            self.past.opened(
+                entry.local_queue,
+                (entry.id, attempt.number),
+                attempt.assignment.resources(),
+                attempt.admitted_at,
+            )
+
+    def recount(self, past: Iterable[PastUse]) -> None:
+        """Past usage anew: what the ledger says, and what is held now."""
+        if self.settings.usage_sharing is None:
+            return
+        self.past = PastUsage(self.settings.usage_sharing)
+        self.past.restore(past)
+        for entry in self.entries.values():
+            if (attempt := entry.attempt) is not None:
+                self.past.opened(
+                    entry.local_queue,
+                    (entry.id, attempt.number),
+                    attempt.assignment.resources(),
+                    attempt.admitted_at,
+                )
+
+    def past_usage(
+        self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
+    ) -> Callable[[LocalQueueName], UsageValue] | None:
+        """Of a LocalQueue at `now`, with what a plan under way has `added`; None: nobody counts it (U1)."""
+        past, queues = self.past, self.directory.local_queues
+        if past is None:
+            return None
+
+        def usage_of(name: LocalQueueName) -> UsageValue:
+            queue = queues.get(name)
+            weight = queue.weight if queue is not None else NORMAL_WEIGHT
+            return past.of(name, weight, now, added.get(name, {}))
+
+        return usage_of
 
     def shrink(self, entry: Entry, assignment: Assignment) -> None:
         """It holds `assignment` from now on, which is no larger: wake those who lack the difference."""
         attempt = entry.attempt
         assert attempt is not None
         queue = attempt.assignment.cluster_queue
-        held = dict(entry.cells)
-        self.tree.remove(self.tree.queue(queue), entry.cells)
+        node, held = self.tree.queue(queue), entry.cells
+        self.tree.remove(node, held)
         entry.attempt = replace(attempt, assignment=assignment)
         entry.cells = self.tree.numbered(assignment.usage())
-        self.tree.add(self.tree.queue(queue), entry.cells)
+        self.tree.add(node, entry.cells)
         self.changed_queues.add(queue)
         left = dict(entry.cells)
-        freed = [self.tree.names[cell] for cell, amount in held.items() if left.get(cell, 0) < amount]
-        line = self.lines.get(queue)
-        if line is not None and line.wake(freed):
-            self.due_lines.add(queue)
+        self._free(node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount))
+        if self.past is not None:
+            now, key = self.now or attempt.admitted_at, (entry.id, attempt.number)
+            self.past.closed(key, now)
+            self.past.opened(entry.local_queue, key, assignment.resources(), now)
 
     def release(self, entry: Entry) -> None:
         """Give back what it holds, if anything, and wake those who lack it."""
@@ -243,12 +362,17 @@ class State:
         if attempt is None:
             return
         queue = attempt.assignment.cluster_queue
-        self.tree.remove(self.tree.queue(queue), entry.cells)
+        node = self.tree.queue(queue)
+        self.tree.remove(node, entry.cells)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
-        line = self.lines.get(queue)
-        if line is not None and line.wake(self.tree.names[cell] for cell, _ in entry.cells):
-            self.due_lines.add(queue)
+        self._free(node, (self.tree.names[cell] for cell, _ in entry.cells))
+        if self.past is not None:
+            self.past.closed((entry.id, attempt.number), self.now or attempt.admitted_at)
+        for claim in self.claims.gone(entry.id):
+            if claim.owner.group is not None:
+                claim.owner.group.line.blocked = False
+                self.due_lines.add(claim.owner.group.line.name)
         entry.attempt, entry.unsent = None, None
         entry.counted = entry.probing = entry.refused = entry.handed = False
         self.outbox.pop(entry.id, None)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from queuectl.core.events import PolicyInvalid
 from queuectl.kinds.fields import clean
 from queuectl.kinds.jobs import JOB_KINDS, PRIORITY_LABEL, QUEUE_LABEL
-from queuectl.kinds.policy import POLICY_KINDS, policy_event
+from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION
 
 KUEUE: Final = "kueue.x-k8s.io"
@@ -27,7 +27,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MAX_NOTE: Final = 300
 _MAX_DEPTH: Final = 64
 
-_NOT_THERE: Final = {
+NOT_THERE: Final = {
     "AdmissionCheck": "admission checks are not there yet",
     "ProvisioningRequestConfig": "admission checks are not there yet",
     "MultiKueueConfig": "one cluster is served by one queuectl",
@@ -35,7 +35,7 @@ _NOT_THERE: Final = {
     "Topology": "topology-aware placement is not there yet",
     "Workload": "it is Kueue's own record of a job: the job itself queues again",
 }
-_NO_EFFECT: Final = {
+NO_EFFECT: Final = {
     "ClusterQueue": {
         "admissionChecksStrategy": "admission checks are not there yet: what waits for one would start",
         "concurrentAdmissionPolicy": "a workload is tried on one flavor after another, never on several",
@@ -44,6 +44,8 @@ _NO_EFFECT: Final = {
         "topologyName": "topology-aware placement is not there yet: quota is counted, racks are not"
     },
 }
+NO_SUCH_FIELD: Final = "there is no such field here"
+LEFT_OUT: Final = "left out: "
 _ELSEWHERE: Final = {
     "fairSharing": "carried over to Cohort.spec.fairSharing of each root cohort",
     "waitForPodsReady": "there is no such timeout yet",
@@ -96,7 +98,7 @@ def import_kueue(documents: Iterable[tuple[str, Any]]) -> Imported:
             policies += made
             objects += made
         else:
-            notes.append(Note(_name(document), "", _NOT_THERE.get(kind, "there is no such kind here")))
+            notes.append(Note(_name(document), "", NOT_THERE.get(kind, "there is no such kind here")))
     if fair is not None:
         objects += _share_fairly(policies, fair)
     return Imported(tuple(objects), tuple(notes))
@@ -155,18 +157,14 @@ def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str
     if isinstance(spec, dict):
         for rename in _RENAMES.get(kind, ()):
             rename(spec)
-        for field, why in _NO_EFFECT.get(kind, {}).items():
+        for field, why in NO_EFFECT.get(kind, {}).items():
             if spec.pop(field, None) is not None:
                 notes.append(Note(name, f"spec.{field}", why))
     event = policy_event(made)
     if isinstance(event, PolicyInvalid):
-        notes.append(Note(name, "", f"left out: {event.detail}"))
+        notes.append(Note(name, "", f"{LEFT_OUT}{event.detail}"))
         return
-    model = POLICY_KINDS[kind].model
-    known = model.model_validate({field: made[field] for field in model.model_fields if field in made})
-    fields = known.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    unknown = _prune(made, fields, kept=made.keys() - {"spec"})
-    notes += [Note(name, path, "there is no such field here") for path in unknown]
+    notes += [Note(name, clean(path, _MAX_NOTE), NO_SUCH_FIELD) for path in drop_unknown(made)]
     yield made
 
 
@@ -179,23 +177,6 @@ def _metadata(document: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(marks, Mapping) and (kept := {k: v for k, v in marks.items() if k != _LAST_APPLIED}):
             found[field] = kept
     return found
-
-
-def _prune(content: Any, known: Any, kept: Iterable[str] = (), path: str = "") -> Iterator[str]:
-    """Take out of `content` what is not in `known`, but for `kept`; yields the paths."""
-    if isinstance(content, dict) and isinstance(known, dict):
-        for key in list(content):
-            if key in kept:
-                continue
-            inner = f"{path}.{key}" if path else key
-            if key in known:
-                yield from _prune(content[key], known[key], path=inner)
-            else:
-                del content[key]
-                yield clean(inner, _MAX_NOTE)
-    elif isinstance(content, list) and isinstance(known, list):
-        for number, (item, other) in enumerate(zip(content, known, strict=True)):
-            yield from _prune(item, other, path=f"{path}[{number}]")
 
 
 def _cohort_name(spec: dict[str, Any]) -> None:

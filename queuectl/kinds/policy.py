@@ -6,7 +6,7 @@ Both ways pass through the same models, so that what was in force is read the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -79,6 +79,34 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
         return PolicyObserved(key, _kind(key).value(key, model), _canonical(model))
     except BadPolicy as problem:
         return PolicyInvalid(key, clean(str(problem), _DETAIL))
+
+
+def drop_unknown(obj: dict[str, Any]) -> list[str]:
+    """Take out of a policy object that can be read what its kind does not have, as the API server does.
+
+    Returns the paths.
+    """
+    model = POLICY_KINDS[obj["kind"]].model
+    known = model.model_validate({field: obj[field] for field in model.model_fields if field in obj})
+    fields = known.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return list(_prune(obj, fields, kept=("apiVersion", "kind", "metadata", "status")))
+
+
+def _prune(content: Any, known: Any, kept: Iterable[str] = (), path: str = "") -> Iterator[str]:
+    """Take out of `content` what is not in `known`, but for `kept`; yields the paths."""
+    if isinstance(content, dict) and isinstance(known, dict):
+        for key in list(content):
+            if key in kept:
+                continue
+            inner = f"{path}.{key}" if path else key
+            if key in known:
+                yield from _prune(content[key], known[key], path=inner)
+            else:
+                del content[key]
+                yield inner
+    elif isinstance(content, list) and isinstance(known, list):
+        for number, (item, other) in enumerate(zip(content, known, strict=True)):
+            yield from _prune(item, other, path=f"{path}[{number}]")
 
 
 def parse_policy(key: ConfigKey, spec: str) -> Policy:

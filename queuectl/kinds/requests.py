@@ -97,14 +97,20 @@ def _hugepages(resource: str) -> bool:
 
 
 def _effective(container: Json, path: str) -> dict[str, int]:
-    """Requests of one container; a limit counts for a resource without a request."""
+    """Requests of one container; a limit counts for a resource without a request.
+
+    One above its limit is refused, as the API server refuses such pods: what runs them would hold quota for
+    pods that never come.
+    """
     resources = mapping(container, "resources", path)
     path = f"{path}.resources"
-    requests = mapping(resources, "requests", path)
-    missing = {
-        name: value for name, value in mapping(resources, "limits", path).items() if name not in requests
-    }
-    return _parsed(requests, f"{path}.requests") | _parsed(missing, f"{path}.limits")
+    requests = _parsed(mapping(resources, "requests", path), f"{path}.requests")
+    limits = _parsed(mapping(resources, "limits", path), f"{path}.limits")
+    for name, amount in requests.items():
+        if amount > limits.get(name, amount):
+            asked, limit = format_amount(name, amount), format_amount(name, limits[name])
+            raise BadField(f"{path}.requests.{name}", f"{asked} is more than its limit {limit}")
+    return limits | requests
 
 
 def _parsed(found: Json, path: str) -> dict[str, int]:

@@ -177,13 +177,14 @@ def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:
         requests=pod_requests(pods.spec, path),
         node_selector=own.node_selector,
         tolerations=own.tolerations,
-        affinity=_affinity(pods.spec, path),
+        affinity=required_affinity(pods.spec, path),
         priority_class=pods.priority_class or text(pods.spec, "priorityClassName", path),
         runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
     )
 
 
-def _affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], ...]:
+def required_affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], ...]:
+    """Required node affinity of a pod with spec `spec`. Raises BadField."""
     path = f"{path}.affinity"
     node = mapping(mapping(spec, "affinity", path), "nodeAffinity", path)
     path = f"{path}.nodeAffinity"
@@ -218,9 +219,9 @@ def _max_run(labels: Json, problem: Reason | None) -> tuple[int | None, Reason |
     value = labels.get(MAX_RUN_LABEL)
     if value is None:
         return None, problem
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(MAX_COUNT)):
-        if 1 <= int(value) <= MAX_COUNT:
-            return int(value), problem
+    digits = isinstance(value, str) and value.isascii() and value.isdigit()
+    if digits and len(value) <= len(str(MAX_COUNT)) and 1 <= int(value) <= MAX_COUNT:
+        return int(value), problem
     error = BadField(
         f"metadata.labels[{MAX_RUN_LABEL}]", f"{shown(value)} is no whole number of seconds, 1 to {MAX_COUNT}"
     )

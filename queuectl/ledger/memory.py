@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
+from queuectl.core.decay import PastUsage
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.model import (
     Assignment,
@@ -14,13 +16,16 @@ from queuectl.core.model import (
     AttemptState,
     ConfigKey,
     EffectKey,
+    LocalQueueName,
+    PastUse,
     Phase,
     Snapshot,
     StoredWorkload,
     WorkloadId,
 )
 from queuectl.core.past import Past
-from queuectl.core.reasons import Reason
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.rules import Settings
 from queuectl.ledger.codec import (
     past_from_json,
     past_to_json,
@@ -39,7 +44,17 @@ from queuectl.ledger.lines import (
     WorkloadChange,
     WorkloadLine,
 )
+from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLeadership, Reading
+
+
+class EndedHold(NamedTuple):
+    """What somebody held, and gave back."""
+
+    local_queue: LocalQueueName
+    lines: tuple[HoldLine, ...]
+    start: datetime
+    end: datetime
 
 
 @dataclass(slots=True)
@@ -55,6 +70,7 @@ class MemoryStore:
     workloads: dict[WorkloadId, StoredWorkload] = field(default_factory=dict)
     updated: dict[WorkloadId, int] = field(default_factory=dict)
     holds: dict[tuple[WorkloadId, int], tuple[HoldLine, ...]] = field(default_factory=dict)
+    ended_holds: list[EndedHold] = field(default_factory=list)
     effects: dict[EffectKey, int] = field(default_factory=dict)
     configs: dict[ConfigKey, tuple[int, str | None]] = field(default_factory=dict)
     ended: list[tuple[int, StoredWorkload]] = field(default_factory=list)
@@ -93,10 +109,16 @@ class MemoryLedger:
     """ports.Ledger and ports.Readings over a MemoryStore. `clock` stands for the database's."""
 
     def __init__(
-        self, clock: Callable[[], datetime], store: MemoryStore | None = None, *, beside: Beside | None = None
+        self,
+        clock: Callable[[], datetime],
+        store: MemoryStore | None = None,
+        *,
+        beside: Beside | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._clock = clock
         self._beside = beside
+        self._settings = settings or Settings()
         self.store = store if store is not None else MemoryStore()
 
     # --- ports.Ledger
@@ -109,13 +131,48 @@ class MemoryLedger:
 
     async def load(self) -> Snapshot:
         store = self.store
+        times = self._preemptions()
+        workloads = [replace(one, preempted_at=times[one.id]) for one in store.workloads.values()]
         return Snapshot(
             sequence=store.sequence,
             now=store.now,
-            workloads=tuple(sorted(store.workloads.values(), key=lambda one: (one.arrival, one.id))),
+            workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))),
             configs=tuple(self._in_force()),
             effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),
+            past_usage=self._past_usage(),
         )
+
+    def _past_usage(self) -> tuple[PastUse, ...]:
+        sharing, now = self._settings.usage_sharing, self.store.now
+        if sharing is None or not sharing.half_life or now is None:
+            return ()
+        past = PastUsage(sharing)
+        since = past.horizon(now)
+        for hold in self.store.ended_holds:
+            if hold.end >= since:
+                for line in hold.lines:
+                    past.used(
+                        hold.local_queue, {line.resource: line.count * line.amount}, hold.start, hold.end
+                    )
+        return past.past(now)
+
+    def _preemptions(self) -> defaultdict[WorkloadId, tuple[datetime, ...]]:
+        """When each that is not over was preempted within the eviction window."""
+        times: defaultdict[WorkloadId, tuple[datetime, ...]] = defaultdict(tuple)
+        window = timedelta(seconds=self._settings.eviction_window)
+        for row in self.store.decisions:
+            if row.workload is None:
+                continue
+            if row.verdict == Verdict.RETIRED:
+                times.pop(row.workload, None)
+            elif row.reason is not None and (row.verdict, row.reason.code) == (
+                Verdict.EVICTED,
+                Code.PREEMPTED,
+            ):
+                assert self.store.now is not None
+                if row.now >= self.store.now - window:
+                    times[row.workload] = (*times[row.workload], row.now)[-PREEMPTIONS_KEPT:]
+        return times
 
     async def now(self) -> datetime:
         clock = self._clock()
@@ -139,7 +196,7 @@ class MemoryLedger:
             for line in fold.lines:
                 journal.append(store.decisions, _decision_row(line, plan, epoch))
             for segment in fold.segments:
-                self._apply(segment, journal)
+                self._apply(segment, plan.now, journal)
         except LedgerRefused:
             journal.roll_back()
             raise
@@ -149,7 +206,7 @@ class MemoryLedger:
         store.now = plan.now
         return first
 
-    def _apply(self, segment: Segment, journal: _Journal) -> None:
+    def _apply(self, segment: Segment, now: datetime, journal: _Journal) -> None:
         store = self.store
         self._configure(segment, journal)
         for seen in segment.seen:
@@ -157,9 +214,9 @@ class MemoryLedger:
         for change in segment.changes.values():
             self._change(change, journal)
         for move in segment.attempts:
-            self._move(move, journal)
+            self._move(move, now, journal)
         for resized in segment.resized:
-            self._resize(resized, journal)
+            self._resize(resized, now, journal)
         lines: dict[WorkloadId, list[HoldLine]] = {}
         for line in segment.holds:
             lines.setdefault(line.workload, []).append(line)
@@ -228,7 +285,7 @@ class MemoryLedger:
         journal.put(self.store.workloads, change.id, changed)
         journal.put(self.store.updated, change.id, change.sequence)
 
-    def _move(self, move: AttemptChange, journal: _Journal) -> None:
+    def _move(self, move: AttemptChange, now: datetime, journal: _Journal) -> None:
         store = self.store
         workload = store.workloads.get(move.workload)
         attempt = workload.attempt if workload else None
@@ -241,9 +298,11 @@ class MemoryLedger:
         left = None if closes else replace(attempt, state=move.state)
         journal.put(store.workloads, move.workload, replace(workload, attempt=left))
         if closes:
-            journal.drop(store.holds, (move.workload, move.number))
+            lines = journal.drop(store.holds, (move.workload, move.number))
+            queue = LocalQueueName(workload.ref.namespace, workload.queue)
+            journal.append(store.ended_holds, EndedHold(queue, lines, attempt.admitted_at, now))
 
-    def _resize(self, resized: Resized, journal: _Journal) -> None:
+    def _resize(self, resized: Resized, now: datetime, journal: _Journal) -> None:
         store, key = self.store, (resized.workload, resized.number)
         workload = store.workloads.get(resized.workload)
         attempt = workload.attempt if workload else None
@@ -254,12 +313,18 @@ class MemoryLedger:
         if attempt.state is AttemptState.EVICTING:
             raise LedgerRefused(f"attempt {resized.number} of {resized.workload} is being evicted")
         held = {(line.pod_set, line.flavor, line.resource, line.amount): line for line in store.holds[key]}
+        given_back = []
         for line in resized.lines:
             before = held.get(same := (line.pod_set, line.flavor, line.resource, line.amount))
             if before is None or line.count > before.count:
                 raise LedgerRefused(f"{line} would not be a smaller line of the same as {before}")
             if line.count < before.count:
                 held[same] = line
+                given_back.append(replace(before, count=before.count - line.count))
+        # As if what is left had been a hold of its own from the beginning: in sum that is the same.
+        queue = LocalQueueName(workload.ref.namespace, workload.queue)
+        ended = EndedHold(queue, tuple(given_back), attempt.admitted_at, now)
+        journal.append(store.ended_holds, ended)
         journal.put(store.holds, key, tuple(held.values()))
         assignment = replace(attempt.assignment, pod_sets=pod_sets_from_json(resized.pod_sets))
         resized_attempt = replace(attempt, assignment=assignment)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import BigInteger, Select, cast, delete, func, select
@@ -11,11 +12,13 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model import EffectKey, Snapshot
+from queuectl.core.model import EffectKey, PastUse, Snapshot, StoredWorkload
+from queuectl.core.rules import Settings
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
 from queuectl.ledger.engine import ledger_call, reading
 from queuectl.ledger.fold import Beside, Fold
+from queuectl.ledger.past_usage import past_usage, preemptions
 from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
 from queuectl.ledger.sql import value
 from queuectl.ledger.writing import Writing
@@ -25,11 +28,19 @@ from queuectl.ports import LedgerRefused, LostLeadership
 class PostgresLedger:
     """ports.Ledger over a pool made by `engine.connect`, for one cluster."""
 
-    def __init__(self, engine: AsyncEngine, cluster_id: str, *, beside: Beside | None = None) -> None:
-        """`beside` adds to a decision's payload what no decision says."""
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        cluster_id: str,
+        *,
+        beside: Beside | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """`beside` adds to a decision's payload what no decision says; by `settings` the past counts."""
         self._engine = engine
         self._cluster = cluster_id
         self._beside = beside
+        self._settings = settings or Settings()
 
     @ledger_call
     async def take_epoch(self, holder: str) -> int:
@@ -59,13 +70,33 @@ class PostgresLedger:
     async def load(self) -> Snapshot:
         async with reading(self._engine) as connection:
             found = (await connection.execute(_leadership(self._cluster))).one_or_none()
+            sequence, now = (found.sequence, found.now) if found else (0, None)
             return Snapshot(
-                sequence=found.sequence if found else 0,
-                now=found.now if found else None,
-                workloads=tuple(await open_workloads(connection, self._cluster)),
+                sequence=sequence,
+                now=now,
+                workloads=tuple(await self._workloads(connection, sequence, now)),
                 configs=tuple(await configs_in_force(connection, self._cluster)),
                 effects=tuple(await effects_due(connection, self._cluster)),
+                past_usage=await self._past_usage(connection, sequence, now),
             )
+
+    async def _workloads(
+        self, connection: AsyncConnection, sequence: int, now: datetime | None
+    ) -> Sequence[StoredWorkload]:
+        found = await open_workloads(connection, self._cluster)
+        if now is None:
+            return found
+        since = now - timedelta(seconds=self._settings.eviction_window)
+        times = await preemptions(connection, self._cluster, sequence, since)
+        return [replace(one, preempted_at=times[one.id]) if one.id in times else one for one in found]
+
+    async def _past_usage(
+        self, connection: AsyncConnection, sequence: int, now: datetime | None
+    ) -> tuple[PastUse, ...]:
+        sharing = self._settings.usage_sharing
+        if sharing is None or not sharing.half_life or now is None:
+            return ()
+        return await past_usage(connection, self._cluster, sharing, sequence, now)
 
     @ledger_call
     async def now(self) -> datetime:

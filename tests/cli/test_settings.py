@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from queuectl.core import rules
 from queuectl.settings import Address, ConfigurationError, load
 
 URL = "postgresql://queuectl@db/queuectl"
@@ -168,3 +170,113 @@ def test_cursors_are_signed_alike_by_all_replicas_of_one_database() -> None:
     other = load(database_url=URL + "2", environ={}).cursor_key
     assert one == again
     assert one != other
+
+
+# --- what the controller decides by
+
+
+def test_without_a_section_scheduling_is_as_the_core_has_it() -> None:
+    assert load(environ={}).scheduling.rules() == rules.Settings()
+
+
+def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
+    path = write(
+        "scheduling:\n"
+        "  fairSharing: {enabled: true, preemptionStrategies: [LessThanInitialShare]}\n"
+        "  admissionFairSharing:\n"
+        "    usageHalfLifeSeconds: 604800\n"
+        "    usageSamplingIntervalSeconds: 60\n"
+        "    resourceWeights: {nvidia.com/gpu: 30.5, memory: 0, cpu: 500m, pods: '2'}\n"
+        "  waitForPodsReady: {timeoutSeconds: 1800, requeuingBackoffBaseSeconds: 5,\n"
+        "    requeuingBackoffMaxSeconds: 50, requeuingBackoffLimitCount: 0}\n"
+        "  preemption: {evictionBudget: 3, evictionWindowSeconds: 7200, cooldownSeconds: 0}\n"
+    )
+    settings = load(path, environ={})
+    assert settings.scheduling.rules() == rules.Settings(
+        fair_sharing=True,
+        strategies=(rules.Strategy.LESS_THAN_INITIAL_SHARE,),
+        usage_sharing=rules.UsageSharing(
+            half_life=604_800,
+            sampling_interval=60,
+            weights=(("cpu", 500), ("memory", 0), ("nvidia.com/gpu", 30_500), ("pods", 2_000)),
+        ),
+        pods_ready_timeout=1800,
+        requeueing=rules.Requeueing(base_seconds=5, most_seconds=50, limit=0),
+        eviction_budget=3,
+        eviction_window=7200,
+        cooldown=0,
+    )
+    told = yaml.safe_dump({"scheduling": settings.public()["scheduling"]})
+    assert load(write(told), environ={}).scheduling == settings.scheduling
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("admissionFairSharing: {}", "admissionFairSharing.usageHalfLifeSeconds: Field required"),
+        (
+            "admissionFairSharing: {usageHalfLifeSeconds: -1}",
+            "admissionFairSharing.usageHalfLifeSeconds: Input should be greater than or equal to 0",
+        ),
+        (
+            "admissionFairSharing: {usageHalfLifeSeconds: 315360001}",
+            "admissionFairSharing.usageHalfLifeSeconds: Input should be less than or equal to 315360000",
+        ),
+        (
+            "admissionFairSharing: {usageHalfLifeSeconds: 1.5}",
+            "admissionFairSharing.usageHalfLifeSeconds: Input should be a valid integer",
+        ),
+        (
+            "admissionFairSharing: {usageHalfLifeSeconds: 1, usageSamplingIntervalSeconds: 0}",
+            "admissionFairSharing.usageSamplingIntervalSeconds: Input should be greater than or equal to 1",
+        ),
+        (
+            "admissionFairSharing: {usageHalfLifeSeconds: 1, resourceWeights: {cpu: -1}}",
+            "admissionFairSharing.resourceWeights.cpu: must be between 0 and 1000000, not -1",
+        ),
+        (
+            "admissionFairSharing: {usageHalfLifeSeconds: 1, resourceWeights: {cpu: .nan}}",
+            "admissionFairSharing.resourceWeights.cpu: 'nan' is not a quantity",
+        ),
+        (
+            "admissionFairSharing: {usageHalfLifeSeconds: 1, resourceWeights: {cpu: true}}",
+            "admissionFairSharing.resourceWeights.cpu: must be a number, not a bool",
+        ),
+        (
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
+            "fairSharing.preemptionStrategies: must be one of LessThanOrEqualToFinalShare and "
+            "LessThanInitialShare, or both in this order",
+        ),
+        (
+            "fairSharing: {preemptionStrategies: []}",
+            "fairSharing.preemptionStrategies: must be one of LessThanOrEqualToFinalShare and "
+            "LessThanInitialShare, or both in this order",
+        ),
+        (
+            "waitForPodsReady: {requeuingBackoffBaseSeconds: 61, requeuingBackoffMaxSeconds: 60}",
+            "waitForPodsReady: requeuingBackoffBaseSeconds is 61, must be at most "
+            "requeuingBackoffMaxSeconds, 60",
+        ),
+        (
+            "preemption: {evictionBudget: 17}",
+            "preemption.evictionBudget: Input should be less than or equal to 16",
+        ),
+        ("preemption: {budget: 1}", "preemption.budget: there is no such setting"),
+    ],
+)
+def test_bad_scheduling_is_told_with_its_place_and_limit(write: Write, section: str, told: str) -> None:
+    path = write(f"scheduling: {{{section}}}")
+    assert problems(path) == (f"{path}: scheduling.{told}",)
+
+
+def test_history_that_counts_must_be_kept(write: Write) -> None:
+    def settings(half_life: int) -> Path:
+        return write(
+            f"database: {{keepMonths: 1}}\n"
+            f"scheduling: {{admissionFairSharing: {{usageHalfLifeSeconds: {half_life}}}}}\n"
+        )
+
+    load(settings(115_200), environ={})
+    (problem,) = problems(settings(604_800))
+    assert "scheduling.admissionFairSharing.usageHalfLifeSeconds is 604800, must be at most 115200" in problem
+    assert "database.keepMonths is 1" in problem

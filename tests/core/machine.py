@@ -53,6 +53,9 @@ from tests.core.reference import Policy, Usage
 T = TypeVar("T")
 SETTINGS = Settings(pods_ready_timeout=30, requeueing=Requeueing(base_seconds=10, most_seconds=30, limit=3))
 
+PREEMPTED_FIRST = Code.WAITING_FOR_PREEMPTED_WORKLOADS
+KEPT = "what is free is kept for workloads that come first"
+
 
 def wait_for(call: Coroutine[Any, Any, T]) -> T:
     """The answer of a coroutine that never waits."""
@@ -328,13 +331,20 @@ class Cluster:
             if job.suspended and not job.finished and (uid not in stored or stored[uid].attempt is None)
         }
         assert waiting.keys() <= stored.keys(), "somebody waits whom the ledger does not know"
+        claiming = {uid for uid in waiting if (told := stored[uid].reason) and told.code is PREEMPTED_FIRST}
+        blocked = {str(stored[uid].cluster_queue) for uid in claiming}
         kept_out = {uid: self._kept_out(one, stored[uid].past) for uid, one in waiting.items()}
-        line = ((one, stored[uid].arrival) for uid, one in waiting.items())
-        expected = self.policy.waits_for(line, usage, kept_out)
+        pairs = ((one, stored[uid].arrival) for uid, one in waiting.items())
+        expected = self.policy.waits_for(pairs, usage, blocked, kept_out)
         for uid, code in expected.items():
             reason = stored[WorkloadId(uid)].reason
-            assert code is not None, f"{uid} fits and was not let go"
             assert reason is not None, f"{uid} waits for {code} and was not told"
+            if code is None and (claiming or self.policy.somebody_strict):
+                assert reason.detail == KEPT, f"{uid} fits, was told {reason}"
+                continue
+            assert code is not None, f"{uid} fits and was not let go"
+            if code is Code.WAITING_FOR_QUOTA and reason.code is Code.MIN_RUN_TIME_PROTECTED:
+                continue
             assert reason.code is code, f"{uid} waits for {code}, was told {reason}"
         for uid, job in self.jobs.items():
             if not job.suspended and not job.finished and self.policy.queue_of(job.workload):

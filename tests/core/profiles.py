@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("ci", derandomize=True, max_examples=100, deadline=None, database=None)
+settings.register_profile(
+    "quick",
+    max_examples=30,
+    deadline=None,
+    database=None,
+    report_multiple_bugs=False,
+    phases=[Phase.generate],
+)
 settings.register_profile("long", max_examples=5000, deadline=None)
 
 

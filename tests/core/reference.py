@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from queuectl.core.model import (
@@ -14,6 +14,7 @@ from queuectl.core.model import (
     QueueingStrategy,
     ResourceFlavor,
     ResourceGroup,
+    ResourceQuota,
     StopPolicy,
     Workload,
     WorkloadId,
@@ -22,6 +23,10 @@ from queuectl.core.reasons import Code
 
 Usage = dict[tuple[str, str, str], int]
 """Held amount by ClusterQueue, flavor and resource."""
+
+Cell = tuple[str, str]
+"""Flavor and resource."""
+Named = tuple[str, type[ClusterQueue] | type[Cohort]]
 
 _SEVERITY = [Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FLAVOR]
 
@@ -81,16 +86,86 @@ class Policy:
     def priority(self, one: Workload) -> int:
         return self.priorities[one.priority_class] if one.priority_class else 0
 
+    @property
+    def somebody_strict(self) -> bool:
+        """A head under StrictFIFO may keep back what it could use (C6)."""
+        return any(q.queueing_strategy is QueueingStrategy.STRICT_FIFO for q in self.queues.values())
+
+    # --- Q2 to Q5
+
+    def _quota(self, name: str, cell: Cell, kind: type[ClusterQueue] | type[Cohort]) -> ResourceQuota:
+        found: ClusterQueue | Cohort | None = (self.queues if kind is ClusterQueue else self.cohorts).get(
+            name
+        )
+        for group in found.resource_groups if found else ():
+            for flavor in group.flavors:
+                for resource, quota in flavor.resources:
+                    if (flavor.name, resource) == cell:
+                        return quota
+        return ResourceQuota(nominal=0)
+
+    def _children(self, cohort: str) -> list[tuple[str, type[ClusterQueue] | type[Cohort]]]:
+        return [
+            *((q.name, ClusterQueue) for q in self.queues.values() if q.cohort == cohort),
+            *((c.name, Cohort) for c in self.cohorts.values() if c.parent == cohort),
+        ]
+
+    def _numbers(self, node: Named, cell: Cell, usage: Usage) -> tuple[int, int, int]:
+        """subtree, private and usage of a node."""
+        name, kind = node
+        quota = self._quota(name, cell, kind)
+        subtree, used = quota.nominal, usage.get((name, *cell), 0) if kind is ClusterQueue else 0
+        for child in self._children(name) if kind is Cohort else ():
+            below, kept, taken = self._numbers(child, cell, usage)
+            subtree += below - kept
+            used += max(0, taken - kept)
+        limit = quota.lending_limit
+        return subtree, 0 if limit is None else max(0, subtree - limit), used
+
+    def _parent(self, node: Named) -> Named | None:
+        found: ClusterQueue | Cohort | None
+        if node[1] is ClusterQueue:
+            found = self.queues.get(node[0])
+            above = found.cohort if found else None
+        else:
+            found = self.cohorts.get(node[0])
+            above = found.parent if found else None
+        return None if above is None else (above, Cohort)
+
+    def available(self, node: Named, cell: Cell, usage: Usage) -> int:
+        subtree, private, used = self._numbers(node, cell, usage)
+        parent = self._parent(node)
+        if parent is None:
+            return subtree - used
+        above = self.available(parent, cell, usage)
+        limit = self._quota(*node[:1], cell, node[1]).borrowing_limit
+        if limit is not None:
+            above = min(above, subtree - private - max(0, used - private) + limit)
+        return max(0, private - used) + above
+
+    def potential(self, node: Named, cell: Cell) -> int:
+        subtree, private, _ = self._numbers(node, cell, {})
+        parent = self._parent(node)
+        if parent is None:
+            return subtree
+        limit = self._quota(*node[:1], cell, node[1]).borrowing_limit
+        ever = private + self.potential(parent, cell)
+        return ever if limit is None else min(ever, subtree + limit)
+
     # --- O1 to F5
 
     def waits_for(
         self,
         waiting: Iterable[tuple[Workload, int]],
         usage: Usage,
+        blocked: Collection[str],
         kept_out: Mapping[WorkloadId, Code | None],
     ) -> dict[str, Code | None]:
         """Why each waits, by id; None: it would be let go. `waiting` comes with the order of first sight,
-        `kept_out` says whom L19 keeps out of the lines."""
+        `kept_out` says whom L19 keeps out of the lines.
+
+        Nothing is said of those in queues that are `blocked`: they wait for a preemptor.
+        """
         found: dict[str, Code | None] = {}
         lines: dict[str, list[tuple[tuple[int, float, int], Workload]]] = {}
         for one, arrival in waiting:
@@ -102,6 +177,9 @@ class Policy:
             queue = self.queues[name]
             line.sort(key=lambda item: item[0])
             for number, (_, one) in enumerate(line):
+                if name in blocked:
+                    del found[one.id]
+                    continue
                 behind = number > 0 and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
                 found[one.id] = Code.WAITING_FOR_HEAD if behind else self.nominate(queue, one, usage)
         return found
@@ -113,10 +191,11 @@ class Policy:
         for pod_set in one.pod_sets:
             requests = dict(pod_set.requests)
             covered = {r for g in queue.resource_groups for r in g.covered}
+            if any(amount and resource not in covered for resource, amount in requests.items()):
+                return Code.RESOURCE_NOT_COVERED
+            requests = {r: n for r, n in requests.items() if r in covered}
             if "pods" in covered:
                 requests["pods"] = 1
-            if requests.keys() - covered:
-                return Code.RESOURCE_NOT_COVERED
             for group in queue.resource_groups:
                 wanted = {r: n * pod_set.count for r, n in requests.items() if r in group.covered}
                 if wanted:
@@ -137,13 +216,13 @@ class Policy:
             miss = None
             if not _matches(self.flavors[quotas.name], pod_set):
                 miss = Code.NO_MATCHING_FLAVOR
-            nominal = {resource: quota.nominal for resource, quota in quotas.resources}
             for resource, amount in wanted.items():
-                total = amount + taken.get((quotas.name, resource), 0)
-                used = usage.get((queue.name, quotas.name, resource), 0)
-                if miss is Code.NO_MATCHING_FLAVOR or total <= max(0, nominal[resource] - used):
+                cell = (quotas.name, resource)
+                total = amount + taken.get(cell, 0)
+                free = self.available((queue.name, ClusterQueue), cell, usage)
+                if miss is Code.NO_MATCHING_FLAVOR or total <= max(0, free):
                     continue
-                never = total > nominal[resource]
+                never = total > self.potential((queue.name, ClusterQueue), cell)
                 miss = Code.EXCEEDS_MAX_QUOTA if never else miss or Code.WAITING_FOR_QUOTA
             if miss is None:
                 for resource, amount in wanted.items():

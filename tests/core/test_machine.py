@@ -18,11 +18,21 @@ from queuectl.core.model import (
     PodSet,
     QueueingStrategy,
     ResourceGroup,
+    ResourceQuota,
     StopPolicy,
     Taint,
     Toleration,
     WorkloadId,
     WorkloadPriorityClass,
+)
+from queuectl.core.rules import (
+    NO_PREEMPTION,
+    Borrowing,
+    MinRunTime,
+    Preemption,
+    Strategy,
+    TreeSharing,
+    Within,
 )
 from tests.builders import EVERYBODY, GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.core import profiles
@@ -42,9 +52,27 @@ def mostly(usual: object, *others: object) -> st.SearchStrategy[Any]:
     return st.sampled_from([usual] * (3 + len(others)) + list(others))
 
 
-def quotas(first: int, second: int, rest: int) -> list[ResourceGroup]:
+def quotas(
+    first: int, second: int, rest: int, borrowing: int | None = None, lending: int | None = None
+) -> list[ResourceGroup]:
     found = [group({"f1": {GPU: first}, "f2": {GPU: second}})]
-    return found if rest == 0 else [*found, group({"f3": {"cpu": rest, "pods": rest}})]
+    if rest:
+        found.append(group({"f3": {"cpu": rest, "pods": rest}}))
+    return [limited(one, borrowing, lending) for one in found]
+
+
+def limited(one: ResourceGroup, borrowing: int | None, lending: int | None) -> ResourceGroup:
+    def quota(amount: ResourceQuota) -> ResourceQuota:
+        lent = None if lending is None else min(lending, amount.nominal)
+        return replace(amount, borrowing_limit=borrowing, lending_limit=lent)
+
+    return replace(
+        one,
+        flavors=tuple(
+            replace(f, resources=tuple((name, quota(amount)) for name, amount in f.resources))
+            for f in one.flavors
+        ),
+    )
 
 
 def pods(count: int, gpus: int, cpu: int, spot: bool, zone: str | None) -> PodSet:
@@ -53,7 +81,22 @@ def pods(count: int, gpus: int, cpu: int, spot: bool, zone: str | None) -> PodSe
     return pod_set(count, {GPU: gpus, "cpu": cpu}, tolerations=tolerations, node_selector=selector)
 
 
-GROUPS = st.builds(quotas, st.integers(0, 6), st.integers(0, 3), mostly(0, 1, 3))
+LIMIT = mostly(None, 0, 1, 3)
+GROUPS = st.builds(quotas, st.integers(0, 6), st.integers(0, 3), mostly(0, 1, 3), LIMIT, LIMIT)
+PREEMPTION = st.builds(
+    Preemption,
+    within_cluster_queue=st.sampled_from(
+        [Within.NEVER, Within.LOWER_PRIORITY, Within.LOWER_OR_NEWER_EQUAL_PRIORITY]
+    ),
+    reclaim_within_cohort=st.sampled_from([Within.ANY, Within.NEVER, Within.LOWER_PRIORITY]),
+    borrow_within_cohort=mostly(None, Borrowing(), Borrowing(0)),
+    min_run_time=mostly(MinRunTime(), MinRunTime(5, 5, 5, 5)),
+)
+SHARING = st.builds(
+    TreeSharing,
+    enabled=st.sampled_from([None, True, True]),
+    strategies=st.sampled_from([None, *((s,) for s in Strategy)]),
+)
 ASKS: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     pod_sets=st.builds(
@@ -72,6 +115,8 @@ CLUSTER_QUEUES = st.builds(
     stop=mostly(StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN),
     selector=mostly(EVERYBODY, None, LabelSelector((("team", "a"),))),
     cohort=st.sampled_from([None, "c1", "c2"]),
+    preemption=PREEMPTION,
+    weight=mostly(1000, 0, 2500),
 )
 POLICY = st.one_of(
     CLUSTER_QUEUES,
@@ -79,7 +124,14 @@ POLICY = st.one_of(
     st.builds(local_queue, st.just("la"), mostly("qa", "qb", "none"), stop=mostly(*StopPolicy)),
     st.builds(local_queue, st.just("lb"), mostly("qb", "qa")),
     st.sampled_from(FLAVORS),
-    st.builds(Cohort, name=st.sampled_from(["c1", "c2"]), parent=mostly(None, "c1", "c2")),
+    st.builds(
+        Cohort,
+        name=st.sampled_from(["c1", "c2"]),
+        parent=mostly(None, "c1", "c2"),
+        resource_groups=mostly((), tuple(quotas(2, 1, 0))),
+        weight=mostly(1000, 0),
+        sharing=SHARING,
+    ),
     st.builds(WorkloadPriorityClass, st.sampled_from(["high", "low"]), st.integers(-1, 2)),
 )
 NAMES = [
@@ -98,21 +150,37 @@ class Anything(RuleBasedStateMachine):
         self.cluster = Cluster()
         self.made = 0
 
-    def set_up(self, *groups: list[ResourceGroup]) -> None:
+    def set_up(
+        self,
+        *groups: list[ResourceGroup],
+        cohort: str | None = None,
+        preemption: Preemption = NO_PREEMPTION,
+    ) -> None:
         for value in (FLAVORS[0], FLAVORS[2], FLAVORS[4]):
             self.cluster.set(value)
         for name, local, found in zip(QUEUES, LOCALS, groups, strict=True):
-            self.cluster.set(queue(name, groups=found))
+            self.cluster.set(queue(name, groups=found, cohort=cohort, preemption=preemption))
             self.cluster.set(local_queue(local, name))
         self.cluster.set(WorkloadPriorityClass("high", 1))
         self.cluster.set(WorkloadPriorityClass("low", -1))
         self.cluster.label("ns", {"team": "a"})
 
-    @initialize(first=GROUPS, second=GROUPS, asked=st.lists(ASKS, min_size=3, max_size=6))
+    @initialize(
+        first=GROUPS,
+        second=GROUPS,
+        asked=st.lists(ASKS, min_size=3, max_size=6),
+        cohort=st.sampled_from([None, "c1"]),
+        preemption=PREEMPTION,
+    )
     def begin(
-        self, first: list[ResourceGroup], second: list[ResourceGroup], asked: list[dict[str, Any]]
+        self,
+        first: list[ResourceGroup],
+        second: list[ResourceGroup],
+        asked: list[dict[str, Any]],
+        cohort: str | None,
+        preemption: Preemption,
     ) -> None:
-        self.set_up(first, second)
+        self.set_up(first, second, cohort=cohort, preemption=preemption)
         for number, asks in enumerate(asked):
             self.submit_some(asks, number % 2, copies=2)
 
@@ -269,9 +337,15 @@ class Anything(RuleBasedStateMachine):
         else:
             self.cluster.label("ns", labels)
 
-    @rule(first=GROUPS, second=GROUPS)
-    def repair(self, first: list[ResourceGroup], second: list[ResourceGroup]) -> None:
-        self.set_up(first, second)
+    @rule(first=GROUPS, second=GROUPS, cohort=st.sampled_from(["c1", None]), preemption=PREEMPTION)
+    def repair(
+        self,
+        first: list[ResourceGroup],
+        second: list[ResourceGroup],
+        cohort: str | None,
+        preemption: Preemption,
+    ) -> None:
+        self.set_up(first, second, cohort=cohort, preemption=preemption)
 
     def teardown(self) -> None:
         self.rest(1000)

@@ -14,7 +14,7 @@ from tests.core import profiles
 profiles.load()
 
 CELL = FlavorResource("a100", "gpu")
-LACKS = Reason(code=Code.WAITING_FOR_QUOTA, flavor=CELL.flavor, resource=CELL.resource)
+LACKS = Reason(code=Code.WAITING_FOR_QUOTA, flavor=CELL.flavor, resource=CELL.resource, requested=1)
 STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 1)), max_size=300)
 
 
@@ -46,16 +46,18 @@ def test_the_head_is_the_first_of_those_who_stand_however_often_they_leave_and_r
             assert len(group.heap) <= 2 * len(mine) + 2 * len(everybody) + 17
 
 
-def test_only_those_who_lack_it_wake_when_something_comes_free() -> None:
+def test_those_who_lack_something_are_found_by_it_until_they_wake() -> None:
     line, (first, second, *_) = Line("cq", strict=False), entries()
     line.add(first, (), (0, 0, 1, first.id))
     line.add(second, (), (-1, 0, 2, second.id))
     line.park(first, LACKS)
     line.park(second, Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource="gpu"))
     assert not line.due
-    assert not line.wake([FlavorResource("spot", "gpu")])
-    assert line.wake([CELL])
+    assert line.shelves == {CELL: {first.group: 1}}
+    assert first.group is not None
+    line.wake(first.group)
     assert list(line.awake) == [first.group]
+    assert line.shelves == {}
 
 
 def test_a_line_that_everybody_left_remembers_nobody() -> None:
@@ -63,7 +65,7 @@ def test_a_line_that_everybody_left_remembers_nobody() -> None:
     line.add(first, (), (0, 0, 1, first.id))
     line.park(first, LACKS)
     line.remove(first)
-    assert (line.groups, line.awake, line.untold, line.parked_for) == ({}, {}, {}, {})
+    assert (line.groups, line.awake, line.untold, line.shelves) == ({}, {}, {}, {})
 
 
 @given(st.permutations(range(60)), st.sets(st.integers(0, 59), min_size=2, max_size=12))

@@ -1,4 +1,4 @@
-"""The component's one configuration file, checked before anything starts. Read by app and cli only."""
+"""The sections of the configuration file, and reading it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     SecretStr,
@@ -21,9 +19,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 
+from queuectl.core.rules import HALF_LIVES
 from queuectl.files import BadFile, documents, read
+from queuectl.settings.scheduling import DAY, SchedulingSettings
+from queuectl.settings.section import Section
 
 DATABASE_URL_VARIABLE: Final = "QUEUECTL_DATABASE_URL"
 MAX_FILE_BYTES: Final = 1 << 20
@@ -74,18 +74,7 @@ def parse_address(value: object) -> Address:
 Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, when_used="json")]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        alias_generator=to_camel,
-        populate_by_name=True,
-        hide_input_in_errors=True,
-    )
-
-
-class DatabaseSettings(_Section):
+class DatabaseSettings(Section):
     url: SecretStr | None = Field(default=None, strict=False)
     """`postgresql://USER@HOST/DATABASE`; the variable QUEUECTL_DATABASE_URL comes before it."""
     keep_months: int | None = Field(default=None, ge=1, le=1200)
@@ -99,7 +88,7 @@ class DatabaseSettings(_Section):
         return value
 
 
-class ControllerSettings(_Section):
+class ControllerSettings(Section):
     listen: Listen = Address("127.0.0.1", 8081)
     """Metrics and probes: /metrics, /healthz, /readyz."""
     lease: str | None = Field(default=None, pattern=r"^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$")
@@ -117,7 +106,7 @@ class ControllerSettings(_Section):
 _PLACE: Final = r"^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$"
 
 
-class TlsSettings(_Section):
+class TlsSettings(Section):
     """Files that somebody mounts and replaces, or certificates of our own kept in a Secret: one of them."""
 
     cert_file: Path | None = Field(default=None, strict=False)
@@ -169,7 +158,7 @@ def _is_host(name: str) -> bool:
     return True
 
 
-class ApiSettings(_Section):
+class ApiSettings(Section):
     listen: Listen = Address("127.0.0.1", 8080)
     """Beyond loopback only with `tls` and `identity: kubernetes`."""
     probes: Listen | None = None
@@ -212,7 +201,7 @@ class ApiSettings(_Section):
         return self
 
 
-class WebhookSettings(_Section):
+class WebhookSettings(Section):
     listen: Listen = Address("127.0.0.1", 9443)
     """Where API servers call it, over TLS."""
     probes: Listen = Address("127.0.0.1", 8082)
@@ -227,18 +216,34 @@ class WebhookSettings(_Section):
     """Reviews under way at one time, of at most 7 MiB each."""
 
 
-class CompatibilitySettings(_Section):
+class CompatibilitySettings(Section):
     kueue_labels: bool = False
     """Kueue's labels queue work, too, where ours are absent. Goes with manifests/kueue-labels, and with no
     Kueue that runs."""
 
 
-class Settings(_Section):
+class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     controller: ControllerSettings = ControllerSettings()
     api: ApiSettings = ApiSettings()
     webhook: WebhookSettings = WebhookSettings()
+    scheduling: SchedulingSettings = SchedulingSettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
+
+    @model_validator(mode="after")
+    def _history_that_counts_is_kept(self) -> Settings:
+        months, sharing = self.database.keep_months, self.scheduling.admission_fair_sharing
+        if months is None or sharing is None:
+            return self
+        half_life = sharing.usage_half_life_seconds
+        # A restart must find all that was counted before it; the oldest half-life has only begun to be over.
+        most = months * 28 * DAY // (HALF_LIVES + 1)
+        if half_life > most:
+            raise ValueError(
+                f"scheduling.admissionFairSharing.usageHalfLifeSeconds is {half_life}, must be at most "
+                f"{most} where database.keepMonths is {months}: {HALF_LIVES + 1} half-lives count"
+            )
+        return self
 
     @property
     def database_url(self) -> str:

@@ -1,0 +1,154 @@
+"""`queuectl test`: what policy would decide, beside what it is expected to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from queuectl.cli import printing
+from queuectl.cli.importing import texts
+from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.printing import Column, printable
+
+if TYPE_CHECKING:
+    from queuectl.simulator.judging import Verdict
+    from queuectl.simulator.reading import Scenario
+
+_COLUMNS: Final = (
+    Column("RESULT"),
+    Column("DOCUMENT"),
+    Column("KIND", wide=True),
+    Column("WHERE"),
+    Column("WHY"),
+)
+
+
+@click.command("test")
+@click.argument("names", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the results as JUnit XML, too."
+)
+@click.option("--print", "shown", is_flag=True, help="Print what is decided as JSON; compare nothing.")
+@with_options
+def test(options: Options, names: tuple[str, ...], junit: Path | None, shown: bool) -> None:
+    """Run policy tests: documents that say which queues and workloads there are, and what must be decided.
+
+    FILE is YAML or JSON, a folder of such, or - for standard input: one document, a list of them, or several
+    YAML documents (docs/policy-tests.md). Nothing is asked of a cluster or a ledger.
+
+    Exit code 1 where a decision is not as expected, 2 where a document can't be read.
+    """
+    from queuectl.simulator.judging import judge
+
+    scenarios = _read(names, needs_expect=not shown)
+    verdicts = [judge(scenario) for scenario in scenarios]
+    if shown:
+        printing.document([_observed(verdict) for verdict in verdicts], "json")
+        return
+    if junit is not None:
+        _write(verdicts, junit)
+    counts = Counter(verdict.result.value for verdict in verdicts)
+    if options.output == "table":
+        _table(verdicts, wide=options.wide)
+    else:
+        printing.document(
+            {
+                "passed": counts["passed"],
+                "failed": counts["failed"],
+                "skipped": counts["skipped"],
+                "documents": [_told(verdict) for verdict in verdicts],
+            },
+            options.output,
+        )
+    told = ", ".join(f"{counts[result]} {result}" for result in ("passed", "failed", "skipped"))
+    if counts["failed"]:
+        raise NotGood(f"{len(verdicts)} documents: {told}")
+    click.echo(f"{len(verdicts)} documents: {told}", err=True)
+
+
+def _read(names: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
+    """All documents of all files. Raises Failure with everything that is wrong in them."""
+    from queuectl.files import BadFile
+    from queuectl.simulator.reading import BadScenarios, read_scenarios
+
+    found: list[Scenario] = []
+    wrong: list[str] = []
+    for name in names:
+        try:
+            for shown, text in texts(name):
+                try:
+                    found += read_scenarios(text, shown)
+                except BadScenarios as error:
+                    wrong += error.problems
+        except BadFile as error:
+            wrong.append(str(error))
+    if needs_expect:
+        wrong += [
+            f"{one.file}: line {one.line}, column 1: {one.header.title}: expect is missing (see --print)"
+            for one in found
+            if one.document is not None and one.document.expect is None
+        ]
+    if wrong:
+        raise Failure("\n".join(wrong))
+    return found
+
+
+def _write(verdicts: list[Verdict], path: Path) -> None:
+    from queuectl.simulator import junit
+
+    try:
+        junit.write(verdicts, path)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror or error}") from None
+
+
+def _table(verdicts: list[Verdict], *, wide: bool) -> None:
+    printing.table(_COLUMNS, map(_row, verdicts), wide=wide)
+    for verdict in verdicts:
+        if verdict.differences:
+            scenario = verdict.scenario
+            click.echo(
+                f"\n{printable(scenario.header.title)} ({printable(scenario.file)}: line {scenario.line})"
+            )
+            for one in verdict.differences:
+                for line in one.lines():
+                    click.secho(printable(line), fg="red" if line.startswith("-") else "green")
+
+
+def _row(verdict: Verdict) -> tuple[object, ...]:
+    scenario, count = verdict.scenario, len(verdict.differences)
+    why = f"{count} difference{'s' * (count != 1)}" if count else scenario.left_out
+    where = f"{scenario.file}:{scenario.line}"
+    return verdict.result, scenario.header.title, scenario.header.kind, where, why
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    scenario = verdict.scenario
+    found: dict[str, Any] = {
+        "file": scenario.file,
+        "line": scenario.line,
+        "id": scenario.header.id,
+        "name": scenario.header.name,
+        "kind": scenario.header.kind,
+        "result": verdict.result.value,
+    }
+    if scenario.left_out:
+        found["reason"] = scenario.left_out
+    if verdict.differences:
+        found["differences"] = [
+            {"path": one.path, "expected": one.expected, "observed": one.observed}
+            for one in verdict.differences
+        ]
+    return found
+
+
+def _observed(verdict: Verdict) -> dict[str, Any]:
+    scenario = verdict.scenario
+    found: dict[str, Any] = {"file": scenario.file, "line": scenario.line, "name": scenario.header.name}
+    if verdict.observed is None:
+        return found | {"skipped": scenario.left_out}
+    return found | {"expect": json.loads(verdict.observed.model_dump_json(by_alias=True, exclude_none=True))}

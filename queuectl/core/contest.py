@@ -1,0 +1,248 @@
+"""One workload that asks for room, and who could make it (docs/scheduling.md, P1 to P6, P10, P11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, Phase, WorkloadId
+from queuectl.core.pending import Entry
+from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.reasons import PreemptionCause
+from queuectl.core.rules import Preemption, Settings, Within
+
+
+class Target(NamedTuple):
+    """A victim, and by which rule."""
+
+    entry: Entry
+    cause: PreemptionCause
+
+
+@dataclass(slots=True, kw_only=True)
+class Field:
+    """All who hold quota, as seen at one moment."""
+
+    tree: QuotaTree
+    queues: dict[str, ClusterQueue]
+    holders: dict[str, dict[WorkloadId, Entry]]
+    """Those with an open attempt, by the ClusterQueue that is charged."""
+    settings: Settings
+    now: datetime
+    past_usage: Callable[[LocalQueueName], object] | None = None
+    """Of a LocalQueue, comparable, with what was `added`; None: no queue counts it."""
+    added: dict[LocalQueueName, dict[str, int]] = field(default_factory=dict)
+    """What the plan under way lets LocalQueues have, by resource."""
+    away: set[WorkloadId] = field(default_factory=set)
+    """Holders whose charge is given back by the plan under way."""
+
+    def fair(self, node: Node) -> bool:
+        """Does the tree of `node` share fairly (S1)?"""
+        if node.parent is None:
+            return False
+        enabled = self.tree.root(node).sharing.enabled
+        return self.settings.fair_sharing if enabled is None else enabled
+
+    def rules(self, node: Node) -> Preemption:
+        queue = self.queues.get(node.name)
+        return queue.preemption if queue is not None else Preemption()
+
+    def add(self, entry: Entry, assignment: Assignment) -> None:
+        """The plan under way lets it go."""
+        if self.past_usage is not None:
+            added = self.added.setdefault(entry.local_queue, {})
+            for resource, amount in assignment.resources().items():
+                added[resource] = added.get(resource, 0) + amount
+
+    def holding(self, node: Node) -> Iterable[Entry]:
+        found = self.holders.get(node.name)
+        if not found:
+            return ()
+        if not self.away:
+            return found.values()
+        return [entry for entry in found.values() if entry.id not in self.away]
+
+
+class Contest:
+    """`cells`: the whole request; `contested`: those of its cells that do not fit."""
+
+    __slots__ = (
+        "_allowed",
+        "cells",
+        "contested",
+        "entry",
+        "field",
+        "node",
+        "protected",
+        "rules",
+        "tree",
+        "within_nominal",
+    )
+
+    def __init__(
+        self, field: Field, node: Node, entry: Entry, cells: Cells, contested: Collection[int]
+    ) -> None:
+        self.field = field
+        self.tree = field.tree
+        self.node = node
+        self.entry = entry
+        self.cells = cells
+        self.contested = frozenset(contested)
+        self.rules = field.rules(node)
+        self.protected: dict[WorkloadId, datetime] = {}
+        """Who would do but is protected still, and until when."""
+        asked = dict(cells)
+        self.within_nominal = not any(node.borrows(cell, asked.get(cell, 0)) for cell in self.contested)
+        """Does its queue, with the whole request, stay within nominal quota on all that is contested (P9)?"""
+        self._allowed = {True: self.rules.within_cluster_queue, False: self.rules.reclaim_within_cohort}
+
+    @property
+    def settings(self) -> Settings:
+        return self.field.settings
+
+    # --- who is eligible
+
+    def eligible(self, node: Node) -> Iterator[Entry]:
+        """Holders in `node`, a ClusterQueue, that policy and priority let it take quota from (P2)."""
+        policy = self._allowed[node is self.node]
+        if policy is Within.NEVER:
+            return
+        priority, created, contested = self.entry.priority, self.entry.order[1], self.contested
+        for entry in self.field.holding(node):
+            if policy is not Within.ANY and entry.priority >= priority:
+                newer = entry.priority == priority and entry.order[1] > created
+                if not (newer and policy is Within.LOWER_OR_NEWER_EQUAL_PRIORITY):
+                    continue
+            for cell, _ in entry.cells:
+                if cell in contested:
+                    yield entry
+                    break
+
+    def vulnerable(self, node: Node, cause: PreemptionCause) -> list[Entry]:
+        """Those eligible in `node` that are not protected from `cause`."""
+        return [entry for entry in self.eligible(node) if not self.is_protected(entry, node, cause)]
+
+    def is_protected(self, entry: Entry, node: Node, cause: PreemptionCause) -> bool:
+        """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
+        if leaving(entry):
+            return False
+        until = protected_until(entry, self.field.rules(node).min_run_time.seconds(cause), self.settings)
+        if until is None or until <= self.field.now:
+            return False
+        known = self.protected.get(entry.id)
+        self.protected[entry.id] = until if known is None else min(known, until)
+        return True
+
+    # --- in which order
+
+    def sort(self, entries: list[Entry]) -> list[Entry]:
+        """First who is taken first (P5)."""
+        entries.sort(key=self._rank)
+        return entries
+
+    def _rank(self, entry: Entry) -> tuple[object, ...]:
+        attempt = entry.attempt
+        assert attempt is not None
+        own = attempt.assignment.cluster_queue == self.node.name
+        usage: object = 0
+        past = self.field.past_usage
+        if own and past is not None and self.field.queues[self.node.name].usage_based:
+            usage = _Descending(past(entry.local_queue))
+        return (not leaving(entry), own, usage, entry.priority, -attempt.admitted_at.timestamp(), entry.id)
+
+    # --- for a search that shares fairly
+
+    def nodes_with_candidates(self) -> list[Node]:
+        """Queues of the same tree in which somebody is eligible; of others only those that borrow (P7)."""
+        found = [self.node] if any(True for _ in self.eligible(self.node)) else []
+        if self._allowed[False] is Within.NEVER:
+            return found
+        todo = [self.tree.root(self.node)]
+        while todo:
+            at = todo.pop()
+            if at.kind == "Cohort":
+                todo.extend(at.children.values())
+            elif at is not self.node and any(at.borrows(cell) for cell in self.contested):
+                found.append(at)
+        return found
+
+    def candidates(self, node: Node) -> list[Entry]:
+        """Of one of these queues, sorted; those protected from the cause it would be are left out."""
+        if node is self.node:
+            cause = PreemptionCause.IN_CLUSTER_QUEUE
+        elif self.within_nominal:
+            cause = PreemptionCause.IN_COHORT_RECLAMATION
+        else:
+            cause = PreemptionCause.IN_COHORT_FAIR_SHARING
+        return self.sort(self.vulnerable(node, cause))
+
+    # --- trying
+
+    def take(self, entry: Entry) -> None:
+        self.tree.remove(_charged(self.tree, entry), entry.cells)
+
+    def give_back(self, entry: Entry) -> None:
+        self.tree.add(_charged(self.tree, entry), entry.cells)
+
+    def fits(self, allow_borrowing: bool = True) -> bool:
+        node, tree = self.node, self.tree
+        for cell, amount in self.cells:
+            if amount > max(0, tree.available(node, cell)):
+                return False
+            if not allow_borrowing and node.parent is not None and node.borrows(cell, amount):
+                return False
+        return True
+
+    def fill_back(self, targets: list[Target], allow_borrowing: bool) -> list[Target]:
+        """Of victims that make room together, leave out who is not needed: last but one to first (P6)."""
+        kept = [targets[-1]]
+        for target in reversed(targets[:-1]):
+            self.give_back(target.entry)
+            if not self.fits(allow_borrowing):
+                self.take(target.entry)
+                kept.append(target)
+        kept.reverse()
+        return kept
+
+
+def leaving(entry: Entry) -> bool:
+    """It is being evicted, or over already: only its pods still hold the quota."""
+    seen = entry.observation
+    return entry.phase is Phase.EVICTING or entry.gone or (seen is not None and seen.finished is not None)
+
+
+def protected_until(entry: Entry, seconds: int, settings: Settings) -> datetime | None:
+    attempt = entry.attempt
+    assert attempt is not None
+    until = attempt.admitted_at + timedelta(seconds=seconds) if seconds else None
+    past = entry.preempted_at
+    if past:
+        rested = attempt.admitted_at + timedelta(seconds=settings.cooldown)
+        if len(past) >= settings.eviction_budget:
+            oldest = past[-settings.eviction_budget]
+            if past[-1] < oldest + timedelta(seconds=settings.eviction_window):
+                rested = max(rested, past[-1] + timedelta(seconds=settings.eviction_window))
+        until = rested if until is None else max(until, rested)
+    return until
+
+
+def _charged(tree: QuotaTree, entry: Entry) -> Node:
+    assert entry.attempt is not None
+    return tree.queue(entry.attempt.assignment.cluster_queue)
+
+
+class _Descending:
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Descending) -> bool:
+        return other.value < self.value  # type: ignore[operator, no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Descending) and self.value == other.value
+
+    __hash__ = None  # type: ignore[assignment]

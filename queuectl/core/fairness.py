@@ -1,0 +1,299 @@
+"""Who comes next, and who gives way, where a tree shares fairly (docs/scheduling.md, S4, S5, P7 to P9).
+
+A tree of brackets does both. Between two choices usage changes only in the queue that was chosen, so only
+the brackets on its path are drawn up again: a choice costs the depth of a tree, not its size.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from queuectl.core.contest import Contest, Target
+from queuectl.core.model import WorkloadId
+from queuectl.core.ordering import Place
+from queuectl.core.pending import Entry
+from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.reasons import PreemptionCause
+from queuectl.core.rules import Strategy
+from queuectl.core.shares import Share, dominant_share
+
+
+class Head(Protocol):
+    """The first of one ClusterQueue, with what it would be charged."""
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def cells(self) -> Cells: ...
+    @property
+    def order(self) -> Place: ...
+
+
+H = TypeVar("H", bound=Head)
+
+
+def tournament(tree: QuotaTree, heads: Iterable[H]) -> Iterator[H]:
+    """Heads of one root's tree, one per queue, each once, the fairest next (S4, S5).
+
+    The caller processes a head before it asks for the next one. That may change the usage of its queue;
+    quota, and usage of other queues, must stay as they are until the last head is out.
+    """
+    bracket = _Tournament(tree, heads)
+    while (head := bracket.winner) is not None:
+        yield head
+        bracket.leave(head)
+
+
+class _Tournament(Generic[H]):
+    """For each cohort a heap of its children's winners, the first of them its own winner."""
+
+    def __init__(self, tree: QuotaTree, heads: Iterable[H]) -> None:
+        self._tree = tree
+        self._rounds: dict[Node, list[tuple[bool, Share, Place, H]]] = {}
+        self._missing: dict[Node, int] = {}
+        """How many children have yet to name their winner."""
+        self.winner: H | None = None
+        first = list(heads)
+        seen: set[Node] = set()
+        for head in first:
+            assert head.node not in seen, f"two heads of {head.node}"
+            assert tree.root(head.node) is tree.root(first[0].node), f"{head.node} is in another tree"
+            at = head.node
+            while at not in seen:
+                seen.add(at)
+                if at.parent is None:
+                    break
+                self._missing[at.parent] = self._missing.get(at.parent, 0) + 1
+                at = at.parent
+        for head in first:
+            self._climb(head.node, head)
+
+    def leave(self, head: H) -> None:
+        """The winner is out, and its queue's usage may have changed."""
+        self.winner = None
+        for cohort in head.node.path():
+            if cohort is not head.node:
+                heapq.heappop(self._rounds[cohort])  # itself: it won all of them
+                self._missing[cohort] = 1
+        self._climb(head.node, None)
+
+    def _climb(self, node: Node, winner: H | None) -> None:
+        """`node` names its winner; so does each ancestor that waited for no other child."""
+        charged: H | None = None
+        try:
+            while (cohort := node.parent) is not None:
+                if winner is not charged:
+                    self._charge(charged, winner)
+                    charged = winner
+                if winner is not None:
+                    heapq.heappush(self._rounds.setdefault(cohort, []), self._standing(node, winner))
+                self._missing[cohort] -= 1
+                if self._missing[cohort]:
+                    return
+                node, contenders = cohort, self._rounds.get(cohort)
+                winner = contenders[0][-1] if contenders else None
+            self.winner = winner
+        finally:
+            self._charge(charged, None)
+
+    def _charge(self, before: H | None, after: H | None) -> None:
+        if before is not None:
+            self._tree.remove(before.node, before.cells)
+        if after is not None:
+            self._tree.add(after.node, after.cells)
+
+    def _standing(self, node: Node, head: H) -> tuple[bool, Share, Place, H]:
+        """Smaller goes first. `head` is charged, so that its share is what it would be (S4, S5)."""
+        borrows = any(amount and node.borrows(cell) for cell, amount in head.cells)
+        return borrows, dominant_share(self._tree, node), head.order, head
+
+
+# --- victims
+
+Queues = dict[Node, deque[Entry]]
+"""Candidates by ClusterQueue, first who is taken first."""
+
+
+def fair_victims(contest: Contest, strategies: Sequence[Strategy]) -> list[Target]:
+    """The victims that make room for it; none where no set of those it may take does (P7 to P9).
+
+    The tree is left as it was.
+    """
+    search = _Search(contest)
+    if not search.queues:
+        return []
+    contest.tree.add(contest.node, contest.cells)
+    try:
+        try:
+            found = search.first(strategies[0]) or (len(strategies) > 1 and search.second())
+        finally:
+            contest.tree.remove(contest.node, contest.cells)
+        if found:
+            search.taken = contest.fill_back(search.taken, allow_borrowing=True)
+        return search.taken if found else []
+    finally:
+        for target in search.taken:
+            contest.give_back(target.entry)
+
+
+class _Search:
+    """Runs with the whole request charged, so that the preemptor's shares count it (P7)."""
+
+    def __init__(self, contest: Contest) -> None:
+        self._contest = contest
+        self._tree = contest.tree
+        self._within_nominal = contest.within_nominal
+        self._below = {node.parent: node for node in contest.node.path()}
+        """The preemptor's side of each of its ancestors."""
+        found = {node: contest.candidates(node) for node in contest.nodes_with_candidates()}
+        self.queues: Queues = {node: deque(entries) for node, entries in found.items() if entries}
+        everybody = contest.sort([entry for entries in found.values() for entry in entries])
+        self._rank = {entry.id: rank for rank, entry in enumerate(everybody)}
+        self._aside: Queues = {}
+        """Whom the first strategy spared."""
+        self.taken: list[Target] = []
+
+    def first(self, strategy: Strategy) -> bool:
+        """Take whom the first strategy gives, until it fits (P8)."""
+        chooser = _Chooser(self._contest, self.queues, self._rank)
+        while (queue := chooser.choose()) is not None:
+            entries = self.queues[queue]
+            entry: Entry | None
+            if queue is self._contest.node:
+                entry, cause = entries.popleft(), PreemptionCause.IN_CLUSTER_QUEUE
+            elif self._within_nominal:  # P9
+                entry, cause = entries.popleft(), PreemptionCause.IN_COHORT_RECLAMATION
+            else:
+                entry, cause = self._given(queue, strategy), PreemptionCause.IN_COHORT_FAIR_SHARING
+            if entry is not None and self._fits_without(entry, cause):
+                return True
+            chooser.reconsider(queue)
+        return False
+
+    def second(self) -> bool:
+        """Of those set aside, one more of each queue whose side has the larger share (P8)."""
+        chooser = _Chooser(self._contest, self._aside, self._rank)
+        while (queue := chooser.choose()) is not None:
+            entry = self._aside[queue][0]
+            mine, theirs = self._sides(queue)
+            if dominant_share(self._tree, mine) < dominant_share(self._tree, theirs) and self._fits_without(
+                entry, PreemptionCause.IN_COHORT_FAIR_SHARING
+            ):
+                return True
+            self._aside[queue].clear()
+            chooser.reconsider(queue)
+        return False
+
+    def _given(self, queue: Node, strategy: Strategy) -> Entry | None:
+        """The first candidate of `queue` that the strategy gives; those before it are set aside (P8)."""
+        mine, theirs = self._sides(queue)
+        share, before = dominant_share(self._tree, mine), dominant_share(self._tree, theirs)
+        entries = self.queues[queue]
+        aside = self._aside.setdefault(queue, deque())
+        if before < share:  # without one of its workloads its share is smaller still: none passes
+            aside.extend(entries)
+            entries.clear()
+        while entries:
+            entry = entries.popleft()
+            if strategy is Strategy.LESS_THAN_INITIAL_SHARE:
+                passes = share < before
+            else:
+                passes = share <= self._share_without(entry, theirs)
+            if passes:
+                return entry
+            aside.append(entry)
+        return None
+
+    def _sides(self, queue: Node) -> tuple[Node, Node]:
+        """The nodes right below the nearest common ancestor: the preemptor's and the candidate's (P8)."""
+        at = queue
+        while at.parent not in self._below:
+            assert at.parent is not None
+            at = at.parent
+        return self._below[at.parent], at
+
+    def _share_without(self, entry: Entry, node: Node) -> Share:
+        self._contest.take(entry)
+        try:
+            return dominant_share(self._tree, node)
+        finally:
+            self._contest.give_back(entry)
+
+    def _fits_without(self, entry: Entry, cause: PreemptionCause) -> bool:
+        """Take it. Does the request fit now?"""
+        contest = self._contest
+        contest.take(entry)
+        self.taken.append(Target(entry, cause))
+        self._tree.remove(contest.node, contest.cells)
+        try:
+            return contest.fits(allow_borrowing=True)
+        finally:
+            self._tree.add(contest.node, contest.cells)
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A child in the bracket of its cohort; smaller is chosen first (P7)."""
+
+    share: Share
+    tie: tuple[int, str, int]
+    node: Node
+
+    def __lt__(self, other: _Claim) -> bool:
+        difference = self.share.compare(other.share)
+        return difference > 0 or (difference == 0 and self.tie < other.tie)
+
+
+class _Chooser:
+    """From which queue to take next: down from the root, where the share is largest (P7)."""
+
+    def __init__(self, contest: Contest, queues: Queues, rank: dict[WorkloadId, int]) -> None:
+        self._tree = contest.tree
+        self._root = contest.tree.root(contest.node)
+        self._own = set(contest.node.path())
+        self._queues = queues
+        self._rank = rank
+        self._rounds: dict[Node, list[_Claim]] = {}
+        seen: set[Node] = set()
+        for queue in queues:
+            at = queue
+            while at not in seen and at.parent is not None:
+                seen.add(at)
+                self._enter(at, at.parent)
+                at = at.parent
+
+    def choose(self) -> Node | None:
+        """A queue that has candidates; None when there is none left. Tell it what became of that one."""
+        at = self._root
+        while at.kind == "Cohort":
+            if claims := self._rounds.get(at):
+                at = claims[0].node
+            elif at.parent is not None:  # nobody left below: out with it, and down from the root again
+                heapq.heappop(self._rounds[at.parent])
+                at = self._root
+            else:
+                return None
+        return at if self._queues.get(at) else None
+
+    def reconsider(self, queue: Node) -> None:
+        """`queue`, chosen last, has other candidates now and may use less."""
+        for node in queue.path():
+            if node.parent is not None:
+                heapq.heappop(self._rounds[node.parent])  # itself: it was chosen at each level
+                self._enter(node, node.parent)
+
+    def _enter(self, node: Node, cohort: Node) -> None:
+        """Into the bracket of its cohort, unless nothing may be taken there any more."""
+        if node.kind == "Cohort":
+            tie = (0, node.name, 0)
+        elif entries := self._queues[node]:
+            tie = (1, "", self._rank[entries[0].id])
+        else:
+            return
+        share = dominant_share(self._tree, node)
+        if share.borrowing or node in self._own:
+            heapq.heappush(self._rounds.setdefault(cohort, []), _Claim(share, tie, node))

@@ -1,0 +1,140 @@
+"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, F, P1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from queuectl.core.contest import Contest, Field, Target
+from queuectl.core.explaining import NO_BOUND
+from queuectl.core.fairness import fair_victims
+from queuectl.core.flavors import Assigned, Chance, Charge, Group, Menu, Mode, Tried, assign, fewer_pods
+from queuectl.core.pending import Entry
+from queuectl.core.preemption import classical_victims
+from queuectl.core.quota import Cells
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.rules import Within
+
+
+@dataclass(slots=True)
+class Nomination:
+    """A head, what it would be given, and whom it would take that from."""
+
+    entry: Entry
+    menu: Menu
+    found: Assigned
+    victims: tuple[Target, ...] = ()
+    protected: datetime | None = None
+    """Until then somebody who would do may not be taken."""
+
+    @property
+    def cells(self) -> Cells:
+        return self.found.cells
+
+    @property
+    def mode(self) -> Mode:
+        return self.found.mode
+
+
+class Nominator:
+    """Searches from one `field`. Everything is left as it was. `work` counts what it cost."""
+
+    def __init__(self, field: Field) -> None:
+        self._field = field
+        self.work = 0
+
+    def nominate(
+        self,
+        entry: Entry,
+        menu: Menu,
+        charges: Sequence[Charge],
+        tried: Tried = NO_BOUND,
+        pinned: Mapping[Group, str] = NO_BOUND,
+    ) -> Nomination:
+        """In full, else with as few pods less as will do (F9)."""
+        whole = self._look(entry, menu, charges, tried, pinned)
+        if whole.mode is Mode.FIT or whole.victims:
+            return whole
+
+        def look(fewer: Sequence[Charge]) -> Nomination | None:
+            part = self._look(entry, menu, fewer, tried, pinned)
+            return part if part.mode is Mode.FIT or part.victims else None
+
+        if any(charge.pod_set.min_count is not None for charge in charges):
+            return fewer_pods(charges, look) or whole
+        return whole
+
+    def _look(
+        self,
+        entry: Entry,
+        menu: Menu,
+        charges: Sequence[Charge],
+        tried: Tried,
+        pinned: Mapping[Group, str],
+    ) -> Nomination:
+        self.work += 1
+        protected: dict[int, datetime] = {}
+
+        def search(cell: int, amount: int) -> Chance:
+            return self._offer(entry, menu, cell, amount, protected)
+
+        found = assign(menu, charges, search, tried, pinned)
+        nomination = Nomination(entry, menu, found)
+        if found.mode.preempts:
+            contest = Contest(self._field, menu.node, entry, found.cells, found.contested)
+            nomination.victims = tuple(self._victims(contest))
+            if contest.protected:
+                protected |= dict.fromkeys(found.contested, min(contest.protected.values()))
+        reason = found.reason
+        if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
+            nomination.protected = min(protected.values())
+            if found.mode.preempts and found.contested <= protected.keys():
+                found.reason = _protected(reason, nomination.protected)
+        return nomination
+
+    def _offer(
+        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+    ) -> Chance:
+        """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
+        tree, node = menu.tree, menu.node
+        rules = self._field.rules(node)
+        level, reclaims_above = tree.borrow_level(node, cell, amount)
+        fair = self._field.fair(node)
+        borrows = rules.borrow_within_cohort is not None or (
+            fair and rules.reclaim_within_cohort is not Within.NEVER
+        )
+        if node.nominal[cell] < amount and not reclaims_above and not borrows:
+            return Chance(Mode.NO_FIT, 0)
+        if not rules.any:
+            return Chance(Mode.NO_CANDIDATES, level)
+        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,))
+        victims = self._victims(contest)
+        if contest.protected:
+            protected[cell] = min(contest.protected.values())
+        if not victims:
+            return Chance(Mode.NO_CANDIDATES, level)
+        own = False
+        for entry_, _ in victims:
+            contest.take(entry_)
+            assert entry_.attempt is not None
+            own |= entry_.attempt.assignment.cluster_queue == node.name
+        level = tree.borrow_level(node, cell, amount)[0]
+        for entry_, _ in victims:
+            contest.give_back(entry_)
+        return Chance(Mode.PREEMPT if own else Mode.RECLAIM, level)
+
+    def _victims(self, contest: Contest) -> Sequence[Target]:
+        self.work += 1
+        if not contest.rules.any:
+            return ()
+        if self._field.fair(contest.node):
+            strategies = contest.tree.root(contest.node).sharing.strategies
+            return fair_victims(contest, strategies or contest.settings.strategies)
+        return classical_victims(contest)
+
+
+def _protected(reason: Reason, until: datetime) -> Reason:
+    """Somebody would do but for a protection that ends by itself (P10, P11)."""
+    detail = f"who could make room is protected until {until.isoformat(timespec='seconds')}"
+    return replace(reason, code=Code.MIN_RUN_TIME_PROTECTED, detail=detail)

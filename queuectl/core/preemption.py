@@ -1,0 +1,147 @@
+"""Whom to take quota from: the classical search (docs/scheduling.md, P1 to P6). Leaves the tree as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from queuectl.core.contest import Contest, Target, leaving
+from queuectl.core.pending import Entry
+from queuectl.core.quota import Node
+from queuectl.core.reasons import PreemptionCause
+from queuectl.core.rules import Within
+
+
+class _Candidate(NamedTuple):
+    entry: Entry
+    node: Node
+    """Its queue."""
+    below: Node
+    """Common ancestor of its queue and the preemptor's."""
+    cause: PreemptionCause
+    only_without_borrowing: bool
+
+
+def classical_victims(contest: Contest) -> list[Target]:
+    """The victims that make room for it; none where no set of those it may take does."""
+    own = contest.sort(contest.vulnerable(contest.node, PreemptionCause.IN_CLUSTER_QUEUE))
+    same = [
+        _Candidate(entry, contest.node, contest.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
+        for entry in own
+    ]
+    reclaimed, by_priority = _elsewhere(contest)
+    ranked = [*reclaimed, *by_priority, *same]
+    if not ranked:
+        return []
+    ranked.sort(key=lambda candidate: not leaving(candidate.entry))
+    for allow_borrowing in _attempts(contest, bool(reclaimed), bool(reclaimed or by_priority)):
+        if victims := _attempt(contest, ranked, allow_borrowing):
+            return victims
+    return []
+
+
+def _attempts(contest: Contest, reclaims: bool, elsewhere: bool) -> tuple[bool, ...]:
+    """Whether it may borrow afterwards, in the order in which that is tried (P4)."""
+    never = contest.rules.borrow_within_cohort is None
+    node = contest.node
+    if not elsewhere or (never and any(node.usage[c] >= node.nominal[c] for c in contest.contested)):
+        return (True,)
+    return (False, True) if never and not reclaims else (True, False)
+
+
+def _elsewhere(contest: Contest) -> tuple[list[_Candidate], list[_Candidate]]:
+    """Those in other queues: whom it has the upper hand over (P3), and whom by priority, each sorted."""
+    reclaimed: list[_Candidate] = []
+    by_priority: list[_Candidate] = []
+    if contest.rules.reclaim_within_cohort is Within.NEVER:
+        return reclaimed, by_priority
+    node = contest.node
+    rest = dict(contest.cells)
+    upper_hand = all(node.usage[cell] + amount <= node.subtree[cell] for cell, amount in rest.items())
+    visited, at = node, node.parent
+    rest = {cell: max(0, amount - node.private_free(cell)) for cell, amount in rest.items()}
+    while at is not None:
+        for queue in _borrowers(contest, at, visited):
+            if upper_hand:
+                cause = PreemptionCause.IN_COHORT_RECLAMATION
+                reclaimed += [
+                    _Candidate(entry, queue, at, cause, False) for entry in contest.vulnerable(queue, cause)
+                ]
+            else:
+                by_priority += _by_priority(contest, queue, at)
+        upper_hand |= all(at.usage[cell] + amount <= at.subtree[cell] for cell, amount in rest.items())
+        rest = {cell: max(0, amount - at.private_free(cell)) for cell, amount in rest.items()}
+        visited, at = at, at.parent
+    return _ranked(contest, reclaimed), _ranked(contest, by_priority)
+
+
+def _ranked(contest: Contest, candidates: list[_Candidate]) -> list[_Candidate]:
+    if not candidates:
+        return candidates
+    by_id = {candidate.entry.id: candidate for candidate in candidates}
+    return [by_id[entry.id] for entry in contest.sort([candidate.entry for candidate in candidates])]
+
+
+def _by_priority(contest: Contest, queue: Node, below: Node) -> Iterator[_Candidate]:
+    """Without the upper hand: what it may take if it does not borrow afterwards, and what even so (P2)."""
+    rules, priority = contest.rules.borrow_within_cohort, contest.entry.priority
+    for entry in contest.eligible(queue):
+        bound = (
+            rules is None
+            or entry.priority >= priority
+            or (rules.most_priority is not None and entry.priority > rules.most_priority)
+        )
+        cause = (
+            PreemptionCause.IN_COHORT_RECLAMATION
+            if bound
+            else PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING
+        )
+        if not contest.is_protected(entry, queue, cause):
+            yield _Candidate(entry, queue, below, cause, bound)
+
+
+def _borrowers(contest: Contest, cohort: Node, visited: Node) -> Iterator[Node]:
+    """Queues under `cohort` that use more than is theirs of what is contested, but for `visited`'s (P2)."""
+    todo = [child for child in cohort.children.values() if child is not visited]
+    while todo:
+        at = todo.pop()
+        if not _borrows(contest, at):
+            continue
+        if at.kind == "Cohort":
+            todo.extend(at.children.values())
+        else:
+            yield at
+
+
+def _borrows(contest: Contest, node: Node) -> bool:
+    return any(node.borrows(cell) for cell in contest.contested)
+
+
+def _attempt(contest: Contest, ranked: list[_Candidate], allow_borrowing: bool) -> list[Target]:
+    targets: list[Target] = []
+    try:
+        for candidate in ranked:
+            if candidate.node is not contest.node and (
+                (candidate.only_without_borrowing and allow_borrowing)
+                or not _still_borrows(contest, candidate)
+            ):
+                continue
+            contest.take(candidate.entry)
+            targets.append(Target(candidate.entry, candidate.cause))
+            if contest.fits(allow_borrowing):
+                targets = contest.fill_back(targets, allow_borrowing)
+                return targets
+        return []
+    finally:
+        for target in targets:
+            contest.give_back(target.entry)
+
+
+def _still_borrows(contest: Contest, candidate: _Candidate) -> bool:
+    """Its queue and all cohorts up to the common ancestor: reclaimed is only what is borrowed (P2)."""
+    at: Node | None = candidate.node
+    while at is not None and at is not candidate.below:
+        if not _borrows(contest, at):
+            return False
+        at = at.parent
+    return True

@@ -1,0 +1,114 @@
+"""How much of what others lend a node has borrowed: its dominant share (docs/scheduling.md, S2 and S3).
+
+Exact: shares are fractions of integers, compared by multiplying crosswise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuectl.core.model import NORMAL_WEIGHT
+from queuectl.core.quota import Node, QuotaTree
+
+
+class Share:
+    """A dominant share, not to be changed. It orders: the smaller is served first, the larger gives first."""
+
+    __slots__ = ("borrowing", "denominator", "infinite", "numerator", "resource")
+
+    def __init__(
+        self,
+        numerator: int = 0,
+        denominator: int = 1,
+        *,
+        infinite: bool = False,
+        resource: str = "",
+        borrowing: bool = False,
+    ) -> None:
+        self.numerator = numerator
+        """In thousandths of what is lent, over `denominator`, which is positive."""
+        self.denominator = denominator
+        self.infinite = infinite
+        """Borrows with weight 0: larger than all that are not; among themselves the fraction orders (S3)."""
+        self.resource = resource
+        """The dominant one, "" at a share of 0. Takes no part in comparisons."""
+        self.borrowing = borrowing
+        """Uses more of anything than is its own, even if nobody lends it. Takes no part in comparisons."""
+
+    @property
+    def reported(self) -> int | None:
+        """Thousandths, rounded up, as people read it; None: infinite."""
+        return None if self.infinite else -(-self.numerator // self.denominator)
+
+    def compare(self, other: Share) -> int:
+        """Negative where this one is smaller, 0 where they are equal, positive where it is larger (S3)."""
+        if self.infinite is not other.infinite:
+            return 1 if self.infinite else -1
+        return self.numerator * other.denominator - other.numerator * self.denominator
+
+    def __lt__(self, other: Share) -> bool:
+        return self.compare(other) < 0
+
+    def __le__(self, other: Share) -> bool:
+        return self.compare(other) <= 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Share) and self.compare(other) == 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        value = f"{self.numerator}/{self.denominator}"
+        return f"Share({value}{' infinite' if self.infinite else ''} {self.resource or 'nothing'})"
+
+
+NO_SHARE = Share()
+
+
+def dominant_share(tree: QuotaTree, node: Node, extra: Sequence[tuple[int, int]] = ()) -> Share:
+    """Share of `node` (S2). `extra` are (cell, amount) pairs that count as if `node` itself used them too."""
+    if node.parent is None:
+        return NO_SHARE
+    over = _borrowed(tree, node, extra)
+    if not over:
+        return NO_SHARE
+    dominant, most, lent = "", 0, 1
+    lends = lendable(tree, node.parent)
+    for resource in sorted(over):
+        there = lends.get(resource, 0)
+        if there > 0 and over[resource] * lent > most * there:
+            dominant, most, lent = resource, over[resource], there
+    if not most:
+        return Share(borrowing=True)
+    if not node.weight:
+        return Share(1000 * most, lent, infinite=True, resource=dominant, borrowing=True)
+    return Share(1000 * NORMAL_WEIGHT * most, lent * node.weight, resource=dominant, borrowing=True)
+
+
+def _borrowed(tree: QuotaTree, node: Node, extra: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """What it uses beyond the quota of its subtree, by resource over all flavors, in base units."""
+    usage = node.usage
+    if extra:
+        usage = usage.copy()
+        for cell, amount in extra:
+            usage[cell] += amount
+    over: dict[str, int] = {}
+    for cell, (used, own) in enumerate(zip(usage, node.subtree, strict=True)):
+        if used > own:
+            resource = tree.names[cell].resource
+            over[resource] = over.get(resource, 0) + used - own
+    return over
+
+
+def lendable(tree: QuotaTree, cohort: Node) -> dict[str, int]:
+    """What the children of `cohort` could draw at most, by resource over all flavors, in base units (S2).
+
+    Changes with quota and shape alone, so it is remembered until one of them does.
+    """
+    version, lends = cohort.lends
+    if version != tree.version:
+        lends = {}
+        for cell, (_, resource) in enumerate(tree.names):
+            lends[resource] = lends.get(resource, 0) + tree.potential(cohort, cell)
+        cohort.lends = (tree.version, lends)
+    return lends

@@ -1,0 +1,96 @@
+"""Whom freed quota can help: parked groups by what they lack (docs/scheduling.md, W1 to W4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from queuectl.core.model import ClusterQueue
+from queuectl.core.pending import Entry, Group, Line
+from queuectl.core.quota import Node, QuotaTree
+from queuectl.core.resources import FlavorResource
+from queuectl.core.rules import Within
+
+Freed = dict[Node, set[FlavorResource]]
+"""What came free, by the ClusterQueue that gave it back."""
+
+
+def helped(tree: QuotaTree, lines: Mapping[str, Line], freed: Freed) -> dict[Group, None]:
+    """Parked groups that might fit now, or find victims now; the state is left as it is (W1, W3)."""
+    found: dict[Group, None] = {}
+    roots: Freed = {}
+    for node, cells in freed.items():
+        roots.setdefault(tree.root(node), set()).update(cells)
+    for root, cells in roots.items():
+        for line in lines_below(root, lines):
+            if line.shelves:
+                found |= _helped(tree, line, cells)
+    return found
+
+
+def _helped(tree: QuotaTree, line: Line, cells: set[FlavorResource]) -> dict[Group, None]:
+    found: dict[Group, None] = {}
+    node = tree.queue(line.name)
+    for name in cells & line.shelves.keys():
+        available = tree.available(node, tree.cell(name))
+        for group, amount in line.shelves[name].items():
+            if amount <= available or group.contends:
+                found[group] = None
+    return found
+
+
+def lines_below(root: Node, lines: Mapping[str, Line]) -> Iterator[Line]:
+    """Of all ClusterQueues of a tree."""
+    todo = [root]
+    while todo:
+        at = todo.pop()
+        if at.kind == "Cohort":
+            todo.extend(at.children.values())
+        elif (line := lines.get(at.name)) is not None:
+            yield line
+
+
+def tempted(
+    tree: QuotaTree,
+    lines: Mapping[str, Line],
+    queues: Mapping[str, ClusterQueue],
+    charged: Iterable[Entry],
+) -> dict[Group, None]:
+    """Parked groups that might preempt one of those that have come to hold quota (W3)."""
+    found: dict[Group, None] = {}
+    borrowed: Freed = {}
+    for entry in charged:
+        if entry.attempt is None:
+            continue
+        node = tree.queue(entry.attempt.assignment.cluster_queue)
+        line = lines.get(node.name)
+        queue = queues.get(node.name)
+        if (
+            line is not None
+            and queue is not None
+            and queue.preemption.within_cluster_queue is not Within.NEVER
+        ):
+            names = [tree.names[cell] for cell, _ in entry.cells]
+            found |= _above(line, names, entry)
+        if node.parent is not None:
+            lent = {tree.names[cell] for cell, _ in entry.cells if node.borrows(cell)}
+            if lent:
+                borrowed.setdefault(tree.root(node), set()).update(lent)
+    for root, cells in borrowed.items():
+        for line in lines_below(root, lines):
+            queue = queues.get(line.name)
+            if queue is None or queue.preemption.reclaim_within_cohort is Within.NEVER:
+                continue
+            for name in cells & line.shelves.keys():
+                found |= {group: None for group in line.shelves[name] if group.contends}
+    return found
+
+
+def _above(line: Line, names: Iterable[FlavorResource], entry: Entry) -> dict[Group, None]:
+    """Groups of the same queue whose head comes before `entry` in priority, or is older."""
+    found: dict[Group, None] = {}
+    for name in names:
+        for group in line.shelves.get(name, {}):
+            head = group.head()
+            if group.contends and head is not None and head.order[:2] < entry.order[:2]:
+                found[group] = None
+    return found

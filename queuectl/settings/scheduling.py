@@ -1,0 +1,126 @@
+"""Section `scheduling`: what the controller decides by, beside the policy objects."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+
+from queuectl.core import rules
+from queuectl.core.resources import CPU, BadQuantity, format_amount, parse_quantity
+from queuectl.settings.section import Section
+
+DAY: Final = 86_400
+_YEAR: Final = 365 * DAY
+_MAX_WEIGHT: Final = 1_000_000
+
+
+class FairSharingSettings(Section):
+    enabled: bool = False
+    """Trees share fairly whose root cohort does not say."""
+    preemption_strategies: tuple[Annotated[rules.Strategy, Field(strict=False)], ...] = Field(
+        default=rules.STRATEGIES, strict=False
+    )
+
+    @field_validator("preemption_strategies")
+    @classmethod
+    def _in_order(cls, value: tuple[rules.Strategy, ...]) -> tuple[rules.Strategy, ...]:
+        if value != rules.STRATEGIES and len(value) != 1:
+            first, second = rules.STRATEGIES
+            raise ValueError(f"must be one of {first} and {second}, or both in this order")
+        return value
+
+
+def parse_weight(value: object) -> int:
+    """A weight in thousandths, rounded up, from a number or a quantity such as 500m. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"must be a number, not a {type(value).__name__}")
+    try:
+        weight = parse_quantity(value, CPU)
+    except BadQuantity as error:
+        raise ValueError(str(error)) from None
+    if not 0 <= weight <= _MAX_WEIGHT * 1000:
+        raise ValueError(f"must be between 0 and {_MAX_WEIGHT}, not {value}")
+    return weight
+
+
+Weight = Annotated[
+    int,
+    BeforeValidator(parse_weight),
+    PlainSerializer(lambda weight: format_amount(CPU, weight), when_used="json"),
+]
+
+
+class AdmissionFairSharingSettings(Section):
+    usage_half_life_seconds: int = Field(ge=0, le=10 * _YEAR)
+    """0: the past does not count."""
+    usage_sampling_interval_seconds: int = Field(default=300, ge=1, le=DAY)
+    """What was admitted counts as if it had run for this long at least."""
+    resource_weights: dict[Annotated[str, Field(min_length=1, max_length=317)], Weight] = Field(
+        default={}, max_length=256
+    )
+    """Of one core, byte or device; 1 for those not named."""
+
+
+class WaitForPodsReadySettings(Section):
+    timeout_seconds: int | None = Field(default=None, ge=1, le=30 * DAY)
+    """From its start until all its pods are ready; none: it may take as long as it likes."""
+    requeuing_backoff_base_seconds: int = Field(default=60, ge=1, le=DAY)
+    requeuing_backoff_max_seconds: int = Field(default=3600, ge=1, le=30 * DAY)
+    requeuing_backoff_limit_count: int | None = Field(default=None, ge=0, le=1_000_000)
+    """Starts in vain, one after another, after which it is deactivated; none: never."""
+
+    @model_validator(mode="after")
+    def _base_within_max(self) -> WaitForPodsReadySettings:
+        base, most = self.requeuing_backoff_base_seconds, self.requeuing_backoff_max_seconds
+        if base > most:
+            raise ValueError(
+                f"requeuingBackoffBaseSeconds is {base}, must be at most requeuingBackoffMaxSeconds, {most}"
+            )
+        return self
+
+
+class PreemptionSettings(Section):
+    eviction_budget: int = Field(default=8, ge=1, le=16)
+    """Preemptions of one workload within the window, after which it is left alone for that long."""
+    eviction_window_seconds: int = Field(default=3600, ge=1, le=7 * DAY)
+    cooldown_seconds: int = Field(default=10, ge=0, le=DAY)
+    """After the start of one that was preempted before: it is not preempted again so soon."""
+
+
+class SchedulingSettings(Section):
+    """What the controller decides by, beside the policy objects."""
+
+    fair_sharing: FairSharingSettings = FairSharingSettings()
+    admission_fair_sharing: AdmissionFairSharingSettings | None = None
+    """None: LocalQueues do not take turns, whatever their ClusterQueue says."""
+    wait_for_pods_ready: WaitForPodsReadySettings = WaitForPodsReadySettings()
+    preemption: PreemptionSettings = PreemptionSettings()
+
+    def rules(self) -> rules.Settings:
+        """As the core knows them."""
+        usage, waiting, preemption = (
+            self.admission_fair_sharing,
+            self.wait_for_pods_ready,
+            self.preemption,
+        )
+        return rules.Settings(
+            fair_sharing=self.fair_sharing.enabled,
+            strategies=self.fair_sharing.preemption_strategies,
+            usage_sharing=rules.UsageSharing(
+                half_life=usage.usage_half_life_seconds,
+                sampling_interval=usage.usage_sampling_interval_seconds,
+                weights=tuple(sorted(usage.resource_weights.items())),
+            )
+            if usage is not None
+            else None,
+            pods_ready_timeout=waiting.timeout_seconds,
+            requeueing=rules.Requeueing(
+                base_seconds=waiting.requeuing_backoff_base_seconds,
+                most_seconds=waiting.requeuing_backoff_max_seconds,
+                limit=waiting.requeuing_backoff_limit_count,
+            ),
+            eviction_budget=preemption.eviction_budget,
+            eviction_window=preemption.eviction_window_seconds,
+            cooldown=preemption.cooldown_seconds,
+        )

@@ -1,0 +1,250 @@
+"""A document's state of things as the core takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from queuectl.core.events import (
+    ContextObserved,
+    Event,
+    Listed,
+    PolicyGone,
+    PolicyObserved,
+    WorkloadObserved,
+)
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ConfigKey,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    ObjectRef,
+    Observation,
+    Outcome,
+    Phase,
+    PodSet,
+    PodSetAssignment,
+    Snapshot,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+    WorkloadPriorityClass,
+)
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.resources import amounts
+from queuectl.core.rules import Settings, UsageSharing
+from queuectl.kinds.admission import scheduling
+from queuectl.kinds.fields import BadField
+from queuectl.kinds.requests import RequestProblem
+from queuectl.kinds.workloads import required_affinity
+from queuectl.simulator import documents
+from queuectl.simulator.reading import Scenario
+
+SOURCE: Final = "document"
+KIND: Final = "Job"
+"""Of all workloads of a document."""
+_FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""When a workload was created whose document does not say."""
+
+
+class Beginning(NamedTuple):
+    """What an engine must be told to be in the state that a document describes."""
+
+    snapshot: Snapshot
+    """Those that hold quota, as a ledger would remember them."""
+    batches: tuple[tuple[Event, ...], ...]
+    """Events in the order in which they are to be folded."""
+    references: dict[WorkloadId, str]
+    """NAMESPACE/NAME of the workloads."""
+    queues: dict[LocalQueueName, str]
+    """ClusterQueue of the LocalQueues, with those that only the document's way of telling needs."""
+
+
+def beginning(scenario: Scenario) -> Beginning:
+    document = scenario.document
+    assert document is not None
+    stored = tuple(_stored(w, number) for number, w in enumerate(document.workloads, 1) if w.holds)
+    policy = (*scenario.policy, *_implied(scenario))
+    batches: list[tuple[Event, ...]] = [(*policy, Listed(SOURCE))]
+    # One by one: those created in the same second come in the order of the document (O2).
+    batches += [(observed(workload),) for workload in document.workloads]
+    if (deleted := document.config.local_queue_deleted_before_run) is not None:
+        batches.append((PolicyGone(ConfigKey("LocalQueue", *deleted.split("/"))),))
+    return Beginning(
+        snapshot=Snapshot(sequence=0, now=None, workloads=stored),
+        batches=tuple(batches),
+        references={identity(w): w.reference for w in document.workloads},
+        queues={
+            event.value.name: event.value.cluster_queue
+            for event in policy
+            if isinstance(event, PolicyObserved) and isinstance(event.value, LocalQueue)
+        },
+    )
+
+
+def settings(config: documents.Config) -> Settings:
+    usage = config.admission_fair_sharing
+    return Settings(
+        fair_sharing=config.fair_sharing.enabled,
+        strategies=config.fair_sharing.strategies,
+        usage_sharing=UsageSharing(
+            half_life=usage.usage_half_life_time,
+            sampling_interval=usage.usage_sampling_interval,
+            weights=tuple(sorted((name, round(w * 1000)) for name, w in usage.resource_weights.items())),
+        )
+        if usage is not None and usage.enabled
+        else None,
+    )
+
+
+def _implied(scenario: Scenario) -> Iterator[Event]:
+    """What a document need not write out: namespaces, priority classes, LocalQueues for `clusterQueue`."""
+    assert scenario.document is not None
+    workloads = scenario.document.workloads
+    given = {event.value.name for event in scenario.policy if isinstance(event, ContextObserved)}
+    for namespace in sorted({workload.namespace for workload in workloads} - given):
+        yield ContextObserved(Namespace(namespace))
+    for value in sorted({workload.priority for workload in workloads}):
+        name = _priority_class(value)
+        spec = f'{{"value":{value}}}'
+        key = ConfigKey("WorkloadPriorityClass", "", name)
+        yield PolicyObserved(key, WorkloadPriorityClass(name, value), spec)
+    direct = {
+        (LocalQueueName(workload.namespace, _queue(workload)), _cluster_queue(workload))
+        for workload in workloads
+        if workload.queue is None
+    }
+    for local, cluster_queue in sorted(direct):
+        queue = LocalQueue(name=local, cluster_queue=cluster_queue)
+        spec = f'{{"clusterQueue":"{cluster_queue}"}}'
+        yield PolicyObserved(ConfigKey("LocalQueue", *local), queue, spec)
+
+
+def _priority_class(value: int) -> str:
+    return f"priority:{value}"
+
+
+def _cluster_queue(workload: documents.Workload) -> str:
+    """Of one that names no LocalQueue."""
+    if workload.cluster_queue is not None:
+        return workload.cluster_queue
+    assert workload.admission is not None
+    return workload.admission.cluster_queue
+
+
+def _queue(workload: documents.Workload) -> str:
+    # No object's name has a colon in it.
+    return workload.queue if workload.queue is not None else f"clusterqueue:{_cluster_queue(workload)}"
+
+
+def identity(workload: documents.Workload) -> WorkloadId:
+    """Sorts by `uid`; those of a document need not be unique."""
+    return WorkloadId(f"{workload.uid or ''} {workload.reference}")
+
+
+def _ref(workload: documents.Workload) -> ObjectRef:
+    return ObjectRef(workload.namespace, KIND, workload.name, identity(workload))
+
+
+def _stored(workload: documents.Workload, arrival: int) -> StoredWorkload:
+    """One that holds quota, as the ledger would remember it."""
+    assert workload.admission is not None
+    evicting = workload.evicted is not None
+    asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    attempt = Attempt(
+        workload=identity(workload),
+        number=1,
+        state=AttemptState.EVICTING if evicting else AttemptState.ADMITTED,
+        assignment=Assignment(
+            cluster_queue=workload.admission.cluster_queue,
+            pod_sets=tuple(
+                _held(name, held, asked[name]) for name, held in workload.admission.pod_sets.items()
+            ),
+        ),
+        admitted_at=workload.quota_reserved_at or workload.admitted_at or _FIRST,
+        sequence=arrival,
+    )
+    return StoredWorkload(
+        id=identity(workload),
+        ref=_ref(workload),
+        queue=_queue(workload),
+        cluster_queue=workload.admission.cluster_queue,
+        priority=workload.priority,
+        created_at=workload.created_at or _FIRST,
+        arrival=arrival,
+        phase=Phase.EVICTING if evicting else Phase.ADMITTED,
+        attempts=1,
+        attempt=attempt,
+        reason=None,
+    )
+
+
+def _held(name: str, held: documents.PodSetAdmission, asked: documents.PodSet) -> PodSetAssignment:
+    count = asked.count if held.count is None else held.count
+    if held.usage is not None:
+        each = {resource: amount // count for resource, amount in held.usage.items() if amount}
+    else:
+        each = dict(asked.charged)
+    return PodSetAssignment(
+        name=name,
+        count=count,
+        requests=amounts(each),
+        flavors=tuple(sorted((r, flavor) for r, flavor in held.flavors.items() if each.get(r))),
+    )
+
+
+def observed(workload: documents.Workload) -> WorkloadObserved:
+    """Its object, as it is while nothing happens to it."""
+    pod_sets, problem = _pod_sets(workload)
+    return WorkloadObserved(
+        Workload(
+            id=identity(workload),
+            ref=_ref(workload),
+            queue=_queue(workload),
+            created_at=workload.created_at or _FIRST,
+            pod_sets=pod_sets,
+            priority_class=_priority_class(workload.priority),
+            problem=problem,
+        ),
+        Observation(resource_version="1", generation=1, suspended=not workload.holds, annotated=False),
+    )
+
+
+def over(workload: documents.Workload) -> WorkloadObserved:
+    """Its object at its end, with nothing of it alive."""
+    found = observed(workload)
+    ended = replace(found.observation, resource_version="2", finished=Outcome.DELETED, quiet=True)
+    return WorkloadObserved(found.workload, ended)
+
+
+def _pod_sets(workload: documents.Workload) -> tuple[tuple[PodSet, ...], Reason | None]:
+    """Read as those of any job: what can't be read becomes the workload's problem."""
+    try:
+        return tuple(pod_set(given) for given in workload.pod_sets), None
+    except RequestProblem as problem:
+        return (), problem.reason
+    except BadField as problem:
+        return (), Reason(code=Code.MISCONFIGURED, detail=str(problem))
+
+
+def pod_set(given: documents.PodSet) -> PodSet:
+    spec = {
+        "nodeSelector": given.node_selector,
+        "tolerations": given.tolerations,
+        "affinity": given.affinity,
+    }
+    own = scheduling(spec, given.name)
+    return PodSet(
+        name=given.name,
+        count=given.count,
+        min_count=given.min_count,
+        requests=given.charged,
+        node_selector=own.node_selector,
+        tolerations=own.tolerations,
+        affinity=required_affinity(spec, given.name),
+    )

@@ -1,0 +1,402 @@
+"""Scenario documents (`format: scenario/v1`): given these objects and workloads, what must be decided.
+
+One model per kind of document that can be run; docs/policy-tests.md explains the fields. A field of the
+format that nothing here understands yet is marked LATER: a document that has it is left out with that reason,
+where one that no version of the format knows is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictBool,
+    StringConstraints,
+)
+from pydantic.alias_generators import to_camel
+
+from queuectl.core.reasons import Code, PreemptionCause
+from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
+from queuectl.core.rules import STRATEGIES, Strategy
+from queuectl.kinds.fields import BadField, timestamp
+from queuectl.kinds.requests import pod_requests
+from queuectl.simulator.words import WORDS
+
+FORMAT: Final = "scenario/v1"
+KINDS: Final = ("cycle", "preemption")
+"""Kinds of documents that can be run."""
+OTHER_KINDS: Final = (
+    "borrowing-on",
+    "candidate-order",
+    "dominant-share",
+    "entry-order",
+    "flavor-assignment",
+    "flavor-mode-preference",
+    "partial-admission-search",
+    "quota-available",
+    "topology-placement",
+)
+"""Kinds of the same format that look at one function alone: known, and not run."""
+START: Final = datetime(2024, 1, 1, tzinfo=UTC)
+"""The clock of a document that does not set one."""
+
+LATER: Final = "later"
+Later = Annotated[Any, LATER]
+"""Of a field that is known and not understood yet."""
+
+_DURATION: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
+
+
+def _time(value: object) -> datetime:
+    # YAML reads an unquoted time as one, JSON has text.
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
+    try:
+        return timestamp(value, "")
+    except BadField as problem:
+        raise ValueError(f"{str(problem).removeprefix(': ')}, such as 2024-01-01T00:00:00Z") from None
+
+
+def _seconds(value: object) -> int:
+    found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    if found is None:
+        raise ValueError("must be a duration such as 168h, 5m or 1h30m")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _quantities(value: object) -> dict[str, int | float | str]:
+    """As written: one out of range is what a workload may well ask for."""
+    if not isinstance(value, dict):
+        raise ValueError("must be quantities by resource, such as {cpu: 2}")
+    for resource, quantity in value.items():
+        if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
+            raise ValueError(f"{resource}: {type(quantity).__name__} is no quantity")
+        try:
+            parse_quantity(quantity, resource)
+        except QuantityOutOfRange:
+            continue
+        except BadQuantity as problem:
+            raise ValueError(f"{resource}: {problem}") from None
+    return value
+
+
+def _amounts(value: object) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for resource, quantity in _quantities(value).items():
+        try:
+            found[resource] = parse_quantity(quantity, resource)
+        except BadQuantity as problem:
+            raise ValueError(f"{resource}: {problem}") from None
+        if found[resource] < 0:
+            raise ValueError(f"{resource}: {quantity} must be at least 0")
+    return found
+
+
+def _written(found: dict[str, int]) -> dict[str, str]:
+    return {resource: format_amount(resource, amount) for resource, amount in found.items()}
+
+
+def _reason(word: str) -> str:
+    if word not in WORDS:
+        raise ValueError(f"no reason is called {word!r}; there are {', '.join(sorted(WORDS))}")
+    return word
+
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[^/\s]+$")]
+Reference = Annotated[str, StringConstraints(max_length=507, pattern=r"^[^/\s]+/[^/\s]+$")]
+"""NAMESPACE/NAME of a workload."""
+Quantities = Annotated[dict[str, int | float | str], BeforeValidator(_quantities)]
+"""By resource, as written."""
+Amounts = Annotated[dict[str, int], BeforeValidator(_amounts), PlainSerializer(_written)]
+"""Quantities by resource; in base units once read."""
+Time = Annotated[datetime, BeforeValidator(_time)]
+Duration = Annotated[int, BeforeValidator(_seconds)]
+"""In seconds once read."""
+Whole = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
+Priority = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1)]
+ReasonWord = Annotated[str, AfterValidator(_reason)]
+
+
+class Part(BaseModel):
+    """Fields in camelCase; one that is not known is a mistake."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
+    )
+
+
+# --- configuration -----------------------------------------------------------------------------------
+
+
+class FairSharing(Part):
+    enabled: StrictBool = False
+    preemption_strategies: tuple[Literal[tuple(map(str, STRATEGIES))], ...] | None = None  # type: ignore[valid-type]
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        return tuple(map(Strategy, self.preemption_strategies)) if self.preemption_strategies else STRATEGIES
+
+
+class AdmissionFairSharing(Part):
+    enabled: StrictBool = True
+    usage_half_life_time: Duration = 0
+    usage_sampling_interval: Duration = 300
+    resource_weights: dict[str, Annotated[float, Field(ge=0)]] = {}
+    initial_usage: dict[Reference, Amounts] = {}
+    """Decayed past usage of LocalQueues, by NAMESPACE/NAME."""
+
+
+class Config(Part):
+    """The component's own configuration, and how the document is run."""
+
+    now: Time = START
+    cycles: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
+    """A cycle takes at most the head of each ClusterQueue."""
+    fair_sharing: FairSharing = FairSharing()
+    """For the trees whose root does not say."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    local_queue_deleted_before_run: Reference | None = None
+    feature_gates: dict[str, StrictBool] = {}
+    """Of Kueue; carried along, without effect."""
+    pods_ready_requeuing_timestamp: Later = None
+    resource_transformations: Later = None
+
+
+# --- workloads ---------------------------------------------------------------------------------------
+
+
+class PodSet(Part):
+    name: Name = "main"
+    count: Whole = 1
+    min_count: Whole | None = None
+    requests: Quantities = {}
+    """Of one pod."""
+    containers: tuple[dict[str, Any], ...] | None = None
+    """As a pod has them; they count instead of `requests`."""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] = {}
+    topology_request: Later = None
+
+    @property
+    def charged(self) -> tuple[tuple[str, int], ...]:
+        """What one pod requests, in base units. Raises RequestProblem or BadField."""
+        whole = {"resources": {"requests": self.requests}}
+        return pod_requests({"containers": self.containers or (whole,)}, self.name)
+
+
+class PodSetAdmission(Part):
+    count: Whole | None = None
+    """None: as many as it asks for."""
+    flavors: dict[str, str]
+    """By resource."""
+    usage: Amounts | None = None
+    """Of all pods; None: what they request. With `count`, a whole number of base units for each."""
+    topology: Later = None
+
+
+class Admission(Part):
+    cluster_queue: Name
+    pod_sets: Annotated[dict[str, PodSetAdmission], Field(min_length=1)]
+
+
+class Happened(Part):
+    reason: Text
+    at: Time
+
+
+class Workload(Part):
+    name: Name
+    namespace: Name = "default"
+    uid: Text | None = None
+    """Orders victims that are equal in all else."""
+    queue: Name | None = None
+    """A LocalQueue of its namespace."""
+    cluster_queue: Name | None = None
+    """In the place of `queue`: where it waits, past any LocalQueue."""
+    priority: Priority = 0
+    created_at: Time | None = None
+    """None: before all others, in the order of the document."""
+    pod_sets: tuple[PodSet, ...]
+    state: Literal["pending", "quotaReserved", "admitted"]
+    admission: Admission | None = None
+    quota_reserved_at: Time | None = None
+    admitted_at: Time | None = None
+    evicted: Happened | None = None
+    preempted: Happened | None = None
+    finished: Later = None
+    admission_checks: Later = None
+    annotations: Later = None
+    owners: Later = None
+    preemption_gates: Later = None
+    reclaimable_pods: Later = None
+    unhealthy_nodes: Later = None
+
+    @property
+    def reference(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def holds(self) -> bool:
+        return self.state != "pending"
+
+
+# --- what is expected ----------------------------------------------------------------------------------
+
+
+class PodSetAdmitted(Part):
+    count: Whole | None = None
+    flavors: dict[str, str] | None = None
+    usage: Amounts | None = None
+    topology: Later = None
+
+
+class Admitted(Part):
+    cluster_queue: str | None = None
+    pod_sets: dict[str, PodSetAdmitted] | None = None
+    state: Literal["quotaReserved", "admitted"] | None = None
+
+
+class Victim(Part):
+    workload: Reference
+    reason: PreemptionCause | None = None
+    by: Reference | None = None
+    cluster_queue: str | None = None
+
+
+class Evicted(Part):
+    workload: Reference
+    reason: Code | None = None
+
+
+class Expect(Part):
+    """What is not named is not compared."""
+
+    admitted: dict[Reference, Admitted] | None = None
+    preempted: tuple[Victim, ...] | None = None
+    evicted: tuple[Evicted, ...] | None = None
+    finished: tuple[Reference, ...] | None = None
+    pending: dict[str, tuple[Reference, ...]] | None = None
+    """By ClusterQueue. Here and in `inadmissible` together are all who wait."""
+    inadmissible: dict[str, tuple[Reference, ...]] | None = None
+    holding: dict[Reference, str] | None = None
+    """ClusterQueue by workload, afterwards."""
+    reasons: dict[Reference, ReasonWord] | None = None
+    """Of those who wait; others may have one too."""
+    skipped_preemptions: dict[str, Whole] | None = None
+    """By ClusterQueue: heads whose victims others had taken in the same cycle."""
+    events: Any = None
+    """Not compared."""
+
+
+class PreemptionExpect(Part):
+    preempted: tuple[Victim, ...]
+
+
+# --- documents ------------------------------------------------------------------------------------------
+
+
+class Step(Part):
+    do: Literal["cycle", "deleteWorkloads", "requeueInadmissible"]
+    workloads: tuple[Reference, ...] = ()
+    """To be deleted."""
+    expect: Expect | None = None
+
+
+class Header(Part):
+    """What all documents have in common."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    format: Literal["scenario/v1"]
+    kind: Literal[KINDS + OTHER_KINDS]  # type: ignore[valid-type]
+    id: Text | None = None
+    name: Text
+    table: Text | None = None
+    tier: Literal["core", "topology", "later"] = "core"
+
+    @property
+    def title(self) -> str:
+        return self.id or self.name
+
+
+class Document(Header):
+    """One that can be run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tags: tuple[str, ...] = ()
+    asserted: tuple[str, ...] = ()
+    derived_from: str | None = None
+    same_preemptions_as_source: StrictBool | None = None
+    config: Config = Config()
+    objects: tuple[dict[str, Any], ...]
+    """Manifests: of ours, of Kueue's, and Namespaces."""
+    workloads: tuple[Workload, ...]
+
+
+class Cycle(Document):
+    kind: Literal["cycle"]
+    steps: tuple[Step, ...] = ()
+    """In the place of `config.cycles`."""
+    expect: Expect | None = None
+    """None: what is decided is wanted, not compared."""
+
+
+class FlavorMode(Part):
+    flavor: Name
+    mode: Literal["Fit", "Preempt"]
+
+
+class PodSetAssigned(Part):
+    count: Whole | None = None
+    flavors: dict[str, FlavorMode]
+
+
+class Incoming(Part):
+    workload: Reference
+    cluster_queue: Name
+    assignment: Annotated[dict[str, PodSetAssigned], Field(min_length=1)]
+
+
+class Preemption(Document):
+    kind: Literal["preemption"]
+    incoming: Incoming
+    expect: PreemptionExpect | None = None
+
+
+MODELS: Final[dict[str, type[Cycle | Preemption]]] = {"cycle": Cycle, "preemption": Preemption}
+
+
+def not_understood(part: BaseModel, path: str = "") -> Iterator[str]:
+    """Paths of the fields in it that are known and not understood yet."""
+    for name in part.model_fields_set:
+        field, value = type(part).model_fields[name], getattr(part, name)
+        here = f"{path}{field.alias or name}"
+        if LATER in field.metadata:
+            if value is not None:
+                yield here
+        else:
+            yield from _within(value, here)
+
+
+def _within(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        yield from not_understood(value, f"{path}.")
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from _within(item, f"{path}[{number}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _within(item, f"{path}.{key}")

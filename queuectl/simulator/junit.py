@@ -1,0 +1,46 @@
+"""Verdicts as JUnit XML, which every CI system can show: a test case for each document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+
+from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from queuectl.kinds.fields import clean
+from queuectl.simulator.judging import Result, Verdict
+
+_LONGEST = 100_000
+
+
+def write(verdicts: Iterable[Verdict], path: Path) -> None:
+    """One suite for each file. Raises OSError."""
+    found = JUnitXml("queuectl test")
+    for file, group in groupby(verdicts, key=lambda verdict: verdict.scenario.file):
+        suite = TestSuite(_legal(file))
+        suite.add_testcases([_case(verdict) for verdict in group])
+        found.add_testsuite(suite)
+    found.write(str(path), pretty=True)
+
+
+def _case(verdict: Verdict) -> TestCase:
+    scenario = verdict.scenario
+    case = TestCase(_legal(scenario.header.title), classname=_legal(scenario.header.table or scenario.file))
+    if verdict.result is Result.SKIPPED:
+        case.result = [Skipped(_legal(scenario.left_out))]
+    elif verdict.result is Result.FAILED:
+        failure = Failure(f"{len(verdict.differences)} differences")
+        failure.text = "\n".join(
+            [
+                _legal(f"{scenario.file}: line {scenario.line}"),
+                *(_legal(line) for one in verdict.differences for line in one.lines()),
+            ]
+        )
+        case.result = [failure]
+    return case
+
+
+def _legal(text: str) -> str:
+    """XML has no way to write control characters."""
+    return clean(text, _LONGEST)

@@ -1,0 +1,125 @@
+"""Manifests within a document, as the API server would take them, into events of the core."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from queuectl.core.events import ContextObserved, Event, PolicyInvalid, PolicyObserved
+from queuectl.kinds.context import CONTEXT_KINDS
+from queuectl.kinds.fields import Json
+from queuectl.kinds.kueue import KUEUE, LEFT_OUT, NO_EFFECT, NO_SUCH_FIELD, NOT_THERE, import_kueue
+from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
+from queuectl.kinds.policy_objects import API_VERSION, GROUP
+
+Path = tuple[int | str, ...]
+"""Keys and indexes on the way to a value within a document."""
+
+_IGNORED: Final = {"LimitRange": "LimitRanges are not read", **NOT_THERE}
+_STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+class BadDocument(ValueError):
+    """Something in a document is wrong: `path` says where in it, the message what."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Manifests(NamedTuple):
+    events: tuple[Event, ...]
+    without: tuple[str, ...]
+    """What they say that nothing here understands yet."""
+
+
+def read_manifests(objects: Sequence[Json]) -> Manifests:
+    """Raises BadDocument."""
+    events: list[Event] = []
+    without: list[str] = []
+    seen: set[tuple[str, str, str]] = set()
+    for number, obj in enumerate(objects):
+        here: Path = ("objects", number)
+        kind, namespace, name = _identity(obj, here)
+        if (kind, namespace, name) in seen:
+            raise BadDocument(here, f"{kind} {name} is given twice")
+        seen.add((kind, namespace, name))
+        group = obj["apiVersion"].partition("/")[0]
+        if kind in _IGNORED:
+            without.append(f"{kind} {name}: {_IGNORED[kind]}")
+        elif group in (KUEUE, GROUP) and kind in POLICY_KINDS:
+            policy = _converted(obj, here, without) if group == KUEUE else obj
+            events.append(_policy(policy, namespace, here, without))
+        elif (group, kind) == ("v1", "Namespace"):
+            events.append(_namespace(obj, here))
+        else:
+            known = ", ".join((*POLICY_KINDS, "Namespace"))
+            raise BadDocument((*here, "kind"), f"{kind} of {obj['apiVersion']} is none of {known}")
+    return Manifests(tuple(events), tuple(without))
+
+
+def _identity(obj: Json, here: Path) -> tuple[str, str, str]:
+    for field in ("apiVersion", "kind"):
+        if not isinstance(obj.get(field), str):
+            raise BadDocument((*here, field), f"{field} is missing, or no text")
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        raise BadDocument((*here, "metadata", "name"), "metadata.name is missing, or no text")
+    kind = obj["kind"]
+    if kind in POLICY_KINDS and not POLICY_KINDS[kind].namespaced:
+        return kind, "", name
+    namespace = metadata.get("namespace") or ("default" if kind in POLICY_KINDS else "")
+    if not isinstance(namespace, str):
+        raise BadDocument((*here, "metadata", "namespace"), "must be text")
+    return kind, namespace, name
+
+
+def _converted(obj: Json, here: Path, without: list[str]) -> Json:
+    """One of Kueue's as ours."""
+    found = import_kueue([("", obj)])
+    for note in found.notes:
+        if note.text.startswith(LEFT_OUT):
+            raise _placed(here, note.text.removeprefix(LEFT_OUT))
+        if note.text == NO_SUCH_FIELD:
+            raise BadDocument((*here, *_steps(note.field)), note.text)
+        without.append(f"{note.object} {note.field}: {note.text}")
+    return found.objects[0]
+
+
+def _policy(obj: Json, namespace: str, here: Path, without: list[str]) -> PolicyObserved:
+    if obj["apiVersion"] != API_VERSION:
+        raise BadDocument((*here, "apiVersion"), f"must be {API_VERSION}")
+    whole = {**copy.deepcopy(dict(obj)), "metadata": {**obj["metadata"], "namespace": namespace}}
+    event = policy_event(whole)
+    if isinstance(event, PolicyInvalid):
+        raise _placed(here, event.detail)
+    for path in drop_unknown(whole):
+        raise BadDocument((*here, *_steps(path)), NO_SUCH_FIELD)
+    for field, why in NO_EFFECT.get(obj["kind"], {}).items():
+        if (obj.get("spec") or {}).get(field) is not None:
+            without.append(f"{event.key} spec.{field}: {why}")
+    return event
+
+
+def _namespace(obj: Json, here: Path) -> ContextObserved:
+    labels = obj["metadata"].get("labels")
+    if not (labels is None or isinstance(labels, dict)):
+        raise BadDocument((*here, "metadata", "labels"), "must be an object")
+    found = CONTEXT_KINDS["Namespace"].observe(obj)
+    if found is None:
+        raise BadDocument((*here, "metadata"), "can't be read as a Namespace")
+    return ContextObserved(found)
+
+
+def _placed(here: Path, detail: str) -> BadDocument:
+    """`detail` begins with the path within the object: `spec.resourceGroups[0]: ...`."""
+    path, _, message = detail.partition(": ")
+    return BadDocument((*here, *_steps(path)), message or detail)
+
+
+def _steps(path: str) -> Iterator[int | str]:
+    for number, key in _STEP.findall(path):
+        yield int(number) if number else key

@@ -1,0 +1,193 @@
+"""A document run: cycles of the engine on the state it describes, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
+from queuectl.core.engine import Engine
+from queuectl.core.model import Assignment, LocalQueueName, PodSetAssignment
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.resources import format_amount
+from queuectl.simulator.building import SOURCE, beginning, over, settings
+from queuectl.simulator.documents import (
+    Admitted,
+    Cycle,
+    Evicted,
+    Expect,
+    PodSetAdmitted,
+    Step,
+    Victim,
+    Workload,
+)
+from queuectl.simulator.reading import Scenario
+
+BUDGET: Final = 1_000_000
+"""Units of work in one decision: more than a document can need."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the decisions since its start did."""
+
+    admitted: dict[str, Admitted] = field(default_factory=dict)
+    preempted: dict[str, Victim] = field(default_factory=dict)
+    evicted: dict[str, Evicted] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    """By ClusterQueue: heads that wait for victims of others."""
+
+
+class Run:
+    """The engine of one document, and who holds and waits."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        assert isinstance(scenario.document, Cycle)
+        self._document = scenario.document
+        self._beginning = beginning(scenario)
+        self._engine = Engine(frozenset({SOURCE}), settings(self._document.config))
+        self._engine.restore(self._beginning.snapshot)
+        for events in self._beginning.batches:
+            self._engine.handle(events)
+        self._workloads = {workload.reference: workload for workload in self._document.workloads}
+        self._holding = {
+            workload.reference: workload.admission.cluster_queue
+            for workload in self._document.workloads
+            if workload.admission is not None
+        }
+        self._reasons: dict[str, Reason] = {}
+        self._gone: set[str] = set()
+        self._sequence = len(self._document.workloads)
+
+    @property
+    def _now(self) -> datetime:
+        return self._document.config.now
+
+    def outcome(self) -> tuple[Expect, list[Expect | None]]:
+        """What there is to compare, at the end and after each step."""
+        whole, last = Outcome(), Outcome()
+        if not self._document.steps:
+            for _ in range(self._document.config.cycles):
+                self.cycle(whole)
+            return self._told(whole, whole), []
+        after: list[Expect | None] = []
+        for step in self._document.steps:
+            last = Outcome()
+            self._step(step, last)
+            whole.preempted |= last.preempted
+            whole.skipped |= last.skipped
+            whole.evicted |= last.evicted
+            after.append(self._told(last, last) if step.do == "cycle" else None)
+        return self._told(last, whole), after
+
+    def _step(self, step: Step, outcome: Outcome) -> None:
+        if step.do == "cycle":
+            self.cycle(outcome)
+        elif step.do == "deleteWorkloads":
+            self._engine.handle([over(self._workloads[name]) for name in step.workloads])
+            self._gone.update(step.workloads)
+        # requeueInadmissible: whoever waits is looked at again as soon as anything it lacks comes free.
+
+    def cycle(self, outcome: Outcome) -> None:
+        """One admission cycle, after all that is due without one."""
+        plan = self._engine.decide(self._now, BUDGET, cycles=1)
+        self._note(plan, outcome)
+        self._engine.commit(plan, self._sequence + 1)
+        self._sequence += len(plan.recorded)
+
+    def _note(self, plan: Plan, outcome: Outcome) -> None:
+        names = self._beginning.references
+        for decision in plan.decisions:
+            if isinstance(decision, Admit):
+                name = names[decision.attempt.workload]
+                outcome.admitted[name] = _admitted(decision.attempt.assignment)
+                self._holding[name] = decision.attempt.assignment.cluster_queue
+                self._reasons.pop(name, None)
+            elif isinstance(decision, Keep):
+                self._reasons[names[decision.workload]] = decision.reason
+            elif isinstance(decision, Evict):
+                self._note_eviction(decision, outcome)
+            elif isinstance(decision, Release | Retire):
+                name = names[decision.workload]
+                self._holding.pop(name, None)
+                if isinstance(decision, Retire):
+                    self._gone.add(name)
+                    self._reasons.pop(name, None)
+
+        self._note_skips(plan, outcome)
+
+    def _note_skips(self, plan: Plan, outcome: Outcome) -> None:
+        preemptors = {victim.preemptor for victim in plan.victims}
+        for decision in plan.decisions:
+            if (
+                isinstance(decision, Keep)
+                and decision.reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS
+                and decision.workload not in preemptors
+            ):
+                queue = self._queue(self._workloads[self._beginning.references[decision.workload]])
+                if queue is not None:
+                    outcome.skipped[queue] = outcome.skipped.get(queue, 0) + 1
+
+    def _note_eviction(self, decision: Evict, outcome: Outcome) -> None:
+        names = self._beginning.references
+        name = names[decision.workload]
+        if decision.reason.code is Code.PREEMPTED:
+            by = None if decision.preemptor is None else names[decision.preemptor]
+            outcome.preempted[name] = Victim(
+                workload=name, reason=decision.reason.cause, by=by, cluster_queue=self._holding[name]
+            )
+        else:
+            outcome.evicted[name] = Evicted(workload=name, reason=decision.reason.code)
+
+    def _told(self, last: Outcome, whole: Outcome) -> Expect:
+        waiting: dict[str, tuple[str, ...]] = {}
+        for workload in self._waiting():
+            queue = self._queue(workload)
+            if queue is not None:
+                waiting[queue] = (*waiting.get(queue, ()), workload.reference)
+        waits = {workload.reference for workload in self._waiting()}
+        return Expect(
+            admitted=last.admitted,
+            preempted=tuple(whole.preempted.values()),
+            evicted=tuple(whole.evicted.values()),
+            finished=(),
+            pending=waiting,
+            inadmissible={},
+            holding=self._holding.copy(),
+            reasons={name: reason.code.value for name, reason in self._reasons.items() if name in waits},
+            skipped_preemptions=dict.fromkeys(self._beginning.queues.values(), 0) | whole.skipped,
+        )
+
+    def _waiting(self) -> Iterable[Workload]:
+        for workload in self._document.workloads:
+            if workload.reference not in self._holding and workload.reference not in self._gone:
+                yield workload
+
+    def _queue(self, workload: Workload) -> str | None:
+        if workload.queue is None:
+            return workload.cluster_queue
+        return self._beginning.queues.get(LocalQueueName(workload.namespace, workload.queue))
+
+
+def _admitted(assignment: Assignment) -> Admitted:
+    return Admitted(
+        cluster_queue=assignment.cluster_queue,
+        pod_sets={
+            pod_set.name: PodSetAdmitted(
+                count=pod_set.count,
+                flavors=dict(pod_set.flavors),
+                usage=_usage(pod_set),
+            )
+            for pod_set in assignment.pod_sets
+        },
+        state="admitted",
+    )
+
+
+def _usage(pod_set: PodSetAssignment) -> Any:
+    """Of all its pods, as documents write amounts."""
+    return {
+        resource: format_amount(resource, amount * pod_set.count) for resource, amount in pod_set.requests
+    }

@@ -1,0 +1,60 @@
+"""Each decision vector of tier core, decided by us."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import queuectl
+from queuectl.simulator.judging import Result, judge
+from queuectl.simulator.reading import read_scenarios
+from tests.conformance.functions import FUNCTIONS
+from tests.conformance.vectors import DELIBERATE, MISSING, adapted, vectors
+
+ALL = vectors()
+CORE = [document for document in ALL if document["tier"] == "core"]
+PAGES = Path(queuectl.__file__).parent.parent / "docs" / "decisions"
+
+
+def decided(document: dict[str, Any]) -> list[str]:
+    """What is not as the vector says, a line each."""
+    if document["kind"] in FUNCTIONS:
+        return FUNCTIONS[document["kind"]](document)
+    (scenario,) = read_scenarios(json.dumps(document).encode(), f"{document['id']}.json")
+    verdict = judge(scenario)
+    assert verdict.result is not Result.SKIPPED, scenario.left_out
+    return [line for difference in verdict.differences for line in difference.lines()]
+
+
+def test_the_vectors_are_there() -> None:
+    if not ALL:
+        pytest.skip(MISSING)
+    assert Counter(document["tier"] for document in ALL) == {"core": 223, "topology": 113, "later": 46}
+
+
+@pytest.mark.parametrize("document", CORE, ids=lambda document: f"{document['id']}: {document['name']}")
+def test_a_vector_is_decided_as_it_says(document: dict[str, Any], record_property: Any) -> None:
+    record_property("table", document["table"])
+    found = decided(adapted(document))
+    if document["id"] in DELIBERATE:
+        assert (PAGES / DELIBERATE[document["id"]]).exists()
+        assert found, "it is decided as the vector says: take it out of DELIBERATE"
+    else:
+        assert not found, "\n".join(found)
+
+
+def test_what_is_not_there_yet_is_read_and_left_out_with_that_reason() -> None:
+    for document in ALL:
+        if document["tier"] != "core":
+            (scenario,) = read_scenarios(json.dumps(document).encode(), "vectors.json")
+            assert scenario.left_out == f"tier {document['tier']} is not there yet"
+
+
+def test_every_page_about_a_difference_names_its_vectors() -> None:
+    for vector, page in DELIBERATE.items():
+        assert f"`{vector}`" in (PAGES / page).read_text()
+    assert len(DELIBERATE) <= 3

@@ -1,0 +1,371 @@
+"""Who gives way where a tree shares fairly (docs/scheduling.md, P7 to P9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.contest import Contest, Field
+from queuectl.core.fairness import fair_victims
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    ClusterQueue,
+    Cohort,
+    ObjectRef,
+    Phase,
+    WorkloadId,
+)
+from queuectl.core.pending import Entry
+from queuectl.core.quota import QuotaTree
+from queuectl.core.rules import STRATEGIES, MinRunTime, Preemption, Settings, Strategy, Within
+from tests.core import profiles
+from tests.core.sharing import (
+    NAMES,
+    QUEUES,
+    REQUEST,
+    cells_of,
+    cohort,
+    forests,
+    queue,
+    tree_of,
+    usages,
+)
+from tests.core.slow_search import Slow
+
+profiles.load()
+
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+GPU = "x/gpu"
+
+
+ANY = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+
+
+class Arena:
+    """A tree with workloads that hold quota, and one that asks for some."""
+
+    def __init__(self, *nodes: Cohort | ClusterQueue) -> None:
+        self.tree = tree_of(*nodes)
+        self.holders: dict[str, dict[WorkloadId, Entry]] = {}
+        self.names: list[str] = []
+
+    def hold(
+        self, name: str, queue: str, amounts: Mapping[str, int], *, priority: int = 0, at: int = 0
+    ) -> None:
+        """`at` in seconds after T0."""
+        entry = self._entry(name, priority)
+        entry.cells = cells_of(self.tree, amounts)
+        entry.phase = Phase.ADMITTED
+        entry.attempt = Attempt(
+            workload=entry.id,
+            number=1,
+            state=AttemptState.ADMITTED,
+            assignment=Assignment(cluster_queue=queue, pod_sets=()),
+            admitted_at=T0 + timedelta(seconds=at),
+        )
+        self.holders.setdefault(queue, {})[entry.id] = entry
+        self.tree.add(self.tree.queue(queue), entry.cells)
+
+    def contest(
+        self,
+        queue: str,
+        amounts: Mapping[str, int],
+        *,
+        priority: int = 0,
+        preemption: Preemption = ANY,
+        strategies: tuple[Strategy, ...] = STRATEGIES,
+        contested: Sequence[str] | None = None,
+        theirs: Preemption = ANY,
+    ) -> Contest:
+        names = {node.name for node in self.tree.nodes() if node.kind == "ClusterQueue"}
+        rules = {name: preemption if name == queue else theirs for name in names}
+        field = Field(
+            tree=self.tree,
+            queues={name: ClusterQueue(name=name, preemption=rules[name]) for name in sorted(names)},
+            holders=self.holders,
+            settings=Settings(fair_sharing=True, strategies=strategies),
+            now=T0 + timedelta(hours=1),
+        )
+        cells = cells_of(self.tree, amounts)
+        asked = [cell for cell, _ in cells_of(self.tree, dict.fromkeys(contested or amounts, 1))]
+        return Contest(field, self.tree.queue(queue), self._entry("asking", priority), cells, asked)
+
+    def victims(self, queue: str, amounts: Mapping[str, int], **fields: object) -> list[tuple[str, str]]:
+        """Names and causes; the tree must stay as it is."""
+        contest = self.contest(queue, amounts, **fields)  # type: ignore[arg-type]
+        before = usages(self.tree)
+        found = fair_victims(contest, contest.settings.strategies)
+        assert usages(self.tree) == before
+        return [(target.entry.id, target.cause.value) for target in found]
+
+    @staticmethod
+    def _entry(name: str, priority: int) -> Entry:
+        entry = Entry(WorkloadId(name), ObjectRef("ns", "Job", name, name))
+        entry.priority = priority
+        entry.order = (-priority, 0, 0, name)
+        return entry
+
+
+OWN, RECLAIM, FAIR = "InClusterQueue", "InCohortReclamation", "InCohortFairSharing"
+
+
+def three(**weights: int) -> Arena:
+    """`a`, `b` and `c` with 3 GPUs each under one cohort."""
+    return Arena(*(queue(name, "all", {GPU: 3}, weight=weights.get(name, 1000)) for name in "abc"))
+
+
+def fill(arena: Arena, queue: str, count: int, each: int = 1, **fields: int) -> None:
+    for number in range(1, count + 1):
+        arena.hold(f"{queue}{number}", queue, {GPU: each}, **fields)
+
+
+def test_what_was_lent_is_taken_back_from_who_borrows_most_by_turns() -> None:
+    arena = three()
+    fill(arena, "a", 5)
+    fill(arena, "b", 4)
+    assert arena.victims("c", {GPU: 3}) == [("a1", RECLAIM), ("a2", RECLAIM), ("b1", RECLAIM)]
+
+
+def test_nobody_gives_what_is_his_own() -> None:
+    arena = three()
+    for name in "abc":
+        fill(arena, name, 3)
+    assert arena.victims("c", {GPU: 1}) == []
+
+
+def test_a_borrower_takes_from_one_who_borrows_more_where_that_one_still_has_as_much_afterwards() -> None:
+    arena = three()
+    fill(arena, "a", 3)
+    fill(arena, "b", 6)
+    assert arena.victims("a", {GPU: 1}) == [("b1", FAIR)]
+    assert arena.victims("a", {GPU: 2}) == []
+
+
+def test_a_large_one_is_taken_though_it_leaves_less_where_the_second_strategy_says_so() -> None:
+    arena = three()
+    fill(arena, "a", 3)
+    arena.hold("large", "b", {GPU: 6})
+    assert arena.victims("a", {GPU: 1}, strategies=(Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)) == []
+    assert arena.victims("a", {GPU: 1}) == [("large", FAIR)]
+    assert arena.victims("a", {GPU: 1}, strategies=(Strategy.LESS_THAN_INITIAL_SHARE,)) == [("large", FAIR)]
+    assert arena.victims("a", {GPU: 3}) == []
+
+
+def test_as_much_as_the_other_has_afterwards_is_not_too_much() -> None:
+    arena = three()
+    fill(arena, "a", 3)
+    fill(arena, "b", 5)
+    fill(arena, "c", 1)
+    final = (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)
+    assert arena.victims("a", {GPU: 1}, strategies=final) == [("b1", FAIR)]
+    assert arena.victims("a", {GPU: 2}, strategies=final) == []
+
+
+def test_who_has_as_much_gives_what_is_not_its_dominant_resource() -> None:
+    arena = Arena(cohort("all", None, {"x/gpu": 4, "x/cpu": 4}), *(queue(name, "all") for name in "abc"))
+    arena.hold("gpus", "b", {"x/gpu": 2}, at=1)
+    arena.hold("cpus", "b", {"x/cpu": 1})
+    arena.hold("mine", "a", {"x/gpu": 2})
+    arena.hold("others", "c", {"x/cpu": 3}, priority=9)
+    lower = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY)
+    found = arena.victims("a", {"x/cpu": 1}, priority=1, preemption=lower)
+    assert found == [("cpus", FAIR)]
+
+
+def test_the_second_strategy_takes_one_of_each_queue_at_most() -> None:
+    arena = Arena(cohort("all", None, {"x/gpu": 100, "x/cpu": 100}), *(queue(name, "all") for name in "abc"))
+    arena.hold("b1", "b", {"x/gpu": 40}, priority=-1)
+    arena.hold("b2", "b", {"x/gpu": 20, "x/cpu": 40}, priority=-1)
+    arena.hold("c1", "c", {"x/cpu": 60}, priority=9)
+    arena.hold("a1", "a", {"x/gpu": 40}, priority=-1)
+    lower = Preemption(
+        within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.LOWER_PRIORITY
+    )
+    # At first its share, 50, is more than either of b would leave there; without a1 it is 10, and b1 goes.
+    # Only b2 would help, and b does not give twice.
+    assert arena.victims("a", {"x/gpu": 10, "x/cpu": 10}, preemption=lower) == []
+
+
+def test_its_own_queue_gives_though_it_borrows_nothing() -> None:
+    arena = Arena(
+        cohort("root"),
+        cohort("left", "root"),
+        queue("a", "left", {GPU: 5}),
+        queue("b", "root"),
+    )
+    fill(arena, "a", 2, priority=-1)
+    fill(arena, "b", 3, priority=9)
+    lower = Preemption(
+        within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.LOWER_PRIORITY
+    )
+    assert arena.victims("a", {GPU: 2}, preemption=lower) == [("a1", OWN), ("a2", OWN)]
+
+
+def test_of_those_it_may_take_the_small_one_that_fits_beside_is_spared() -> None:
+    arena = three()
+    arena.hold("small", "b", {GPU: 1})
+    arena.hold("large", "b", {GPU: 8}, at=-1)
+    assert arena.victims("c", {GPU: 3}) == [("large", RECLAIM)]
+
+
+def test_a_heavier_queue_may_take_more() -> None:
+    arena = three(a=2000)
+    fill(arena, "a", 3)
+    fill(arena, "b", 6)
+    assert arena.victims("a", {GPU: 2}) == [("b1", FAIR), ("b2", FAIR)]
+
+
+@pytest.mark.parametrize(("theirs", "expected"), [(1000, []), (0, [("b1", FAIR), ("b2", FAIR)])])
+def test_who_borrows_with_weight_zero_takes_from_its_like_alone(
+    theirs: int, expected: list[tuple[str, str]]
+) -> None:
+    arena = Arena(
+        cohort("all", None, {GPU: 3}), queue("a", "all", {GPU: 1}, weight=0), queue("b", "all", weight=theirs)
+    )
+    fill(arena, "b", 4)
+    assert arena.victims("a", {GPU: 2}) == expected
+
+
+def test_within_its_nominal_quota_of_what_is_contested_it_takes_whatever_its_share() -> None:
+    arena = Arena(
+        queue("a", "all", {"new/gpu": 3, "old/gpu": 0}), queue("b", "all", {"new/gpu": 0, "old/gpu": 6})
+    )
+    arena.hold("mine", "a", {"old/gpu": 4})
+    arena.hold("theirs", "b", {"new/gpu": 1})
+    assert arena.victims("a", {"new/gpu": 3}) == [("theirs", RECLAIM)]
+
+
+def test_its_own_queue_gives_lower_priorities_first_without_regard_to_shares() -> None:
+    arena = three()
+    fill(arena, "a", 3, priority=-1)
+    fill(arena, "b", 3)
+    fill(arena, "c", 3)
+    assert arena.victims("a", {GPU: 2}) == [("a1", OWN), ("a2", OWN)]
+
+
+def test_a_queue_without_a_cohort_gives_to_higher_priority() -> None:
+    arena = Arena(queue("a", None, {GPU: 2}))
+    fill(arena, "a", 2)
+    assert arena.victims("a", {GPU: 1}, priority=1) == [("a1", OWN)]
+    assert arena.victims("a", {GPU: 1}) == []
+    assert arena.victims("a", {GPU: 3}, priority=1) == []
+
+
+def test_a_borrower_inside_a_cohort_that_borrows_nothing_is_left_alone_from_outside() -> None:
+    arena = Arena(
+        cohort("root"),
+        cohort("right", "root", {GPU: 1}),
+        queue("a", "root", {GPU: 5}, weight=10000),
+        queue("b", "right", weight=100),
+    )
+    fill(arena, "a", 3, priority=-1)
+    fill(arena, "b", 1, priority=-1)
+    assert arena.victims("a", {GPU: 5}) == [("a1", OWN), ("a2", OWN), ("a3", OWN)]
+
+
+def test_between_cohorts_the_shares_of_the_cohorts_decide() -> None:
+    arena = Arena(
+        cohort("root", None, {GPU: 10}),
+        cohort("left", "root"),
+        cohort("right", "root"),
+        *(queue(name, "left") for name in ("l1", "l2")),
+        queue("r", "right"),
+    )
+    for number in range(4):
+        arena.hold(f"l1-{number}", "l1", {GPU: 1})
+        arena.hold(f"r-{number}", "r", {GPU: 1})
+    arena.hold("l2-0", "l2", {GPU: 2})
+    # The left holds 6 of 10: with one more it would have more than the right, but l2 has less than l1.
+    assert arena.victims("l2", {GPU: 1}) == [("l1-0", FAIR)]
+    # The right may take one of the left, from whom has most there.
+    assert arena.victims("r", {GPU: 1}) == [("l1-0", FAIR)]
+
+
+def test_a_cohort_goes_before_a_queue_of_the_same_share_and_of_two_queues_who_started_last() -> None:
+    arena = Arena(
+        cohort("all", None, {GPU: 6}),
+        cohort("inner", "all"),
+        queue("x", "inner"),
+        queue("y", "all"),
+        queue("z", "all"),
+        queue("own", "all", {GPU: 1}),
+    )
+    arena.hold("in-x", "x", {GPU: 2})
+    arena.hold("in-y", "y", {GPU: 2}, at=1)
+    arena.hold("in-z", "z", {GPU: 2}, at=2)
+    arena.hold("debt", "own", {GPU: 1}, priority=9)
+    assert arena.victims("own", {GPU: 1}) == [("in-x", FAIR)]
+    del arena.holders["x"]
+    assert arena.victims("own", {GPU: 1}) == [("in-z", FAIR)]
+
+
+def test_policy_and_protection_say_whom_it_may_take_at_all() -> None:
+    arena = three()
+    fill(arena, "a", 6, at=3599)
+    fill(arena, "b", 3)
+    never = Preemption(reclaim_within_cohort=Within.NEVER)
+    lower = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY)
+    safe = Preemption(min_run_time=MinRunTime(in_cohort_reclamation=2))
+    assert arena.victims("c", {GPU: 1}, preemption=never) == []
+    assert arena.victims("c", {GPU: 1}, preemption=lower) == []
+    assert arena.victims("c", {GPU: 1}, preemption=lower, priority=1) == [("a1", RECLAIM)]
+    assert arena.victims("c", {GPU: 1}, theirs=safe) == []
+
+
+def test_an_error_on_the_way_leaves_the_tree_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = three()
+    fill(arena, "a", 6)
+    fill(arena, "b", 3)
+    contest = arena.contest("c", {GPU: 3})
+    before = usages(arena.tree)
+    calls = iter([False, False])
+    monkeypatch.setattr(Contest, "fits", lambda *_, **__: next(calls))
+    with pytest.raises((StopIteration, RuntimeError)):
+        fair_victims(contest, STRATEGIES)
+    assert usages(arena.tree) == before
+
+
+HOLDERS = st.lists(st.tuples(st.sampled_from(QUEUES), REQUEST, st.integers(-1, 1)), max_size=14)
+POLICIES = st.builds(
+    Preemption,
+    within_cluster_queue=st.sampled_from([Within.NEVER, Within.LOWER_PRIORITY]),
+    reclaim_within_cohort=st.sampled_from([Within.LOWER_PRIORITY, Within.ANY, Within.ANY]),
+)
+
+
+@given(
+    forests(),
+    HOLDERS,
+    st.sampled_from(QUEUES),
+    REQUEST,
+    POLICIES,
+    st.sampled_from([STRATEGIES, STRATEGIES[:1], STRATEGIES[1:]]),
+)
+def test_the_victims_are_those_that_a_slow_reading_of_the_rules_finds(
+    tree: QuotaTree,
+    holders: list[tuple[str, dict[str, int], int]],
+    name: str,
+    amounts: dict[str, int],
+    preemption: Preemption,
+    strategies: tuple[Strategy, ...],
+) -> None:
+    arena = Arena()
+    arena.tree = tree
+    for number, (at, held, priority) in enumerate(holders):
+        arena.hold(f"w{number}", at, held, priority=priority, at=number % 3)
+    contest = partial(
+        arena.contest, name, amounts, preemption=preemption, strategies=strategies, contested=NAMES
+    )
+    if not contest().fits():
+        before = usages(tree)
+        expected = Slow(contest()).search(strategies)
+        assert usages(tree) == before
+        found = arena.victims(name, amounts, preemption=preemption, strategies=strategies, contested=NAMES)
+        assert found == expected

@@ -1,0 +1,267 @@
+"""What the ledger says of past usage (U5) and past preemptions (P11): the same as if nobody had restarted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuectl.core.decay import PastUsage
+from queuectl.core.decisions import Admit, Decision, Enqueue
+from queuectl.core.model import LocalQueueName, Snapshot, StoredWorkload
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.rules import HALF_LIVES, Settings, UsageSharing
+from queuectl.ledger import past_usage
+from queuectl.ledger.memory import MemoryLedger, MemoryStore
+from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ports import Ledger, LedgerRefused
+from tests.ledger.plans import GPU, admit, enqueue, evict, keep, plan, release, retire, wid, workload
+
+START = datetime(2026, 5, 5, tzinfo=UTC)
+HALF_LIFE = 60
+SHARING = UsageSharing(half_life=HALF_LIFE, sampling_interval=30)
+SETTINGS = Settings(usage_sharing=SHARING, eviction_window=600)
+QUEUES = tuple(LocalQueueName("ns", name) for name in ("lq", "left", "right"))
+
+
+@dataclass
+class Book:
+    """A ledger whose clock is told."""
+
+    ledger: Ledger
+    now: datetime = START
+    epoch: int = 0
+    batches: int = 0
+
+    async def begin(self) -> None:
+        self.epoch = await self.ledger.take_epoch("first")
+        self.now = await self.ledger.now()  # of a month that has its partitions
+
+    async def write(self, *decisions: Decision, after: float = 0) -> None:
+        """`after`: seconds since what was written before."""
+        self.now += timedelta(seconds=after)
+        self.batches += 1
+        name = f"batch-{self.batches}"
+        await self.ledger.commit(plan(*decisions, now=self.now), (), epoch=self.epoch, batch=name)
+
+
+MakeBook = Callable[[Settings], Book]
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def make(request: pytest.FixtureRequest, cluster: str, engine: AsyncEngine) -> MakeBook:
+    if request.param == "memory":
+        store = MemoryStore()
+        return lambda settings: Book(MemoryLedger(lambda: START, store, settings=settings))
+    return lambda settings: Book(PostgresLedger(engine, cluster, settings=settings))
+
+
+@pytest.fixture
+async def book(make: MakeBook) -> Book:
+    book = make(SETTINGS)
+    await book.begin()
+    return book
+
+
+def queued(name: str, queue: LocalQueueName, arrival: int = 1) -> Enqueue:
+    return replace(enqueue(name, arrival=arrival), workload=workload(name, queue=queue.name))
+
+
+def restarted(snapshot: Snapshot) -> PastUsage:
+    """As a controller begins with it."""
+    past = PastUsage(SHARING)
+    past.restore(snapshot.past_usage)
+    for stored in snapshot.workloads:
+        if stored.attempt is not None:
+            name = LocalQueueName(stored.ref.namespace, stored.queue)
+            past.opened(name, (stored.id, stored.attempt.number), cells(stored), stored.attempt.admitted_at)
+    return past
+
+
+def cells(stored: StoredWorkload) -> dict[str, int]:
+    assert stored.attempt is not None
+    return by_resource(Admit(stored.attempt, stored.ref))
+
+
+def by_resource(admitted: Admit) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (_, resource), amount in admitted.attempt.assignment.usage().items():
+        found[resource] = found.get(resource, 0) + amount
+    return found
+
+
+@dataclass
+class Life:
+    """Of one workload in a made-up history."""
+
+    queue: LocalQueueName
+    attempt: int = 0
+    holds: bool = False
+
+
+@dataclass
+class History:
+    """Workloads that come, go, are moved and come back, and what somebody who never stops counts."""
+
+    seed: int
+    live: PastUsage = field(default_factory=lambda: PastUsage(SHARING))
+    lives: dict[str, Life] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+
+    def step(self, now: datetime, number: int) -> list[Decision]:
+        holding = [name for name, life in self.lives.items() if life.holds]
+        waiting = [name for name, life in self.lives.items() if not life.holds]
+        what = self.dice.choice(["come", "admit", "admit", "release", "move", "end", "end"])
+        if what == "release" and holding:
+            return self.give_back(self.dice.choice(holding), now)
+        if what == "end" and holding:
+            return self.end(self.dice.choice(holding), now)
+        if what == "move" and waiting:
+            return self.move(self.dice.choice(waiting))
+        if what == "admit" and waiting:
+            return self.admit(self.dice.choice(waiting), now)
+        life = self.lives[f"w{number}"] = Life(self.dice.choice(QUEUES))
+        return [queued(f"w{number}", life.queue, number), *self.admit(f"w{number}", now)]
+
+    def admit(self, name: str, now: datetime) -> list[Decision]:
+        life = self.lives[name]
+        life.attempt, life.holds = life.attempt + 1, True
+        admitted = admit(name, life.attempt, now=now, gpus=self.dice.randint(1, 9))
+        self.live.opened(life.queue, (wid(name), life.attempt), by_resource(admitted), now)
+        return [admitted]
+
+    def give_back(self, name: str, now: datetime) -> list[Decision]:
+        life = self.lives[name]
+        life.holds = False
+        self.live.closed((wid(name), life.attempt), now)
+        return [evict(name, life.attempt), release(name, life.attempt)]
+
+    def end(self, name: str, now: datetime) -> list[Decision]:
+        life = self.lives.pop(name)
+        self.live.closed((wid(name), life.attempt), now)
+        return [retire(name, life.attempt)]
+
+    def move(self, name: str) -> list[Decision]:
+        self.lives[name].queue = self.dice.choice(QUEUES)
+        return [queued(name, self.lives[name].queue)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_restart_goes_on_with_exactly_the_same_usage(
+    book: Book, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_usage, "_WINDOW", 9)  # so that a short history takes several
+    history = History(seed)
+    for number in range(1, 91):
+        book.now += timedelta(seconds=history.dice.choice([0, 0.25, 7, 40, 3 * HALF_LIFE]))
+        await book.write(*history.step(book.now, number))
+        if number % 30:
+            continue
+        again = restarted(await book.ledger.load())
+        for seconds in (0, 0.5, 29, 31, 1_000):
+            then = book.now + timedelta(seconds=seconds)
+            values = [history.live.of(queue, 1000, then) for queue in QUEUES]
+            assert [again.of(queue, 1000, then) for queue in QUEUES] == values
+            assert len(set(values)) == len(QUEUES), "a history in which nothing differs shows nothing"
+
+
+async def test_what_is_too_old_to_count_is_not_told(book: Book) -> None:
+    await book.write(enqueue("old"), admit("old", now=book.now))
+    await book.write(retire("old", 1), after=1)
+    assert {one.resource for one in (await book.ledger.load()).past_usage} == {"cpu", GPU}
+    await book.write(enqueue("new"), after=(HALF_LIVES + 1) * HALF_LIFE)
+    assert (await book.ledger.load()).past_usage == ()
+
+
+@pytest.mark.parametrize("sharing", [None, UsageSharing(half_life=0)])
+async def test_nothing_is_told_where_past_usage_does_not_count(
+    make: MakeBook, sharing: UsageSharing | None
+) -> None:
+    book = make(Settings(usage_sharing=sharing))
+    await book.begin()
+    await book.write(enqueue("one"), admit("one", now=book.now))
+    await book.write(retire("one", 1), after=1)
+    assert (await book.ledger.load()).past_usage == ()
+
+
+async def test_a_refused_commit_leaves_no_usage(book: Book) -> None:
+    await book.write(enqueue("one"), admit("one", now=book.now))
+    with pytest.raises(LedgerRefused):
+        await book.write(retire("one", 1), evict("one", 1), after=1)
+    assert (await book.ledger.load()).past_usage == ()
+
+
+async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_ended(
+    engine: AsyncEngine, cluster: str
+) -> None:
+    book = Book(PostgresLedger(engine, cluster, settings=SETTINGS))
+    await book.begin()
+    running = admit("one", now=book.now - timedelta(days=1))
+    await book.write(enqueue("one"), running)
+    expected = PastUsage(SHARING)
+    expected.used(QUEUES[0], by_resource(running), book.now, book.now + timedelta(seconds=45))
+    still = restarted(await book.ledger.load())
+    await book.write(retire("one", 1), after=45)
+    still.closed((wid("one"), 1), book.now)
+    assert (await book.ledger.load()).past_usage == expected.past(book.now)
+    assert still.past(book.now) == expected.past(book.now)
+
+
+# --- preemptions
+
+HELD = Reason(code=Code.USER_HOLD)
+
+
+async def preempted_at(book: Book, name: str) -> list[float]:
+    """Seconds before now."""
+    [found] = [one for one in (await book.ledger.load()).workloads if one.id == wid(name)]
+    return [(book.now - at).total_seconds() for at in found.preempted_at]
+
+
+async def preempt(book: Book, name: str, number: int, *, reason: Reason | None = None) -> None:
+    await book.write(admit(name, number, now=book.now))
+    stopped = evict(name, number) if reason is None else evict(name, number, reason)
+    await book.write(stopped, after=10)
+    await book.write(release(name, number))
+
+
+async def test_past_preemptions_come_back_with_their_times(book: Book) -> None:
+    await book.write(enqueue("one"), enqueue("other", arrival=2))
+    await preempt(book, "one", 1)
+    await preempt(book, "one", 2, reason=HELD)
+    await preempt(book, "one", 3)
+    assert await preempted_at(book, "one") == [20, 0]
+    assert await preempted_at(book, "other") == []
+
+
+async def test_preemptions_before_the_eviction_window_are_left_out(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_usage, "_WINDOW", 1)  # so that a short history has to be searched
+    await book.write(enqueue("one"))
+    await preempt(book, "one", 1)
+    await preempt(book, "one", 2)
+    await book.write(keep("one"), after=595)
+    assert await preempted_at(book, "one") == [595]
+
+
+async def test_the_last_sixteen_preemptions_are_kept(book: Book) -> None:
+    await book.write(enqueue("one"))
+    for number in range(1, 20):
+        await preempt(book, "one", number)
+    assert await preempted_at(book, "one") == [10.0 * n for n in reversed(range(16))]
+
+
+async def test_a_workload_that_was_over_begins_anew_without_preemptions(book: Book) -> None:
+    await book.write(enqueue("one"))
+    await preempt(book, "one", 1)
+    await book.write(retire("one"))
+    await book.write(enqueue("one"))
+    await preempt(book, "one", 1, reason=HELD)
+    assert await preempted_at(book, "one") == []
