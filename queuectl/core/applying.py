@@ -155,6 +155,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     line, look = group.line, decision.look
     entry.tried = dict(look.tried)
     if look.claim is not None:
+        line.wake(group)  # a head that holds back is looked at although it is parked
         state.open_claim(entry, look.claim)
         line.tell(entry, decision.reason)
         return

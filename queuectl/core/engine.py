@@ -31,7 +31,8 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.flavors import Assigned, adopt
+from queuectl.core.explaining import NO_BOUND
+from queuectl.core.flavors import Assigned, Mode, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
@@ -234,7 +235,13 @@ class Engine:
         def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
             assert entry.cluster_queue is not None
             menu = state.directory.menu(entry.cluster_queue)
-            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
+            found = nominator.nominate(entry, menu, entry.shape, tried, pinned)
+            line = state.lines[entry.cluster_queue]
+            if line.preemptor is entry and line.promised and found.mode is not Mode.FIT and not pinned:
+                # With its victims gone it may be offered other flavors first, and miss what it preempted for (C7).
+                kept = nominator.nominate(entry, menu, entry.shape, NO_BOUND, line.promised)
+                return kept if kept.mode is Mode.FIT else found
+            return found
 
         run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
         outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))

@@ -34,6 +34,14 @@ class Nomination:
         return self.found.cells
 
     @property
+    def flavors(self) -> dict[Group, str]:
+        return {
+            (pod_set.name, self.menu.of_resource[resource]): flavor
+            for pod_set in self.found.assignment.pod_sets
+            for resource, flavor in pod_set.flavors
+        }
+
+    @property
     def mode(self) -> Mode:
         return self.found.mode
 

@@ -179,7 +179,7 @@ class State:
         """Nobody else gets what `entry`'s victims leave; nobody behind it is looked at meanwhile (C7)."""
         assert entry.group is not None
         line = entry.group.line
-        line.preemptor = entry
+        line.preemptor, line.promised = entry, dict(claim.flavors)
         victims = {
             victim.workload: holder
             for victim in claim.victims
