@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from queuectl.core.flavors import Charge, Menu
 from queuectl.core.matching import selects
+from queuectl.core.menus import Charge, Menu
 from queuectl.core.model import (
     ClusterQueue,
     Cohort,

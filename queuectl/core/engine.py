@@ -31,10 +31,11 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.flavors import Assigned, Group, Tried, adopt
+from queuectl.core.flavors import Assigned, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
+from queuectl.core.menus import Group, Tried
 from queuectl.core.model import (
     Attempt,
     AttemptState,

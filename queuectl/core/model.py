@@ -102,6 +102,8 @@ class ResourceFlavor:
     node_labels: tuple[tuple[str, str], ...] = ()
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: str | None = None
+    """Only podsets that ask for a placement get it, where the queue has other flavors too (F2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +237,10 @@ class PodSet:
     """Required node affinity: terms of which one must match, each a tuple of expressions that all must."""
     priority_class: str | None = None
     runtime_class: str | None = None
+    group: str | None = None
+    """Podsets of one group get their flavors together (F1)."""
+    topology: bool = False
+    """It asks for a placement: only flavors that know one will do (F2)."""
 
 
 class Outcome(StrEnum):

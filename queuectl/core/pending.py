@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Hashable, Iterator
 from datetime import datetime
 
-from queuectl.core.flavors import Charge, Tried
+from queuectl.core.menus import Charge, Tried
 from queuectl.core.model import (
     Attempt,
     LocalQueueName,
