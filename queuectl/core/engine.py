@@ -31,8 +31,7 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.explaining import NO_BOUND
-from queuectl.core.flavors import Assigned, Mode, adopt
+from queuectl.core.flavors import Assigned, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
@@ -118,7 +117,7 @@ class _Draft:
         away = self.field.away
         waiting: list[OpenClaim] = []
         settled: set[str] = set()
-        for claim in self._state.claims:
+        for claim in self._state.waking.claims:
             left = {key: victim for key, victim in claim.victims.items() if key not in away}
             if left:
                 waiting.append(replace(claim, victims=left))
@@ -148,24 +147,25 @@ class Engine:
     @property
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: tell it `TimeCame` then. None: nothing does."""
-        return self._state.timers.earliest
+        times = (self._state.timers.earliest, self._state.waking.due_at)
+        return min((when for when in times if when is not None), default=None)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
         restore(self._state, snapshot)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. Replaying an event is harmless."""
         fold(self._state, events)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     def reconsider(self) -> None:
         """Look at everybody who waits again, whatever they lack."""
         for line in self._state.lines.values():
-            self._state.rethink(line)
+            self._state.waking.rethink(line)
         self._state.prune()
         self._version += 1
 
@@ -235,13 +235,12 @@ class Engine:
         def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
             assert entry.cluster_queue is not None
             menu = state.directory.menu(entry.cluster_queue)
-            found = nominator.nominate(entry, menu, entry.shape, tried, pinned)
             line = state.lines[entry.cluster_queue]
-            if line.preemptor is entry and line.promised and found.mode is not Mode.FIT and not pinned:
-                # With its victims gone it may be offered other flavors first, and miss what it preempted for (C7).
-                kept = nominator.nominate(entry, menu, entry.shape, NO_BOUND, line.promised)
-                return kept if kept.mode is Mode.FIT else found
-            return found
+            if line.preemptor is entry and line.promised is not None and not pinned:
+                kept = nominator.promised(entry, menu, line.promised)
+                if kept is not None:
+                    return kept
+            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
 
         run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
         outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))
@@ -317,13 +316,14 @@ class Engine:
         """
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
-        sequence, self._state.now = first, plan.now
+        sequence = first
+        self._state.now = max(self._state.now, plan.now)
         for decision in plan.decisions:
             apply(self._state, decision, sequence)
             sequence += becomes_row(decision)
         for counted in plan.probes:
             probe(self._state, counted.workload)
-        self._state.wake()
+        self._state.waking.wake()
         self._state.prune()
         self._version += 1
         self._cycle += 1
@@ -352,7 +352,7 @@ class Engine:
     def thaw(self, root: str, snapshot: Snapshot) -> None:
         """Load what is under `root` again, as the ledger has it, and go on with it."""
         freezing.thaw(self._state, root, snapshot)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     @property

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from queuectl.core.contest import Contest, Field, Target
+from queuectl.core.contest import Contest, Field, Refusals, Target
 from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
 from queuectl.core.flavors import Assigned, Chance, Mode, assign
 from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
+from queuectl.core.model import Assignment
 from queuectl.core.pending import Entry
 from queuectl.core.preemption import classical_victims
 from queuectl.core.quota import Cells
@@ -32,14 +33,6 @@ class Nomination:
     @property
     def cells(self) -> Cells:
         return self.found.cells
-
-    @property
-    def flavors(self) -> dict[Group, str]:
-        return {
-            (pod_set.name, self.menu.of_resource[resource]): flavor
-            for pod_set in self.found.assignment.pod_sets
-            for resource, flavor in pod_set.flavors
-        }
 
     @property
     def mode(self) -> Mode:
@@ -74,6 +67,17 @@ class Nominator:
             return fewer_pods(charges, look) or whole
         return whole
 
+    def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
+        """What it preempted for, if that is free now: no more than that and nothing else, or others would come
+        to preempt it in their turn, and its victims would have gone for nothing (C7)."""
+        tree, node = menu.tree, menu.node
+        self.work += 1
+        cells = tree.numbered(assignment.usage())
+        if any(amount > max(0, tree.available(node, cell)) for cell, amount in cells):
+            return None
+        level = max((tree.borrow_level(node, cell, amount)[0] for cell, amount in cells), default=0)
+        return Nomination(entry, menu, Assigned(assignment, cells, level=level))
+
     def _look(
         self,
         entry: Entry,
@@ -84,14 +88,15 @@ class Nominator:
     ) -> Nomination:
         self.work += 1
         protected: dict[int, datetime] = {}
+        refusals = Refusals()
 
         def search(cell: int, amount: int) -> Chance:
-            return self.offer(entry, menu, cell, amount, protected)
+            return self.offer(entry, menu, cell, amount, protected, refusals)
 
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
         if found.mode.preempts:
-            contest = Contest(self._field, menu.node, entry, found.cells, found.contested)
+            contest = Contest(self._field, menu.node, entry, found.cells, found.contested, refusals)
             nomination.victims = tuple(self._victims(contest))
             if contest.protected:
                 protected |= dict.fromkeys(found.contested, min(contest.protected.values()))
@@ -100,10 +105,18 @@ class Nominator:
             nomination.protected = min(protected.values())
             if found.mode.preempts and found.contested <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
+        if found.reason is not None and not nomination.victims and (text := refusals.text) is not None:
+            found.reason = replace(found.reason, victims=text)
         return nomination
 
     def offer(
-        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+        self,
+        entry: Entry,
+        menu: Menu,
+        cell: int,
+        amount: int,
+        protected: dict[int, datetime],
+        refusals: Refusals,
     ) -> Chance:
         """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
@@ -115,17 +128,23 @@ class Nominator:
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
             return Chance(Mode.NO_FIT, 0)
-        return self.taking(entry, menu, cell, amount, protected)
+        return self.taking(entry, menu, cell, amount, protected, refusals)
 
     def taking(
-        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+        self,
+        entry: Entry,
+        menu: Menu,
+        cell: int,
+        amount: int,
+        protected: dict[int, datetime],
+        refusals: Refusals,
     ) -> Chance:
         """What its victims would be for one cell alone, and the level once they are gone."""
         tree, node = menu.tree, menu.node
         level, _ = tree.borrow_level(node, cell, amount)
         if not self._field.rules(node).any:
             return Chance(Mode.NO_CANDIDATES, level)
-        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,))
+        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,), refusals)
         victims = self._victims(contest)
         if contest.protected:
             protected[cell] = min(contest.protected.values())

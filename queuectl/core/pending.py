@@ -12,6 +12,7 @@ from datetime import datetime
 
 from queuectl.core.menus import Charge, Tried
 from queuectl.core.model import (
+    Assignment,
     Attempt,
     LocalQueueName,
     ObjectRef,
@@ -199,8 +200,8 @@ class Line:
         """Parked groups by what they lack, each with the amount that would have to be available."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
-        self.promised: dict[tuple[str, int], str] = {}
-        """The flavors that it has preempted for, by podset and resource group."""
+        self.promised: Assignment | None = None
+        """What it has preempted for."""
         self.keeps: frozenset[FlavorResource] = frozenset()
         """Of what its head keeps some back from others, as long as it leads (C6)."""
         self.blocked = False
