@@ -124,7 +124,7 @@ def _attempt(contest: Contest, ranked: list[_Candidate], allow_borrowing: bool) 
         for candidate in ranked:
             if candidate.node is not contest.node and (
                 (candidate.only_without_borrowing and allow_borrowing)
-                or not _holds_what_is_borrowed(contest, candidate.entry, candidate.node, candidate.below)
+                or not contest.holds_what_is_borrowed(candidate.entry, candidate.node, candidate.below)
             ):
                 continue
             contest.take(candidate.entry)
@@ -136,22 +136,3 @@ def _attempt(contest: Contest, ranked: list[_Candidate], allow_borrowing: bool) 
     finally:
         for target in targets:
             contest.give_back(target.entry)
-
-
-def _holds_what_is_borrowed(contest: Contest, entry: Entry, queue: Node, below: Node) -> bool:
-    """Of one thing that is contested, and that its queue and all cohorts up to the common ancestor borrow (P2).
-
-    Who holds only what is its queue's own would be given it back, and take it back, for ever.
-    """
-    return any(
-        cell in contest.contested and _all_borrow(queue, below, cell) for cell, amount in entry.cells if amount
-    )
-
-
-def _all_borrow(queue: Node, below: Node, cell: int) -> bool:
-    at: Node | None = queue
-    while at is not None and at is not below:
-        if not at.borrows(cell):
-            return False
-        at = at.parent
-    return True
