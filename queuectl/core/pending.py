@@ -294,6 +294,8 @@ class Line:
             yield from group.members.values()
 
     def _owe(self, group: Group, entry: Entry) -> None:
+        if entry is self.preemptor:
+            return  # it waits for its victims, whoever comes before it meanwhile
         group.fresh[entry.id] = entry
         self.untold[group] = None
 
