@@ -168,6 +168,8 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         line.preemptor, line.blocked = None, False
         state.waking.drop_claim(entry)
     if look.again:
+        line.wake(group)  # one that holds back was parked
+        state.due_lines.add(line.name)
         line.told(group, entry)
     elif not behind and group.head() is entry:
         _park(state, entry, decision)

@@ -19,6 +19,7 @@ from queuectl.core.cursor import Cursor, UsageOf
 from queuectl.core.cycle import Cycles, tell
 from queuectl.core.decisions import (
     Admit,
+    Amend,
     Configure,
     Decision,
     Evict,
@@ -106,8 +107,8 @@ class _Draft:
         else:
             self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
 
-    def stop(self, entry: Entry) -> None:
-        """It leaves by itself: nobody preempts it too, and nobody spares it for that, from the next plan on."""
+    def set_apart(self, entry: Entry) -> None:
+        """It leaves by itself, or holds quota at another priority: the next plan sees whom that exposes."""
         assert entry.attempt is not None
         tree = self._state.tree
         self.contested.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
@@ -198,8 +199,8 @@ class Engine:
                 decisions.append(what)
                 if isinstance(what, Release | Retire):
                     draft.give_back(entry, waits_again=isinstance(what, Release))
-                elif isinstance(what, Evict):
-                    draft.stop(entry)
+                elif isinstance(what, Evict | Amend):
+                    draft.set_apart(entry)
         work = len(due)
         more = len(due) < len(state.due_entries)
         if len(due) < budget:
