@@ -156,6 +156,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     line, look = group.line, decision.look
     entry.tried = dict(look.tried)
     if look.claim is not None:
+        line.wake(group)  # a head that holds back is looked at although it is parked
         state.waking.open_claim(entry, look.claim, state.entries)
         line.told(group, entry)
         group.reported = None  # what its equals were told is not what it was told

@@ -31,7 +31,8 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.flavors import Assigned, adopt
+from queuectl.core.explaining import NO_BOUND
+from queuectl.core.flavors import Assigned, Mode, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
@@ -106,6 +107,12 @@ class _Draft:
         else:
             self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
 
+    def stop(self, entry: Entry) -> None:
+        """It leaves by itself: its tree is decided on by the next plan, which knows that it does."""
+        assert entry.attempt is not None
+        tree = self._state.tree
+        self.contested.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
+
     def claims(self) -> tuple[list[OpenClaim], set[str]]:
         """Those whose victims hold quota still, and the queues whose preemptor waits for nobody any more."""
         away = self.field.away
@@ -160,6 +167,7 @@ class Engine:
         """Look at everybody who waits again, whatever they lack."""
         for line in self._state.lines.values():
             self._state.waking.rethink(line)
+        self._state.prune()
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
@@ -191,6 +199,8 @@ class Engine:
                 decisions.append(what)
                 if isinstance(what, Release | Retire):
                     draft.give_back(entry, waits_again=isinstance(what, Release))
+                elif isinstance(what, Evict):
+                    draft.stop(entry)
         work = len(due)
         more = len(due) < len(state.due_entries)
         if len(due) < budget:
@@ -226,7 +236,13 @@ class Engine:
         def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
             assert entry.cluster_queue is not None
             menu = state.directory.menu(entry.cluster_queue)
-            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
+            found = nominator.nominate(entry, menu, entry.shape, tried, pinned)
+            line = state.lines[entry.cluster_queue]
+            if line.preemptor is entry and line.promised and found.mode is not Mode.FIT and not pinned:
+                # With its victims gone it may be offered other flavors first, and miss the room made for it (C7).
+                kept = nominator.nominate(entry, menu, entry.shape, NO_BOUND, line.promised)
+                return kept if kept.mode is Mode.FIT else found
+            return found
 
         run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
         outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))

@@ -89,7 +89,9 @@ class Waking:
         """Nobody else gets what `entry`'s victims leave; nobody behind it is looked at meanwhile (C7)."""
         assert entry.group is not None
         line = entry.group.line
-        line.preemptor = entry
+        if line.preemptor is not None and line.preemptor is not entry:
+            self.drop_claim(line.preemptor)
+        line.preemptor, line.promised = entry, dict(claim.flavors)
         victims = {
             victim.workload: holder
             for victim in claim.victims
