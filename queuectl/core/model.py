@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
+from queuectl.core.past import NOTHING, Past
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import Amounts, FlavorResource, Usage
 from queuectl.core.rules import (
@@ -264,6 +265,8 @@ class Workload:
     labels: tuple[tuple[str, str], ...] = ()
     hold: bool = False
     """The user asked that it stay out of the queue."""
+    max_run_seconds: int | None = None
+    """How long it may run, all its attempts together; None: as long as it takes."""
     problem: Reason | None = None
     """Why it can't even be charged (a quantity out of range, say); its pod_sets are then empty."""
 
@@ -288,6 +291,10 @@ class Observation:
     """By its own status; None: it does not say."""
     ended_at: datetime | None = None
     """By its own status, of one that is finished."""
+    ready: bool | None = None
+    """Are all its pods ready, or have ended well? None: its status does not say."""
+    reclaimable: tuple[tuple[str, int], ...] = ()
+    """By podset, how many of its pods have ended and will not come back, where its status promises that."""
 
 
 class Phase(StrEnum):
@@ -399,6 +406,7 @@ class StoredWorkload:
     """The open one."""
     reason: Reason | None
     submitter: str | None = None
+    past: Past = NOTHING
     preempted_at: tuple[datetime, ...] = ()
     """When it was preempted, oldest first: the last few within the eviction window (P11)."""
 
