@@ -300,7 +300,7 @@ class _Course:
         self._trial.undo(mark)
 
     def _again(self, nomination: Nomination) -> Nomination | None:
-        """Its victims are others' already: what would it get once those are gone, from the same flavors?"""
+        """Its victims are others' already: what would it get without those, from the same flavors (C8)?"""
         menu = nomination.menu
         pinned = {
             (p.name, menu.of_resource[resource]): flavor

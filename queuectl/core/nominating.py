@@ -1,4 +1,4 @@
-"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, F, P1)."""
+"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, C2, P1)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Nominator:
     def offer(
         self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
     ) -> Chance:
-        """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
+        """What preemption offers for one cell alone (F3): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
         rules = self._field.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
