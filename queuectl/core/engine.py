@@ -111,7 +111,7 @@ class _Draft:
         away = self.field.away
         waiting: list[OpenClaim] = []
         settled: set[str] = set()
-        for claim in self._state.claims:
+        for claim in self._state.waking.claims:
             left = {key: victim for key, victim in claim.victims.items() if key not in away}
             if left:
                 waiting.append(replace(claim, victims=left))
@@ -141,25 +141,25 @@ class Engine:
     @property
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: tell it `TimeCame` then. None: nothing does."""
-        times = (self._state.timers.earliest, self._state.protections.earliest)
+        times = (self._state.timers.earliest, self._state.waking.due_at)
         return min((when for when in times if when is not None), default=None)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
         restore(self._state, snapshot)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. Replaying an event is harmless."""
         fold(self._state, events)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     def reconsider(self) -> None:
         """Look at everybody who waits again, whatever they lack."""
         for line in self._state.lines.values():
-            self._state.rethink(line)
+            self._state.waking.rethink(line)
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
@@ -309,7 +309,7 @@ class Engine:
             sequence += becomes_row(decision)
         for counted in plan.probes:
             probe(self._state, counted.workload)
-        self._state.wake()
+        self._state.waking.wake()
         self._state.prune()
         self._version += 1
         self._cycle += 1
@@ -338,7 +338,7 @@ class Engine:
     def thaw(self, root: str, snapshot: Snapshot) -> None:
         """Load what is under `root` again, as the ledger has it, and go on with it."""
         freezing.thaw(self._state, root, snapshot)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     @property
