@@ -111,7 +111,7 @@ class Course:
         self._trial.undo(mark)
 
     def _again(self, nomination: Nomination) -> Nomination | None:
-        """Its victims are others' already: what would it get once those are gone, from the same flavors?"""
+        """Its victims are others' already: what would it get without those, from the same flavors (C8)?"""
         chosen = self._chosen.keys() - self._field.away
         self._field.away |= chosen
         with self._without(self._chosen.values()):

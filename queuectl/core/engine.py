@@ -86,7 +86,7 @@ class _Draft:
         """By ClusterQueue, what comes free with the plan."""
         self.contested: set[Node] = set()
         """Roots of trees that have to wait for the next plan: whoever is taken back there may be the first in
-        order for what it gives back, and stands in line only when this plan is applied."""
+        order for what it gives back, and stands in line only when this plan is applied (C9)."""
 
     def charge(self, entry: Entry, found: Assigned) -> None:
         self.moved.add(entry.id)

@@ -1,4 +1,4 @@
-"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, F, P1)."""
+"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, C2, P1)."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Nominator:
         protected: dict[int, datetime],
         refusals: Refusals,
     ) -> Chance:
-        """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
+        """What preemption offers for one cell alone (F3): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
         rules = self._field.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
