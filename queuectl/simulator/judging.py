@@ -25,6 +25,8 @@ class Verdict:
     scenario: Scenario
     observed: Expect | PreemptionExpect | None = None
     """None: it was not run."""
+    steps: tuple[Expect | None, ...] = ()
+    """What there was after each of its steps; None: nothing is to be said of that one."""
     differences: tuple[Difference, ...] = ()
 
     @property
@@ -47,7 +49,7 @@ def judge(scenario: Scenario) -> Verdict:
                 found += differences(step.expect, told, f"steps[{number}].")
         if document.expect is not None:
             found += differences(document.expect, observed)
-        return Verdict(scenario=scenario, observed=observed, differences=tuple(found))
+        return Verdict(scenario=scenario, observed=observed, steps=tuple(after), differences=tuple(found))
     victims = preempted(scenario)
     if document.expect is not None:
         found = differences(document.expect, victims)
