@@ -29,7 +29,10 @@ from tests.conftest import shared
 from tests.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Patch, all_patches
 
 SLOW: Final = "tests/core/test_machine.py"
-SUITE: Final = (f"--ignore={SLOW}", "tests/core", "tests/simulator", "tests/conformance")
+TABLES: Final = ("tests/core/test_engine.py", "tests/core/test_lines.py", "tests/core/test_lives.py")
+SUITE: Final = ("tests/core", "tests/simulator", "tests/conformance", f"--ignore={SLOW}")
+PLUGINS: Final = ("pytest_asyncio.plugin", "_hypothesis_pytestplugin")
+"""All that the suite needs. Others of the environment take longer to load than some bugs to be caught."""
 DEADLINE: Final = 900
 """Seconds after which a run is stopped. Its bug is caught: something never ends."""
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?::[^\n]*?)(?: - |$)", re.MULTILINE)
@@ -91,6 +94,8 @@ def _run_all(folder: Path, wanted: list[Patch], jobs: int, console: Console) -> 
             results[patch.name] = result
             if result.caught_by is None:
                 bar.console.print(f"survived: {patch.name} {result.trouble}", style="red")
+            elif not console.is_terminal:
+                bar.console.print(f"{patch.name}: {result.caught_by}")
             bar.advance(task)
     return [(patch, results[patch.name]) for patch in wanted]
 
@@ -100,13 +105,21 @@ def _run(folder: Path, patch: Patch | None) -> Found:
     began = time.monotonic()
     try:
         with _copy(folder, patch) as copy:
-            for tests in (SUITE, (SLOW,)):
+            for tests in (_nearest(patch), SUITE, (SLOW,)) if patch is not None else (SUITE, (SLOW,)):
                 caught_by, trouble = _pytest(copy, tests)
                 if caught_by or trouble:
                     break
     except DoesNotApply as error:
         caught_by, trouble = None, str(error)
     return Found(caught_by, time.monotonic() - began, trouble)
+
+
+def _nearest(patch: Patch) -> tuple[str, ...]:
+    """Tests that are the most likely to catch it: of the module that it changes, and of the whole engine."""
+    module = patch.path.removesuffix(".py").replace("/", ".")
+    tests = sorted((CHECKOUT / "tests/core").glob("test_*.py"))
+    own = (f"tests/core/{file.name}" for file in tests if f"from {module} import" in file.read_text())
+    return tuple(dict.fromkeys(file for file in (*own, *TABLES) if file != SLOW))
 
 
 @contextmanager
@@ -126,8 +139,13 @@ def _copy(folder: Path, patch: Patch | None) -> Iterator[Path]:
 
 def _pytest(copy: Path, tests: Sequence[str]) -> tuple[str | None, str]:
     """The first test that fails, if one does, and what kept them from running."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONPATH": str(copy), "QUEUECTL_SHARED": str(shared())}
+    plugins = [part for name in ("no:cacheprovider", *PLUGINS) for part in ("-p", name)]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", *plugins, *tests]
+    environment = os.environ | {
+        "PYTHONPATH": str(copy),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "QUEUECTL_SHARED": str(shared()),
+    }
     try:
         done = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False
