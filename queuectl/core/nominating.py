@@ -9,7 +9,8 @@ from datetime import datetime
 from queuectl.core.contest import Contest, Field, Target
 from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
-from queuectl.core.flavors import Assigned, Chance, Charge, Group, Menu, Mode, Tried, assign, fewer_pods
+from queuectl.core.flavors import Assigned, Chance, Mode, assign
+from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
 from queuectl.core.pending import Entry
 from queuectl.core.preemption import classical_victims
 from queuectl.core.quota import Cells

@@ -43,9 +43,10 @@ OTHER_KINDS: Final = (
     "flavor-mode-preference",
     "partial-admission-search",
     "quota-available",
+    "simulation",
     "topology-placement",
 )
-"""Kinds of the same format that look at one function alone: known, and not run."""
+"""Kinds of the same format that are known and not run: they look at one function alone, or are played."""
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """The clock of a document that does not set one."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from queuectl.simulator.comparing import Difference, differences
-from queuectl.simulator.documents import Cycle, Expect, PreemptionExpect
+from queuectl.simulator.documents import Cycle, Expect, Preemption, PreemptionExpect
 from queuectl.simulator.preempting import preempted
 from queuectl.simulator.reading import Scenario
 from queuectl.simulator.running import Run
@@ -39,7 +39,7 @@ class Verdict:
 def judge(scenario: Scenario) -> Verdict:
     """Run it, and compare."""
     document = scenario.document
-    if document is None:
+    if not isinstance(document, Cycle | Preemption):
         return Verdict(scenario=scenario)
     found: list[Difference] = []
     if isinstance(document, Cycle):

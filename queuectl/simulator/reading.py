@@ -17,11 +17,9 @@ from queuectl.files import BadFile, Places, documents
 from queuectl.kinds.fields import clean
 from queuectl.simulator.checking import problems
 from queuectl.simulator.documents import (
-    KINDS,
     MODELS,
-    Cycle,
+    Document,
     Header,
-    Preemption,
     not_understood,
 )
 from queuectl.simulator.manifests import BadDocument, Manifests, Path, concerns, read_manifests
@@ -59,7 +57,7 @@ class Scenario:
     file: str
     line: int
     header: Header
-    document: Cycle | Preemption | None = None
+    document: Document | None = None
     """None: it is left out."""
     policy: tuple[Event, ...] = ()
     """What its objects say."""
@@ -99,8 +97,13 @@ def _manifests(content: Any) -> Iterator[tuple[Path, Any]]:
             yield (*start, *path), obj
 
 
-def read_scenarios(text: bytes, name: str, policy: Manifests = Manifests()) -> list[Scenario]:  # noqa: B008
-    """All documents of a file with content `text`, on top of `policy`.
+def read_scenarios(
+    text: bytes,
+    name: str,
+    policy: Manifests = Manifests(),  # noqa: B008
+    models: Mapping[str, type[Document]] = MODELS,
+) -> list[Scenario]:
+    """All documents of a file with content `text`, on top of `policy`. Kinds not in `models` are left out.
 
     Raises BadScenarios with all that is wrong in it.
     """
@@ -112,7 +115,7 @@ def read_scenarios(text: bytes, name: str, policy: Manifests = Manifests()) -> l
             for path, content in _items(whole.content):
                 line = places.of(path)[0] if path else whole.line
                 try:
-                    found.append(_scenario(name, line, content, policy))
+                    found.append(_scenario(name, line, content, policy, models))
                 except _Bad as bad:
                     wrong += bad.told(places, name, path)
     except BadFile as error:
@@ -144,16 +147,18 @@ def _items(content: Any) -> Iterator[tuple[Path, Any]]:
         yield (), content
 
 
-def _scenario(name: str, line: int, content: Any, policy: Manifests) -> Scenario:
+def _scenario(
+    name: str, line: int, content: Any, policy: Manifests, models: Mapping[str, type[Document]]
+) -> Scenario:
     """Raises _Bad."""
     header = _validated(Header, content)
     if header.tier != "core":
         left_out = f"tier {header.tier} is not there yet"
-    elif header.kind not in KINDS:
+    elif header.kind not in models:
         left_out = f"documents of kind {header.kind} are not run"
     else:
         content, changes = taken(content)
-        document, own = _to_run(content, MODELS[header.kind])
+        document, own = _to_run(content, models[header.kind])
         manifests = policy.under(own)
         without = [_OTHERWISE.get(field, f"{field} is not there yet") for field in not_understood(document)]
         left_out = next(iter((*without, *manifests.without)), "")
@@ -169,7 +174,7 @@ def _scenario(name: str, line: int, content: Any, policy: Manifests) -> Scenario
     return Scenario(file=name, line=line, header=header, left_out=left_out)
 
 
-def _to_run(content: Any, model: type[Cycle | Preemption]) -> tuple[Cycle | Preemption, Manifests]:
+def _to_run(content: Any, model: type[Document]) -> tuple[Document, Manifests]:
     document = _validated(model, content)
     if mistakes := [(problem.path, str(problem)) for problem in problems(document)]:
         raise _Bad(mistakes)

@@ -41,22 +41,26 @@ def taken(document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _readable(obj: Any) -> bool:
-    """Does it have the shape of an object with quota, where it is one?"""
+    """Does it have the shape of an object with quota, as far as it is looked at here?"""
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         return False
-    spec = obj.get("spec", {})
-    groups = spec.get("resourceGroups", []) if isinstance(spec, dict) else None
-    if not isinstance(groups, list):
+    spec = obj.get("spec") or {}
+    if not isinstance(obj.get("kind"), str) or not isinstance(spec, dict):
+        return False
+    groups = _dicts(spec.get("resourceGroups", []))
+    if groups is None:
         return False
     for group in groups:
-        if not (isinstance(group, dict) and isinstance(group.get("coveredResources"), list)):
+        flavors = _dicts(group.get("flavors", []))
+        if flavors is None or not all(isinstance(flavor.get("name"), str) for flavor in flavors):
             return False
-        for flavor in group.get("flavors") or ():
-            if not (isinstance(flavor, dict) and isinstance(flavor.get("name"), str)):
-                return False
-            if not all(isinstance(quota, dict) for quota in flavor.get("resources") or ()):
-                return False
+        if any(_dicts(flavor.get("resources", [])) is None for flavor in flavors):
+            return False
     return True
+
+
+def _dicts(value: Any) -> list[dict[str, Any]] | None:
+    return value if isinstance(value, list) and all(isinstance(one, dict) for one in value) else None
 
 
 def _names(objects: list[dict[str, Any]]) -> Iterator[str]:
@@ -104,8 +108,8 @@ def _changes(objects: list[dict[str, Any]]) -> Iterator[str]:
 
 def _quotas(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for group in spec["resourceGroups"]:
-        for flavor in group.get("flavors") or ():
-            yield from flavor.get("resources") or ()
+        for flavor in group.get("flavors", ()):
+            yield from flavor.get("resources", ())
 
 
 def _unbounded(quota: dict[str, Any]) -> bool:
@@ -125,7 +129,8 @@ def _merge(spec: dict[str, Any], where: str) -> Iterator[str]:
     """Groups that cover the same resources become one."""
     merged: list[dict[str, Any]] = []
     for group in spec["resourceGroups"]:
-        same = [one for one in merged if one["coveredResources"] == group["coveredResources"]]
+        covered = group.get("coveredResources")
+        same = [one for one in merged if one.get("coveredResources") == covered]
         if same and group.get("flavors") and same[0].get("flavors"):
             same[0]["flavors"] += group["flavors"]
             yield f"{where}: two groups that cover the same become one"
@@ -138,8 +143,8 @@ def _part(spec: dict[str, Any], where: str, objects: list[dict[str, Any]]) -> It
     """A flavor that is in two groups gets another name in the second."""
     seen: set[str] = set()
     for group in spec["resourceGroups"]:
-        names = {flavor["name"] for flavor in group.get("flavors") or ()}
-        for flavor in group.get("flavors") or ():
+        names = {flavor["name"] for flavor in group.get("flavors", ())}
+        for flavor in group.get("flavors", ()):
             if flavor["name"] in seen:
                 _copy(flavor["name"], objects)
                 flavor["name"] += TOO

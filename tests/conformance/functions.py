@@ -5,25 +5,21 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.contest import Contest, Field
-from queuectl.core.flavors import (
-    Chance,
-    Charge,
-    Menu,
-    Mode,
-    assign,
-    better,
-    fewer_pods,
-    keeps_looking,
-)
+from queuectl.core.events import PolicyObserved
+from queuectl.core.flavors import Chance, Mode, assign, better, keeps_looking
 from queuectl.core.folding import fold
+from queuectl.core.menus import Charge, Menu, fewer_pods
 from queuectl.core.model import (
     Assignment,
     Attempt,
     AttemptState,
+    ClusterQueue,
+    ConfigKey,
     LocalQueueName,
     ObjectRef,
     PodSet,
@@ -37,6 +33,7 @@ from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.core.rules import Fungibility, Settings
 from queuectl.core.shares import dominant_share
 from queuectl.core.state import State
+from queuectl.kinds.policy import policy_event
 from queuectl.simulator import documents
 from queuectl.simulator.building import pod_set, settings
 from queuectl.simulator.manifests import read_manifests
@@ -49,10 +46,30 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 def _state(vector: Vector) -> State:
     """Its objects in force, with its usage added to the queues."""
     state = State(frozenset(), settings(documents.Config.model_validate(vector["config"])))
-    fold(state, read_manifests(vector["objects"]).events)
+    fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
+    fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
     for queue, usage in vector.get("usage", {}).items():
         state.tree.add(state.tree.queue(queue), _cells(state.tree, usage))
     return state
+
+
+def _overlaps(obj: Mapping[str, Any]) -> bool:
+    """Two of its resource groups cover one resource: no API server takes that, the function does."""
+    groups = obj["spec"].get("resourceGroups", ()) if obj["kind"] == "ClusterQueue" else ()
+    covered = [resource for group in groups for resource in group["coveredResources"]]
+    return len(covered) != len(set(covered))
+
+
+def _in_parts(obj: Mapping[str, Any]) -> PolicyObserved:
+    """Read group by group, and put together."""
+    read: list[ClusterQueue] = []
+    for group in obj["spec"]["resourceGroups"]:
+        event = policy_event({**obj, "spec": {**obj["spec"], "resourceGroups": [group]}})
+        assert isinstance(event, PolicyObserved)
+        assert isinstance(event.value, ClusterQueue)
+        read.append(event.value)
+    whole = replace(read[0], resource_groups=tuple(group for one in read for group in one.resource_groups))
+    return PolicyObserved(ConfigKey("ClusterQueue", "", whole.name), whole, "{}")
 
 
 def _cells(tree: QuotaTree, usage: Sequence[Mapping[str, Any]]) -> Cells:
@@ -206,6 +223,13 @@ class _Oracle(Nominator):
         return Chance(_MODES[said["result"]], said["borrowingAfter"])
 
 
+def _placed(given: documents.PodSet) -> PodSet:
+    """With what it asks of a topology, as far as flavors are concerned."""
+    wanted = given.topology_request or {}
+    asks = any(wanted.get(key) for key in ("required", "preferred", "unconstrained"))
+    return replace(pod_set(given), group=wanted.get("podSetGroupName"), topology=asks)
+
+
 class _Assigning:
     """One request, with victims as the vector says they would be."""
 
@@ -218,7 +242,7 @@ class _Assigning:
             documents.PodSet.model_validate({**one, "count": one["count"] - already.get(one["name"], 0)})
             for one in request["podSets"]
         ]
-        self.charges = [Charge(pod_set(one), one.charged) for one in given]
+        self.charges = [Charge(_placed(one), one.charged) for one in given]
         entry = Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks"))
         oracle = _Oracle(vector, state)
         self.search = lambda cell, amount: oracle.offer(entry, self.menu, cell, amount, {})
@@ -256,8 +280,10 @@ class _Assigning:
     def attempts(self, name: str) -> list[list[dict[str, Any]]]:
         """For each resource group that podset `name` asks for, the flavors looked at in turn."""
         charge = next(one for one in self.charges if one.pod_set.name == name)
-        before = self.charges[: self.charges.index(charge)]
-        asked = dict(charge.requests)
+        together = charge.pod_set.group
+        same = [one for one in self.charges if together and one.pod_set.group == together] or [charge]
+        charge, before = same[0], self.charges[: self.charges.index(same[0])]
+        asked = {resource: amount for one in same for resource, amount in one.requests}
         numbers = {self.menu.of_resource[r] for r in self.menu.of_resource if r in asked or r == "pods"}
         return [self._group(before, charge, number) for number in sorted(numbers)]
 

@@ -15,11 +15,6 @@ DELIBERATE: Final = {
         "schedule-admission-fair-sharing-03",
         "schedule-admission-fair-sharing-04",
     ),
-    "0010-topology-comes-as-one-piece.md": (
-        "flavor-assign-07",
-        "flavor-nofit-reason-09",
-        "flavor-nofit-reason-11",
-    ),
 }
 """What is decided otherwise on purpose: the page in docs/decisions/ that says why, and the vectors."""
 OTHERWISE: Final = frozenset(vector for found in DELIBERATE.values() for vector in found)
