@@ -105,7 +105,7 @@ def _run(folder: Path, patch: Patch | None) -> Found:
     began = time.monotonic()
     try:
         with _copy(folder, patch) as copy:
-            for tests in (_nearest(patch), SUITE, (SLOW,)) if patch is not None else (SUITE, (SLOW,)):
+            for tests in (_nearest(patch), SUITE) if patch is not None else (SUITE,):
                 caught_by, trouble = _pytest(copy, tests)
                 if caught_by or trouble:
                     break
