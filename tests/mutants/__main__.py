@@ -29,8 +29,8 @@ from tests.conftest import shared
 from tests.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Patch, all_patches
 
 SLOW: Final = "tests/core/test_machine.py"
-TABLES: Final = ("tests/core/test_engine.py", "tests/core/test_lines.py", "tests/core/test_lives.py")
-SUITE: Final = ("tests/core", "tests/simulator", "tests/conformance", f"--ignore={SLOW}")
+TABLES: Final = ("making_room", "engine", "lines", "lives", "lifecycle", "freezing")
+SUITE: Final = ("tests/core", "tests/conformance", "tests/simulator", f"--ignore={SLOW}")
 PLUGINS: Final = ("pytest_asyncio.plugin", "_hypothesis_pytestplugin")
 """All that the suite needs. Others of the environment take longer to load than some bugs to be caught."""
 DEADLINE: Final = 900
@@ -119,7 +119,8 @@ def _nearest(patch: Patch) -> tuple[str, ...]:
     module = patch.path.removesuffix(".py").replace("/", ".")
     tests = sorted((CHECKOUT / "tests/core").glob("test_*.py"))
     own = (f"tests/core/{file.name}" for file in tests if f"from {module} import" in file.read_text())
-    return tuple(dict.fromkeys(file for file in (*own, *TABLES) if file != SLOW))
+    tables = (f"tests/core/test_{name}.py" for name in TABLES)
+    return tuple(dict.fromkeys(file for file in (*own, *tables) if file != SLOW))
 
 
 @contextmanager
