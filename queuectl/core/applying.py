@@ -46,9 +46,8 @@ def restore(state: State, snapshot: Snapshot) -> None:
         if key.kind == GATE:
             state.specs[key] = spec
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
-    state.now = snapshot.now
     if snapshot.now is not None:
-        state.clock = max(state.clock, snapshot.now)
+        state.clock = state.now = max(state.clock, snapshot.now)
     unsent = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unsent)
@@ -69,6 +68,8 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         state.charge(entry, attempt)
         entry.cluster_queue = attempt.assignment.cluster_queue
         entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
+        if entry.phase is Phase.EVICTING and entry.reason is not None and entry.reason.by is not None:
+            state.preemptors.add(entry.reason.by)
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
@@ -128,7 +129,7 @@ def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> Non
             entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
             entry.counted = entry.probing = entry.refused = False
             entry.reason, entry.denied = decision.reason, None
-            if decision.reason.code is Code.PREEMPTED and state.now is not None:
+            if decision.reason.code is Code.PREEMPTED:
                 entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
             _leave_behind(entry, decision.past)
 
@@ -156,7 +157,8 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     entry.tried = dict(look.tried)
     if look.claim is not None:
         state.open_claim(entry, look.claim)
-        line.tell(entry, decision.reason)
+        line.told(group, entry)
+        group.reported = None  # what its equals were told is not what it was told
         return
     behind = decision.reason.key == line.behind().key
     if behind and not line.strict:
@@ -178,6 +180,7 @@ def _park(state: State, entry: Entry, decision: Keep) -> None:
     line = group.line
     line.park(entry, decision.reason)
     group.contends, group.holds_back = look.contends, look.holds_back
+    state.protections.set(group, look.until)
     kept = frozenset(cell for cell, _ in lacking(decision.reason)) if look.holds_back else frozenset()
     state.keep_back(line, kept)
 

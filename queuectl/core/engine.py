@@ -141,7 +141,8 @@ class Engine:
     @property
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: tell it `TimeCame` then. None: nothing does."""
-        return self._state.timers.earliest
+        times = (self._state.timers.earliest, self._state.protections.earliest)
+        return min((when for when in times if when is not None), default=None)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
@@ -301,7 +302,8 @@ class Engine:
         """
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
-        sequence, self._state.now = first, plan.now
+        sequence = first
+        self._state.now = max(self._state.now, plan.now)
         for decision in plan.decisions:
             apply(self._state, decision, sequence)
             sequence += becomes_row(decision)

@@ -94,6 +94,9 @@ def _fold(state: State, event: Event, batch: _Batch) -> None:
             state.clock = max(state.clock, now)
             for workload_id in state.timers.take(state.clock):
                 batch.entries[workload_id] = state.entries[workload_id]
+            for group in state.protections.take(state.clock):
+                group.line.wake(group)
+                state.due_lines.add(group.line.name)
         case _:
             batch.rules = True
             _fold_rules(state, event, batch.touched)

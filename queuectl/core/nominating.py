@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from queuectl.core.contest import Contest, Field, Target
+from queuectl.core.contest import Contest, Field, Refusals, Target
 from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
 from queuectl.core.flavors import Assigned, Chance, Mode, assign
@@ -76,14 +76,15 @@ class Nominator:
     ) -> Nomination:
         self.work += 1
         protected: dict[int, datetime] = {}
+        refusals = Refusals()
 
         def search(cell: int, amount: int) -> Chance:
-            return self.offer(entry, menu, cell, amount, protected)
+            return self.offer(entry, menu, cell, amount, protected, refusals)
 
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
         if found.mode.preempts:
-            contest = Contest(self._field, menu.node, entry, found.cells, found.contested)
+            contest = Contest(self._field, menu.node, entry, found.cells, found.contested, refusals)
             nomination.victims = tuple(self._victims(contest))
             if contest.protected:
                 protected |= dict.fromkeys(found.contested, min(contest.protected.values()))
@@ -92,10 +93,18 @@ class Nominator:
             nomination.protected = min(protected.values())
             if found.mode.preempts and found.contested <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
+        if found.reason is not None and not nomination.victims and (text := refusals.text) is not None:
+            found.reason = replace(found.reason, victims=text)
         return nomination
 
     def offer(
-        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+        self,
+        entry: Entry,
+        menu: Menu,
+        cell: int,
+        amount: int,
+        protected: dict[int, datetime],
+        refusals: Refusals,
     ) -> Chance:
         """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
@@ -107,17 +116,23 @@ class Nominator:
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
             return Chance(Mode.NO_FIT, 0)
-        return self.taking(entry, menu, cell, amount, protected)
+        return self.taking(entry, menu, cell, amount, protected, refusals)
 
     def taking(
-        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+        self,
+        entry: Entry,
+        menu: Menu,
+        cell: int,
+        amount: int,
+        protected: dict[int, datetime],
+        refusals: Refusals,
     ) -> Chance:
         """What its victims would be for one cell alone, and the level once they are gone."""
         tree, node = menu.tree, menu.node
         level, _ = tree.borrow_level(node, cell, amount)
         if not self._field.rules(node).any:
             return Chance(Mode.NO_CANDIDATES, level)
-        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,))
+        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,), refusals)
         victims = self._victims(contest)
         if contest.protected:
             protected[cell] = min(contest.protected.values())

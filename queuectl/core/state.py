@@ -31,7 +31,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.ordering import order
 from queuectl.core.past import NOTHING, kept_out
-from queuectl.core.pending import Entry, Line
+from queuectl.core.pending import Entry, Group, Line
 from queuectl.core.quota import Node
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
@@ -47,11 +47,15 @@ K = TypeVar("K")
 class State:
     def __init__(self, sources: frozenset[str], settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
         self.settings = settings
-        self.now: datetime | None = None
-        """Of the plan that was applied last."""
         self.clock = datetime.min.replace(tzinfo=UTC)
         """As late as it is known to be."""
+        self.now = self.clock
+        """Of the plan that was applied last."""
         self.timers: Timers[WorkloadId] = Timers()
+        self.protections: Timers[Group] = Timers()
+        """When those whom a parked group might preempt are protected no longer (W4)."""
+        self.preemptors: set[str] = set()
+        """Those for whom somebody was being evicted when this process started, as evictions name them."""
         """When to look at a workload again for nothing but the time."""
         self.past = PastUsage(settings.usage_sharing) if settings.usage_sharing is not None else None
         self.directory = Directory()
@@ -281,6 +285,9 @@ class State:
             self.leave(entry)
         line.add(entry, shape, place)
         self.due_lines.add(queue)
+        if self.preemptors and line.preemptor is None and str(entry.ref) in self.preemptors:
+            self.preemptors.discard(str(entry.ref))
+            line.preemptor = entry
 
     def new_line(self, name: str) -> Line:
         queue = self.directory.queues.get(name)
@@ -352,7 +359,7 @@ class State:
         left = dict(entry.cells)
         self._free(node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount))
         if self.past is not None:
-            now, key = self.now or attempt.admitted_at, (entry.id, attempt.number)
+            now, key = max(self.now, attempt.admitted_at), (entry.id, attempt.number)
             self.past.closed(key, now)
             self.past.opened(entry.local_queue, key, assignment.resources(), now)
 
@@ -368,7 +375,7 @@ class State:
         self.changed_queues.add(queue)
         self._free(node, (self.tree.names[cell] for cell, _ in entry.cells))
         if self.past is not None:
-            self.past.closed((entry.id, attempt.number), self.now or attempt.admitted_at)
+            self.past.closed((entry.id, attempt.number), max(self.clock, attempt.admitted_at))
         for claim in self.claims.gone(entry.id):
             if claim.owner.group is not None:
                 claim.owner.group.line.blocked = False
