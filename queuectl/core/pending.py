@@ -134,7 +134,7 @@ class Group:
     Changed by its line alone.
     """
 
-    __slots__ = ("contends", "fresh", "heap", "holds_back", "key", "line", "members", "parked", "reported")
+    __slots__ = ("fresh", "heap", "holds_back", "key", "line", "members", "parked", "reported")
 
     def __init__(self, line: Line, key: Hashable) -> None:
         self.line = line
@@ -142,8 +142,6 @@ class Group:
         self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
         self.parked: Reason | None = None
-        self.contends = False
-        """Parked, and might take from others what it lacks: who comes to hold quota matters too (W3)."""
         self.holds_back = False
         """Parked, and keeps what it could use from those that come after it (C6)."""
         self.reported: Hashable = None
@@ -175,6 +173,7 @@ class Line:
         "awake",
         "blocked",
         "by_usage",
+        "contending",
         "groups",
         "keeps",
         "name",
@@ -197,6 +196,8 @@ class Line:
         """Groups with members that have not been told why they wait."""
         self.shelves: dict[FlavorResource, dict[Group, int]] = {}
         """Parked groups by what they lack, each with the amount that would have to be available."""
+        self.contending: dict[Group, None] = {}
+        """Parked groups to whom it matters too who holds quota, and what is kept for whom (W3)."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
         self.promised: dict[tuple[str, int], str] = {}
@@ -215,7 +216,7 @@ class Line:
             group = self.groups[key] = Group(self, key)
             self.awake[group] = None
         former = group.head() if self.strict else None
-        entry.group, entry.order, entry.shape = group, place, shape
+        entry.group, entry.order, entry.shape, entry.tried = group, place, shape, {}
         entry.turn += 1
         group.push(entry)
         group.members[entry.id] = entry
@@ -279,13 +280,21 @@ class Line:
         self._unpark(group)
 
     def wake_all(self) -> None:
+        """Look at everybody again, from the first flavor on."""
         for group in self.groups.values():
             self._unpark(group)
+            if (head := group.head()) is not None:
+                head.tried = {}
+
+    @property
+    def halted(self) -> bool:
+        """Its head was looked at in vain: under StrictFIFO nobody else is (O4)."""
+        return self.strict and len(self.awake) < len(self.groups)
 
     @property
     def due(self) -> bool:
         """Is there anything to decide here?"""
-        return bool((self.awake and not self.blocked) or self.untold)
+        return bool((self.awake and not self.blocked and not self.halted) or self.untold)
 
     def waiting(self) -> Iterator[Entry]:
         """All who stand in line, in no order."""
@@ -305,7 +314,8 @@ class Line:
                 if not shelf:
                     del self.shelves[cell]
         group.parked = None
-        group.contends = group.holds_back = False
+        group.holds_back = False
+        self.contending.pop(group, None)
         self.awake[group] = None
 
 
