@@ -225,6 +225,8 @@ class Line:
         if former is not None and place < former.order:
             self._unpark(group)
             self._owe(group, former)
+        elif group in self.contending and group.head() is entry:
+            self._unpark(group)  # it is older than the head that was looked at: others are newer than it (P2)
 
     def remove(self, entry: Entry) -> None:
         group = entry.group
