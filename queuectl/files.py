@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -58,20 +59,33 @@ def documents(text: bytes, name: str) -> list[Document]:
         raise BadFile(f"{name}: {error}") from None
 
 
-def place(text: bytes, document: Document, path: Sequence[int | str]) -> tuple[int, int]:
-    """Line and column, from 1, of what stands at `path` in a document of `text`; a key stands for its value.
+class Places:
+    """Where things stand in one document of `text`."""
 
-    Where there is nothing at `path`, the place of the last step that there is.
-    """
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        for node in yaml.compose_all(_spaced(text), Loader=loader):
-            if node is not None and node.start_mark.line + 1 >= document.line:
-                mark = _followed(node, path).start_mark
-                return mark.line + 1, mark.column + 1
-    except (yaml.YAMLError, RecursionError):
-        pass  # JSON that is no YAML after all
-    return document.line, 1
+    def __init__(self, text: bytes, document: Document) -> None:
+        self._text = text
+        self._document = document
+
+    def of(self, path: Sequence[int | str]) -> tuple[int, int]:
+        """Line and column, from 1, of what stands at `path`; a key stands for its value.
+
+        Where there is nothing at `path`, the place of the last step that there is.
+        """
+        if self._root is None:
+            return self._document.line, 1
+        mark = _followed(self._root, path).start_mark
+        return mark.line + 1, mark.column + 1
+
+    @cached_property
+    def _root(self) -> yaml.Node | None:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            for node in yaml.compose_all(_spaced(self._text), Loader=loader):
+                if node is not None and node.start_mark.line + 1 >= self._document.line:
+                    return node
+        except (yaml.YAMLError, RecursionError):
+            pass  # JSON that is no YAML after all
+        return None
 
 
 def _followed(node: yaml.Node, path: Sequence[int | str]) -> yaml.Node:

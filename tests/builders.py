@@ -15,6 +15,7 @@ from queuectl.core.events import (
     Listed,
     PolicyObserved,
     Result,
+    TimeCame,
     WorkloadObserved,
 )
 from queuectl.core.model import (
@@ -43,8 +44,10 @@ from queuectl.core.model import (
     WorkloadPriorityClass,
 )
 from queuectl.core.resources import amounts
+from queuectl.core.rules import Settings
 
 GPU = "nvidia.com/gpu"
+SETTINGS = Settings()
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 EVERYBODY = LabelSelector()
 SOURCES = frozenset({"policies", "Job"})
@@ -143,6 +146,9 @@ def seen(
     generation: int = 1,
     admission: Attempt | None = None,
     bypassed_by: str | None = None,
+    ready: bool | None = None,
+    reclaimable: tuple[tuple[str, int], ...] = (),
+    started_at: datetime | None = None,
 ) -> Observation:
     return Observation(
         resource_version="1",
@@ -153,6 +159,9 @@ def seen(
         quiet=finished is not None if quiet is None else quiet,
         admission=admission,
         bypassed_by=bypassed_by,
+        ready=ready,
+        reclaimable=reclaimable,
+        started_at=started_at,
     )
 
 
@@ -175,8 +184,10 @@ def priority(name: str, value: int) -> PolicyObserved:
 class World:
     """An engine, with a ledger that accepts everything: sequence numbers run from 1."""
 
-    def __init__(self, *policies: Policy, namespaces: Iterable[str] = ("ns",)) -> None:
-        self.engine = Engine(SOURCES)
+    def __init__(
+        self, *policies: Policy, namespaces: Iterable[str] = ("ns",), settings: Settings = SETTINGS
+    ) -> None:
+        self.engine = Engine(SOURCES, settings)
         self.sequence = 0
         self.now = T0
         self.settled: list[EffectSettled] = []
@@ -191,6 +202,13 @@ class World:
     def tell(self, *events: Event) -> None:
         self.engine.handle(events)
         assert self.engine.check() == []
+
+    def pass_time(self, seconds: float) -> None:
+        """The driver tells the time when something is due by then, and not before."""
+        self.now += timedelta(seconds=seconds)
+        due = self.engine.due_at
+        if due is not None and due <= self.now:
+            self.tell(TimeCame(self.now))
 
     def submit(self, *workloads: Workload) -> None:
         self.tell(*(observed(workload) for workload in workloads))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from queuectl.files import BadFile, Document, documents, place, read
+from queuectl.files import BadFile, Document, Places, documents, read
 
 
 def test_each_document_comes_with_the_line_it_begins_at() -> None:
@@ -84,7 +84,7 @@ def test_a_file_is_read_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_in_a_document_can_be_told_with_its_place(name: str, text: bytes) -> None:
-    found = documents(text, name)[-1]
-    assert place(text, found, ("a", "b", 1, "c")) == (7, 5 if name == "a.yaml" else 3)
-    assert place(text, found, ("a", "b", 1, "missing")) == (7, 5 if name == "a.yaml" else 2)
-    assert place(text, found, ("a", "b", 7)) == place(text, found, ("a", "b"))
+    places = Places(text, documents(text, name)[-1])
+    assert places.of(("a", "b", 1, "c")) == (7, 5 if name == "a.yaml" else 3)
+    assert places.of(("a", "b", 1, "missing")) == (7, 5 if name == "a.yaml" else 2)
+    assert places.of(("a", "b", 7)) == places.of(("a", "b"))

@@ -89,6 +89,7 @@ class NotMade(Exception):
 
 def main() -> int:
     try:
+        _simulation(HERE / "simulation.svg")
         with _sandbox() as rest:
             _wait(lambda: _ready(rest), START_SECONDS + STORY_SECONDS, "work that runs and work that waits")
             _command(["top", "--server", rest, "--interval", "0.5"], "screen", 120, 36, leave="q")
@@ -99,6 +100,19 @@ def main() -> int:
         print(f"Error: {problem}", file=sys.stderr)
         return 1
     return 0
+
+
+# --- a play on virtual time --------------------------------------------------------------------------
+
+
+def _simulation(path: Path) -> None:
+    """What `queuectl simulate` draws of the example in docs/simulation.md."""
+    example = ROOT / "docs" / "examples" / "three-teams.yaml"
+    argv = [sys.executable, "-m", "queuectl", "simulate", str(example), "--picture", str(path)]
+    done = subprocess.run(argv, cwd=ROOT, env=_environment(), capture_output=True, timeout=60)
+    if done.returncode:
+        raise NotMade(f"{path.name}: {done.stderr.decode(errors='replace')}")
+    print(f"{path.name} {path.stat().st_size / 1000:.0f} kB")
 
 
 # --- a sandbox of its own ---------------------------------------------------------------------------

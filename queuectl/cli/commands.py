@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "report": ("report", "Say what an observer would have done."),
     "resume": ("changing", "Let a stopped queue admit again."),
     "sandbox": ("operating", "Run all of it on this machine."),
+    "simulate": ("simulating", "Play work on virtual time and measure what comes of it."),
     "stop": ("changing", "Stop a queue."),
     "test": ("testing", "Run policy tests: what is decided, beside what must be."),
     "top": ("watching", "Watch queues, who runs, who waits and why."),

@@ -1,4 +1,4 @@
-"""A line that says what is waited for, until it is so or the patience ends."""
+"""What is shown while something takes its time: a line that says what is waited for, or a bar."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
 
 import click
 
 from queuectl.cli.options import NotGood
 from queuectl.cli.printing import printable
+
+_LEAST_PART: Final = 0.005
+"""Less is not worth drawing anew."""
 
 
 @contextlib.asynccontextmanager
@@ -54,3 +58,25 @@ class _Line:
         if self._open:
             click.echo("\r\x1b[2K", err=True, nl=False)
             self._open = False
+
+
+@contextlib.contextmanager
+def done_of(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr while the block computes; it tells which part is done, 0 to 1. Nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    shown = 0.0
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(printable(what), total=1.0)
+
+        def tell(part: float) -> None:
+            nonlocal shown
+            if part - shown >= _LEAST_PART:
+                shown = part
+                progress.update(task, completed=part)
+
+        yield tell

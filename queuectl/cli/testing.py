@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -15,9 +16,12 @@ from queuectl.cli.options import Failure, NotGood, Options, with_options
 from queuectl.cli.printing import Column, printable
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from queuectl.simulator.judging import Verdict
     from queuectl.simulator.reading import Scenario
 
+T = TypeVar("T")
 _COLUMNS: Final = (
     Column("RESULT"),
     Column("DOCUMENT"),
@@ -30,11 +34,21 @@ _COLUMNS: Final = (
 @click.command("test")
 @click.argument("names", nargs=-1, required=True, metavar="FILE...")
 @click.option(
+    "-p",
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="FILE",
+    help="Manifests that all documents start from: a file, or a folder. May be given several times.",
+)
+@click.option(
     "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the results as JUnit XML, too."
 )
 @click.option("--print", "shown", is_flag=True, help="Print what is decided as JSON; compare nothing.")
 @with_options
-def test(options: Options, names: tuple[str, ...], junit: Path | None, shown: bool) -> None:
+def test(
+    options: Options, names: tuple[str, ...], policies: tuple[str, ...], junit: Path | None, shown: bool
+) -> None:
     """Run policy tests: documents that say which queues and workloads there are, and what must be decided.
 
     FILE is YAML or JSON, a folder of such, or - for standard input: one document, a list of them, or several
@@ -44,7 +58,7 @@ def test(options: Options, names: tuple[str, ...], junit: Path | None, shown: bo
     """
     from queuectl.simulator.judging import judge
 
-    scenarios = _read(names, needs_expect=not shown)
+    scenarios = _read(names, policies, needs_expect=not shown)
     verdicts = [judge(scenario) for scenario in scenarios]
     if shown:
         printing.document([_observed(verdict) for verdict in verdicts], "json")
@@ -65,36 +79,52 @@ def test(options: Options, names: tuple[str, ...], junit: Path | None, shown: bo
             options.output,
         )
     told = ", ".join(f"{counts[result]} {result}" for result in ("passed", "failed", "skipped"))
+    if changed := sum(bool(scenario.changes) for scenario in scenarios):
+        click.echo(f"{changed} hold objects that no API server takes, and were changed (-o json)", err=True)
     if counts["failed"]:
         raise NotGood(f"{len(verdicts)} documents: {told}")
     click.echo(f"{len(verdicts)} documents: {told}", err=True)
 
 
-def _read(names: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
+def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
     """All documents of all files. Raises Failure with everything that is wrong in them."""
-    from queuectl.files import BadFile
-    from queuectl.simulator.reading import BadScenarios, read_scenarios
+    from queuectl.simulator.documents import Cycle, Preemption
+    from queuectl.simulator.manifests import Manifests
+    from queuectl.simulator.reading import read_policy, read_scenarios
 
-    found: list[Scenario] = []
+    policy, found = Manifests(), []
     wrong: list[str] = []
-    for name in names:
-        try:
-            for shown, text in texts(name):
-                try:
-                    found += read_scenarios(text, shown)
-                except BadScenarios as error:
-                    wrong += error.problems
-        except BadFile as error:
-            wrong.append(str(error))
+    for given in _each(policies, read_policy, wrong):
+        for note in given.without:
+            click.echo(printable(note), err=True)  # so it is in the cluster too
+        policy = policy.under(Manifests(given.events))
+    for scenarios in _each(names, lambda text, name: read_scenarios(text, name, policy), wrong):
+        found += scenarios
     if needs_expect:
         wrong += [
             f"{one.file}: line {one.line}, column 1: {one.header.title}: expect is missing (see --print)"
             for one in found
-            if one.document is not None and one.document.expect is None
+            if isinstance(one.document, Cycle | Preemption) and one.document.expect is None
         ]
     if wrong:
         raise Failure("\n".join(wrong))
     return found
+
+
+def _each(names: tuple[str, ...], read: Callable[[bytes, str], T], wrong: list[str]) -> Iterator[T]:
+    """What `read` makes of each file; what is wrong in them is added to `wrong`."""
+    from queuectl.files import BadFile
+    from queuectl.simulator.reading import BadScenarios
+
+    for name in names:
+        try:
+            for shown, text in texts(name):
+                try:
+                    yield read(text, shown)
+                except BadScenarios as error:
+                    wrong += error.problems
+        except BadFile as error:
+            wrong.append(str(error))
 
 
 def _write(verdicts: list[Verdict], path: Path) -> None:
@@ -138,6 +168,8 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     }
     if scenario.left_out:
         found["reason"] = scenario.left_out
+    if scenario.changes:
+        found["changes"] = list(scenario.changes)
     if verdict.differences:
         found["differences"] = [
             {"path": one.path, "expected": one.expected, "observed": one.observed}
@@ -151,4 +183,11 @@ def _observed(verdict: Verdict) -> dict[str, Any]:
     found: dict[str, Any] = {"file": scenario.file, "line": scenario.line, "name": scenario.header.name}
     if verdict.observed is None:
         return found | {"skipped": scenario.left_out}
-    return found | {"expect": json.loads(verdict.observed.model_dump_json(by_alias=True, exclude_none=True))}
+    if verdict.steps:
+        found["steps"] = [None if step is None else _plain(step) for step in verdict.steps]
+    return found | {"expect": _plain(verdict.observed)}
+
+
+def _plain(expect: BaseModel) -> Any:
+    """As a document has it."""
+    return json.loads(expect.model_dump_json(by_alias=True, exclude_none=True))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from queuectl.core.decisions import PodsToCount
-from queuectl.core.events import EffectSettled, Event, PodsCounted, Reconsidered, Result
+from queuectl.core.events import EffectSettled, Event, PodsCounted, Result
 from queuectl.core.model import Effect, EffectKey, Verb, WorkloadId
 from queuectl.ports import Cluster, ClusterUnavailable, Notice, WriteDenied
 
@@ -23,8 +23,6 @@ _FIRST_RETRY, _LAST_RETRY = 0.2, 30.0
 _NOTICE_TRIES = 3
 _DENIED_TRIES = 6
 """Some six seconds: a policy or a right that is just being installed has arrived by then."""
-RECONSIDER_AFTER = 300.0
-"""Seconds until a start that was given up may be tried again; an edit of the object makes it earlier."""
 _COMPLAIN_AT, _COMPLAIN_EVERY = 4, 20
 """Tries after which a write that does not succeed is told in the log, and how often again."""
 
@@ -163,10 +161,8 @@ class Lanes:
         if not start or lane.tries + 1 < _DENIED_TRIES:
             return self._retry_in(job, lane, error)
         assert isinstance(job, Effect)
-        log.warning("start of %s given up for %d s: %s", job.workload.ref, RECONSIDER_AFTER, error)
+        log.warning("start of %s given up for a while: %s", job.workload.ref, error)
         self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])
-        again = Reconsidered(job.key.workload)
-        asyncio.get_running_loop().call_later(RECONSIDER_AFTER, lambda: self._emit([again]))
         return None
 
     def _retry_in(self, job: _Job, lane: _Lane, error: ClusterUnavailable) -> float | None:

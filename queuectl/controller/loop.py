@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from queuectl.controller.effects import WORKERS, Lanes
 from queuectl.controller.notices import notices
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
-from queuectl.core.events import EffectSettled, Event, Result
+from queuectl.core.events import EffectSettled, Event, Result, TimeCame
 from queuectl.core.model import EffectKey, LocalQueueName
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import Usage
@@ -27,6 +28,8 @@ _GATHER = 0.02
 """Seconds from the end of one transaction to the next at least; who comes after a pause is served at once."""
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 _FIRST_THAW, _LAST_THAW = 1.0, 60.0
+_LONGEST_SLEEP = 3600.0
+"""Seconds until the ledger's clock is read again where nothing is due before: the two may not run alike."""
 _MOST_UNWRITTEN = 3
 """Queues whose status is refused before the others have to wait for the next time."""
 
@@ -88,6 +91,10 @@ class Controller:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._acknowledged: list[EffectKey] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: datetime | None = None
+        """By the ledger's clock."""
+        self._rang = False
         self._thaw_in: dict[str, float] = {}
         self._thaw_due: set[str] = set()
         self._lanes = Lanes(cluster, self.emit, observer.settled, workers=workers)
@@ -154,6 +161,24 @@ class Controller:
                     await self._thaw()
                 if not await self._decide_once() and not self._inbox:
                     break
+            await self._set_alarm()
+
+    async def _set_alarm(self) -> None:
+        """Be woken when something becomes due by time alone."""
+        due = self._engine.due_at
+        if due == self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = None, due
+        if due is not None and not self._stopping.is_set():
+            wait = (due - await self._reach(self._ledger.now)).total_seconds()
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_later(min(max(wait, 0.0), _LONGEST_SLEEP), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_at, self._rang = None, True
+        self._wake.set()
 
     async def _gather(self) -> None:
         """Let more come in where a transaction has only just ended: ten workloads cost as much as one."""
@@ -172,10 +197,13 @@ class Controller:
     async def _decide_once(self) -> bool:
         """One plan, if there is anything to plan. Returns whether there was."""
         wanted = bool(self._acknowledged or self._confirm)
-        if not self._engine.due and not wanted:
+        if not self._engine.due and not wanted and not self._rang:
             self._lanes.add_effects(self._engine.take_effects())
             return False
         now = await self._reach(self._ledger.now)
+        self._rang = False
+        if (due_at := self._engine.due_at) is not None and due_at <= now:
+            self._engine.handle([TimeCame(now)])
         plan = self._engine.decide(now, self._budget)
         if not plan.decisions and not plan.probes and not wanted:
             self._lanes.add_effects(self._engine.take_effects())

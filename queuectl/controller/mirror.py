@@ -15,7 +15,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.decisions import (
+    Admit,
+    Amend,
+    Decision,
+    Enqueue,
+    Evict,
+    Keep,
+    Plan,
+    Release,
+    Retire,
+    Shrink,
+)
 from queuectl.core.directory import GATE as GATE_CONFIG
 from queuectl.core.events import (
     ContextGone,
@@ -173,6 +184,7 @@ class Mirror:
                     quiet=True if over else None,
                     admission=None,
                     bypassed_by=None,
+                    ready=None if seen.suspended else seen.ready,
                 ),
             )
 
@@ -291,7 +303,7 @@ class Mirror:
                 found = self._objects.get(workload.id)
             case Admit(attempt):
                 found = self._objects.get(attempt.workload)
-            case Keep(id) | Evict(id) | Release(id) | Retire(id):
+            case Keep(id) | Amend(id) | Shrink(id) | Evict(id) | Release(id) | Retire(id):
                 found = self._objects.get(id)
             case _:
                 return None

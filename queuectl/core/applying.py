@@ -7,7 +7,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep, Release, Retire
+from queuectl.core.decisions import (
+    Admit,
+    Amend,
+    Configure,
+    Decision,
+    Enqueue,
+    Evict,
+    Keep,
+    Release,
+    Retire,
+    Shrink,
+)
 from queuectl.core.directory import GATE
 from queuectl.core.lifecycle import facts
 from queuectl.core.model import (
@@ -22,6 +33,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.ordering import order
+from queuectl.core.past import Past
 from queuectl.core.pending import Entry, lacking
 from queuectl.core.reasons import Code
 from queuectl.core.state import State
@@ -35,6 +47,8 @@ def restore(state: State, snapshot: Snapshot) -> None:
             state.specs[key] = spec
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
     state.now = snapshot.now
+    if snapshot.now is not None:
+        state.clock = max(state.clock, snapshot.now)
     unsent = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unsent)
@@ -46,6 +60,7 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
     entry = Entry(stored.id, stored.ref)
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
+    entry.past = stored.past
     entry.local_queue = LocalQueueName(stored.ref.namespace, stored.queue)
     entry.preempted_at = stored.preempted_at
     state.arrival = max(state.arrival, stored.arrival)
@@ -80,17 +95,12 @@ def apply(state: State, decision: Decision, sequence: int) -> None:
             _keep(state, entry, decision)
         case Admit():
             _admit(state, entry, replace(decision.attempt, sequence=sequence))
-        case Evict():
-            assert entry.attempt is not None
-            entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
-            entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
-            entry.counted = entry.probing = entry.refused = False
-            entry.reason = decision.reason
-            if decision.reason.code is Code.PREEMPTED and state.now is not None:
-                entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
+        case Amend() | Shrink() | Evict():
+            _change(state, entry, decision)
         case Release():
             state.release(entry)
-            entry.phase = Phase.PENDING
+            entry.phase, entry.denied = Phase.PENDING, None
+            _leave_behind(entry, decision.past)
             state.route(entry)
         case Retire():
             state.release(entry)
@@ -100,6 +110,33 @@ def apply(state: State, decision: Decision, sequence: int) -> None:
             assert_never(decision)
     state.note_change(entry)
     state.refresh(entry)
+
+
+def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> None:
+    """Of one that holds quota, and goes on holding it."""
+    match decision:
+        case Amend():
+            entry.priority, entry.past = decision.priority, decision.past
+            entry.recorded = facts(entry)
+            entry.order = (-entry.priority, *entry.order[1:])
+            state.charged.append(entry)  # others may take its place now, or no longer (W3)
+        case Shrink():
+            state.shrink(entry, decision.assignment)
+        case Evict():
+            assert entry.attempt is not None
+            entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
+            entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
+            entry.counted = entry.probing = entry.refused = False
+            entry.reason, entry.denied = decision.reason, None
+            if decision.reason.code is Code.PREEMPTED and state.now is not None:
+                entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
+            _leave_behind(entry, decision.past)
+
+
+def _leave_behind(entry: Entry, past: Past | None) -> None:
+    if past is not None:
+        entry.past = past
+        entry.recorded = facts(entry)
 
 
 def probe(state: State, workload: WorkloadId) -> None:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from queuectl.core.flavors import Tried
+from queuectl.core.menus import Tried
 from queuectl.core.model import LocalQueueName, WorkloadId
 from queuectl.core.ordering import Place
 from queuectl.core.pending import Entry, Group, Line

@@ -12,7 +12,8 @@ from queuectl.core.cursor import Cursor
 from queuectl.core.decisions import Claim, Look, Victim
 from queuectl.core.explaining import NO_BOUND, kept_for_others
 from queuectl.core.fairness import tournament
-from queuectl.core.flavors import Assigned, Group, Mode, Tried
+from queuectl.core.flavors import Assigned, Mode
+from queuectl.core.menus import Group, Tried
 from queuectl.core.model import WorkloadId
 from queuectl.core.nominating import Nomination
 from queuectl.core.ordering import Place
@@ -180,8 +181,10 @@ class Cycles:
     def _in_order(self, heads: list[_Head]) -> Iterator[_Head]:
         """Of one tree: preemptors first (C7), then as O5 or S4 say."""
         if heads and self._field.fair(heads[0].node):
-            yield from (head for head in heads if head.sticky)
-            yield from tournament(self._tree, [head for head in heads if not head.sticky])
+            first = [head for head in heads if head.sticky]
+            others = [head for head in heads if not head.sticky]  # taking one of `first` makes it look so
+            yield from first
+            yield from tournament(self._tree, others)
         else:
             yield from sorted(
                 heads, key=lambda head: (not head.sticky, head.nomination.found.level, *head.order)

@@ -7,7 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from queuectl.core.model import Attempt, ConfigKey, ObjectRef, Outcome, Workload, WorkloadId
+from queuectl.core.model import Assignment, Attempt, ConfigKey, ObjectRef, Outcome, Workload, WorkloadId
+from queuectl.core.past import NOTHING, Past
 from queuectl.core.reasons import Code, Reason
 
 
@@ -18,6 +19,8 @@ class Verdict(StrEnum):
     QUEUED = "Queued"
     PENDING = "Pending"
     ADMITTED = "Admitted"
+    AMENDED = "Amended"
+    SHRUNK = "Shrunk"
     EVICTED = "Evicted"
     RELEASED = "Released"
     RETIRED = "Retired"
@@ -34,12 +37,13 @@ class Configure:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """A workload is seen for the first time, or its queue, priority or shape changed while it waited."""
+    """A workload is seen for the first time, or its queue, priority or past changed while it waited."""
 
     workload: Workload
     cluster_queue: str | None
     priority: int
     arrival: int
+    past: Past = NOTHING
     verdict: Verdict = Verdict.QUEUED
 
 
@@ -104,6 +108,30 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class Amend:
+    """While it holds quota something changed that later decisions about it rest on (L16)."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int
+    priority: int
+    past: Past
+    verdict: Verdict = Verdict.AMENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """Some of its pods have ended for good: what they held comes back (L15)."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    attempt: int
+    assignment: Assignment
+    """What it holds from now on: the same podsets, none with more pods."""
+    verdict: Verdict = Verdict.SHRUNK
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """Stop it. Its charge stays until nothing of it is alive."""
 
@@ -112,6 +140,8 @@ class Evict:
     attempt: int
     reason: Reason
     preemptor: WorkloadId | None = None
+    past: Past | None = None
+    """What this attempt leaves behind; the engine fills it in."""
     verdict: Verdict = Verdict.EVICTED
 
 
@@ -123,6 +153,8 @@ class Release:
     ref: ObjectRef
     attempt: int
     detail: str
+    past: Past | None = None
+    """What it leaves behind; None: what it had already."""
     verdict: Verdict = Verdict.RELEASED
 
 
@@ -137,7 +169,7 @@ class Retire:
     verdict: Verdict = Verdict.RETIRED
 
 
-Decision = Configure | Enqueue | Keep | Admit | Evict | Release | Retire
+Decision = Configure | Enqueue | Keep | Admit | Amend | Shrink | Evict | Release | Retire
 
 
 def becomes_row(decision: Decision) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from queuectl.core.flavors import Charge, Menu
 from queuectl.core.matching import selects
+from queuectl.core.menus import Charge, Menu
 from queuectl.core.model import (
     ClusterQueue,
     Cohort,
@@ -258,7 +258,7 @@ class Directory:
         """The gates before the line, in the order in which they are told (docs/scheduling.md, G1 to G9)."""
         local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
         cluster_queue = local.cluster_queue if local and local.cluster_queue in self.queues else None
-        priority = self._priority(workload)
+        priority = self.priority(workload)
         gate = (
             workload.problem
             or (Reason(code=Code.ON_HOLD) if workload.hold else None)
@@ -303,7 +303,7 @@ class Directory:
         labels = self._namespaces.get(namespace)
         return selector is not None and labels is not None and selects(selector, labels)
 
-    def _priority(self, workload: Workload) -> int | Reason:
+    def priority(self, workload: Workload) -> int | Reason:
         """By label first, then the first podset that names a PriorityClass, then the default (O3)."""
         if workload.priority_class is not None:
             value = self._priorities.get(workload.priority_class)

@@ -31,10 +31,11 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.flavors import Assigned, Group, Tried, adopt
+from queuectl.core.flavors import Assigned, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
-from queuectl.core.lifecycle import Adopt, Probe, Resend, step
+from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
+from queuectl.core.menus import Group, Tried
 from queuectl.core.model import (
     Attempt,
     AttemptState,
@@ -137,6 +138,11 @@ class Engine:
         """Would `decide` find anything to do?"""
         return self._state.synced and self._state.due
 
+    @property
+    def due_at(self) -> datetime | None:
+        """When something becomes due by time alone: tell it `TimeCame` then. None: nothing does."""
+        return self._state.timers.earliest
+
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
         restore(self._state, snapshot)
@@ -175,7 +181,7 @@ class Engine:
         probes: list[PodsToCount] = []
         due = state.first_due(budget)
         for entry in due:
-            what = step(entry, state.directory)
+            what = state.step(entry)
             if isinstance(what, Probe) and entry.attempt is not None:
                 probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
             elif isinstance(what, Adopt):
@@ -195,7 +201,7 @@ class Engine:
             version=self._version,
             cycle=self._cycle,
             now=now,
-            decisions=tuple(decisions),
+            decisions=tuple(accounted(d, state.entries, now, state.settings) for d in decisions),
             probes=tuple(probes),
             more=more,
             work=work,

@@ -6,6 +6,7 @@ So missed, merged and repeated events are harmless, and a relist is just more ev
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from queuectl.core.model import ConfigKey, Context, EffectKey, Observation, Policy, Workload, WorkloadId
@@ -96,10 +97,10 @@ class EffectSettled:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconsidered:
-    """Time has passed since a start was denied: it may be tried again."""
+class TimeCame:
+    """It is as late as this by the ledger's clock. An earlier one says nothing."""
 
-    workload: WorkloadId
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,6 @@ Event = (
     | WorkloadGone
     | Listed
     | EffectSettled
-    | Reconsidered
+    | TimeCame
     | PodsCounted
 )

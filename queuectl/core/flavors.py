@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from queuectl.core.explaining import NO_BOUND, never_covered, severity, too_much, with_others, worst
-from queuectl.core.matching import mismatch
-from queuectl.core.model import Assignment, ClusterQueue, PodSet, PodSetAssignment, ResourceFlavor
-from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.menus import Charge, Group, Menu, Option, Tried
+from queuectl.core.model import Assignment, PodSet, PodSetAssignment
+from queuectl.core.quota import Cells, Node
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import PODS, Amounts, FlavorResource, amounts
+from queuectl.core.resources import PODS, Amounts, amounts
 from queuectl.core.rules import Fungibility
-
-T = TypeVar("T")
 
 
 class Mode(IntEnum):
@@ -58,63 +56,6 @@ def keeps_looking(chance: Chance, rules: Fungibility) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One flavor of a resource group, with the cell number of each of its resources."""
-
-    name: str
-    flavor: ResourceFlavor | None
-    cells: Mapping[str, int]
-
-
-class Menu:
-    """A ClusterQueue's resource groups with cells numbered, ready for nominations."""
-
-    __slots__ = ("_mismatches", "fungibility", "groups", "name", "node", "of_resource", "tree")
-
-    def __init__(self, queue: ClusterQueue, tree: QuotaTree, flavors: Mapping[str, ResourceFlavor]) -> None:
-        self.name = queue.name
-        self.tree = tree
-        self.node = tree.queue(queue.name)
-        self.fungibility = queue.fungibility
-        self.groups: list[list[Option]] = []
-        self.of_resource: dict[str, int] = {}
-        self._mismatches: dict[tuple[str, PodSet], str | None] = {}
-        for number, group in enumerate(queue.resource_groups):
-            self.of_resource |= dict.fromkeys(group.covered, number)
-            self.groups.append(
-                [
-                    Option(
-                        f.name,
-                        flavors.get(f.name),
-                        {
-                            resource: tree.cell(FlavorResource(f.name, resource))
-                            for resource, _ in f.resources
-                        },
-                    )
-                    for f in group.flavors
-                ]
-            )
-
-    def mismatch(self, option: Option, pod_set: PodSet) -> str | None:
-        """Why the podset can't use this flavor; None: it can (F2)."""
-        return "ResourceFlavor not found" if option.flavor is None else mismatch(option.flavor, pod_set)
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """A podset with what one pod of it is charged: its requests and the overhead of its RuntimeClass."""
-
-    pod_set: PodSet
-    requests: Amounts
-
-
-Group = tuple[str, int]
-"""A podset by name, and a resource group of the queue by number."""
-
-Tried = Mapping[Group, int]
-"""Position of the last flavor looked at; a group that is missing was looked at to its end (F8)."""
-
 Search = Callable[[int, int], Chance]
 """What taking quota from others would offer for (cell, amount); the amount does not fit as it is."""
 
@@ -131,12 +72,20 @@ class Assigned:
     contested: frozenset[int] = frozenset()
     """Cells that do not fit as they are."""
     chances: dict[Group, Chance] = field(default_factory=dict)
+    """By the first of the podsets that get their flavors together, and resource group."""
     modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
     """By podset and resource."""
     reason: Reason | None = None
     """Why it does not fit as it is; there is one unless `mode` is FIT."""
     tried: Tried = field(default_factory=dict)
     """Where to go on looking next time: empty where all flavors were looked at."""
+
+
+class _Offer(NamedTuple):
+    option: Option
+    chance: Chance
+    parts: list[tuple[int, str, Mode]]
+    """Cell, resource and mode of each."""
 
 
 class _Scan:
@@ -154,63 +103,88 @@ class _Scan:
         self.found = Assigned(Assignment(cluster_queue=menu.name, pod_sets=()), [])
         self.left: dict[Group, int] = {}
 
-    def choose(self, group: Group, pod_set: PodSet, wanted: Sequence[tuple[str, int]]) -> Option | None:
+    def assign(self, pod_sets: Sequence[PodSet], requests: Sequence[Amounts]) -> dict[str, str]:
+        """Flavors by resource for podsets that get them together (F1); what none would do for is missing."""
+        total: dict[str, int] = {}
+        for pod_set, asked in zip(pod_sets, requests, strict=True):
+            for resource, amount in asked:
+                total[resource] = total.get(resource, 0) + amount * pod_set.count
+        menu, chosen = self.menu, dict[str, Option]()
+        looked_at: set[int] = set()
+        for resource in total:
+            number = menu.of_resource[resource]
+            if resource in chosen or number in looked_at:
+                continue
+            looked_at.add(number)
+            covered = menu.covered[number]
+            wanted = [(name, total[name]) for name in covered if name in total]
+            option = self._choose(number, pod_sets, wanted)
+            if option is not None:
+                chosen |= dict.fromkeys((name for name, _ in wanted), option)
+        for resource, option in chosen.items():
+            cell = option.cells[resource]
+            self.assumed[cell] = self.assumed.get(cell, 0) + total[resource]
+        return {resource: option.name for resource, option in chosen.items()}
+
+    def _choose(
+        self, number: int, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+    ) -> Option | None:
         """The flavor for `wanted`, with what it offers noted; None: none would do, as `refusals` say."""
-        menu, rules = self.menu, self.menu.fungibility
-        options = menu.groups[group[1]]
-        best: tuple[Option, Chance, list[tuple[int, str, Mode]]] | None = None
+        menu, rules, group = self.menu, self.menu.fungibility, (pod_sets[0].name, number)
+        options = menu.groups[number]
+        best: _Offer | None = None
         findings: list[Reason] = []
-        start, last = self.tried.get(group, -1) + 1, len(options) - 1
-        stopped = last
-        for position in range(start, len(options)):
+        for position in range(self.tried.get(group, -1) + 1, len(options)):
             option = options[position]
             if self.pinned and self.pinned.get(group) != option.name:
                 continue
-            chance, parts, finding = self._offer(option, pod_set, wanted)
+            offer, finding = self._offer(option, pod_sets, wanted)
             if finding is not None:
                 findings.append(finding)
-            if best is None or better(chance, best[1], rules):
-                best = (option, chance, parts)
-            if not keeps_looking(chance, rules):
-                best, stopped = (option, chance, parts), position
+            stops = not keeps_looking(offer.chance, rules)
+            if stops or best is None or better(offer.chance, best.chance, rules):
+                best = offer
+            if stops:
+                if position != len(options) - 1:
+                    self.left[group] = position
                 break
-        if stopped != last:
-            self.left[group] = stopped
-        if best is None or best[1].mode is Mode.NO_FIT:
+        if best is None or best.chance.mode is Mode.NO_FIT:
             self.refusals.append(_nearest(findings, menu.node))
             return None
-        option, chance, parts = best
-        found = self.found
-        found.chances[group] = chance
+        self.found.chances[group] = best.chance
+        self._note(pod_sets, best)
+        if best.chance.mode is not Mode.FIT:
+            self.misses.append(_nearest(findings, menu.node))
+        return best.option
+
+    def _note(self, pod_sets: Sequence[PodSet], offer: _Offer) -> None:
+        found, chance = self.found, offer.chance
         found.mode, found.level = min(found.mode, chance.mode), max(found.level, chance.level)
-        for cell, resource, mode in parts:
-            found.modes[pod_set.name, resource] = mode
+        for cell, resource, mode in offer.parts:
+            for pod_set in pod_sets:
+                found.modes[pod_set.name, resource] = mode
             if mode is not Mode.FIT:
                 self.contested.add(cell)
-        if chance.mode is not Mode.FIT:
-            self.misses.append(_nearest(findings, menu.node))
-        return option
 
     def _offer(
-        self, option: Option, pod_set: PodSet, wanted: Sequence[tuple[str, int]]
-    ) -> tuple[Chance, list[tuple[int, str, Mode]], Reason | None]:
+        self, option: Option, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+    ) -> tuple[_Offer, Reason | None]:
         """What one flavor offers, resource by resource, and why it is not simply a fit."""
         menu = self.menu
-        why = menu.mismatch(option, pod_set)
-        if why is not None:
-            reason = Reason(code=Code.NO_MATCHING_FLAVOR, flavor=option.name, node=str(menu.node), detail=why)
-            return Chance(Mode.NO_FIT, 0), [], reason
+        for pod_set in pod_sets:
+            if (why := menu.mismatch(option, pod_set)) is not None:
+                code = Code.NO_MATCHING_FLAVOR
+                reason = Reason(code=code, flavor=option.name, node=str(menu.node), detail=why)
+                return _Offer(option, Chance(Mode.NO_FIT, 0), []), reason
         tree, node = menu.tree, menu.node
         whole: Chance | None = None
         parts: list[tuple[int, str, Mode]] = []
         finding: Reason | None = None
         for resource, amount in wanted:
             cell = option.cells[resource]
-            total = self.assumed.get(cell, 0) + amount * pod_set.count
-            free = max(0, tree.available(node, cell))
-            if total <= free:
-                level = tree.borrow_level(node, cell, total)[0]
-                chance = Chance(Mode.FIT, level)
+            total = self.assumed.get(cell, 0) + amount
+            if total <= max(0, tree.available(node, cell)):
+                chance = Chance(Mode.FIT, tree.borrow_level(node, cell, total)[0])
             else:
                 chance = self._without_room(cell, total)
                 miss = too_much(tree, node, cell, total)
@@ -219,18 +193,13 @@ class _Scan:
             parts.append((cell, resource, chance.mode))
             if whole is None or better(whole, chance, menu.fungibility):
                 whole = chance
-        return whole or Chance(Mode.FIT, 0), parts, finding
+        return _Offer(option, whole or Chance(Mode.FIT, 0), parts), finding
 
     def _without_room(self, cell: int, total: int) -> Chance:
         tree, node = self.menu.tree, self.menu.node
         if self.search is None or total > tree.potential(node, cell):
             return Chance(Mode.NO_FIT, 0)
         return self.search(cell, total)
-
-    def assume(self, option: Option, pod_set: PodSet, wanted: Sequence[tuple[str, int]]) -> None:
-        for resource, amount in wanted:
-            cell = option.cells[resource]
-            self.assumed[cell] = self.assumed.get(cell, 0) + amount * pod_set.count
 
 
 def assign(
@@ -246,24 +215,24 @@ def assign(
     flavors that must stay as they were nominated.
     """
     scan = _Scan(menu, search, tried, pinned)
-    assignments: list[PodSetAssignment] = []
-    for charge in charges:
-        pod_set = charge.pod_set
-        flavors: dict[str, str] = {}
-        requests = _with_pods(menu, charge)
-        for resource, amount in charge.requests:
-            if amount > 0 and resource not in menu.of_resource:
-                scan.refusals.append(never_covered(menu.node, resource, amount * pod_set.count))
-        for number, wanted in _by_group(menu, requests).items():
-            chosen = scan.choose((pod_set.name, number), pod_set, wanted)
-            if chosen is not None:
-                flavors.update((resource, chosen.name) for resource, _ in wanted)
-                scan.assume(chosen, pod_set, wanted)
-        assignments.append(_assigned(pod_set, requests, flavors))
+    assignments: dict[str, PodSetAssignment] = {}
+    for together in _groups(charges):
+        requests = [_with_pods(menu, charge) for charge in together]
+        for charge in together:
+            scan.refusals += [
+                never_covered(menu.node, resource, amount * charge.pod_set.count)
+                for resource, amount in charge.requests
+                if amount > 0 and resource not in menu.of_resource
+            ]
+        flavors = scan.assign([charge.pod_set for charge in together], requests)
+        for charge, asked in zip(together, requests, strict=True):
+            mine = {resource: flavors[resource] for resource, _ in asked if resource in flavors}
+            assignments[charge.pod_set.name] = _assigned(charge.pod_set, asked, mine)
     found = scan.found
     found.tried = scan.left
     found.cells, found.contested = list(scan.assumed.items()), frozenset(scan.contested)
-    found.assignment = Assignment(cluster_queue=menu.name, pod_sets=tuple(assignments))
+    in_order = tuple(assignments[charge.pod_set.name] for charge in charges)
+    found.assignment = Assignment(cluster_queue=menu.name, pod_sets=in_order)
     if scan.refusals:
         found.mode, found.reason = Mode.NO_FIT, worst(scan.refusals)
     elif scan.misses:
@@ -276,48 +245,24 @@ def adopt(menu: Menu, charges: Sequence[Charge]) -> Assigned:
 
     Resources that no group covers are not charged.
     """
-    scan = _Scan(menu, None, NO_BOUND, NO_BOUND)
+    assumed: dict[int, int] = {}
     assignments: list[PodSetAssignment] = []
     for charge in charges:
-        flavors: dict[str, str] = {}
-        requests = _with_pods(menu, charge)
-        for number, wanted in _by_group(menu, requests).items():
-            chosen = scan.choose((charge.pod_set.name, number), charge.pod_set, wanted)
-            if chosen is None:
-                options = menu.groups[number]
-                matching = [o for o in options if menu.mismatch(o, charge.pod_set) is None]
-                chosen = (matching or options)[0]
-            flavors.update((resource, chosen.name) for resource, _ in wanted)
-            scan.assume(chosen, charge.pod_set, wanted)
-        assignments.append(_assigned(charge.pod_set, requests, flavors))
+        pod_set, requests = charge.pod_set, _with_pods(menu, charge)
+        scan = _Scan(menu, None, NO_BOUND, NO_BOUND)
+        scan.assumed = assumed
+        flavors = scan.assign([pod_set], [requests])
+        for resource, amount in requests:
+            if resource not in flavors:
+                options = menu.groups[menu.of_resource[resource]]
+                matching = [o for o in options if menu.mismatch(o, pod_set) is None]
+                option = (matching or options)[0]
+                cell = option.cells[resource]
+                flavors[resource] = option.name
+                assumed[cell] = assumed.get(cell, 0) + amount * pod_set.count
+        assignments.append(_assigned(pod_set, requests, flavors))
     assignment = Assignment(cluster_queue=menu.name, pod_sets=tuple(assignments))
-    return Assigned(assignment, list(scan.assumed.items()))
-
-
-def fewer_pods(charges: Sequence[Charge], look: Callable[[Sequence[Charge]], T | None]) -> T | None:
-    """Partial admission: what `look` finds at the least reduction at which it finds anything (F9).
-
-    Each podset gives up its part of the way to its least count: count = full - (full - least) * i / total.
-    """
-    slack = [c.pod_set.count - (c.pod_set.min_count or c.pod_set.count) for c in charges]
-    total = sum(slack)
-    found: T | None = None
-    low, high = 1, total + 1
-    while low < high:
-        middle = (low + high) // 2
-        here = look(_reduced(charges, slack, middle, total))
-        if here is None:
-            low = middle + 1
-        else:
-            found, high = here, middle
-    return found
-
-
-def _reduced(charges: Sequence[Charge], slack: Sequence[int], step: int, total: int) -> list[Charge]:
-    return [
-        replace(charge, pod_set=replace(charge.pod_set, count=charge.pod_set.count - part * step // total))
-        for charge, part in zip(charges, slack, strict=True)
-    ]
+    return Assigned(assignment, list(assumed.items()))
 
 
 def _nearest(findings: Sequence[Reason], node: Node) -> Reason:
@@ -333,14 +278,15 @@ def _with_pods(menu: Menu, charge: Charge) -> Amounts:
     return amounts((*covered, (PODS, 1))) if PODS in menu.of_resource else covered
 
 
-def _by_group(menu: Menu, requests: Amounts) -> dict[int, list[tuple[str, int]]]:
-    """Requested resources by the number of the group that covers them, in the group's own order."""
-    grouped: dict[int, list[tuple[str, int]]] = {}
-    requested = dict(requests)
-    for resource, number in menu.of_resource.items():
-        if resource in requested:
-            grouped.setdefault(number, []).append((resource, requested[resource]))
-    return grouped
+def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:
+    """Podsets that get their flavors together, in the order of the first of each (F1)."""
+    if all(charge.pod_set.group is None for charge in charges):
+        return ([charge] for charge in charges)
+    found: dict[tuple[str, str], list[Charge]] = {}
+    for charge in charges:
+        group = charge.pod_set.group
+        found.setdefault(("", charge.pod_set.name) if group is None else ("group", group), []).append(charge)
+    return found.values()
 
 
 def _assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> PodSetAssignment:

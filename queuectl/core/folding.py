@@ -20,11 +20,12 @@ from queuectl.core.events import (
     PolicyGone,
     PolicyInvalid,
     PolicyObserved,
-    Reconsidered,
     Result,
+    TimeCame,
     WorkloadGone,
     WorkloadObserved,
 )
+from queuectl.core.lifecycle import remaining
 from queuectl.core.model import (
     ConfigKey,
     Context,
@@ -35,6 +36,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.past import tried_anew
 from queuectl.core.pending import Entry
 from queuectl.core.state import State
 from queuectl.core.wakes import lines_below
@@ -88,10 +90,10 @@ def _fold(state: State, event: Event, batch: _Batch) -> None:
             _settle(state, event, batch)
         case PodsCounted():
             _count(state, event, batch)
-        case Reconsidered(workload_id):
-            if (entry := state.entries.get(workload_id)) is not None and entry.attempt is None:
-                entry.denied = None
-                batch.entries[entry.id] = entry
+        case TimeCame(now):
+            state.clock = max(state.clock, now)
+            for workload_id in state.timers.take(state.clock):
+                batch.entries[workload_id] = state.entries[workload_id]
         case _:
             batch.rules = True
             _fold_rules(state, event, batch.touched)
@@ -205,11 +207,14 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         return
     if entry.gone or not (observation.suspended or observation.finished):
         entry.counted = False
-    if last is not None and entry.attempt is None and observation.generation != last.generation:
-        entry.denied = None
+    if last is not None and entry.attempt is None:
+        ours = max(last.generation, entry.generation or 0)
+        if observation.generation > ours:  # L20
+            entry.past = tried_anew(entry.past)
     if entry.unsent is Verb.START and not entry.handed:
         entry.refused = True  # it may ask for something else by now: judged as if the start had been refused
-    entry.workload, entry.observation, entry.gone = workload, observation, False
+    entry.workload = remaining(workload, observation)
+    entry.observation, entry.gone = observation, False
     batch.entries[entry.id] = entry
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
-from queuectl.core.lifecycle import step
+from queuectl.core.lifecycle import next_time
 from queuectl.core.model import AttemptState, LocalQueueName, Phase, WorkloadId
 from queuectl.core.pending import Entry, Group, Line, lacking
 from queuectl.core.quota import Node, QuotaTree
@@ -245,7 +245,11 @@ def _attempts(state: State) -> Iterator[str]:
 
 def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
-        what = None if _frozen(state, entry) else step(entry, state.directory)
+        frozen = _frozen(state, entry)
+        what = None if frozen else state.step(entry)
+        when = None if frozen else next_time(entry, state.settings, state.clock)
+        if state.timers.get(entry.id) != when:
+            yield f"{entry.ref} is to be looked at {when}, set is {state.timers.get(entry.id)}"
         if (what is not None) != (entry.id in state.due_entries):
             yield f"{entry.ref}: {what} is to be done, due: {entry.id in state.due_entries}"
     for name, places in (("due", state.due_entries), ("gated", state.gated), ("outbox", state.outbox)):

@@ -1,19 +1,32 @@
-"""What becomes of one workload, from what was last seen of it. The first condition that holds counts.
+"""What becomes of one workload, from what was last seen of it and how late it is.
 
-Rules L1 to L12 of docs/scheduling.md, in this order.
+The table of docs/scheduling.md, section L: the first condition that holds counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from queuectl.core.decisions import Enqueue, Evict, Release, Retire
+from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
 from queuectl.core.directory import Directory
 from queuectl.core.matching import mismatch
-from queuectl.core.model import Outcome, Phase, StopPolicy, Verb
+from queuectl.core.model import (
+    Attempt,
+    Observation,
+    Outcome,
+    Phase,
+    StopPolicy,
+    Verb,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.past import MAX_RUN, failed, ran, run_ends
 from queuectl.core.pending import Entry
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, amounts
+from queuectl.core.rules import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +48,62 @@ class Resend:
     """The object changed but asks for the same: send the same attempt again."""
 
 
-Step = Enqueue | Evict | Release | Retire | Probe | Adopt | Resend
+Step = Enqueue | Amend | Shrink | Evict | Release | Retire | Probe | Adopt | Resend
 
 
 def facts(entry: Entry) -> tuple[object, ...]:
     """What the ledger keeps of a waiting workload; a change is recorded (L3)."""
-    return (entry.queue, entry.cluster_queue, entry.priority)
+    return (entry.queue, entry.cluster_queue, entry.priority, entry.past)
 
 
-def step(entry: Entry, directory: Directory) -> Step | None:
+def remaining(workload: Workload, seen: Observation) -> Workload:
+    """`workload` without those of its pods that have ended for good: they ask for nothing any more (H3)."""
+    ended = dict(seen.reclaimable)
+    if not ended:
+        return workload
+    pod_sets = tuple(replace(p, count=max(0, p.count - ended.get(p.name, 0))) for p in workload.pod_sets)
+    return replace(workload, pod_sets=pod_sets)
+
+
+def step(entry: Entry, directory: Directory, settings: Settings, now: datetime) -> Step | None:
     """The next decision about `entry`, or None if nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
-    return _admitted(entry, directory)
+    return (
+        _admitted(entry, directory) or _expired(entry, settings, now) or _changed(entry, directory, settings)
+    )
+
+
+def next_time(entry: Entry, settings: Settings, now: datetime) -> datetime | None:
+    """When, later than `now`, `step` or its gate may say something else for nothing but the time."""
+    if entry.attempt is None:
+        times = [entry.past.until]
+    elif entry.phase is Phase.ADMITTED:
+        times = [_run_ends(entry), _must_be_ready(entry, settings)]
+    else:
+        times = []
+    return min((when for when in times if when is not None and when > now), default=None)
+
+
+def accounted(
+    decision: Decision, entries: Mapping[WorkloadId, Entry], now: datetime, settings: Settings
+) -> Decision:
+    """`decision` with what the attempt that it ends leaves behind (L17, L18)."""
+    match decision:
+        case Evict(workload):
+            entry = entries[workload]
+            admitted_at = entry.attempt.admitted_at if entry.attempt is not None else now
+            past = ran(entry.past, admitted_at, now)
+            if decision.reason.code is Code.PODS_READY_TIMEOUT:
+                past = failed(past, now, settings.requeueing, decision.reason.detail or "")
+            return replace(decision, past=past)
+        case Release(workload) if (denied := entries[workload].denied) is not None:
+            why = f"its start was denied: {denied}"
+            return replace(decision, past=failed(entries[workload].past, now, settings.requeueing, why))
+        case _:
+            return decision
 
 
 def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
@@ -61,7 +115,7 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
     if seen.finished:  # L2
         return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
     if entry.recorded != facts(entry):  # L3
-        return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival)
+        return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
     if not seen.suspended and entry.cluster_queue is not None and entry.workload.problem is None:
         return _adoption(entry, directory)
     return None
@@ -151,6 +205,80 @@ def _taken_away(entry: Entry, directory: Directory) -> Reason | None:
     if seen is not None and seen.suspended and _after_our_write(entry, Verb.START):  # L10
         return Reason(code=Code.BYPASS, detail="somebody suspended it; to stop it, set queuectl.dev/hold")
     return None
+
+
+def _expired(entry: Entry, settings: Settings, now: datetime) -> Evict | None:
+    """Its time is over (L13, L14)."""
+    attempt, ends, late = entry.attempt, _run_ends(entry), _must_be_ready(entry, settings)
+    assert attempt is not None
+    if ends is not None and ends <= now:
+        assert entry.workload is not None
+        detail = f"label {MAX_RUN} allows {entry.workload.max_run_seconds} s"
+        reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
+    elif late is not None and late <= now:
+        detail = f"its pods were not all ready {settings.pods_ready_timeout} s after its start"
+        reason = Reason(code=Code.PODS_READY_TIMEOUT, detail=detail)
+    else:
+        return None
+    return Evict(entry.id, entry.ref, attempt.number, reason)
+
+
+def _run_ends(entry: Entry) -> datetime | None:
+    workload, attempt = entry.workload, entry.attempt
+    if workload is None or attempt is None or workload.max_run_seconds is None:
+        return None
+    return run_ends(entry.past, workload.max_run_seconds, attempt.admitted_at)
+
+
+def _must_be_ready(entry: Entry, settings: Settings) -> datetime | None:
+    """None also where nobody says that its pods are not ready: nothing is stopped on doubt."""
+    attempt, seen = entry.attempt, entry.observation
+    if settings.pods_ready_timeout is None or attempt is None or attempt.debt:
+        return None
+    if entry.past.ready == attempt.number or not _runs(entry) or seen is None or seen.ready is not False:
+        return None
+    started = max(attempt.admitted_at, seen.started_at or attempt.admitted_at)
+    return started + timedelta(seconds=settings.pods_ready_timeout)
+
+
+def _changed(entry: Entry, directory: Directory, settings: Settings) -> Amend | Shrink | None:
+    """What the ledger has to know of one that runs on (L15, L16)."""
+    attempt, workload, seen = entry.attempt, entry.workload, entry.observation
+    assert attempt is not None
+    if workload is None or workload.problem is not None or seen is None:
+        return None
+    if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
+        return smaller
+    priority, past = directory.priority(workload), entry.past
+    if isinstance(priority, Reason):
+        priority = entry.priority
+    matters = settings.pods_ready_timeout is not None or past.failures > 0
+    if matters and seen.ready and _runs(entry) and past.ready != attempt.number:
+        past = replace(past, ready=attempt.number, failures=0)
+    if (priority, past) == (entry.priority, entry.past):
+        return None
+    return Amend(entry.id, entry.ref, attempt.number, priority, past)
+
+
+def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | None:
+    """Counts only ever go down, and only where the status itself promises that the pods are over."""
+    if not seen.reclaimable or not _runs(entry):
+        return None
+    ended, asked = dict(seen.reclaimable), {p.name: p.count for p in workload.pod_sets}
+    held = attempt.assignment.pod_sets
+    pod_sets = tuple(
+        replace(p, count=min(p.count, asked[p.name])) if ended.get(p.name) and p.name in asked else p
+        for p in held
+    )
+    if pod_sets == held:
+        return None
+    return Shrink(entry.id, entry.ref, attempt.number, replace(attempt.assignment, pod_sets=pod_sets))
+
+
+def _runs(entry: Entry) -> bool:
+    """The object is seen as our start left it, or later."""
+    seen = entry.observation
+    return seen is not None and not seen.suspended and entry.current and entry.unsent is None
 
 
 def _evicting(entry: Entry) -> Step | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
+from queuectl.core.past import NOTHING, Past
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import Amounts, FlavorResource, Usage
 from queuectl.core.rules import (
@@ -101,6 +102,8 @@ class ResourceFlavor:
     node_labels: tuple[tuple[str, str], ...] = ()
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: str | None = None
+    """Only podsets that ask for a placement get it, where the queue has other flavors too (F2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +237,10 @@ class PodSet:
     """Required node affinity: terms of which one must match, each a tuple of expressions that all must."""
     priority_class: str | None = None
     runtime_class: str | None = None
+    group: str | None = None
+    """Podsets of one group get their flavors together (F1)."""
+    topology: bool = False
+    """It asks for a placement: only flavors that know one will do (F2)."""
 
 
 class Outcome(StrEnum):
@@ -258,6 +265,8 @@ class Workload:
     labels: tuple[tuple[str, str], ...] = ()
     hold: bool = False
     """The user asked that it stay out of the queue."""
+    max_run_seconds: int | None = None
+    """How long it may run, all its attempts together; None: as long as it takes."""
     problem: Reason | None = None
     """Why it can't even be charged (a quantity out of range, say); its pod_sets are then empty."""
 
@@ -282,6 +291,10 @@ class Observation:
     """By its own status; None: it does not say."""
     ended_at: datetime | None = None
     """By its own status, of one that is finished."""
+    ready: bool | None = None
+    """Are all its pods ready, or have ended well? None: its status does not say."""
+    reclaimable: tuple[tuple[str, int], ...] = ()
+    """By podset, how many of its pods have ended and will not come back, where its status promises that."""
 
 
 class Phase(StrEnum):
@@ -393,6 +406,7 @@ class StoredWorkload:
     """The open one."""
     reason: Reason | None
     submitter: str | None = None
+    past: Past = NOTHING
     preempted_at: tuple[datetime, ...] = ()
     """When it was preempted, oldest first: the last few within the eviction window (P11)."""
 

@@ -9,7 +9,8 @@ from datetime import datetime
 from queuectl.core.contest import Contest, Field, Target
 from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
-from queuectl.core.flavors import Assigned, Chance, Charge, Group, Menu, Mode, Tried, assign, fewer_pods
+from queuectl.core.flavors import Assigned, Chance, Mode, assign
+from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
 from queuectl.core.pending import Entry
 from queuectl.core.preemption import classical_victims
 from queuectl.core.quota import Cells
@@ -77,7 +78,7 @@ class Nominator:
         protected: dict[int, datetime] = {}
 
         def search(cell: int, amount: int) -> Chance:
-            return self._offer(entry, menu, cell, amount, protected)
+            return self.offer(entry, menu, cell, amount, protected)
 
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
@@ -93,20 +94,28 @@ class Nominator:
                 found.reason = _protected(reason, nomination.protected)
         return nomination
 
-    def _offer(
+    def offer(
         self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
     ) -> Chance:
         """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
         rules = self._field.rules(node)
-        level, reclaims_above = tree.borrow_level(node, cell, amount)
+        _, reclaims_above = tree.borrow_level(node, cell, amount)
         fair = self._field.fair(node)
         borrows = rules.borrow_within_cohort is not None or (
             fair and rules.reclaim_within_cohort is not Within.NEVER
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
             return Chance(Mode.NO_FIT, 0)
-        if not rules.any:
+        return self.taking(entry, menu, cell, amount, protected)
+
+    def taking(
+        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+    ) -> Chance:
+        """What its victims would be for one cell alone, and the level once they are gone."""
+        tree, node = menu.tree, menu.node
+        level, _ = tree.borrow_level(node, cell, amount)
+        if not self._field.rules(node).any:
             return Chance(Mode.NO_CANDIDATES, level)
         contest = Contest(self._field, node, entry, [(cell, amount)], (cell,))
         victims = self._victims(contest)

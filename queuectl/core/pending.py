@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Hashable, Iterator
 from datetime import datetime
 
-from queuectl.core.flavors import Charge, Tried
+from queuectl.core.menus import Charge, Tried
 from queuectl.core.model import (
     Attempt,
     LocalQueueName,
@@ -22,6 +22,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.ordering import Place
+from queuectl.core.past import NOTHING
 from queuectl.core.quota import Cells
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
@@ -51,6 +52,7 @@ class Entry:
         "local_queue",
         "observation",
         "order",
+        "past",
         "phase",
         "preempted_at",
         "priority",
@@ -110,7 +112,8 @@ class Entry:
         self.refused = False
         """The object had changed when we tried to start it, or may have: not to be started before a look."""
         self.denied: str | None = None
-        """Why the API server would not let us start it as it is."""
+        """Why the API server would not let us start it as it is; until it is released for that."""
+        self.past = NOTHING
         self.generation: int | None = None
         """Of the object after our last acknowledged write."""
         self.probing = False

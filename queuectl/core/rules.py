@@ -108,7 +108,7 @@ class UsageSharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeueing:
-    """How long an evicted workload stays out of its line, by cause (L14)."""
+    """How long an evicted workload stays out of its line, by cause (L18)."""
 
     base_seconds: int = 60
     most_seconds: int = 3600

@@ -6,7 +6,8 @@ Changed by `folding` (events) and `applying` (the ledger's memory, committed dec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
 
@@ -14,9 +15,10 @@ from queuectl.core.claims import Claims, OpenClaim
 from queuectl.core.decay import PastUsage, UsageValue
 from queuectl.core.decisions import Claim
 from queuectl.core.directory import Directory
-from queuectl.core.lifecycle import Resend, step
+from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
     NORMAL_WEIGHT,
+    Assignment,
     Attempt,
     ConfigKey,
     Effect,
@@ -28,6 +30,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.ordering import order
+from queuectl.core.past import NOTHING, kept_out
 from queuectl.core.pending import Entry, Line
 from queuectl.core.quota import Node
 from queuectl.core.reasons import Code, Reason
@@ -35,16 +38,21 @@ from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
 from queuectl.core.resources import FlavorResource
 from queuectl.core.rules import Settings
 from queuectl.core.survey import Survey
+from queuectl.core.timers import Timers
 from queuectl.core.wakes import Freed, helped, tempted
 
 K = TypeVar("K")
 
 
 class State:
-    def __init__(self, sources: frozenset[str], settings: Settings) -> None:
+    def __init__(self, sources: frozenset[str], settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
         self.settings = settings
         self.now: datetime | None = None
         """Of the plan that was applied last."""
+        self.clock = datetime.min.replace(tzinfo=UTC)
+        """As late as it is known to be."""
+        self.timers: Timers[WorkloadId] = Timers()
+        """When to look at a workload again for nothing but the time."""
         self.past = PastUsage(settings.usage_sharing) if settings.usage_sharing is not None else None
         self.directory = Directory()
         self.tree = self.directory.tree
@@ -106,17 +114,22 @@ class State:
     def first_due(self, count: int) -> list[Entry]:
         return list(islice(self.due_entries.values(), count))
 
+    def step(self, entry: Entry) -> Step | None:
+        """The next decision about it, or None if nothing is due."""
+        return step(entry, self.directory, self.settings, self.clock)
+
     def refresh(self, entry: Entry) -> None:
-        """Is a decision on it due? Is a write of ours to be handed out (again)?"""
+        """Is a decision on it due, now or later? Is a write of ours to be handed out (again)?"""
         if entry.id not in self.entries:
             return
         if self.frozen and self.root(entry) in self.frozen:
             self.due_entries.pop(entry.id, None)
+            self.timers.set(entry.id, None)
             return
-        what = step(entry, self.directory)
+        what = self.step(entry)
         if isinstance(what, Resend):
             entry.refused = entry.handed = False
-            what = step(entry, self.directory)
+            what = self.step(entry)
         if what is None:
             self.due_entries.pop(entry.id, None)
             if entry.recorded is None and (entry.gone or (entry.observation and entry.observation.finished)):
@@ -124,6 +137,7 @@ class State:
                 return
         else:
             self.due_entries[entry.id] = entry
+        self.timers.set(entry.id, next_time(entry, self.settings, self.clock))
         if entry.unsent is not None and not (entry.handed or entry.refused):
             self.outbox[entry.id] = entry
         else:
@@ -208,6 +222,7 @@ class State:
         _take_out(self.members, entry.local_queue, entry)
         self.due_entries.pop(entry.id, None)
         self.outbox.pop(entry.id, None)
+        self.timers.set(entry.id, None)
 
     def route(self, entry: Entry) -> None:
         """Put one that waits where it belongs: into a line, or before a gate."""
@@ -222,8 +237,10 @@ class State:
             self.enter(entry)
         route = self.directory.route(workload)
         entry.cluster_queue, entry.priority, entry.gate = route.cluster_queue, route.priority, route.gate
-        if entry.denied is not None and entry.gate is None:
-            entry.gate = Reason(code=Code.BACKING_OFF, detail=f"its start was denied: {entry.denied}")
+        kept = kept_out(entry.past, workload.max_run_seconds, self.clock)
+        if kept is not None and workload.hold:  # L20
+            entry.past, kept = NOTHING, None
+        entry.gate = entry.gate or kept
         if self.frozen and (root := self.root(entry)) in self.frozen:
             if entry.recorded is None:
                 self.leave(entry)
@@ -320,6 +337,24 @@ class State:
             return past.of(name, weight, now, added.get(name, {}))
 
         return usage_of
+
+    def shrink(self, entry: Entry, assignment: Assignment) -> None:
+        """It holds `assignment` from now on, which is no larger: wake those who lack the difference."""
+        attempt = entry.attempt
+        assert attempt is not None
+        queue = attempt.assignment.cluster_queue
+        node, held = self.tree.queue(queue), entry.cells
+        self.tree.remove(node, held)
+        entry.attempt = replace(attempt, assignment=assignment)
+        entry.cells = self.tree.numbered(assignment.usage())
+        self.tree.add(node, entry.cells)
+        self.changed_queues.add(queue)
+        left = dict(entry.cells)
+        self._free(node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount))
+        if self.past is not None:
+            now, key = self.now or attempt.admitted_at, (entry.id, attempt.number)
+            self.past.closed(key, now)
+            self.past.opened(entry.local_queue, key, assignment.resources(), now)
 
     def release(self, entry: Entry) -> None:
         """Give back what it holds, if anything, and wake those who lack it."""

@@ -41,7 +41,7 @@ def mapping(parent: Json, key: str, path: str) -> Json:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise BadField(f"{path}.{key}", f"{_shown(value)} is not an object")
+        raise BadField(f"{path}.{key}", f"{shown(value)} is not an object")
     return value
 
 
@@ -51,7 +51,7 @@ def array(parent: Json, key: str, path: str, limit: int) -> Sequence[Any]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
-        raise BadField(f"{path}.{key}", f"{_shown(value)} is not a list")
+        raise BadField(f"{path}.{key}", f"{shown(value)} is not a list")
     if len(value) > limit:
         raise BadField(f"{path}.{key}", f"{len(value)} items, at most {limit} are read")
     return value
@@ -62,7 +62,7 @@ def objects(parent: Json, key: str, path: str, limit: int) -> Sequence[Json]:
     found = array(parent, key, path, limit)
     for index, value in enumerate(found):
         if not isinstance(value, Mapping):
-            raise BadField(f"{path}.{key}[{index}]", f"{_shown(value)} is not an object")
+            raise BadField(f"{path}.{key}[{index}]", f"{shown(value)} is not an object")
     return found
 
 
@@ -77,9 +77,9 @@ def integer(
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadField(f"{path}.{key}", f"{_shown(value)} is not a whole number")
+        raise BadField(f"{path}.{key}", f"{shown(value)} is not a whole number")
     if not low <= value <= high:
-        raise BadField(f"{path}.{key}", f"{_shown(value)} is outside {low} to {high}")
+        raise BadField(f"{path}.{key}", f"{shown(value)} is outside {low} to {high}")
     return value
 
 
@@ -92,11 +92,11 @@ def text(parent: Json, key: str, path: str, *, limit: int = MAX_TEXT) -> str | N
 def checked(value: object, path: str, limit: int = MAX_TEXT) -> str:
     """`value` as it is, if it is printable text of at most `limit` characters. Raises BadField."""
     if not isinstance(value, str):
-        raise BadField(path, f"{_shown(value)} is not text")
+        raise BadField(path, f"{shown(value)} is not text")
     if len(value) > limit:
         raise BadField(path, f"{len(value)} characters, at most {limit} are read")
     if _UNPRINTABLE.search(value):
-        raise BadField(path, f"{_shown(value)} holds control characters")
+        raise BadField(path, f"{shown(value)} holds control characters")
     return value
 
 
@@ -116,10 +116,10 @@ def timestamp(value: object, path: str) -> datetime:
             return datetime.fromisoformat(value).astimezone(UTC)
         except (ValueError, OverflowError):
             pass
-    raise BadField(path, f"{_shown(value)} is not a time")
+    raise BadField(path, f"{shown(value)} is not a time")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A short form of `value`, whatever its size."""
     if isinstance(value, str):
         return repr(value[:40])

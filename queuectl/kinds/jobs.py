@@ -5,13 +5,14 @@ Adding a kind is a row, plus the functions that find its podsets and read its st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.model import Outcome
-from queuectl.kinds.fields import BadField, Json, integer, mapping, objects, text, timestamp
+from queuectl.kinds.fields import MAX_COUNT, BadField, Json, integer, mapping, objects, text, timestamp
 
 QUEUE_LABEL: Final = "queuectl.dev/queue-name"
 PRIORITY_LABEL: Final = "queuectl.dev/priority-class"
@@ -41,6 +42,10 @@ class Status(NamedTuple):
     finished: Outcome | None
     quiet: bool | None
     """True: it promises that nothing of it is alive. False: it says that something is. None: no promise."""
+    ready: bool | None = None
+    """Are all its pods ready, or have ended well? None: it does not say."""
+    reclaimable: tuple[tuple[str, int], ...] = ()
+    """By podset, how many of its pods have ended and will not come back; none where it makes no promise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +143,9 @@ def catching_up(obj: Json) -> bool:
 
 # --- batch/v1 Job -----------------------------------------------------------------------------------
 
+_INDEXES: Final = re.compile(r"(?:\d{1,6}(?:-\d{1,6})?,){0,100000}\d{1,6}(?:-\d{1,6})?", re.ASCII)
+_INDEX_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+
 
 def _job_pod_sets(obj: Json) -> list[Pods]:
     spec = mapping(obj, "spec", "")
@@ -153,14 +161,41 @@ def _job_status(obj: Json) -> Status:
         return Status(Outcome.SUCCEEDED, True)
     if found.get("Failed") == "True":
         return Status(Outcome.FAILED, True)
-    return Status(None, False if _counts_pods(obj, ("active", "terminating")) else None)
+    alive = _count(obj, "active") + _count(obj, "terminating")
+    return Status(None, False if alive else None, *_job_progress(obj, alive))
 
 
-def _counts_pods(obj: Json, names: tuple[str, ...]) -> bool:
+def _job_progress(obj: Json, alive: int) -> tuple[bool | None, tuple[tuple[str, int], ...]]:
+    """Whether its pods are ready, and how many of them it has done with."""
+    try:
+        spec, status = mapping(obj, "spec", ""), mapping(obj, "status", "")
+        parallel = integer(spec, "parallelism", "spec", default=1)
+        wanted = integer(spec, "completions", "spec", default=parallel)
+        ready = integer(status, "ready", "status", default=None) if "ready" in status else None
+    except BadField:
+        return None, ()
+    succeeded, whole = _count(obj, "succeeded"), min(parallel, wanted)
+    over = succeeded + (_failed_indexes(status) if spec.get("backoffLimitPerIndex") is not None else 0)
+    # A suspended Job's pods are on their way out: what it will make when it runs again is what counts.
+    left = max(wanted - over, alive if spec.get("suspend") is not True else 0, 0)
+    ended = whole - min(whole, left)
+    return None if ready is None else ready + succeeded >= whole, (("main", ended),) if ended else ()
+
+
+def _failed_indexes(status: Json) -> int:
+    """How many there are in a list such as `1,3-5`; 0 where it can't be read."""
+    listed = status.get("failedIndexes")
+    if not isinstance(listed, str) or not _INDEXES.fullmatch(listed):
+        return 0
+    ranges = _INDEX_RANGE.findall(listed)
+    return sum(max(0, int(last or first) - int(first) + 1) for first, last in ranges)
+
+
+def _count(obj: Json, name: str) -> int:
+    """A number of its status; 0 where it has none."""
     status = obj.get("status")
-    if not isinstance(status, Mapping):
-        return False
-    return any(isinstance(count := status.get(name), int) and count > 0 for name in names)
+    count = status.get(name) if isinstance(status, Mapping) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 < count <= MAX_COUNT else 0
 
 
 # --- kubeflow.org/v1 ----------------------------------------------------------------------------------
@@ -197,14 +232,35 @@ def _replica_template(specs: str, order: tuple[str, ...]) -> Callable[[str, int]
     return lambda pod_set, _: ("spec", specs, keys[pod_set], "template")
 
 
-def _kubeflow_status(obj: Json) -> Status:
-    found = conditions(obj)
-    # What becomes of its pods depends on its cleanPodPolicy: only the pods themselves can tell.
-    if found.get("Succeeded") == "True":
-        return Status(Outcome.SUCCEEDED, None)
-    if found.get("Failed") == "True":
-        return Status(Outcome.FAILED, None)
-    return Status(None, None)
+def _kubeflow_status(specs: str) -> Callable[[Json], Status]:
+    def status(obj: Json) -> Status:
+        found = conditions(obj)
+        # What becomes of its pods depends on its cleanPodPolicy: only the pods themselves can tell.
+        if found.get("Succeeded") == "True":
+            return Status(Outcome.SUCCEEDED, None)
+        if found.get("Failed") == "True":
+            return Status(Outcome.FAILED, None)
+        # A pod that has ended comes back if somebody deletes it: nothing is given back before the end.
+        return Status(None, None, _replicas_run(obj, specs, found.get("Running") == "True"))
+
+    return status
+
+
+def _replicas_run(obj: Json, specs: str, running: bool) -> bool | None:
+    """Whether all replicas run or have ended well; `running`: its condition says so of the whole."""
+    try:
+        replicas = mapping(mapping(obj, "spec", ""), specs, "spec")
+        statuses = mapping(mapping(obj, "status", ""), "replicaStatuses", "status")
+        if not statuses or not replicas.keys() <= statuses.keys():
+            return True if running else None
+        for name in replicas:
+            told = mapping(statuses, name, "status.replicaStatuses")
+            up = sum(integer(told, key, "status", default=0) for key in ("active", "succeeded"))
+            if up < integer(mapping(replicas, name, f"spec.{specs}"), "replicas", "spec", default=1):
+                return False
+    except BadField:
+        return None
+    return True
 
 
 def _pod_spec(parent: Json, path: str) -> Json:
@@ -224,7 +280,7 @@ def _kubeflow(name: str, specs: str, order: tuple[str, ...], names: tuple[str, .
         suspend=("spec", "runPolicy", "suspend"),
         find=_replica_pod_sets(specs, order),
         template=_replica_template(specs, order),
-        status=_kubeflow_status,
+        status=_kubeflow_status(specs),
         pod_label="training.kubeflow.org/job-name",
         pod_label_is_uid=False,
         managed_by=(("spec", "runPolicy", "managedBy"), ("kubeflow.org/training-operator",)),

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuectl.core.model import Workload
+from queuectl.core.past import MAX_RUN
 from queuectl.kinds.fields import Json, mapping
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+
+MAX_RUN_LABEL: Final = MAX_RUN
+"""Seconds that it may run, all its attempts together."""
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"

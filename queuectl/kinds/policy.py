@@ -267,6 +267,7 @@ def _resource_flavor(key: ConfigKey, model: objects.ResourceFlavorObject) -> Res
             )
             for one in spec.tolerations
         ),
+        topology=spec.topology_name,
     )
 
 

@@ -28,9 +28,21 @@ from queuectl.kinds.admission import (
     parse,
     scheduling,
 )
-from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects, text, timestamp
+from queuectl.kinds.fields import (
+    MAX_COUNT,
+    BadField,
+    Json,
+    array,
+    checked,
+    clean,
+    mapping,
+    objects,
+    shown,
+    text,
+    timestamp,
+)
 from queuectl.kinds.jobs import JobKind, Pods, run_times
-from queuectl.kinds.labels import KUEUES_TOO, OWN, QueueLabels, first
+from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
 from queuectl.kinds.requests import RequestProblem, pod_requests
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
@@ -63,6 +75,7 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
     admission = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(uid))
     pod_sets, problem = _pod_sets(kind, obj, admission)
     created, problem = _created(metadata, problem)
+    max_run, problem = _max_run(labels, problem)
     return WorkloadObserved(
         Workload(
             id=WorkloadId(uid),
@@ -74,6 +87,7 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
             submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
+            max_run_seconds=max_run,
             problem=problem,
         ),
         _observation(kind, obj, admission),
@@ -101,17 +115,20 @@ def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Obser
     started_at, ended_at = run_times(obj)
     generation = metadata.get("generation")
     annotations = metadata.get("annotations")
+    status = kind.status(obj)
     return Observation(
         resource_version=_short(metadata.get("resourceVersion"), MAX_NAME) or "",
         generation=generation if isinstance(generation, int) and 0 <= generation < 2**63 else 0,
         suspended=kind.suspended(obj),
         annotated=bool(annotations),
         finished=finished(kind, obj),
-        quiet=kind.status(obj).quiet,
+        quiet=status.quiet,
         admission=admission.attempt if admission else None,
         bypassed_by=_short((annotations or {}).get(BYPASS_ANNOTATION), MAX_NAME) or None,
         started_at=started_at,
         ended_at=ended_at,
+        ready=status.ready,
+        reclaimable=status.reclaimable,
     )
 
 
@@ -196,6 +213,19 @@ def _created(metadata: Json, problem: Reason | None) -> tuple[datetime, Reason |
         return timestamp(metadata.get("creationTimestamp"), "metadata.creationTimestamp"), problem
     except BadField as error:
         return _EPOCH, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
+
+
+def _max_run(labels: Json, problem: Reason | None) -> tuple[int | None, Reason | None]:
+    value = labels.get(MAX_RUN_LABEL)
+    if value is None:
+        return None, problem
+    digits = isinstance(value, str) and value.isascii() and value.isdigit()
+    if digits and len(value) <= len(str(MAX_COUNT)) and 1 <= int(value) <= MAX_COUNT:
+        return int(value), problem
+    error = BadField(
+        f"metadata.labels[{MAX_RUN_LABEL}]", f"{shown(value)} is no whole number of seconds, 1 to {MAX_COUNT}"
+    )
+    return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
 
 
 def _labels(labels: Json) -> Iterator[tuple[str, str]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.model import PodSetAssignment, Toleration
+from queuectl.core.past import NOTHING, Past
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 
 PAYLOAD_VERSION: Final = 1
@@ -81,6 +83,33 @@ def reason_from_json(value: Json) -> Reason:
         others=tuple(reason_from_json(other) for other in value.get("others", ())),
         **{name: value.get(name) for name in _WORDS},
         **{field: value.get(name) for name, field in _NUMBERS.items()},
+    )
+
+
+# --- pasts
+
+
+def past_to_json(past: Past) -> Json | None:
+    """None for one that says nothing."""
+    if past == NOTHING:
+        return None
+    found: Json = {"runMs": past.run_ms, "failures": past.failures, "ready": past.ready}
+    if past.barred is not None:
+        found["barred"] = reason_to_json(past.barred)
+    if past.until is not None:
+        found["until"] = past.until.isoformat()
+    return found
+
+
+def past_from_json(value: Json | None) -> Past:
+    if value is None:
+        return NOTHING
+    return Past(
+        run_ms=value["runMs"],
+        failures=value["failures"],
+        ready=value["ready"],
+        barred=reason_from_json(value["barred"]) if "barred" in value else None,
+        until=datetime.fromisoformat(value["until"]) if "until" in value else None,
     )
 
 

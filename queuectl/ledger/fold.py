@@ -9,13 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep, Release, Retire
+from queuectl.core.decisions import (
+    Admit,
+    Amend,
+    Configure,
+    Decision,
+    Enqueue,
+    Evict,
+    Keep,
+    Release,
+    Retire,
+    Shrink,
+)
 from queuectl.core.model import (
-    Attempt,
+    Assignment,
     AttemptState,
     ConfigKey,
     EffectKey,
@@ -25,9 +35,26 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.reasons import Reason
+from queuectl.core.past import NOTHING, Past
 from queuectl.core.resources import MAX_AMOUNT
-from queuectl.ledger.codec import Json, clean, clean_or_none, cleaned, pod_sets_to_json, reason_to_json
+from queuectl.ledger.codec import (
+    Json,
+    clean,
+    clean_or_none,
+    cleaned,
+    past_to_json,
+    pod_sets_to_json,
+    reason_to_json,
+)
+from queuectl.ledger.lines import (
+    AttemptChange,
+    DecisionLine,
+    HoldLine,
+    Opened,
+    Resized,
+    Segment,
+    WorkloadLine,
+)
 from queuectl.ports import LedgerRefused
 
 RULES_VERSION: Final = 1
@@ -37,109 +64,6 @@ BESIDE: Final = "reality"
 """Key of a decision's payload under which an observer keeps what the object really was at that time."""
 
 Beside = Callable[[Decision], Json | None]
-
-
-@dataclass(slots=True)
-class DecisionLine:
-    """One row of history."""
-
-    sequence: int
-    verdict: str
-    config_version: int
-    payload: Json
-    workload: str | None = None
-    ref: ObjectRef | None = None
-    attempt: int | None = None
-    reason: Reason | None = None
-
-
-@dataclass(slots=True)
-class WorkloadLine:
-    """A workload as it is seen first, or again with another queue, priority or shape."""
-
-    sequence: int
-    id: WorkloadId
-    ref: ObjectRef
-    queue: str
-    cluster_queue: str | None
-    priority: int
-    created_at: datetime
-    arrival: int
-    submitter: str | None
-    labels: dict[str, str]
-    shape: str
-
-
-@dataclass(slots=True)
-class WorkloadChange:
-    """What becomes of a workload that has a row. None leaves a field as it is."""
-
-    id: WorkloadId
-    sequence: int
-    held: bool | None = None
-    """It must hold quota already (True) or must not (False); else memory and ledger disagree."""
-    phase: Phase | None = None
-    cluster_queue: str | None = None
-    opened: int | None = None
-    """Number of the attempt that opens: above all it had."""
-    reason: Reason | None = None
-    reason_set: bool = False
-
-    @property
-    def closes(self) -> bool:
-        return self.phase in (Phase.FINISHED, Phase.DELETED)
-
-
-@dataclass(slots=True)
-class Opened:
-    """An attempt that opens, in state Admitted."""
-
-    workload: WorkloadId
-    number: int
-    cluster_queue: str
-    admitted_at: datetime
-    sequence: int
-    debt: bool
-    pod_sets: list[Json]
-
-
-@dataclass(slots=True)
-class HoldLine:
-    """`count` pods of `amount` each, of one podset and one resource."""
-
-    workload: WorkloadId
-    attempt: int
-    cluster_queue: str
-    pod_set: str
-    count: int
-    flavor: str
-    resource: str
-    amount: int
-    sequence: int
-
-
-@dataclass(slots=True)
-class AttemptChange:
-    workload: WorkloadId
-    number: int
-    state: AttemptState
-    sequence: int
-
-
-@dataclass(slots=True)
-class Segment:
-    configs: list[tuple[int, ConfigKey, str | None]] = field(default_factory=list)
-    seen: list[WorkloadLine] = field(default_factory=list)
-    changes: dict[WorkloadId, WorkloadChange] = field(default_factory=dict)
-    opened: list[Opened] = field(default_factory=list)
-    holds: list[HoldLine] = field(default_factory=list)
-    attempts: list[AttemptChange] = field(default_factory=list)
-    effects: list[tuple[int, EffectKey]] = field(default_factory=list)
-
-    def change(self, workload: WorkloadId, sequence: int) -> WorkloadChange:
-        found = self.changes.setdefault(workload, WorkloadChange(workload, sequence))
-        found.sequence = sequence
-        return found
 
 
 class Fold:
@@ -182,14 +106,12 @@ class Fold:
             case Admit(attempt, ref):
                 line.workload, line.ref, line.attempt = attempt.workload, _ref(ref), attempt.number
                 self._admit(segment, line, decision, attempt_sequence)
+            case Amend() | Shrink():
+                self._alter(segment, line, decision)
             case Evict():
                 self._evict(segment, line, decision)
-            case Release(workload, ref, number, detail):
-                line.workload, line.ref, line.attempt = workload, _ref(ref), number
-                line.payload = {"detail": clean(detail)}
-                change = segment.change(workload, line.sequence)
-                change.held, change.phase = True, Phase.PENDING
-                segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
+            case Release():
+                self._release(segment, line, decision)
             case Retire():
                 self._retire(segment, line, decision)
         if self._beside is not None and (beside := self._beside(decision)) is not None:
@@ -213,7 +135,7 @@ class Fold:
             self.segments.append(Segment())
             self._touched, self._moved, self._ended = set(), set(), set()
         self._touched.add(subject)
-        if isinstance(decision, Admit | Evict | Release | Retire):
+        if isinstance(decision, Admit | Amend | Shrink | Evict | Release | Retire):
             self._moved.add(subject)
         if isinstance(decision, Retire):
             self._ended.add(subject)
@@ -244,6 +166,7 @@ class Fold:
             submitter=clean_or_none(workload.submitter),
             labels={clean(key): clean(value) for key, value in workload.labels},
             shape=hashlib.sha256(repr(workload.pod_sets).encode("utf-8", "replace")).hexdigest()[:32],
+            past=decision.past,
         )
         segment.seen.append(seen)
         line.workload, line.ref = workload.id, seen.ref
@@ -256,6 +179,8 @@ class Fold:
             "submitter": seen.submitter,
             "shape": seen.shape,
         }
+        if decision.past != NOTHING:
+            line.payload |= _past(decision.past)
 
     def _admit(self, segment: Segment, line: DecisionLine, decision: Admit, rebuilt_from: int | None) -> None:
         attempt = decision.attempt
@@ -286,7 +211,9 @@ class Fold:
                 pod_sets=line.payload["podSets"],
             )
         )
-        segment.holds += _holds(attempt, name, queue, line.sequence)
+        segment.holds += _holds(
+            attempt.assignment, attempt.workload, attempt.number, name=name, sequence=line.sequence
+        )
         if not attempt.debt and rebuilt_from is None:
             segment.effects.append((line.sequence, EffectKey(attempt.workload, attempt.number, Verb.START)))
 
@@ -294,12 +221,44 @@ class Fold:
         workload, number = decision.workload, decision.attempt
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
         line.reason = decision.reason
-        line.payload = {"preemptor": clean_or_none(decision.preemptor)}
+        line.payload = {"preemptor": clean_or_none(decision.preemptor), **_past(decision.past)}
         change = segment.change(workload, line.sequence)
-        change.held, change.phase = True, Phase.EVICTING
+        change.held, change.phase, change.past = True, Phase.EVICTING, decision.past
         change.reason, change.reason_set = decision.reason, True
         segment.attempts.append(AttemptChange(workload, number, AttemptState.EVICTING, line.sequence))
         segment.effects.append((line.sequence, EffectKey(workload, number, Verb.STOP)))
+
+    def _release(self, segment: Segment, line: DecisionLine, decision: Release) -> None:
+        workload, number = decision.workload, decision.attempt
+        line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
+        line.payload = {"detail": clean(decision.detail), **_past(decision.past)}
+        change = segment.change(workload, line.sequence)
+        change.held, change.phase, change.past = True, Phase.PENDING, decision.past
+        segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
+
+    def _alter(self, segment: Segment, line: DecisionLine, decision: Amend | Shrink) -> None:
+        if isinstance(decision, Amend):
+            self._amend(segment, line, decision)
+        else:
+            self._shrink(segment, line, decision)
+
+    def _amend(self, segment: Segment, line: DecisionLine, decision: Amend) -> None:
+        workload = decision.workload
+        line.workload, line.ref, line.attempt = workload, _ref(decision.ref), decision.attempt
+        priority = _bounded(f"workload {decision.ref}", "priority", decision.priority, -MAX_AMOUNT)
+        line.payload = {"priority": priority, **_past(decision.past)}
+        change = segment.change(workload, line.sequence)
+        change.held, change.priority, change.past = True, priority, decision.past
+
+    def _shrink(self, segment: Segment, line: DecisionLine, decision: Shrink) -> None:
+        workload, number, assignment = decision.workload, decision.attempt, decision.assignment
+        line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
+        line.payload = {"podSets": pod_sets_to_json(assignment.pod_sets)}
+        segment.change(workload, line.sequence).held = True
+        holds = _holds(
+            assignment, workload, number, name=f"attempt {number} of {decision.ref}", sequence=line.sequence
+        )
+        segment.resized.append(Resized(workload, number, line.sequence, line.payload["podSets"], list(holds)))
 
     def _retire(self, segment: Segment, line: DecisionLine, decision: Retire) -> None:
         workload, number = decision.workload, decision.attempt
@@ -316,7 +275,11 @@ def line_reason(line: DecisionLine) -> Json | None:
     return None if line.reason is None else reason_to_json(line.reason)
 
 
-def _workload(decision: Admit | Evict | Release | Retire) -> WorkloadId:
+def _past(past: Past | None) -> Json:
+    return {} if past is None else {"past": past_to_json(past)}
+
+
+def _workload(decision: Admit | Amend | Shrink | Evict | Release | Retire) -> WorkloadId:
     return decision.attempt.workload if isinstance(decision, Admit) else decision.workload
 
 
@@ -324,8 +287,10 @@ def _ref(ref: ObjectRef) -> ObjectRef:
     return ObjectRef(*map(clean, ref))
 
 
-def _holds(attempt: Attempt, name: str, cluster_queue: str, sequence: int) -> Iterable[HoldLine]:
-    for pod_set in attempt.assignment.pod_sets:
+def _holds(
+    assignment: Assignment, workload: WorkloadId, number: int, *, name: str, sequence: int
+) -> Iterable[HoldLine]:
+    for pod_set in assignment.pod_sets:
         flavors = dict(pod_set.flavors)
         field_name = f"podset {pod_set.name}"
         count = _bounded(name, f"{field_name}, count", pod_set.count)
@@ -333,9 +298,9 @@ def _holds(attempt: Attempt, name: str, cluster_queue: str, sequence: int) -> It
             if resource not in flavors:
                 raise LedgerRefused(f"{name}: {field_name} has no flavor for {resource}")
             yield HoldLine(
-                workload=attempt.workload,
-                attempt=attempt.number,
-                cluster_queue=cluster_queue,
+                workload=workload,
+                attempt=number,
+                cluster_queue=clean(assignment.cluster_queue),
                 pod_set=clean(pod_set.name),
                 count=count,
                 flavor=clean(flavors[resource]),

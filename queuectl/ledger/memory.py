@@ -23,20 +23,26 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
+from queuectl.core.past import Past
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.rules import Settings
-from queuectl.ledger.codec import pod_sets_from_json, reason_from_json, reason_to_json
-from queuectl.ledger.fold import (
+from queuectl.ledger.codec import (
+    past_from_json,
+    past_to_json,
+    pod_sets_from_json,
+    reason_from_json,
+    reason_to_json,
+)
+from queuectl.ledger.fold import Beside, Fold, line_reason
+from queuectl.ledger.lines import (
     AttemptChange,
-    Beside,
     DecisionLine,
-    Fold,
     HoldLine,
     Opened,
+    Resized,
     Segment,
     WorkloadChange,
     WorkloadLine,
-    line_reason,
 )
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLeadership, Reading
@@ -209,6 +215,8 @@ class MemoryLedger:
             self._change(change, journal)
         for move in segment.attempts:
             self._move(move, now, journal)
+        for resized in segment.resized:
+            self._resize(resized, now, journal)
         lines: dict[WorkloadId, list[HoldLine]] = {}
         for line in segment.holds:
             lines.setdefault(line.workload, []).append(line)
@@ -245,6 +253,7 @@ class MemoryLedger:
             attempt=None,
             reason=None,
             submitter=line.submitter,
+            past=_past_as_stored(line.past),
         )
         if known is not None:
             fresh = replace(
@@ -253,6 +262,7 @@ class MemoryLedger:
                 cluster_queue=line.cluster_queue,
                 priority=line.priority,
                 submitter=line.submitter if line.submitter is not None else known.submitter,
+                past=fresh.past,
             )
         journal.put(self.store.workloads, line.id, fresh)
         journal.put(self.store.updated, line.id, line.sequence)
@@ -269,6 +279,8 @@ class MemoryLedger:
             cluster_queue=change.cluster_queue or known.cluster_queue,
             attempts=change.opened or known.attempts,
             reason=_as_stored(change.reason) if change.reason_set else known.reason,
+            priority=known.priority if change.priority is None else change.priority,
+            past=known.past if change.past is None else _past_as_stored(change.past),
         )
         journal.put(self.store.workloads, change.id, changed)
         journal.put(self.store.updated, change.id, change.sequence)
@@ -289,6 +301,34 @@ class MemoryLedger:
             lines = journal.drop(store.holds, (move.workload, move.number))
             queue = LocalQueueName(workload.ref.namespace, workload.queue)
             journal.append(store.ended_holds, EndedHold(queue, lines, attempt.admitted_at, now))
+
+    def _resize(self, resized: Resized, now: datetime, journal: _Journal) -> None:
+        store, key = self.store, (resized.workload, resized.number)
+        workload = store.workloads.get(resized.workload)
+        attempt = workload.attempt if workload else None
+        if workload is None or attempt is None or attempt.number != resized.number:
+            raise LedgerRefused(
+                f"attempt {resized.number} of {resized.workload} is not open as memory has it"
+            )
+        if attempt.state is AttemptState.EVICTING:
+            raise LedgerRefused(f"attempt {resized.number} of {resized.workload} is being evicted")
+        held = {(line.pod_set, line.flavor, line.resource, line.amount): line for line in store.holds[key]}
+        given_back = []
+        for line in resized.lines:
+            before = held.get(same := (line.pod_set, line.flavor, line.resource, line.amount))
+            if before is None or line.count > before.count:
+                raise LedgerRefused(f"{line} would not be a smaller line of the same as {before}")
+            if line.count < before.count:
+                held[same] = line
+                given_back.append(replace(before, count=before.count - line.count))
+        # As if what is left had been a hold of its own from the beginning: in sum that is the same.
+        queue = LocalQueueName(workload.ref.namespace, workload.queue)
+        ended = EndedHold(queue, tuple(given_back), attempt.admitted_at, now)
+        journal.append(store.ended_holds, ended)
+        journal.put(store.holds, key, tuple(held.values()))
+        assignment = replace(attempt.assignment, pod_sets=pod_sets_from_json(resized.pod_sets))
+        resized_attempt = replace(attempt, assignment=assignment)
+        journal.put(store.workloads, resized.workload, replace(workload, attempt=resized_attempt))
 
     def _open(self, opened: Opened, journal: _Journal) -> None:
         workload = self.store.workloads[opened.workload]
@@ -361,6 +401,10 @@ class MemoryLedger:
 
 def _as_stored(reason: Reason | None) -> Reason | None:
     return None if reason is None else reason_from_json(reason_to_json(reason))
+
+
+def _past_as_stored(past: Past) -> Past:
+    return past_from_json(past_to_json(past))
 
 
 def _decision_row(line: DecisionLine, plan: Plan, epoch: int) -> DecisionRow:

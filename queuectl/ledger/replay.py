@@ -62,6 +62,7 @@ class Expected:
     attempts: int
     updated: int
     holding: Holding | None = None
+    past: Json | None = None
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ class Replay:
                 return None
             case Verdict.QUEUED:
                 found = self.workloads.setdefault(row.workload, Expected(Phase.PENDING, 0, 0))
-                found.updated = row.sequence
+                found.updated, found.past = row.sequence, row.payload.get("past")
                 return None
         expected = self.workloads.get(row.workload)
         if expected is None:
@@ -105,7 +106,15 @@ class Replay:
                 self.trusted.add(row.workload)
             return None
         expected.updated = row.sequence
+        expected.past = row.payload.get("past", expected.past)
+        return self._moved_on(row, expected)
+
+    def _moved_on(self, row: Any, expected: Expected) -> tuple[Line, ...] | None:
         match row.verdict:
+            case Verdict.AMENDED:
+                self._held(row, expected)
+            case Verdict.SHRUNK:
+                return self._shrunk(row, expected)
             case Verdict.ADMITTED:
                 self._admitted(row, expected)
             case Verdict.EVICTED:
@@ -191,6 +200,23 @@ class Replay:
             self.find("EvictedAgain", _name(row), f"attempt {row.attempt} is being evicted already")
         holding.state, holding.effect = AttemptState.EVICTING, row.sequence
         expected.phase = Phase.EVICTING
+
+    def _shrunk(self, row: Any, expected: Expected) -> tuple[Line, ...]:
+        holding = self._held(row, expected)
+        if holding is None:
+            return ()
+        if holding.state is AttemptState.EVICTING:
+            self.find("WrongAttempt", _name(row), f"attempt {row.attempt} shrinks while it is being evicted")
+        counts = {(pod_set, resource): count for pod_set, count, _, resource, _ in holding.lines}
+        smaller = lines_of(row.payload["podSets"])
+        for pod_set, count, _, resource, _ in smaller:
+            if count > (before := counts.get((pod_set, resource), 0)):
+                self.find("Grown", _name(row), f"{resource} of {count} pods of {pod_set}, before of {before}")
+        self._charge(holding, -1)
+        closed = tuple(sorted(set(holding.lines) - set(smaller)))
+        holding.lines = smaller
+        self._charge(holding, 1)
+        return closed
 
     def _closed(self, row: Any, expected: Expected) -> tuple[Line, ...]:
         holding = self._held(row, expected)

@@ -21,7 +21,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.ledger import tables as t
-from queuectl.ledger.codec import pod_sets_from_json, reason_from_json
+from queuectl.ledger.codec import past_from_json, pod_sets_from_json, reason_from_json
 from queuectl.ports import DecisionRow
 
 _ATTEMPT: Final = (*("number", "state", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),)
@@ -53,6 +53,7 @@ def stored_workload(row: Row[Any]) -> StoredWorkload:
         attempt=_attempt(row) if row.open and row.attempt_number is not None else None,
         reason=None if row.reason is None else reason_from_json(row.reason),
         submitter=row.submitter,
+        past=past_from_json(row.past),
     )
 
 

@@ -71,13 +71,18 @@ class Columns:
 _TEXT, _INT, _BOOL = Text(), BigInteger(), Boolean()
 
 
-def _of(table: FromClause, *names: str) -> list[tuple[str, TypeEngine[Any]]]:
+def columns_of(table: FromClause, *names: str) -> list[tuple[str, TypeEngine[Any]]]:
     """Columns with the types they have in `table`; JSON travels as text."""
     return [(name, _TEXT if isinstance(table.c[name].type, JSONB) else table.c[name].type) for name in names]
 
 
-def _source(
-    table: FromClause, given: Columns, names: Sequence[str], **fixed: ColumnElement[Any]
+def rows_from(
+    table: FromClause,
+    given: Columns,
+    names: Sequence[str],
+    *,
+    where: ColumnElement[bool] | None = None,
+    **fixed: ColumnElement[Any],
 ) -> tuple[list[str], Select[Any]]:
     """What to insert into `table`: its columns, and the query that gives them."""
     values = {
@@ -85,7 +90,8 @@ def _source(
         for name in names
     }
     values.update(fixed)
-    return list(values), select(*values.values()).select_from(given.table)
+    query = select(*values.values()).select_from(given.table)
+    return list(values), query if where is None else query.where(where)
 
 
 # --- leadership
@@ -145,9 +151,9 @@ _DECISION_NAMES: Final = (
     *("sequence", "verdict", "config_version", "workload"),
     *("namespace", "kind", "name", "uid", "attempt", "reason", "payload"),
 )
-DECISION_ROWS: Final = Columns(*_of(t.decision, *_DECISION_NAMES))
+DECISION_ROWS: Final = Columns(*columns_of(t.decision, *_DECISION_NAMES))
 DECISIONS: Final = insert(t.decision).from_select(
-    *_source(
+    *rows_from(
         t.decision,
         DECISION_ROWS,
         _DECISION_NAMES,
@@ -164,13 +170,13 @@ DECISIONS: Final = insert(t.decision).from_select(
 
 _SEEN_NAMES: Final = (
     *("id", "namespace", "kind", "name", "uid", "queue", "cluster_queue", "priority", "created_at"),
-    *("arrival", "submitter", "labels", "shape", "queued_seq"),
+    *("arrival", "submitter", "labels", "shape", "past", "queued_seq"),
 )
-SEEN_ROWS: Final = Columns(*_of(t.workload, *_SEEN_NAMES))
+SEEN_ROWS: Final = Columns(*columns_of(t.workload, *_SEEN_NAMES))
 
 
 def _seen() -> Insert:
-    source = _source(
+    source = rows_from(
         t.workload_open,
         SEEN_ROWS,
         _SEEN_NAMES,
@@ -185,7 +191,7 @@ def _seen() -> Insert:
     return statement.on_conflict_do_update(
         index_elements=["cluster_id", "id"],
         set_={
-            **{name: new[name] for name in ("queue", "cluster_queue", "priority", "labels", "shape")},
+            **{name: new[name] for name in ("queue", "cluster_queue", "priority", "labels", "shape", "past")},
             "submitter": func.coalesce(new.submitter, t.workload_open.c.submitter),
             "updated_seq": new.queued_seq,
         },
@@ -194,7 +200,7 @@ def _seen() -> Insert:
 
 SEEN: Final = _seen()
 
-OBJECT_ROWS: Final = Columns(*_of(t.workload_object, "uid", "workload", "kind"))
+OBJECT_ROWS: Final = Columns(*columns_of(t.workload_object, "uid", "workload", "kind"))
 OBJECTS: Final = (
     upsert(t.workload_object)
     .from_select(
@@ -223,6 +229,9 @@ CHANGE_ROWS: Final = Columns(
     ("opened", _INT),
     ("reason_set", _BOOL),
     ("reason", _TEXT),
+    ("priority", _INT),
+    ("past_set", _BOOL),
+    ("past", _TEXT),
     ("closes", _BOOL),
 )
 
@@ -243,6 +252,8 @@ def _changes() -> Update:
             cluster_queue=func.coalesce(new.cluster_queue, row.cluster_queue),
             attempts=func.coalesce(new.opened, row.attempts),
             reason=case((new.reason_set, cast(new.reason, JSONB)), else_=row.reason),
+            priority=func.coalesce(new.priority, row.priority),
+            past=case((new.past_set, cast(new.past, JSONB)), else_=row.past),
             updated_seq=new.seq,
             open=~new.closes,
             closed_seq=case((new.closes, new.seq)),
@@ -258,17 +269,17 @@ CHANGES: Final = _changes()
 _ATTEMPT_NAMES: Final = (
     *("workload", "number", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),
 )
-ATTEMPT_ROWS: Final = Columns(*_of(t.attempt, *_ATTEMPT_NAMES))
+ATTEMPT_ROWS: Final = Columns(*columns_of(t.attempt, *_ATTEMPT_NAMES))
 ATTEMPTS: Final = insert(t.attempt).from_select(
-    *_source(t.attempt, ATTEMPT_ROWS, _ATTEMPT_NAMES, cluster_id=CLUSTER, state=cast("Admitted", Text))
+    *rows_from(t.attempt, ATTEMPT_ROWS, _ATTEMPT_NAMES, cluster_id=CLUSTER, state=cast("Admitted", Text))
 )
 
-_HOLD_NAMES: Final = (
+HOLD_NAMES: Final = (
     *("workload", "attempt", "cluster_queue", "pod_set", "count", "flavor", "resource", "amount", "from_seq"),
 )
-HOLD_ROWS: Final = Columns(*_of(t.hold_line, *_HOLD_NAMES))
+HOLD_ROWS: Final = Columns(*columns_of(t.hold_line, *HOLD_NAMES))
 HOLDS: Final = insert(t.hold_line).from_select(
-    *_source(t.hold_line, HOLD_ROWS, _HOLD_NAMES, cluster_id=CLUSTER, from_at=NOW)
+    *rows_from(t.hold_line, HOLD_ROWS, HOLD_NAMES, cluster_id=CLUSTER, from_at=NOW)
 )
 
 MOVE_ROWS: Final = Columns(
@@ -324,12 +335,12 @@ WITHDRAW: Final = (
 # --- effects
 
 _EFFECT_NAMES: Final = ("sequence", "workload", "attempt", "verb")
-EFFECT_ROWS: Final = Columns(*_of(t.effect, *_EFFECT_NAMES))
+EFFECT_ROWS: Final = Columns(*columns_of(t.effect, *_EFFECT_NAMES))
 EFFECTS: Final = insert(t.effect).from_select(
-    *_source(t.effect, EFFECT_ROWS, _EFFECT_NAMES, cluster_id=CLUSTER)
+    *rows_from(t.effect, EFFECT_ROWS, _EFFECT_NAMES, cluster_id=CLUSTER)
 )
 
-ACKNOWLEDGED_ROWS: Final = Columns(*_of(t.effect, "workload", "attempt", "verb"))
+ACKNOWLEDGED_ROWS: Final = Columns(*columns_of(t.effect, "workload", "attempt", "verb"))
 ACKNOWLEDGE: Final = (
     update(t.effect)
     .where(
@@ -345,12 +356,12 @@ ACKNOWLEDGE: Final = (
 # --- policy
 
 _CONFIG_NAMES: Final = ("kind", "namespace", "name", "from_seq", "spec")
-CONFIG_ROWS: Final = Columns(*_of(t.config_revision, *_CONFIG_NAMES))
+CONFIG_ROWS: Final = Columns(*columns_of(t.config_revision, *_CONFIG_NAMES))
 CONFIGS: Final = insert(t.config_revision).from_select(
-    *_source(t.config_revision, CONFIG_ROWS, _CONFIG_NAMES, cluster_id=CLUSTER, from_at=NOW)
+    *rows_from(t.config_revision, CONFIG_ROWS, _CONFIG_NAMES, cluster_id=CLUSTER, from_at=NOW)
 )
 
-CONFIG_END_ROWS: Final = Columns(*_of(t.config_revision, "kind", "namespace", "name", "to_seq"))
+CONFIG_END_ROWS: Final = Columns(*columns_of(t.config_revision, "kind", "namespace", "name", "to_seq"))
 END_CONFIGS: Final = (
     update(t.config_revision)
     .where(

@@ -83,6 +83,7 @@ def _workload_columns() -> list[Column[object]]:
         Column("phase", Text, nullable=False),
         Column("attempts", BigInteger, nullable=False),
         Column("reason", JSONB),
+        Column("past", JSONB),  # what its attempts leave behind; null: nothing
         Column("queued_seq", BigInteger, nullable=False),
         Column("updated_seq", BigInteger, nullable=False),
         Column("open", Boolean, nullable=False),

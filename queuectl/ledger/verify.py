@@ -125,7 +125,7 @@ class Verifier:
     async def _compare_workloads(self, connection: AsyncConnection, replay: Replay) -> None:
         w, a = t.workload.c, t.attempt.c
         query = (
-            select(w.id, w.phase, w.attempts, w.updated_seq, w.queued_seq)
+            select(w.id, w.phase, w.attempts, w.updated_seq, w.queued_seq, w.past)
             .where(w.cluster_id == self._cluster, w.open)
             .order_by(w.id)
         )
@@ -245,6 +245,8 @@ def _compare_workload(replay: Replay, row: Any, expected: Expected) -> None:
     if stored != played:
         subject = f"workload {row.id}"
         replay.find("Workload", subject, f"phase, attempts and sequence are {stored}, by decisions {played}")
+    if row.past != expected.past:
+        replay.find("Past", f"workload {row.id}", f"is {row.past}, by decisions {expected.past}")
 
 
 def _compare_attempt(replay: Replay, row: Any, held: Holding) -> None:

@@ -14,17 +14,12 @@ from sqlalchemy import Delete, Insert, Select, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model import AttemptState, ConfigKey, EffectKey
+from queuectl.core.past import Past
+from queuectl.ledger import shrinking
 from queuectl.ledger import statements as s
-from queuectl.ledger.codec import PAYLOAD_VERSION, dump, reason_to_json
-from queuectl.ledger.fold import (
-    RULES_VERSION,
-    AttemptChange,
-    DecisionLine,
-    Fold,
-    Segment,
-    WorkloadChange,
-    line_reason,
-)
+from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
+from queuectl.ledger.fold import RULES_VERSION, Fold, line_reason
+from queuectl.ledger.lines import AttemptChange, DecisionLine, HoldLine, Resized, Segment, WorkloadChange
 from queuectl.ledger.sql import compiled
 from queuectl.ports import LedgerRefused
 
@@ -102,7 +97,8 @@ class Writing:
             rows = [
                 (
                     *(one.id, *one.ref, one.queue, one.cluster_queue, one.priority, one.created_at),
-                    *(one.arrival, one.submitter, dump(one.labels), one.shape, one.sequence),
+                    *(one.arrival, one.submitter, dump(one.labels), one.shape),
+                    *(_past(one.past), one.sequence),
                 )
                 for one in segment.seen
             ]
@@ -125,6 +121,8 @@ class Writing:
             ended = [row for row, one in zip(over, moves, strict=True) if one.state is AttemptState.CLOSED]
             if ended:
                 await self._bulk(s.END_HOLDS, s.END_ROWS, ended)
+        if segment.resized:
+            await self._resize(segment.resized)
         if segment.opened:
             rows = [
                 (
@@ -135,16 +133,22 @@ class Writing:
             ]
             await self._bulk(s.ATTEMPTS, s.ATTEMPT_ROWS, rows)
         if segment.holds:
-            lines = [
-                (
-                    *(one.workload, one.attempt, one.cluster_queue, one.pod_set, one.count),
-                    *(one.flavor, one.resource, one.amount, one.sequence),
-                )
-                for one in segment.holds
-            ]
-            await self._bulk(s.HOLDS, s.HOLD_ROWS, lines)
+            await self._bulk(s.HOLDS, s.HOLD_ROWS, map(_hold_row, segment.holds))
         if segment.effects:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
+
+    async def _resize(self, resized: list[Resized]) -> None:
+        lines = [_hold_row(line) for one in resized for line in one.lines]
+        sql = compiled(shrinking.NO_SMALLER)
+        larger = await self._open.fetchval(
+            sql.text, *sql.arguments(s.HOLD_ROWS.bind(lines) | self._named({}))
+        )
+        if larger:
+            raise LedgerRefused(f"{larger} of {len(lines)} hold lines would not be smaller ones of the same")
+        rows = [(one.workload, one.number, dump(one.pod_sets)) for one in resized]
+        await self._bulk(shrinking.RESIZE, shrinking.RESIZE_ROWS, rows, expect=len(rows))
+        await self._bulk(shrinking.END_LARGER, s.HOLD_ROWS, lines)
+        await self._bulk(shrinking.SMALLER_HOLDS, s.HOLD_ROWS, lines)
 
     async def _rows(self, statement: Select[Any] | Insert, **parameters: Any) -> list[tuple[Any, ...]]:
         sql = compiled(statement)
@@ -195,11 +199,24 @@ def _decision_row(line: DecisionLine) -> tuple[Any, ...]:
     )
 
 
+def _hold_row(line: HoldLine) -> tuple[Any, ...]:
+    return (
+        *(line.workload, line.attempt, line.cluster_queue, line.pod_set, line.count),
+        *(line.flavor, line.resource, line.amount, line.sequence),
+    )
+
+
+def _past(past: Past) -> str | None:
+    found = past_to_json(past)
+    return None if found is None else dump(found)
+
+
 def _change_row(change: WorkloadChange) -> tuple[Any, ...]:
     reason = None if change.reason is None else dump(reason_to_json(change.reason))
     return (
         *(change.id, change.sequence, change.held, change.phase, change.cluster_queue, change.opened),
-        *(change.reason_set, reason, change.closes),
+        *(change.reason_set, reason, change.priority),
+        *(change.past is not None, None if change.past is None else _past(change.past), change.closes),
     )
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from queuectl.core.decay import PastUsage
 from queuectl.core.events import (
     ContextObserved,
     Event,
     Listed,
-    PolicyGone,
     PolicyObserved,
     WorkloadObserved,
 )
@@ -26,6 +26,7 @@ from queuectl.core.model import (
     ObjectRef,
     Observation,
     Outcome,
+    PastUse,
     Phase,
     PodSet,
     PodSetAssignment,
@@ -73,10 +74,8 @@ def beginning(scenario: Scenario) -> Beginning:
     batches: list[tuple[Event, ...]] = [(*policy, Listed(SOURCE))]
     # One by one: those created in the same second come in the order of the document (O2).
     batches += [(observed(workload),) for workload in document.workloads]
-    if (deleted := document.config.local_queue_deleted_before_run) is not None:
-        batches.append((PolicyGone(ConfigKey("LocalQueue", *deleted.split("/"))),))
     return Beginning(
-        snapshot=Snapshot(sequence=0, now=None, workloads=stored),
+        snapshot=Snapshot(sequence=0, now=None, workloads=stored, past_usage=_past_usage(document.config)),
         batches=tuple(batches),
         references={identity(w): w.reference for w in document.workloads},
         queues={
@@ -100,6 +99,16 @@ def settings(config: documents.Config) -> Settings:
         if usage is not None and usage.enabled
         else None,
     )
+
+
+def _past_usage(config: documents.Config) -> tuple[PastUse, ...]:
+    sharing, given = settings(config).usage_sharing, config.admission_fair_sharing
+    if sharing is None or given is None:
+        return ()
+    past = PastUsage(sharing)
+    for name, decayed in given.initial_usage.items():
+        past.given(LocalQueueName(*name.split("/")), decayed, config.now)
+    return past.past(config.now)
 
 
 def _implied(scenario: Scenario) -> Iterator[Event]:

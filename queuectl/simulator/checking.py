@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.requests import RequestProblem
-from queuectl.simulator.documents import Cycle, Expect, Preemption, Workload
+from queuectl.simulator.documents import Cycle, Document, Expect, Preemption, Workload
 from queuectl.simulator.manifests import BadDocument, Path
+from queuectl.simulator.simulation import Simulation
 
 
-def problems(document: Cycle | Preemption) -> Iterator[BadDocument]:
+def problems(document: Document) -> Iterator[BadDocument]:
     known: dict[str, int] = {}
     for number, workload in enumerate(document.workloads):
         here: Path = ("workloads", number)
@@ -23,6 +24,8 @@ def problems(document: Cycle | Preemption) -> Iterator[BadDocument]:
             yield BadDocument(path, f"{name} is no workload of this document")
     if isinstance(document, Preemption) and document.incoming.workload in known:
         yield from _incoming(document, document.workloads[known[document.incoming.workload]])
+    if isinstance(document, Simulation):
+        yield from _templates(document, set(known))
 
 
 def _workload(workload: Workload, here: Path) -> Iterator[BadDocument]:
@@ -66,19 +69,41 @@ def _holder(workload: Workload, here: Path) -> Iterator[BadDocument]:
                 yield BadDocument((*where, "usage"), f"{resource} can't be split evenly over {count} pods")
 
 
+def _templates(document: Simulation, known: set[str]) -> Iterator[BadDocument]:
+    for number, template in enumerate(document.arrivals):
+        here: Path = ("arrivals", number)
+        shape = template.shape
+        if shape.reference in known:
+            yield BadDocument((*here, "name"), f"{shape.reference} is given twice")
+        known.add(shape.reference)
+        if template.count is None and template.to is None and document.until is None:
+            yield BadDocument(here, "never stops: give count or to, or until to the whole document")
+        yield from _workload(shape, here)
+
+
 def _incoming(document: Preemption, workload: Workload) -> Iterator[BadDocument]:
     if workload.holds:
         yield BadDocument(("incoming", "workload"), f"{workload.reference} holds quota already")
-    for name in document.incoming.assignment.keys() - {pod_set.name for pod_set in workload.pod_sets}:
-        yield BadDocument(("incoming", "assignment", name), f"{name} is none of its podsets")
+    asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    for name in document.incoming.assignment:
+        where: Path = ("incoming", "assignment", name)
+        if name not in asked:
+            yield BadDocument(where, f"{name} is none of its podsets")
+            continue
+        try:
+            _ = asked[name].charged
+        except (RequestProblem, BadField) as problem:
+            yield BadDocument(where, f"what it asks for can't be read: {problem}")
 
 
-def _references(document: Cycle | Preemption) -> Iterator[tuple[Path, str]]:
+def _references(document: Document) -> Iterator[tuple[Path, str]]:
     """All names of workloads in it, with their places."""
     if isinstance(document, Preemption):
         yield ("incoming", "workload"), document.incoming.workload
         for number, victim in enumerate(document.expect.preempted if document.expect else ()):
             yield ("expect", "preempted", number, "workload"), victim.workload
+        return
+    if not isinstance(document, Cycle):
         return
     if document.expect is not None:
         yield from _expected(document.expect, ("expect",))

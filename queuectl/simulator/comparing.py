@@ -13,8 +13,8 @@ from queuectl.core.resources import format_amount
 from queuectl.simulator.documents import Expect, Part
 from queuectl.simulator.words import WORDS
 
-_ASKED_FOR: Final = ("reasons", "skipped_preemptions")
-"""Of whom nothing is expected, anything may be."""
+_ASKED_FOR: Final = {"reasons": None, "skipped_preemptions": 0}
+"""Of whom nothing is expected, anything may be. With what it means that nothing is said of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ def differences(expected: Part, observed: Part, path: str = "") -> list[Differen
     found: list[Difference] = []
     ours = _sets(observed)
     for name, value in _sets(expected).items():
-        given = ours[name]
+        given = ours.get(name, {})
         if name in _ASKED_FOR:
-            given = {key: given.get(key) for key in value}
+            given = {key: given.get(key, _ASKED_FOR[name]) for key in value}
         field = type(expected).model_fields.get(name)
         found += _between(value, given, f"{path}{field.alias if field else name}")
     return sorted(found, key=lambda one: one.path)

@@ -43,9 +43,10 @@ OTHER_KINDS: Final = (
     "flavor-mode-preference",
     "partial-admission-search",
     "quota-available",
+    "simulation",
     "topology-placement",
 )
-"""Kinds of the same format that look at one function alone: known, and not run."""
+"""Kinds of the same format that are known and not run: they look at one function alone, or are played."""
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """The clock of a document that does not set one."""
 
@@ -69,7 +70,7 @@ def _time(value: object) -> datetime:
 def _seconds(value: object) -> int:
     found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if found is None:
-        raise ValueError("must be a duration such as 168h, 5m or 1h30m")
+        raise ValueError(f"{value!r:.40} is no duration such as 168h, 5m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return hours * 3600 + minutes * 60 + seconds
 
@@ -166,7 +167,7 @@ class Config(Part):
     fair_sharing: FairSharing = FairSharing()
     """For the trees whose root does not say."""
     admission_fair_sharing: AdmissionFairSharing | None = None
-    local_queue_deleted_before_run: Reference | None = None
+    local_queue_deleted_before_run: Later = None
     feature_gates: dict[str, StrictBool] = {}
     """Of Kueue; carried along, without effect."""
     pods_ready_requeuing_timestamp: Later = None
@@ -341,8 +342,8 @@ class Document(Header):
     derived_from: str | None = None
     same_preemptions_as_source: StrictBool | None = None
     config: Config = Config()
-    objects: tuple[dict[str, Any], ...]
-    """Manifests: of ours, of Kueue's, and Namespaces."""
+    objects: tuple[dict[str, Any], ...] = ()
+    """Manifests: of ours, of Kueue's, and Namespaces; each in the place of one of that name given apart."""
     workloads: tuple[Workload, ...]
 
 

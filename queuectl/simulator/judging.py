@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from queuectl.simulator.comparing import Difference, differences
-from queuectl.simulator.documents import Cycle, Expect, PreemptionExpect
+from queuectl.simulator.documents import Cycle, Expect, Preemption, PreemptionExpect
 from queuectl.simulator.preempting import preempted
 from queuectl.simulator.reading import Scenario
 from queuectl.simulator.running import Run
@@ -25,6 +25,8 @@ class Verdict:
     scenario: Scenario
     observed: Expect | PreemptionExpect | None = None
     """None: it was not run."""
+    steps: tuple[Expect | None, ...] = ()
+    """What there was after each of its steps; None: nothing is to be said of that one."""
     differences: tuple[Difference, ...] = ()
 
     @property
@@ -37,7 +39,7 @@ class Verdict:
 def judge(scenario: Scenario) -> Verdict:
     """Run it, and compare."""
     document = scenario.document
-    if document is None:
+    if not isinstance(document, Cycle | Preemption):
         return Verdict(scenario=scenario)
     found: list[Difference] = []
     if isinstance(document, Cycle):
@@ -47,7 +49,7 @@ def judge(scenario: Scenario) -> Verdict:
                 found += differences(step.expect, told, f"steps[{number}].")
         if document.expect is not None:
             found += differences(document.expect, observed)
-        return Verdict(scenario=scenario, observed=observed, differences=tuple(found))
+        return Verdict(scenario=scenario, observed=observed, steps=tuple(after), differences=tuple(found))
     victims = preempted(scenario)
     if document.expect is not None:
         found = differences(document.expect, victims)

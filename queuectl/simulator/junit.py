@@ -26,7 +26,9 @@ def write(verdicts: Iterable[Verdict], path: Path) -> None:
 
 def _case(verdict: Verdict) -> TestCase:
     scenario = verdict.scenario
-    case = TestCase(_legal(scenario.header.title), classname=_legal(scenario.header.table or scenario.file))
+    header = scenario.header
+    title = header.name if header.id is None else f"{header.id}: {header.name}"
+    case = TestCase(_legal(title), classname=_legal(header.table or Path(scenario.file).stem))
     if verdict.result is Result.SKIPPED:
         case.result = [Skipped(_legal(scenario.left_out))]
     elif verdict.result is Result.FAILED:

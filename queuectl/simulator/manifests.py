@@ -30,9 +30,20 @@ class BadDocument(ValueError):
 
 
 class Manifests(NamedTuple):
-    events: tuple[Event, ...]
-    without: tuple[str, ...]
+    events: tuple[Event, ...] = ()
+    without: tuple[str, ...] = ()
     """What they say that nothing here understands yet."""
+
+    def under(self, others: Manifests) -> Manifests:
+        """These, but for those that `others` have too."""
+        given = set(map(_subject, others.events))
+        kept = tuple(event for event in self.events if _subject(event) not in given)
+        return Manifests((*kept, *others.events), (*self.without, *others.without))
+
+
+def _subject(event: Event) -> object:
+    assert isinstance(event, PolicyObserved | ContextObserved)
+    return event.key if isinstance(event, PolicyObserved) else event.value.name
 
 
 def read_manifests(objects: Sequence[Json]) -> Manifests:
@@ -58,6 +69,14 @@ def read_manifests(objects: Sequence[Json]) -> Manifests:
             known = ", ".join((*POLICY_KINDS, "Namespace"))
             raise BadDocument((*here, "kind"), f"{kind} of {obj['apiVersion']} is none of {known}")
     return Manifests(tuple(events), tuple(without))
+
+
+def concerns(obj: object) -> bool:
+    """Is it of a kind that says something here, among manifests of all kinds?"""
+    if not isinstance(obj, dict):
+        return True  # to be told what is wrong with it
+    group = str(obj.get("apiVersion", GROUP)).partition("/")[0]
+    return group in (GROUP, KUEUE) or (group, obj.get("kind")) == ("v1", "Namespace")
 
 
 def _identity(obj: Json, here: Path) -> tuple[str, str, str]:

@@ -18,7 +18,7 @@ def preempted(scenario: Scenario) -> PreemptionExpect:
     document = scenario.document
     assert isinstance(document, Preemption)
     start = beginning(scenario)
-    state = State(frozenset({SOURCE}))
+    state = State(frozenset({SOURCE}), settings(document.config))
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)
@@ -26,7 +26,7 @@ def preempted(scenario: Scenario) -> PreemptionExpect:
         tree=state.tree,
         queues=state.directory.queues,
         holders=state.holders,
-        settings=settings(document.config),
+        settings=state.settings,
         now=document.config.now,
     )
     victims = _search(field, document, state)

@@ -6,28 +6,38 @@ A file holds one document, a list of them, or several YAML documents. Every mist
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from queuectl.core.events import Event
-from queuectl.files import BadFile, documents, place
-from queuectl.files import Document as Text
+from queuectl.files import BadFile, Places, documents
 from queuectl.kinds.fields import clean
 from queuectl.simulator.checking import problems
 from queuectl.simulator.documents import (
-    KINDS,
     MODELS,
-    Cycle,
+    Document,
     Header,
-    Preemption,
     not_understood,
 )
-from queuectl.simulator.manifests import BadDocument, Manifests, Path, read_manifests
+from queuectl.simulator.manifests import BadDocument, Manifests, Path, concerns, read_manifests
+from queuectl.simulator.refused import taken
 
 Model = TypeVar("Model", bound=BaseModel)
+_OTHERWISE: Final = {
+    "config.localQueueDeletedBeforeRun": "nobody is admitted through a LocalQueue that is gone",
+}
+_KINDS: Final[Mapping[type, str]] = {
+    bool: "a boolean",
+    dict: "an object",
+    float: "a number",
+    int: "a number",
+    list: "a list",
+    str: "text",
+    type(None): "null",
+}
 MOST: Final = 20
 """Mistakes told of one file."""
 
@@ -47,25 +57,67 @@ class Scenario:
     file: str
     line: int
     header: Header
-    document: Cycle | Preemption | None = None
+    document: Document | None = None
     """None: it is left out."""
     policy: tuple[Event, ...] = ()
     """What its objects say."""
     left_out: str = ""
     """Why."""
+    changes: tuple[str, ...] = ()
+    """Where its objects are not such as an API server takes."""
 
 
-def read_scenarios(text: bytes, name: str) -> list[Scenario]:
-    """All documents of a file with content `text`. Raises BadScenarios with all that is wrong in it."""
+def read_policy(text: bytes, name: str) -> Manifests:
+    """Manifests of a file with content `text`, those of other kinds passed over. Raises BadScenarios."""
+    found = Manifests()
+    wrong: list[str] = []
+    try:
+        for whole in documents(text, name):
+            places = Places(text, whole)
+            for path, obj in _manifests(whole.content):
+                try:
+                    if not isinstance(obj, dict):
+                        raise BadDocument(("objects", 0), "a manifest is expected")
+                    found = found.under(read_manifests([obj]))
+                except BadDocument as problem:
+                    wrong += _Bad([(problem.path[2:], str(problem))]).told(places, name, path)
+    except BadFile as error:
+        raise BadScenarios([str(error)]) from None
+    if wrong:
+        raise BadScenarios(wrong)
+    return found
+
+
+def _manifests(content: Any) -> Iterator[tuple[Path, Any]]:
+    start: Path = ()
+    if isinstance(content, dict) and isinstance(content.get("items"), list):
+        start, content = ("items",), content["items"]
+    for path, obj in _items(content):
+        if concerns(obj):
+            yield (*start, *path), obj
+
+
+def read_scenarios(
+    text: bytes,
+    name: str,
+    policy: Manifests = Manifests(),  # noqa: B008
+    models: Mapping[str, type[Document]] = MODELS,
+) -> list[Scenario]:
+    """All documents of a file with content `text`, on top of `policy`. Kinds not in `models` are left out.
+
+    Raises BadScenarios with all that is wrong in it.
+    """
     found: list[Scenario] = []
     wrong: list[str] = []
     try:
         for whole in documents(text, name):
+            places = Places(text, whole)
             for path, content in _items(whole.content):
+                line = places.of(path)[0] if path else whole.line
                 try:
-                    found.append(_scenario(text, whole, name, path, content))
+                    found.append(_scenario(name, line, content, policy, models))
                 except _Bad as bad:
-                    wrong += bad.told(text, whole, name, path)
+                    wrong += bad.told(places, name, path)
     except BadFile as error:
         raise BadScenarios([str(error)]) from None
     if wrong:
@@ -80,9 +132,9 @@ class _Bad(Exception):
     def __init__(self, mistakes: list[tuple[Path, str]]) -> None:
         self.mistakes = mistakes
 
-    def told(self, text: bytes, whole: Text, name: str, start: Path) -> Iterator[str]:
-        for path, message in self.mistakes[: MOST + 1]:
-            line, column = place(text, whole, (*start, *path))
+    def told(self, places: Places, name: str, start: Path) -> Iterator[str]:
+        placed = [(places.of((*start, *path)), path, message) for path, message in self.mistakes]
+        for (line, column), path, message in sorted(placed, key=lambda one: one[0]):
             shown = f"{_dotted(path)}: " if path else ""
             yield f"{name}: line {line}, column {column}: {shown}{clean(message, 300)}"
 
@@ -95,24 +147,34 @@ def _items(content: Any) -> Iterator[tuple[Path, Any]]:
         yield (), content
 
 
-def _scenario(text: bytes, whole: Text, name: str, path: Path, content: Any) -> Scenario:
+def _scenario(
+    name: str, line: int, content: Any, policy: Manifests, models: Mapping[str, type[Document]]
+) -> Scenario:
     """Raises _Bad."""
     header = _validated(Header, content)
-    line, _ = place(text, whole, path) if path else (whole.line, 1)
     if header.tier != "core":
         left_out = f"tier {header.tier} is not there yet"
-    elif header.kind not in KINDS:
+    elif header.kind not in models:
         left_out = f"documents of kind {header.kind} are not run"
     else:
-        document, manifests = _to_run(content, MODELS[header.kind])
-        without = [f"{field} is not there yet" for field in not_understood(document)]
+        content, changes = taken(content)
+        document, own = _to_run(content, models[header.kind])
+        manifests = policy.under(own)
+        without = [_OTHERWISE.get(field, f"{field} is not there yet") for field in not_understood(document)]
         left_out = next(iter((*without, *manifests.without)), "")
         if not left_out:
-            return Scenario(file=name, line=line, header=header, document=document, policy=manifests.events)
+            return Scenario(
+                file=name,
+                line=line,
+                header=header,
+                document=document,
+                policy=manifests.events,
+                changes=tuple(changes),
+            )
     return Scenario(file=name, line=line, header=header, left_out=left_out)
 
 
-def _to_run(content: Any, model: type[Cycle | Preemption]) -> tuple[Cycle | Preemption, Manifests]:
+def _to_run(content: Any, model: type[Document]) -> tuple[Document, Manifests]:
     document = _validated(model, content)
     if mistakes := [(problem.path, str(problem)) for problem in problems(document)]:
         raise _Bad(mistakes)
@@ -124,7 +186,7 @@ def _to_run(content: Any, model: type[Cycle | Preemption]) -> tuple[Cycle | Pree
 
 def _validated(model: type[Model], content: Any) -> Model:
     if not isinstance(content, dict):
-        raise _Bad([((), f"a document is expected, this is a {type(content).__name__}")])
+        raise _Bad([((), f"a document is expected, this is {_KINDS.get(type(content), 'a value')}")])
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -136,9 +198,11 @@ def _message(error: Any) -> str:
         return "there is no such field"
     if error["type"] == "missing":
         return "is missing"
-    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    message = error["msg"].replace("tuple", "list").replace("dictionary", "object")
     value = error["input"]
-    shown = repr(value)[:60] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    shown = repr(value)[:60] if isinstance(value, str | int | float) else _KINDS.get(type(value), "a value")
     return f"{shown}: {message}"
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.model import Assignment, LocalQueueName, PodSetAssignment
+from queuectl.core.events import PolicyObserved
+from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, PodSetAssignment
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import format_amount
 from queuectl.simulator.building import SOURCE, beginning, over, settings
@@ -57,6 +58,11 @@ class Run:
             for workload in self._document.workloads
             if workload.admission is not None
         }
+        self._cluster_queues = {
+            event.value.name
+            for event in scenario.policy
+            if isinstance(event, PolicyObserved) and isinstance(event.value, ClusterQueue)
+        }
         self._reasons: dict[str, Reason] = {}
         self._gone: set[str] = set()
         self._sequence = len(self._document.workloads)
@@ -66,29 +72,36 @@ class Run:
         return self._document.config.now
 
     def outcome(self) -> tuple[Expect, list[Expect | None]]:
-        """What there is to compare, at the end and after each step."""
-        whole, last = Outcome(), Outcome()
+        """What there is to compare: at the end, and after each step that is a cycle.
+
+        Where there are steps, `admitted` at the end is what the last cycle admitted.
+        """
+        whole = Outcome()
         if not self._document.steps:
             for _ in range(self._document.config.cycles):
                 self.cycle(whole)
             return self._told(whole, whole), []
+        last = whole
         after: list[Expect | None] = []
         for step in self._document.steps:
+            if step.do != "cycle":
+                self._change(step)
+                after.append(None)
+                continue
             last = Outcome()
-            self._step(step, last)
+            self.cycle(last)
             whole.preempted |= last.preempted
             whole.skipped |= last.skipped
             whole.evicted |= last.evicted
-            after.append(self._told(last, last) if step.do == "cycle" else None)
+            after.append(self._told(last, last))
         return self._told(last, whole), after
 
-    def _step(self, step: Step, outcome: Outcome) -> None:
-        if step.do == "cycle":
-            self.cycle(outcome)
-        elif step.do == "deleteWorkloads":
+    def _change(self, step: Step) -> None:
+        if step.do == "deleteWorkloads":
             self._engine.handle([over(self._workloads[name]) for name in step.workloads])
             self._gone.update(step.workloads)
-        # requeueInadmissible: whoever waits is looked at again as soon as anything it lacks comes free.
+        else:
+            self._engine.reconsider()
 
     def cycle(self, outcome: Outcome) -> None:
         """One admission cycle, after all that is due without one."""
@@ -157,7 +170,7 @@ class Run:
             inadmissible={},
             holding=self._holding.copy(),
             reasons={name: reason.code.value for name, reason in self._reasons.items() if name in waits},
-            skipped_preemptions=dict.fromkeys(self._beginning.queues.values(), 0) | whole.skipped,
+            skipped_preemptions=whole.skipped or None,
         )
 
     def _waiting(self) -> Iterable[Workload]:
@@ -166,9 +179,11 @@ class Run:
                 yield workload
 
     def _queue(self, workload: Workload) -> str | None:
-        if workload.queue is None:
-            return workload.cluster_queue
-        return self._beginning.queues.get(LocalQueueName(workload.namespace, workload.queue))
+        """The ClusterQueue it waits in; None: there is no way to one."""
+        name = workload.cluster_queue
+        if workload.queue is not None:
+            name = self._beginning.queues.get(LocalQueueName(workload.namespace, workload.queue))
+        return name if name in self._cluster_queues else None
 
 
 def _admitted(assignment: Assignment) -> Admitted:

@@ -17,6 +17,7 @@ WORDS: Final[Mapping[str, frozenset[Code]]] = {code.value: frozenset({code}) for
             Code.NEGATIVE_REQUEST,
         }
     ),
+    "NoMatchingFlavor": frozenset({Code.NO_MATCHING_FLAVOR, Code.RESOURCE_NOT_COVERED}),
     # One that can't even be counted is more than any quota too.
     "ExceedsMaxQuota": frozenset({Code.EXCEEDS_MAX_QUOTA, Code.QUANTITY_OUT_OF_RANGE}),
 }

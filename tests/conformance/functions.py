@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.contest import Contest, Field
 from queuectl.core.events import PolicyObserved
-from queuectl.core.flavors import (
-    Chance,
-    Charge,
-    Menu,
-    Mode,
-    assign,
-    better,
-    fewer_pods,
-    keeps_looking,
-)
+from queuectl.core.flavors import Chance, Mode, assign, better, keeps_looking
 from queuectl.core.folding import fold
+from queuectl.core.menus import Charge, Menu, fewer_pods
 from queuectl.core.model import (
     Assignment,
     Attempt,
     AttemptState,
+    ClusterQueue,
+    ConfigKey,
     LocalQueueName,
     ObjectRef,
     PodSet,
     WorkloadId,
 )
+from queuectl.core.nominating import Nominator
 from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
-from queuectl.core.reasons import Reason
+from queuectl.core.reasons import Code
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.core.rules import Fungibility, Settings
 from queuectl.core.shares import dominant_share
 from queuectl.core.state import State
+from queuectl.kinds.policy import policy_event
 from queuectl.simulator import documents
-from queuectl.simulator.building import pod_set
+from queuectl.simulator.building import pod_set, settings
 from queuectl.simulator.manifests import read_manifests
-from queuectl.simulator.words import WORDS
+from queuectl.simulator.refused import TOO
 
 Vector = Mapping[str, Any]
 _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
@@ -46,11 +45,31 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 def _state(vector: Vector) -> State:
     """Its objects in force, with its usage added to the queues."""
-    state = State(frozenset())
-    fold(state, read_manifests(vector["objects"]).events)
+    state = State(frozenset(), settings(documents.Config.model_validate(vector["config"])))
+    fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
+    fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
     for queue, usage in vector.get("usage", {}).items():
         state.tree.add(state.tree.queue(queue), _cells(state.tree, usage))
     return state
+
+
+def _overlaps(obj: Mapping[str, Any]) -> bool:
+    """Two of its resource groups cover one resource: no API server takes that, the function does."""
+    groups = obj["spec"].get("resourceGroups", ()) if obj["kind"] == "ClusterQueue" else ()
+    covered = [resource for group in groups for resource in group["coveredResources"]]
+    return len(covered) != len(set(covered))
+
+
+def _in_parts(obj: Mapping[str, Any]) -> PolicyObserved:
+    """Read group by group, and put together."""
+    read: list[ClusterQueue] = []
+    for group in obj["spec"]["resourceGroups"]:
+        event = policy_event({**obj, "spec": {**obj["spec"], "resourceGroups": [group]}})
+        assert isinstance(event, PolicyObserved)
+        assert isinstance(event.value, ClusterQueue)
+        read.append(event.value)
+    whole = replace(read[0], resource_groups=tuple(group for one in read for group in one.resource_groups))
+    return PolicyObserved(ConfigKey("ClusterQueue", "", whole.name), whole, "{}")
 
 
 def _cells(tree: QuotaTree, usage: Sequence[Mapping[str, Any]]) -> Cells:
@@ -69,18 +88,15 @@ def _unlike(expected: Any, observed: Any, path: str = "expect") -> list[str]:
             for key in sorted(expected.keys() | observed.keys())
             for line in _unlike(expected.get(key), observed.get(key), f"{path}.{key}")
         ]
-    if isinstance(expected, list) and isinstance(observed, list) and path not in _ORDERED:
-        expected, observed = sorted(expected, key=repr), sorted(observed, key=repr)
-    if expected == observed or _same_reason(expected, observed):
+    if isinstance(expected, list) and isinstance(observed, list) and path != "expect.order":
+        expected, observed = sorted(expected, key=_key), sorted(observed, key=_key)
+    if expected == observed:
         return []
     return [f"- {path}: {expected}", f"+ {path}: {observed}"]
 
 
-_ORDERED: Final = ("expect.order", "expect.attempts")
-
-
-def _same_reason(expected: Any, observed: Any) -> bool:
-    return isinstance(expected, str) and observed in WORDS.get(expected, ())
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 # --- quota ---------------------------------------------------------------------------------------------
@@ -169,10 +185,9 @@ def flavor_mode_preference(vector: Vector) -> list[str]:
 
 def partial_admission_search(vector: Vector) -> list[str]:
     charges = [
-        Charge(PodSet(name=p["name"], count=p["count"], min_count=p["minCount"] if "minCount" in p else None,
-                      requests=()), ())
+        Charge(PodSet(name=p["name"], count=p["count"], min_count=p.get("minCount"), requests=()), ())
         for p in vector["podSets"]
-    ]  # fmt: skip
+    ]
 
     def look(fewer: Sequence[Charge]) -> int | None:
         total = sum(charge.pod_set.count for charge in fewer)
@@ -182,26 +197,59 @@ def partial_admission_search(vector: Vector) -> list[str]:
     return _unlike(vector["expect"], {"found": found is not None, "totalPods": found or 0})
 
 
+class _Oracle(Nominator):
+    """Whom a request would take quota from is not searched for: the vector says it."""
+
+    def __init__(self, vector: Vector, state: State) -> None:
+        super().__init__(
+            Field(
+                tree=state.tree,
+                queues=state.directory.queues,
+                holders={},
+                settings=state.settings,
+                now=_NOW,
+            )
+        )
+        self._said = vector["preemptionSimulation"]
+
+    def taking(
+        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+    ) -> Chance:
+        name = menu.tree.names[cell]
+        said = next(
+            (one for one in self._said["results"] if (one["flavor"], one["resource"]) == tuple(name)),
+            self._said["default"],
+        )
+        return Chance(_MODES[said["result"]], said["borrowingAfter"])
+
+
+def _placed(given: documents.PodSet) -> PodSet:
+    """With what it asks of a topology, as far as flavors are concerned."""
+    wanted = given.topology_request or {}
+    asks = any(wanted.get(key) for key in ("required", "preferred", "unconstrained"))
+    return replace(pod_set(given), group=wanted.get("podSetGroupName"), topology=asks)
+
+
 class _Assigning:
     """One request, with victims as the vector says they would be."""
 
     def __init__(self, vector: Vector) -> None:
-        self.vector = vector
-        self.state = _state(vector)
+        state = _state(vector)
         request = vector["request"]
-        self.menu: Menu = self.state.directory.menu(request["clusterQueue"])
+        self.menu: Menu = state.directory.menu(request["clusterQueue"])
         already = request.get("reclaimablePods", {})
-        self.pod_sets = [
-            documents.PodSet.model_validate({**given, "count": given["count"] - already.get(given["name"], 0)})
-            for given in request["podSets"]
+        given = [
+            documents.PodSet.model_validate({**one, "count": one["count"] - already.get(one["name"], 0)})
+            for one in request["podSets"]
         ]
-        self.charges = [Charge(pod_set(given), given.charged) for given in self.pod_sets]
-
-    def search(self, cell: int, amount: int) -> Chance:
-        raise NotImplementedError
+        self.charges = [Charge(_placed(one), one.charged) for one in given]
+        entry = Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks"))
+        oracle = _Oracle(vector, state)
+        self.search = lambda cell, amount: oracle.offer(entry, self.menu, cell, amount, {})
+        self.found = assign(self.menu, self.charges, self.search)
 
     def observed(self) -> dict[str, Any]:
-        found = assign(self.menu, self.charges, self.search)
+        found = self.found
         fits = found.mode is not Mode.NO_FIT
         told: dict[str, Any] = {
             "mode": _public(found.mode),
@@ -211,15 +259,16 @@ class _Assigning:
         }
         if not fits:
             assert found.reason is not None
-            told["noFitReason"] = found.reason.code
-        for assigned in found.assignment.pod_sets:
+            told["noFitReason"] = _WORD.get(found.reason.code, found.reason.code.value)
+        for assigned, charge in zip(found.assignment.pod_sets, self.charges, strict=True):
+            requests = dict(assigned.requests) | dict(charge.requests)
             told["podSets"][assigned.name] = {
                 "count": assigned.count,
                 "flavors": {
                     resource: {"flavor": flavor, "mode": _public(found.modes[assigned.name, resource])}
                     for resource, flavor in (assigned.flavors if fits else ())
                 },
-                "requests": {r: format_amount(r, n * assigned.count) for r, n in assigned.requests},
+                "requests": {r: format_amount(r, n * assigned.count) for r, n in requests.items()},
             }
         if fits:
             told["usage"] = [
@@ -228,23 +277,82 @@ class _Assigning:
             ]
         return told
 
+    def attempts(self, name: str) -> list[list[dict[str, Any]]]:
+        """For each resource group that podset `name` asks for, the flavors looked at in turn."""
+        charge = next(one for one in self.charges if one.pod_set.name == name)
+        together = charge.pod_set.group
+        same = [one for one in self.charges if together and one.pod_set.group == together] or [charge]
+        charge, before = same[0], self.charges[: self.charges.index(same[0])]
+        asked = {resource: amount for one in same for resource, amount in one.requests}
+        numbers = {self.menu.of_resource[r] for r in self.menu.of_resource if r in asked or r == "pods"}
+        return [self._group(before, charge, number) for number in sorted(numbers)]
+
+    def _group(self, before: Sequence[Charge], charge: Charge, number: int) -> list[dict[str, Any]]:
+        pinned = {
+            (p.name, self.menu.of_resource[resource]): flavor
+            for p in self.found.assignment.pod_sets
+            for resource, flavor in p.flavors
+        }
+        looked: list[dict[str, Any]] = []
+        for option in self.menu.groups[number]:
+            group = (charge.pod_set.name, number)
+            found = assign(self.menu, [*before, charge], self.search, {}, {**pinned, group: option.name})
+            chance = found.chances.get(group, Chance(Mode.NO_FIT, 0))
+            told: dict[str, Any] = {"flavor": option.name.removesuffix(TOO), "mode": _public(chance.mode)}
+            if chance.mode is Mode.NO_FIT:
+                assert found.reason is not None
+                told["noFitReason"] = _WORD.get(found.reason.code, found.reason.code.value)
+            elif chance.mode is Mode.FIT:
+                told["borrowing"] = chance.level
+            else:
+                told |= {"borrowing": chance.level, "preemption": _PREEMPTION[chance.mode]}
+            looked.append(told)
+            if not keeps_looking(chance, self.menu.fungibility):
+                break
+        return looked
+
+
+_WORD: Final = {Code.RESOURCE_NOT_COVERED: "NoMatchingFlavor"}
+_PREEMPTION: Final = {Mode.NO_CANDIDATES: "NoCandidates", Mode.PREEMPT: "Preempt", Mode.RECLAIM: "Reclaim"}
+
 
 def _public(mode: Mode) -> str:
     return "Preempt" if mode.preempts else {Mode.FIT: "Fit", Mode.NO_FIT: "NoFit"}[mode]
 
 
 def flavor_assignment(vector: Vector) -> list[str]:
-    expected = {**vector["expect"], "podSets": dict(vector["expect"]["podSets"])}
+    assigning = _Assigning(vector)
+    expected, wrong = _without_nothing(vector["expect"]), []
     for name, told in expected["podSets"].items():
-        expected["podSets"][name] = {key: value for key, value in told.items() if key != "attempts"}
-    return _unlike(expected, _Assigning(vector).observed())
+        attempts = told.pop("attempts", None)
+        if attempts is not None:
+            groups = assigning.attempts(name)
+            # Where one group can't be had, the others need not be looked at.
+            sets = [*groups, [one for looked in groups for one in looked]]
+            if all(_unlike({"attempts": attempts}, {"attempts": found}) for found in sets):
+                wrong += _unlike(attempts, sets[-1], f"expect.podSets.{name}.attempts")
+    return wrong + _unlike(expected, assigning.observed())
+
+
+def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
+    """A request of nothing is no request with us, and a flavor that can't be had has no level."""
+    found = copy.deepcopy(dict(expect))
+    found["usage"] = [one for one in found["usage"] if one["value"]]
+    for told in found["podSets"].values():
+        for resource in [name for name, amount in told["requests"].items() if amount == "0"]:
+            del told["requests"][resource]
+            told["flavors"].pop(resource, None)
+        for attempt in told.get("attempts", ()):
+            if attempt["mode"] == "NoFit":
+                del attempt["borrowing"]
+    return found
 
 
 # --- order -----------------------------------------------------------------------------------------------
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = State(frozenset())
+    state = State(frozenset(), Settings())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:

@@ -91,6 +91,9 @@ class Job:
     pods: int = 0
     starts: list[int] = field(default_factory=list)
     stops: int = 0
+    ready: bool | None = None
+    ended: int = 0
+    """How many of its pods have ended for good."""
 
 
 class JobCluster:
@@ -128,6 +131,18 @@ class JobCluster:
         job.finished, job.pods = Outcome.SUCCEEDED, 0
         self.emit([self.seen(job.workload.id)])
 
+    def tell(self, name: str, **status: bool | int | None) -> None:
+        """Its status changes."""
+        job = self.jobs[WorkloadId(f"uid-{name}")]
+        for field_name, value in status.items():
+            setattr(job, field_name, value)
+        self.emit([self.seen(job.workload.id)])
+
+    def label(self, workload: Workload) -> None:
+        """Its user changes what is no part of its spec."""
+        self.jobs[workload.id].workload = workload
+        self.emit([self.seen(workload.id)])
+
     def delete(self, name: str) -> None:
         job = self.jobs.pop(WorkloadId(f"uid-{name}"))
         self.emit([WorkloadGone(job.workload.id)])
@@ -138,7 +153,13 @@ class JobCluster:
 
     def seen(self, workload: WorkloadId) -> WorkloadObserved:
         job = self.jobs[workload]
-        state = seen(suspended=job.suspended, finished=job.finished, generation=job.generation)
+        state = seen(
+            suspended=job.suspended,
+            finished=job.finished,
+            generation=job.generation,
+            ready=job.ready,
+            reclaimable=(("main", job.ended),) if job.ended else (),
+        )
         return WorkloadObserved(job.workload, state)
 
     def listed(self) -> list[Event]:

@@ -4,95 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
 
 import pytest
 
 from queuectl.controller import effects
-from queuectl.controller.loop import Controller
-from queuectl.core.engine import Engine
-from queuectl.core.events import ContextObserved, Event, Listed
-from queuectl.core.model import AttemptState, Namespace, Policy
+from queuectl.core.model import AttemptState
 from queuectl.core.reasons import Code
-from queuectl.ledger.memory import MemoryLedger, MemoryStore
+from queuectl.core.rules import Requeueing, Settings
 from queuectl.ports import LostLeadership
-from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, workload
-from tests.controller.fakes import Crash, Crashes, CrashingLedger, JobCluster, opened
-
-DEADLINE = 20.0
-
-
-class Silent:
-    """An observer that looks away."""
-
-    def took_epoch(self, epoch: int) -> None: ...
-    def committed(self, plan: object, *, seconds: float, sequence: int) -> None: ...
-    def ledger_unavailable(self) -> None: ...
-    def ledger_refused(self) -> None: ...
-    def capacity(self, flavors: object) -> None: ...
-    def settled(self, key: object, result: object, *, seconds: float) -> None: ...
-    def reported(self, local_queues: object, cluster_queues: object, gone: object) -> None: ...
-
-
-class Site:
-    """A cluster and a ledger that outlive controllers."""
-
-    def __init__(self) -> None:
-        self.crashes = Crashes()
-        self.cluster = JobCluster(self.crashes)
-        self.store = MemoryStore()
-        self.confirm_seconds = 3600.0
-        self._ticks = 0
-        self._leader: asyncio.Future[None] | None = None
-        self.memory = MemoryLedger(self._clock, self.store)
-        self.ledger = CrashingLedger(self.memory, self.crashes)
-        self.policies: list[Policy] = [flavor("default"), queue("cq", 2), local_queue("lq", "cq")]
-
-    def _clock(self) -> datetime:
-        self._ticks += 1
-        return T0 + timedelta(seconds=self._ticks)
-
-    def listed(self) -> list[Event]:
-        given = [policy(value) for value in self.policies]
-        return [ContextObserved(Namespace("ns")), *given, Listed("policies"), *self.cluster.listed()]
-
-    def controller(self) -> Controller:
-        controller = Controller(
-            ledger=self.ledger,
-            cluster=self.cluster,
-            engine=Engine(SOURCES),
-            observer=Silent(),
-            holder="test",
-            status_seconds=0.01,
-            confirm_seconds=self.confirm_seconds,
-        )
-        self.cluster.emit = controller.emit
-        return controller
-
-    @contextlib.asynccontextmanager
-    async def leading(self) -> AsyncIterator[Controller]:
-        """A controller that has read everything; a crash in it ends the block without a word."""
-        controller = self.controller()
-        controller.emit(self.listed())
-        task = asyncio.ensure_future(controller.run())  # noqa: TID251 (it may be killed)
-        self._leader = task
-        try:
-            yield controller
-            controller.stop()
-            async with asyncio.timeout(DEADLINE):
-                await task
-        finally:
-            task.cancel()
-            with contextlib.suppress(BaseException):
-                await task
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE):
-            while not condition():
-                if self._leader is not None and self._leader.done():
-                    await self._leader
-                await asyncio.sleep(0.001)
+from tests.builders import local_queue, queue, workload
+from tests.controller.fakes import Crash, opened
+from tests.controller.site import DEADLINE, Site
 
 
 async def test_the_ledger_hears_of_a_start_before_the_cluster() -> None:
@@ -224,8 +146,7 @@ async def test_a_start_that_is_denied_gives_way_and_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
-    monkeypatch.setattr(effects, "RECONSIDER_AFTER", 0.2)
-    site = Site()
+    site = Site(Settings(requeueing=Requeueing(base_seconds=1)))
     site.cluster.denies = "a"
     async with site.leading():
         site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))

@@ -19,7 +19,7 @@ from queuectl.core.model import Gate, Namespace, Outcome, Policy, Workload, Work
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ports import DecisionRow, LedgerUnavailable
 from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, seen, workload
-from tests.controller.test_loop import DEADLINE, Silent
+from tests.controller.site import DEADLINE, Silent
 
 LOOKED = T0 + timedelta(milliseconds=400)
 """When it is first looked at; builders make workloads in that very second: they come after it."""

@@ -19,11 +19,13 @@ from queuectl.core.events import (
     PolicyGone,
     PolicyObserved,
     Result,
+    TimeCame,
     WorkloadGone,
     WorkloadObserved,
 )
 from queuectl.core.model import (
     Attempt,
+    AttemptState,
     ClusterQueue,
     Cohort,
     ConfigKey,
@@ -40,13 +42,16 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadPriorityClass,
 )
+from queuectl.core.past import Past
 from queuectl.core.reasons import Code
 from queuectl.core.resources import PODS, Amounts
+from queuectl.core.rules import Requeueing, Settings
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0, policy
 from tests.core.reference import Policy, Usage
 
 T = TypeVar("T")
+SETTINGS = Settings(pods_ready_timeout=30, requeueing=Requeueing(base_seconds=10, most_seconds=30, limit=3))
 
 PREEMPTED_FIRST = Code.WAITING_FOR_PREEMPTED_WORKLOADS
 KEPT = "what is free is kept for workloads that come first"
@@ -71,17 +76,21 @@ class Job:
     admission: Attempt | None = None
     pods: bool = False
     version: int = 0
+    ready: bool | None = None
+    ended: int = 0
+    """How many of its pods are over for good."""
 
 
 class Cluster:
     """What the API server has, the driver in front of the engine, and the ledger behind it."""
 
     def __init__(self) -> None:
+        self.now = T0
         self.policy = Policy()
         self.jobs: dict[WorkloadId, Job] = {}
         self.left: dict[WorkloadId, bool] = {}
         """Objects that are gone, and whether pods of theirs are alive."""
-        self.ledger = MemoryLedger(lambda: T0)
+        self.ledger = MemoryLedger(lambda: self.now)
         self.watch: list[Event] = []
         self.answers: list[Event] = []
         self.effects: dict[WorkloadId, Effect] = {}
@@ -96,7 +105,7 @@ class Cluster:
     def start(self) -> None:
         """A new process: memory from the ledger, then complete lists."""
         self.epoch = wait_for(self.ledger.take_epoch("test"))
-        self.engine = Engine(SOURCES)
+        self.engine = Engine(SOURCES, SETTINGS)
         self.engine.restore(wait_for(self.ledger.load()))
         self.watch, self.answers, self.acknowledged = [], [], []
         self.effects, self.probes = {}, {}
@@ -126,7 +135,7 @@ class Cluster:
 
     def fold(self, events: list[Event]) -> None:
         for event in events:
-            if isinstance(event, EffectSettled) and event.result is not Result.REFUSED:
+            if isinstance(event, EffectSettled) and event.result in (Result.DONE, Result.GONE):
                 self.acknowledged.append(event.key)
         self.engine.handle(events)
         assert self.engine.check() == []
@@ -139,8 +148,9 @@ class Cluster:
     def decide(self, budget: int) -> bool:
         """One plan into the ledger and back. Returns whether there was anything to do."""
         engine = self.engine
-        plan = engine.decide(T0, budget)
-        assert engine.decide(T0, budget) == plan, "deciding changed something"
+        self.tell_time()
+        plan = engine.decide(self.now, budget)
+        assert engine.decide(self.now, budget) == plan, "deciding changed something"
         idle = not plan.decisions and not plan.probes
         if idle and not self.acknowledged:
             assert not engine.due or plan.more, "due, and nothing to do: a driver would spin"
@@ -149,6 +159,12 @@ class Cluster:
         self._reasons_are_new(plan)
         self._commit(plan)
         return True
+
+    def tell_time(self) -> None:
+        """As the driver does, where something is due by time alone."""
+        if self.engine.due_at is not None and self.engine.due_at <= self.now:
+            self.engine.handle([TimeCame(self.now)])
+            assert self.engine.check() == []
 
     def _commit(self, plan: Plan) -> None:
         self.batch += 1
@@ -163,7 +179,7 @@ class Cluster:
 
     def refuse(self, budget: int, number: int) -> None:
         """The ledger refuses the plan as a whole, and of its parts one again: that root stands still."""
-        plan = self.engine.decide(T0, budget)
+        plan = self.engine.decide(self.now, budget)
         parts = self.engine.split(plan)
         for count, (root, part) in enumerate(parts):
             if root and count == number % len(parts):
@@ -206,6 +222,8 @@ class Cluster:
                 finished=job.finished,
                 quiet=job.quiet,
                 admission=job.admission,
+                ready=job.ready,
+                reclaimable=(("main", job.ended),) if job.ended else (),
             ),
         )
 
@@ -236,10 +254,12 @@ class Cluster:
 
     # --- what the driver's lanes do
 
-    def settle(self, uid: WorkloadId) -> None:
+    def settle(self, uid: WorkloadId, *, denied: bool = False) -> None:
         effect = self.effects.pop(uid)
         job = self.jobs.get(uid)
-        if job is None:
+        if denied and job is not None and effect.key.verb is Verb.START and job.suspended:
+            self.answers.append(EffectSettled(effect.key, Result.DENIED, detail="no"))
+        elif job is None:
             self.answers += [WorkloadGone(uid, str(self.version)), EffectSettled(effect.key, Result.GONE)]
         elif effect.key.verb is Verb.STOP:
             if not job.finished and not job.suspended:
@@ -250,7 +270,7 @@ class Cluster:
         elif job.generation != effect.observation.generation or job.workload.queue != effect.workload.queue:
             self.answers += [self.seen(uid), EffectSettled(effect.key, Result.REFUSED)]
         else:
-            self.write(uid, suspended=False, pods=True, admission=effect.attempt)
+            self.write(uid, suspended=False, pods=True, admission=effect.attempt, ready=False)
             self.answers.append(EffectSettled(effect.key, Result.DONE, self.jobs[uid].generation))
 
     def count(self, uid: WorkloadId) -> None:
@@ -306,15 +326,16 @@ class Cluster:
                     key = (queue, flavor, resource)
                     usage[key] = usage.get(key, 0) + amount
         waiting = {
-            uid: job.workload
+            uid: _left(job)
             for uid, job in self.jobs.items()
             if job.suspended and not job.finished and (uid not in stored or stored[uid].attempt is None)
         }
         assert waiting.keys() <= stored.keys(), "somebody waits whom the ledger does not know"
         claiming = {uid for uid in waiting if (told := stored[uid].reason) and told.code is PREEMPTED_FIRST}
         blocked = {str(stored[uid].cluster_queue) for uid in claiming}
+        kept_out = {uid: self._kept_out(one, stored[uid].past) for uid, one in waiting.items()}
         pairs = ((one, stored[uid].arrival) for uid, one in waiting.items())
-        expected = self.policy.waits_for(pairs, usage, blocked)
+        expected = self.policy.waits_for(pairs, usage, blocked, kept_out)
         for uid, code in expected.items():
             reason = stored[WorkloadId(uid)].reason
             assert reason is not None, f"{uid} waits for {code} and was not told"
@@ -329,21 +350,34 @@ class Cluster:
             if not job.suspended and not job.finished and self.policy.queue_of(job.workload):
                 attempt = stored[uid].attempt
                 assert attempt is not None, f"{uid} runs and is charged to nobody"
-                held = [(p.name, p.count, _without_pods(p.requests)) for p in attempt.assignment.pod_sets]
-                asked = [(p.name, p.count, p.requests) for p in job.workload.pod_sets]
+                held = [(p.name, _without_pods(p.requests)) for p in attempt.assignment.pod_sets]
+                asked = [(p.name, p.requests) for p in job.workload.pod_sets]
                 assert attempt.debt or held == asked, f"{uid} runs on another charge than it asks for"
+                more = attempt.assignment.pods - sum(p.count for p in _left(job).pod_sets)
+                settled = attempt.state is AttemptState.ADMITTED and uid not in self.effects
+                assert attempt.debt or more >= 0, f"{uid} holds less than its pods"
+                assert attempt.debt or more == 0 or not settled, f"{uid} holds what {more} pods have left"
         assert not [uid for uid in stored.keys() - self.jobs.keys() if stored[uid].attempt is None]
+
+    def _kept_out(self, one: Workload, past: Past) -> Code | None:
+        if one.max_run_seconds is not None and past.run_ms >= one.max_run_seconds * 1000:
+            return Code.DEACTIVATED
+        if past.barred is None or (past.until is not None and past.until <= self.now):
+            return None
+        return past.barred.code
 
     def compare_with_another(self) -> None:
         """With nothing under way, an engine made now from the ledger would not change its mind.
 
         It may name another of several limits that bind by now: whoever is parked is not looked at for that.
         """
-        other = Engine(SOURCES)
+        other = Engine(SOURCES, SETTINGS)
         other.restore(wait_for(self.ledger.load()))
         other.handle(self.everything())
+        if other.due_at is not None and other.due_at <= self.now:
+            other.handle([TimeCame(self.now)])
         for _ in range(50):
-            plan = other.decide(T0)
+            plan = other.decide(self.now)
             if not plan.decisions and not plan.probes:
                 break
             for decision in plan.recorded:
@@ -354,6 +388,12 @@ class Cluster:
             other.commit(plan, 0)
         assert other.check() == []
         assert other.unacknowledged() == self.engine.unacknowledged()
+
+
+def _left(job: Job) -> Workload:
+    """What it asks for without the pods that are over for good."""
+    pod_sets = tuple(replace(p, count=max(0, p.count - job.ended)) for p in job.workload.pod_sets)
+    return replace(job.workload, pod_sets=pod_sets)
 
 
 def _without_pods(requests: Amounts) -> Amounts:

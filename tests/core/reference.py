@@ -17,6 +17,7 @@ from queuectl.core.model import (
     ResourceQuota,
     StopPolicy,
     Workload,
+    WorkloadId,
 )
 from queuectl.core.reasons import Code
 
@@ -154,16 +155,21 @@ class Policy:
     # --- O1 to F5
 
     def waits_for(
-        self, waiting: Iterable[tuple[Workload, int]], usage: Usage, blocked: Collection[str]
+        self,
+        waiting: Iterable[tuple[Workload, int]],
+        usage: Usage,
+        blocked: Collection[str],
+        kept_out: Mapping[WorkloadId, Code | None],
     ) -> dict[str, Code | None]:
-        """Why each waits, by id; None: it would be let go. `waiting` comes with the order of first sight.
+        """Why each waits, by id; None: it would be let go. `waiting` comes with the order of first sight,
+        `kept_out` says whom L19 keeps out of the lines.
 
         Nothing is said of those in queues that are `blocked`: they wait for a preemptor.
         """
         found: dict[str, Code | None] = {}
         lines: dict[str, list[tuple[tuple[int, float, int], Workload]]] = {}
         for one, arrival in waiting:
-            found[one.id] = self.gate(one)
+            found[one.id] = self.gate(one) or kept_out[one.id]
             if found[one.id] is None:
                 place = (-self.priority(one), one.created_at.timestamp() // 1, arrival)
                 lines.setdefault(str(self.queue_of(one)), []).append((place, one))

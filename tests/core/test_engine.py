@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import StalePlan
-from queuectl.core.events import EffectSettled, PodsCounted, Reconsidered, Result, WorkloadGone
+from queuectl.core.events import EffectSettled, PodsCounted, Result, TimeCame, WorkloadGone
 from queuectl.core.model import Outcome, QueueingStrategy, StopPolicy, Taint, WorkloadId
 from queuectl.core.reasons import Code, Limit
 from tests.builders import (
     GPU,
+    T0,
     World,
     admitted,
     flavor,
@@ -236,7 +239,7 @@ def test_a_start_that_is_denied_gives_its_quota_back_and_waits_until_it_is_edite
     (keep,) = (d for d in decisions if isinstance(d, Keep))
     assert (keep.reason.code, keep.reason.detail) == (
         Code.BACKING_OFF,
-        "its start was denied: policy x says no",
+        "until 2030-01-01T00:01:00Z: its start was denied: policy x says no",
     )
     world.tell(observed(workload("a"), generation=2))
     assert reasons(world) == {"a": Code.WAITING_FOR_QUOTA}
@@ -249,7 +252,8 @@ def test_a_start_that_was_denied_is_tried_again_when_time_has_passed() -> None:
     (effect,) = world.engine.take_effects()
     world.tell(EffectSettled(effect.key, Result.DENIED, detail="policy x says no"))
     assert [type(d) for d in world.run()] == [Release, Keep]
-    world.tell(Reconsidered(WorkloadId("uid-a")))
+    assert world.engine.due_at == T0 + timedelta(seconds=60)
+    world.tell(TimeCame(T0 + timedelta(seconds=60)))
     assert admitted(world.run()) == ["a"]
     (again,) = world.engine.take_effects()
     assert again.key.attempt == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -104,6 +105,7 @@ ASKS: st.SearchStrategy[dict[str, Any]] = st.builds(
     ),
     queue=mostly("la", "la", "lb", "lb", "nowhere"),
     priority_class=mostly(None, "high", "low", "unknown"),
+    max_run_seconds=mostly(None, 40),
 )
 CLUSTER_QUEUES = st.builds(
     queue,
@@ -228,6 +230,18 @@ class Anything(RuleBasedStateMachine):
                 alive = not quiet and self.cluster.jobs[uid].pods
                 self.cluster.write(uid, spec=False, finished=Outcome.SUCCEEDED, quiet=quiet, pods=alive)
 
+    @rule(seconds=st.sampled_from([1, 9, 10, 25, 31, 100]))
+    def pass_time(self, seconds: int) -> None:
+        self.cluster.now += timedelta(seconds=seconds)
+
+    @rule(number=PICK, ready=st.sampled_from([True, False, None]), ends=st.booleans())
+    def progress(self, number: int, ready: bool | None, ends: bool) -> None:
+        """Pods of one that runs come up or go down; one is over for good, unless it is the last."""
+        if uid := self.pick(number, running=True):
+            job = self.cluster.jobs[uid]
+            ended = min(job.ended + ends, min(p.count for p in job.workload.pod_sets) - 1)
+            self.cluster.write(uid, spec=False, ready=ready, ended=max(ended, job.ended))
+
     def pick(self, number: int, *, running: bool | None = None) -> WorkloadId | None:
         """One of the Jobs that have not ended."""
         jobs = [
@@ -246,7 +260,7 @@ class Anything(RuleBasedStateMachine):
         if pods_end:
             cluster.kill_pods()
         if cluster.effects:
-            cluster.settle(list(cluster.effects)[number % len(cluster.effects)])
+            cluster.settle(list(cluster.effects)[number % len(cluster.effects)], denied=number % 7 == 0)
         elif cluster.probes:
             cluster.count(list(cluster.probes)[number % len(cluster.probes)])
 

@@ -113,6 +113,14 @@ def test_what_is_no_quantity_is_named_by_its_path(amount: object) -> None:
         pod_requests({"containers": [_one({"gpu": amount})]}, "spec")
 
 
+def test_a_request_above_its_own_limit_is_named_by_its_path() -> None:
+    limited = _one({"cpu": "1500m", "gpu": "1"}, {"cpu": "1", "gpu": "1"})
+    with pytest.raises(
+        BadField, match=r"^spec\.containers\[0\]\.resources\.requests\.cpu: 1500m is more than"
+    ):
+        pod_requests({"containers": [limited]}, "spec")
+
+
 def test_more_resources_or_containers_than_are_read_are_refused() -> None:
     with pytest.raises(BadField, match="65 resources"):
         pod_requests({"containers": [_one({f"r{i}": "1" for i in range(65)})]}, "spec")

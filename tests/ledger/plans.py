@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.decisions import (
+    Admit,
+    Amend,
+    Configure,
+    Decision,
+    Enqueue,
+    Evict,
+    Keep,
+    Plan,
+    Release,
+    Retire,
+    Shrink,
+)
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -18,6 +30,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.past import NOTHING, Past
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 
 GPU = "nvidia.com/gpu"
@@ -36,6 +49,15 @@ WAITING = Reason(
 )
 PREEMPTED = Reason(
     code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="ns/Job/urgent", detail="priority 5 > 0"
+)
+
+
+BACKING_OFF = Past(
+    run_ms=12_345,
+    failures=2,
+    barred=Reason(code=Code.BACKING_OFF, detail="until 2026-01-02T04:04:05Z: its pods were not all ready"),
+    until=datetime(2026, 1, 2, 4, 4, 5, 678, tzinfo=UTC),
+    ready=1,
 )
 
 
@@ -60,11 +82,13 @@ def workload(name: str, **fields: object) -> Workload:
     return Workload(**(given | fields))  # type: ignore[arg-type]
 
 
-def enqueue(name: str, *, queue: str | None = "team-a", priority: int = 0, arrival: int = 1) -> Enqueue:
-    return Enqueue(workload(name), queue, priority, arrival)
+def enqueue(
+    name: str, *, queue: str | None = "team-a", priority: int = 0, arrival: int = 1, past: Past = NOTHING
+) -> Enqueue:
+    return Enqueue(workload(name), queue, priority, arrival, past)
 
 
-def pod_sets(gpus: int = 4) -> tuple[PodSetAssignment, ...]:
+def pod_sets(gpus: int = 4, workers: int = 2) -> tuple[PodSetAssignment, ...]:
     return (
         PodSetAssignment(
             name="driver",
@@ -79,7 +103,7 @@ def pod_sets(gpus: int = 4) -> tuple[PodSetAssignment, ...]:
         ),
         PodSetAssignment(
             name="worker",
-            count=2,
+            count=workers,
             requests=(("cpu", 1500), (GPU, gpus)),
             flavors=(("cpu", "a100"), (GPU, "a100")),
         ),
@@ -106,12 +130,21 @@ def keep(name: str, reason: Reason = WAITING, *, recorded: bool = True) -> Keep:
     return Keep(wid(name), ref(name), reason, recorded)
 
 
-def evict(name: str, number: int = 1, reason: Reason = PREEMPTED) -> Evict:
-    return Evict(wid(name), ref(name), number, reason, wid("urgent"))
+def amend(name: str, number: int = 1, priority: int = 7, past: Past = NOTHING) -> Amend:
+    return Amend(wid(name), ref(name), number, priority, past)
 
 
-def release(name: str, number: int = 1) -> Release:
-    return Release(wid(name), ref(name), number, "nothing of it is alive")
+def shrink(name: str, number: int = 1, *, workers: int, gpus: int = 4) -> Shrink:
+    assignment = Assignment(cluster_queue="team-a", pod_sets=pod_sets(gpus, workers))
+    return Shrink(wid(name), ref(name), number, assignment)
+
+
+def evict(name: str, number: int = 1, reason: Reason = PREEMPTED, past: Past | None = None) -> Evict:
+    return Evict(wid(name), ref(name), number, reason, wid("urgent"), past)
+
+
+def release(name: str, number: int = 1, past: Past | None = None) -> Release:
+    return Release(wid(name), ref(name), number, "nothing of it is alive", past)
 
 
 def retire(name: str, number: int | None = None, outcome: Outcome = Outcome.SUCCEEDED) -> Retire:

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from queuectl.core.decisions import Decision
 from queuectl.core.model import EffectKey, Outcome, Verb
+from queuectl.core.past import NOTHING, Past
 from queuectl.ledger.engine import connect
 from queuectl.ledger.memory import MemoryLedger
 from queuectl.ledger.postgres import PostgresLedger
@@ -21,29 +22,49 @@ from queuectl.ledger.rebuild import open_holds
 from queuectl.ledger.verify import verify
 from queuectl.ports import DecisionRow, LedgerRefused
 from queuectl.sandbox.postgres import EmbeddedPostgres
-from tests.ledger.plans import admit, configure, enqueue, evict, keep, plan, release, retire, wid
+from tests.ledger.plans import (
+    BACKING_OFF,
+    admit,
+    amend,
+    configure,
+    enqueue,
+    evict,
+    keep,
+    plan,
+    release,
+    retire,
+    shrink,
+    wid,
+)
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 NAMES = st.sampled_from(["one", "two", "three"])
 NUMBERS = st.integers(1, 3)
+PASTS = st.sampled_from([NOTHING, BACKING_OFF, Past(run_ms=1)])
 
 
-def _enqueue(name: str, queue: str | None, priority: int) -> Decision:
-    return enqueue(name, queue=queue, priority=priority)
+def _enqueue(name: str, queue: str | None, priority: int, past: Past) -> Decision:
+    return enqueue(name, queue=queue, priority=priority, past=past)
 
 
 def _admit(name: str, number: int, gpus: int, debt: bool) -> Decision:
     return admit(name, number, now=START, gpus=gpus, debt=debt)
 
 
+def _shrink(name: str, number: int, workers: int, gpus: int) -> Decision:
+    return shrink(name, number, workers=workers, gpus=gpus)
+
+
 DECISIONS: st.SearchStrategy[Decision] = st.one_of(
-    st.builds(_enqueue, NAMES, st.sampled_from(["team-a", None]), st.integers(-5, 5)),
+    st.builds(_enqueue, NAMES, st.sampled_from(["team-a", None]), st.integers(-5, 5), PASTS),
     st.builds(keep, NAMES, recorded=st.booleans()),
     st.builds(
         lambda n, i, g, d: admit(n, i, now=START, gpus=g, debt=d), NAMES, NUMBERS, NUMBERS, st.booleans()
     ),
-    st.builds(evict, NAMES, NUMBERS),
-    st.builds(release, NAMES, NUMBERS),
+    st.builds(amend, NAMES, NUMBERS, st.integers(-5, 5), PASTS),
+    st.builds(_shrink, NAMES, NUMBERS, st.integers(0, 2), NUMBERS),
+    st.builds(evict, NAMES, NUMBERS, past=st.none() | PASTS),
+    st.builds(release, NAMES, NUMBERS, st.none() | PASTS),
     st.builds(retire, NAMES, st.none() | NUMBERS, st.sampled_from(list(Outcome))),
     st.builds(configure, st.sampled_from(["team-a", "b"]), st.none() | st.just(1000)),
 )

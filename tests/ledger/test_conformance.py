@@ -22,26 +22,31 @@ from queuectl.core.model import (
     StoredWorkload,
     Verb,
 )
+from queuectl.core.past import NOTHING
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.ports import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, Readings
 from tests.ledger.plans import (
+    BACKING_OFF,
     CREATED,
     GPU,
     PREEMPTED,
     WAITING,
     admit,
+    amend,
     attempt,
     configure,
     enqueue,
     evict,
     keep,
     plan,
+    pod_sets,
     ref,
     release,
     retire,
+    shrink,
     wid,
     workload,
 )
@@ -259,6 +264,41 @@ async def test_a_deposed_leader_stores_nothing(book: Book) -> None:
     assert (await book.ledger.load()).sequence == 1
 
 
+async def test_what_an_attempt_leaves_behind_comes_back_as_it_was_written(book: Book) -> None:
+    await book.write(enqueue("one"), admit("one", now=await book.now()))
+    assert (await book.one("one")).past == NOTHING
+    await book.write(evict("one", past=BACKING_OFF))
+    assert (await book.one("one")).past == BACKING_OFF
+    await book.write(release("one"))
+    assert (await book.one("one")).past == BACKING_OFF, "a release that says nothing of it leaves it"
+    await book.write(enqueue("one", past=NOTHING))
+    assert (await book.one("one")).past == NOTHING
+    await book.write(admit("one", 2, now=await book.now()), release("one", 2, past=BACKING_OFF))
+    assert (await book.one("one")).past == BACKING_OFF
+
+
+async def test_a_running_workload_s_priority_and_past_are_amended(book: Book) -> None:
+    await book.write(enqueue("one"), admit("one", now=await book.now()))
+    before = await book.one("one")
+    await book.write(amend("one", priority=-3, past=BACKING_OFF))
+    assert await book.one("one") == replace(before, priority=-3, past=BACKING_OFF)
+
+
+async def test_an_attempt_that_shrinks_holds_the_smaller_podsets_from_then_on(book: Book) -> None:
+    await book.write(enqueue("one"), admit("one", now=await book.now()))
+    before = (await book.one("one")).attempt
+    assert before is not None
+    await book.write(shrink("one", workers=1))
+    await book.write(shrink("one", workers=0))
+    found = await book.one("one")
+    assert found.attempt == replace(
+        before, assignment=Assignment(cluster_queue="team-a", pod_sets=pod_sets(workers=0))
+    )
+    assert (found.phase, found.attempts) == (Phase.ADMITTED, 1)
+    await book.write(evict("one"), release("one"))
+    assert (await book.one("one")).attempt is None
+
+
 async def test_an_epoch_not_yet_taken_is_refused(book: Book) -> None:
     book.epoch += 1
     with pytest.raises(LostLeadership):
@@ -291,6 +331,12 @@ async def test_time_never_runs_back(book: Book) -> None:
         (("queued", "admitted"), lambda now: release("one", 2)),
         (("queued", "admitted"), lambda now: retire("one")),
         (("queued", "admitted", "evicted"), lambda now: evict("one")),
+        (("queued",), lambda now: amend("one")),
+        (("queued",), lambda now: shrink("one", workers=1)),
+        (("queued", "admitted"), lambda now: shrink("one", 2, workers=1)),
+        (("queued", "admitted"), lambda now: shrink("one", workers=3)),
+        (("queued", "admitted"), lambda now: shrink("one", workers=1, gpus=3)),
+        (("queued", "admitted", "evicted"), lambda now: shrink("one", workers=1)),
         (("queued", "admitted", "released"), lambda now: admit("one", 1, now=now)),
         (("queued", "retired"), lambda now: keep("one")),
     ],

@@ -14,7 +14,9 @@ from queuectl.ledger.verify import Verifier, verify
 from queuectl.ports import LedgerRefused
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.ledger.plans import (
+    BACKING_OFF,
     admit,
+    amend,
     attempt,
     configure,
     enqueue,
@@ -24,6 +26,7 @@ from tests.ledger.plans import (
     ref,
     release,
     retire,
+    shrink,
     wid,
     workload,
 )
@@ -75,6 +78,7 @@ async def busy(world: World) -> World:
         await world.admit("adopted", debt=True),
     )
     await world.write(evict("leaves"), evict("again"), release("again"), retire("ended", 1))
+    await world.write(amend("runs", past=BACKING_OFF), shrink("adopted", workers=1))
     await world.write(await world.admit("again", 2, gpus=2))
     assert await verify(world.url, world.cluster) == []
     return world
@@ -99,6 +103,25 @@ async def test_a_ledger_that_was_only_written_by_us_is_sound(busy: World) -> Non
             "UPDATE queuectl.decision SET now = now - interval '1 minute' "
             "WHERE cluster_id = :c AND sequence = 11",
             "TimeRanBack",
+        ),
+        (
+            "UPDATE queuectl.workload SET past = NULL WHERE cluster_id = :c AND name = 'runs'",
+            "Past",
+        ),
+        (
+            "UPDATE queuectl.hold_line SET count = 2 WHERE cluster_id = :c AND open "
+            "AND workload = 'uid-adopted' AND pod_set = 'worker'",
+            "OpenHolds",
+        ),
+        (
+            "UPDATE queuectl.hold_line SET count = 3 WHERE cluster_id = :c AND NOT open "
+            "AND workload = 'uid-adopted'",
+            "ClosedHolds",
+        ),
+        (
+            "UPDATE queuectl.attempt SET pod_sets = jsonb_set(pod_sets, '{1,count}', '2') "
+            "WHERE cluster_id = :c AND workload = 'uid-adopted'",
+            "Attempt",
         ),
         ("UPDATE queuectl.leadership SET sequence = sequence + 1 WHERE cluster_id = :c", "Gap"),
         (
@@ -302,3 +325,29 @@ async def test_a_rebuilt_workload_may_already_wait_in_the_new_ledger(world: Worl
     await rebuild(world.url, world.cluster, [found("one", 1, 1)])
     assert await verify(world.url, world.cluster) == []
     assert len(await open_holds(world.url, world.cluster)) == 3
+
+
+async def test_what_shrinks_is_billed_in_full_until_then_and_less_from_there_on(busy: World) -> None:
+    await busy.write(enqueue("big"), await busy.admit("big"))
+    first = await busy.write(shrink("big", workers=1))
+    second = await busy.write(shrink("big", workers=0))
+    query = text(
+        "SELECT count, from_seq, to_seq FROM queuectl.hold_line WHERE cluster_id = :c "
+        "AND workload = 'uid-big' AND pod_set = :p AND resource = 'cpu' ORDER BY from_seq"
+    )
+    async with busy.engine.connect() as connection:
+        worker = list(await connection.execute(query, {"c": busy.cluster, "p": "worker"}))
+        driver = list(await connection.execute(query, {"c": busy.cluster, "p": "driver"}))
+    assert worker == [(2, first - 1, first), (1, first, second), (0, second, None)]
+    assert driver == [(1, first - 1, None)], "what stays as it is stays one line"
+    assert await busy.codes() == set()
+    await busy.write(retire("big", 1))
+    assert await busy.codes() == set()
+
+
+async def test_a_history_in_which_something_grew_is_told(busy: World) -> None:
+    await busy.tamper(
+        "UPDATE queuectl.decision SET payload = jsonb_set(payload, '{podSets,1,count}', '5') "
+        "WHERE cluster_id = :c AND verdict = 'Shrunk'"
+    )
+    assert "Grown" in await busy.codes()

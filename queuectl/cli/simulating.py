@@ -1,0 +1,199 @@
+"""`simulate`: what would come of a policy, played on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from queuectl.cli import printing
+from queuectl.cli.importing import texts
+from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.printing import Column
+from queuectl.cli.progress import done_of
+from queuectl.cli.report import duration
+
+Document = dict[str, Any]
+
+_PICTURES: Final = (".svg", ".png")
+
+
+@click.command("simulate")
+@click.argument("file")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUT.svg|OUT.png",
+    help="Draw use and waits over time.",
+)
+@with_options
+def simulate(options: Options, file: str, picture: Path | None) -> None:
+    """Play the work in FILE on virtual time, and say what comes of it.
+
+    FILE is a scenario document of kind `simulation`: queues, workloads with run times, and templates of many
+    (docs/simulation.md); - is standard input. Nothing is read from or written to a cluster, and the same file
+    gives the same answer.
+    """
+    if picture is not None:
+        _check_picture(picture)
+    found = _played(file)
+    if options.output == "table":
+        _show(found)
+    else:
+        printing.document(found, options.output)
+    if picture is not None:
+        _draw(found, picture)
+
+
+def _played(file: str) -> Document:
+    from queuectl.files import BadFile
+    from queuectl.simulator.playing import NeverEnds
+    from queuectl.simulator.reading import BadScenarios
+    from queuectl.simulator.staging import play, read_simulation
+
+    try:
+        (name, text), *more = texts(file)
+        if more:
+            raise Failure(f"{file}: one file is played at a time")
+        scenario = read_simulation(text, name)
+        with done_of(f"playing {name}") as progress:
+            return play(scenario, progress)
+    except BadFile as problem:
+        raise Failure(str(problem)) from None
+    except BadScenarios as bad:
+        raise Failure("\n  ".join(["the scenario can't be played:", *bad.problems])) from None
+    except NeverEnds as problem:
+        raise Failure(f"{file}: {problem}") from None
+
+
+# --- the picture -------------------------------------------------------------------------------------
+
+
+def _check_picture(path: Path) -> None:
+    """What can be said before minutes of play."""
+    if path.suffix.lower() not in _PICTURES:
+        raise Failure(f"--picture {path}: its name must end in .svg or .png")
+    if not path.parent.is_dir():
+        raise Failure(f"--picture {path}: there is no folder {path.parent}")
+    try:
+        import queuectl.simulator.picture  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise Failure(
+            f"--picture needs {error.name}, which is not installed: pip install 'queuectl[pictures]'"
+        ) from None
+
+
+def _draw(found: Document, path: Path) -> None:
+    from queuectl.simulator.picture import draw
+
+    try:
+        draw(found, path)
+    except OSError as error:
+        raise Failure(f"--picture {path}: {error.strerror or error}") from None
+
+
+# --- tables ------------------------------------------------------------------------------------------
+
+
+def _show(found: Document) -> None:
+    total = found["total"]
+    click.echo(
+        f"{printing.printable(found['name'])}: {total['workloads']} workloads, "
+        f"{duration(found['seconds'])} of virtual time"
+    )
+    _part("Waits, from arrival to the first start", _WAITS, map(_wait, [*found["queues"], _all(total)]))
+    _part("Use, in percent of nominal quota", _USES, _uses(found))
+    if any(queue["evictions"] for queue in found["queues"]):
+        _part(
+            "Preemptions, and the run time lost", _EVICTIONS, map(_eviction, [*found["queues"], _all(total)])
+        )
+    if len(found["priorities"]) > 1:
+        _part("By priority", (_PRIORITY, *_WAITS[1:], _LOST), map(_priority, found["priorities"]))
+
+
+def _all(total: Document) -> Document:
+    return {"name": "total", **total}
+
+
+def _part(text: str, columns: Sequence[Column], rows: Any) -> None:
+    click.echo()
+    click.echo(text)
+    printing.table(columns, list(rows))
+
+
+_WAITS: Final = (
+    Column("QUEUE"),
+    Column("WORKLOADS", right=True),
+    Column("STARTED", right=True),
+    Column("FINISHED", right=True),
+    Column("WAITING", right=True),
+    Column("NEVER", right=True),
+    Column("MEAN", right=True),
+    Column("MEDIAN", right=True),
+    Column("P95", right=True),
+    Column("MAX", right=True),
+)
+_PRIORITY: Final = Column("PRIORITY", right=True)
+_LOST: Final = Column("LOST", right=True)
+
+
+def _wait(one: Document) -> Sequence[object]:
+    counts = (one[key] for key in ("workloads", "started", "finished", "waiting", "never"))
+    times = (duration(one["wait"][key]) for key in ("mean", "median", "p95", "max"))
+    return (one.get("name"), *counts, *times)
+
+
+def _priority(one: Document) -> Sequence[object]:
+    return (one["priority"], *_wait(one)[1:], duration(one["lostSeconds"]))
+
+
+_USES: Final = (
+    Column("QUEUE"),
+    Column("RESOURCE"),
+    Column("NOMINAL", right=True),
+    Column("IN USE", right=True),
+    Column("USED", right=True),
+    Column("BORROWED", right=True),
+    Column("LOST", right=True),
+    Column("SHARE OF TREE", right=True),
+    Column("AT MOST", right=True),
+)
+
+
+def _uses(found: Document) -> Iterator[Sequence[object]]:
+    for queue in [*found["queues"], _all(found["total"])]:
+        share = queue.get("dominantShare")
+        shares = (_percent(share["mean"]), _percent(share["max"])) if share else (None, None)
+        for number, one in enumerate(queue["resources"]):
+            yield (
+                queue["name"],
+                one["resource"],
+                printing.amount(one["resource"], one["nominal"]),
+                printing.amount(one["resource"], round(one["used"])),
+                *(_percent(one[key]) for key in ("usedPercent", "borrowedPercent", "lostPercent")),
+                *(shares if number == 0 else (None, None)),
+            )
+
+
+def _percent(value: float | None) -> str:
+    return printing.NOTHING if value is None else f"{value:.1f} %"
+
+
+_EVICTIONS: Final = (
+    Column("QUEUE"),
+    Column("DONE", right=True),
+    Column("SUFFERED", right=True),
+    Column("LOST", right=True),
+    Column("WHY"),
+)
+
+
+def _eviction(one: Document) -> Sequence[object]:
+    reasons = {**one["evictions"], **one["preemptions"]["causes"]}
+    if one["preemptions"]["causes"]:
+        reasons.pop("Preempted", None)
+    why = ", ".join(f"{code} {times}" for code, times in reasons.items())
+    figures = one["preemptions"]
+    return (one["name"], figures["done"], figures["suffered"], duration(one["lostSeconds"]), why or None)

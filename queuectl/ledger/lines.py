@@ -1,0 +1,130 @@
+"""What a plan becomes: rows to add and rows to change, before any database has a say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from queuectl.core.model import AttemptState, ConfigKey, EffectKey, ObjectRef, Phase, WorkloadId
+from queuectl.core.past import Past
+from queuectl.core.reasons import Reason
+from queuectl.ledger.codec import Json
+
+
+@dataclass(slots=True)
+class DecisionLine:
+    """One row of history."""
+
+    sequence: int
+    verdict: str
+    config_version: int
+    payload: Json
+    workload: str | None = None
+    ref: ObjectRef | None = None
+    attempt: int | None = None
+    reason: Reason | None = None
+
+
+@dataclass(slots=True)
+class WorkloadLine:
+    """A workload as it is seen first, or again with another queue, priority or shape."""
+
+    sequence: int
+    id: WorkloadId
+    ref: ObjectRef
+    queue: str
+    cluster_queue: str | None
+    priority: int
+    created_at: datetime
+    arrival: int
+    submitter: str | None
+    labels: dict[str, str]
+    shape: str
+    past: Past
+
+
+@dataclass(slots=True)
+class WorkloadChange:
+    """What becomes of a workload that has a row. None leaves a field as it is."""
+
+    id: WorkloadId
+    sequence: int
+    held: bool | None = None
+    """It must hold quota already (True) or must not (False); else memory and ledger disagree."""
+    phase: Phase | None = None
+    cluster_queue: str | None = None
+    opened: int | None = None
+    """Number of the attempt that opens: above all it had."""
+    reason: Reason | None = None
+    reason_set: bool = False
+    priority: int | None = None
+    past: Past | None = None
+
+    @property
+    def closes(self) -> bool:
+        return self.phase in (Phase.FINISHED, Phase.DELETED)
+
+
+@dataclass(slots=True)
+class Opened:
+    """An attempt that opens, in state Admitted."""
+
+    workload: WorkloadId
+    number: int
+    cluster_queue: str
+    admitted_at: datetime
+    sequence: int
+    debt: bool
+    pod_sets: list[Json]
+
+
+@dataclass(slots=True)
+class HoldLine:
+    """`count` pods of `amount` each, of one podset and one resource."""
+
+    workload: WorkloadId
+    attempt: int
+    cluster_queue: str
+    pod_set: str
+    count: int
+    flavor: str
+    resource: str
+    amount: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class AttemptChange:
+    workload: WorkloadId
+    number: int
+    state: AttemptState
+    sequence: int
+
+
+@dataclass(slots=True)
+class Resized:
+    """An open attempt that holds less from now on."""
+
+    workload: WorkloadId
+    number: int
+    sequence: int
+    pod_sets: list[Json]
+    lines: list[HoldLine]
+    """All that it holds; those of podsets that stay as they are stay open as they are."""
+
+
+@dataclass(slots=True)
+class Segment:
+    configs: list[tuple[int, ConfigKey, str | None]] = field(default_factory=list)
+    seen: list[WorkloadLine] = field(default_factory=list)
+    changes: dict[WorkloadId, WorkloadChange] = field(default_factory=dict)
+    opened: list[Opened] = field(default_factory=list)
+    holds: list[HoldLine] = field(default_factory=list)
+    attempts: list[AttemptChange] = field(default_factory=list)
+    resized: list[Resized] = field(default_factory=list)
+    effects: list[tuple[int, EffectKey]] = field(default_factory=list)
+
+    def change(self, workload: WorkloadId, sequence: int) -> WorkloadChange:
+        found = self.changes.setdefault(workload, WorkloadChange(workload, sequence))
+        found.sequence = sequence
+        return found

@@ -1,0 +1,331 @@
+"""A cluster on virtual time: work comes in, runs, ends, and is taken away. The engine alone decides.
+
+The driver does what the controller does, with a cluster that answers at once: each plan is committed, its
+Kubernetes writes are done and acknowledged, and what they change is seen. Only a victim's pods take time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from queuectl.core import events as event_types
+from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.engine import Engine
+from queuectl.core.events import EffectSettled, Event, PodsCounted, Result, WorkloadObserved
+from queuectl.core.model import (
+    Attempt,
+    AttemptState,
+    Effect,
+    Observation,
+    Outcome,
+    StoredWorkload,
+    Verb,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.reasons import Code, Family, PreemptionCause
+from queuectl.core.resources import Usage
+from queuectl.simulator.arrivals import Arrival, milliseconds
+
+MOST_PLANS: Final = 100_000
+"""At one instant. More is a circle: an engine that takes back what it has just decided."""
+MOST_IDLE: Final = 1_000
+"""Times in a row that something becomes due and nothing happens, when no work comes or ends any more."""
+_TIME_CAME: Final[Any] = getattr(event_types, "TimeCame", None)
+_TICK: Final = timedelta(milliseconds=1)
+
+
+class NeverEnds(Exception):
+    """Decisions at one instant went on and on."""
+
+
+class Unsound(Exception):
+    """What the engine's own invariants, or those of the play, found wrong; one sentence a line."""
+
+
+# --- what happened ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Run:
+    """One attempt: from its admission to the return of its quota. Milliseconds from the start."""
+
+    cluster_queue: str
+    usage: Usage
+    admitted: int
+    stopped: int | None = None
+    """When it was told to stop, if it was."""
+    released: int | None = None
+    """When its quota came back; None: it still holds it."""
+    finished: bool = False
+    code: Code | None = None
+    """Why it was stopped."""
+    cause: PreemptionCause | None = None
+    preemptor: WorkloadId | None = None
+
+
+@dataclass(slots=True)
+class Life:
+    """One workload, from its arrival."""
+
+    id: WorkloadId
+    arrived: int
+    cluster_queue: str | None = None
+    """Where it queues; None: it never got into a queue."""
+    priority: int = 0
+    runs: list[Run] = field(default_factory=list)
+    finished: int | None = None
+    reason: Code | None = None
+    """Why it waits, as last told."""
+    present: bool = False
+    """It held quota at the start already."""
+    never: bool = False
+    """It can't ever run, as things are set up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All that happened up to `end`."""
+
+    end: int
+    """Milliseconds from the start."""
+    lives: tuple[Life, ...]
+    plans: int
+
+
+# --- the cluster ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Job:
+    """An object in the cluster."""
+
+    workload: Workload
+    run: int | None
+    version: int = 1
+    generation: int = 1
+    suspended: bool = True
+    finished: bool = False
+    admission: Attempt | None = None
+    attempt: int = 0
+    """By which it runs, or ran last."""
+    empty_at: int = 0
+    """From when on no pod of it is alive, where it is suspended."""
+
+    def seen(self) -> WorkloadObserved:
+        ended = self.finished
+        return WorkloadObserved(
+            self.workload,
+            Observation(
+                resource_version=str(self.version),
+                generation=self.generation,
+                suspended=self.suspended,
+                annotated=True,
+                finished=Outcome.SUCCEEDED if ended else None,
+                quiet=ended,
+                admission=self.admission,
+            ),
+        )
+
+
+class Play:
+    """Drives one engine, which has read everything that is there at the start."""
+
+    def __init__(
+        self, engine: Engine, start: datetime, *, eviction_seconds: float = 0.0, check_every: int = 0
+    ) -> None:
+        """`eviction_seconds`: how long a victim's pods take to end. `check_every`: at each so many'th plan
+        the engine's invariants are checked, for tests; 0: never."""
+        self._engine = engine
+        self._start = start
+        self._eviction = milliseconds(eviction_seconds)
+        self._check_every = check_every
+        self._now = 0
+        self._plans = 0
+        self._sequence = 1
+        self._jobs: dict[WorkloadId, _Job] = {}
+        self._lives: dict[WorkloadId, Life] = {}
+        self._idle = 0
+        self._finished = 0
+        self._coming: list[tuple[int, int, Callable[[], Iterable[Event]]]] = []
+        """A heap of what will happen: when, order among equals, and what the engine then sees."""
+        self._order = count()
+
+    def hold(self, workload: Workload, stored: StoredWorkload, run: int | None) -> None:
+        """One that holds quota at the start, as the engine was restored with it; `run`: how long still."""
+        attempt = stored.attempt
+        assert attempt is not None
+        evicting = attempt.state is AttemptState.EVICTING
+        job = _Job(workload, run, suspended=evicting, attempt=attempt.number)
+        first = _run(attempt, 0)
+        if evicting:
+            first.stopped, job.empty_at = 0, self._eviction
+        else:
+            self._start_running(job)
+        queue = attempt.assignment.cluster_queue
+        self._jobs[workload.id] = job
+        self._lives[workload.id] = Life(workload.id, 0, queue, stored.priority, runs=[first], present=True)
+        self._engine.handle([job.seen()])
+
+    def play(
+        self,
+        arrivals: Iterable[Arrival],
+        *,
+        until: float | None = None,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> History:
+        """`until`: seconds; None: to the end of all work. `progress` is told which part is done, 0 to 1."""
+        work = max(1, len(self._jobs))
+        for one in arrivals:
+            self._at(one.at, partial(self._arrive, one))
+            work += 1
+        end = None if until is None else milliseconds(until)
+        self._decide()
+        while (at := self._next()) is not None and (end is None or at < end):
+            self._now = at
+            self._happen()
+            self._decide()
+            progress(at / end if end else min(1.0, self._finished / work))
+        return History(
+            end=self._now if end is None else end, lives=tuple(self._lives.values()), plans=self._plans
+        )
+
+    # --- time
+
+    def _at(self, time: int, what: Callable[[], Iterable[Event]]) -> None:
+        heapq.heappush(self._coming, (time, next(self._order), what))
+
+    def _next(self) -> int | None:
+        """When something happens next, or becomes due by time alone."""
+        times = [self._coming[0][0]] if self._coming else []
+        due = getattr(self._engine, "due_at", None)
+        if due is not None and self._idle < MOST_IDLE:
+            times.append(max(self._now + 1, -((self._start - due) // _TICK)))
+        return min(times, default=None)
+
+    def _clock(self) -> datetime:
+        return self._start + timedelta(milliseconds=self._now)
+
+    def _happen(self) -> None:
+        events: list[Event] = []
+        while self._coming and self._coming[0][0] <= self._now:
+            events += heapq.heappop(self._coming)[2]()
+        self._idle = 0 if events else self._idle + 1
+        due = getattr(self._engine, "due_at", None)
+        if due is not None and due <= self._clock():
+            events.append(_TIME_CAME(self._clock()))
+        self._engine.handle(events)
+
+    # --- decisions
+
+    def _decide(self) -> None:
+        """Until nothing is left to decide at this instant."""
+        for _ in range(MOST_PLANS):
+            plan = self._engine.decide(self._clock())
+            if not plan.decisions and not plan.probes:
+                return
+            self._commit(plan)
+        raise NeverEnds(f"{MOST_PLANS} plans after {self._now / 1000} s, and there is more to decide")
+
+    def _commit(self, plan: Plan) -> None:
+        self._plans += 1
+        checked = self._check_every and self._plans % self._check_every == 0
+        if checked:
+            _sound(self._engine.check(plan))
+        self._engine.commit(plan, self._sequence)
+        self._sequence += len(plan.recorded)
+        for decision in plan.decisions:
+            self._remember(decision)
+        events: list[Event] = []
+        for effect in self._engine.take_effects():
+            events += self._write(effect)
+        for workload, _, number in plan.probes:
+            events += self._count(workload, number)
+        self._engine.handle(events)
+        if checked:
+            _sound(self._engine.check())
+
+    def _remember(self, decision: Decision) -> None:
+        match decision:
+            case Enqueue():
+                life = self._lives[decision.workload.id]
+                life.cluster_queue, life.priority = decision.cluster_queue, decision.priority
+            case Keep():
+                life = self._lives[decision.workload]
+                life.reason, life.never = decision.reason.code, decision.reason.family is Family.NEVER
+            case Admit():
+                self._lives[decision.attempt.workload].runs.append(_run(decision.attempt, self._now))
+            case Evict():
+                run, reason = self._lives[decision.workload].runs[-1], decision.reason
+                run.stopped, run.preemptor = self._now, decision.preemptor
+                run.code, run.cause = reason.code, reason.cause
+            case Release():
+                self._lives[decision.workload].runs[-1].released = self._now
+            case Retire():
+                self._retire(self._lives[decision.workload], decision)
+
+    def _retire(self, life: Life, decision: Retire) -> None:
+        life.finished = self._now
+        if decision.attempt is not None:
+            life.runs[-1].released = self._now
+            life.runs[-1].finished = True
+
+    # --- what happens in the cluster; each returns what is seen of it
+
+    def _arrive(self, one: Arrival) -> Iterable[Event]:
+        workload = one.workload
+        job = self._jobs[workload.id] = _Job(workload, one.run)
+        self._lives[workload.id] = Life(workload.id, self._now)
+        return (job.seen(),)
+
+    def _write(self, effect: Effect) -> Iterable[Event]:
+        """What the controller's write does, and the answer to it."""
+        job = self._jobs[effect.key.workload]
+        starts = effect.key.verb is Verb.START
+        if job.suspended is starts:
+            job.suspended = not starts
+            job.generation += 1
+            if starts:
+                job.admission = effect.attempt
+                job.attempt = effect.attempt.number
+                self._start_running(job)
+            else:
+                job.empty_at = self._now + self._eviction
+        job.version += 1
+        return (job.seen(), EffectSettled(effect.key, Result.DONE, job.generation))
+
+    def _start_running(self, job: _Job) -> None:
+        if job.run is not None:
+            self._at(self._now + job.run, partial(self._finish, job, job.attempt))
+
+    def _finish(self, job: _Job, number: int) -> Iterable[Event]:
+        if job.suspended or job.attempt != number:
+            return ()  # it was taken away before
+        job.finished = True
+        self._finished += 1
+        job.version += 1
+        return (job.seen(),)
+
+    def _count(self, workload: WorkloadId, number: int) -> Iterable[Event]:
+        """Its pods, by a look at the cluster: the answer comes when none is alive."""
+        answer = (PodsCounted(workload, number, alive=False),)
+        job = self._jobs[workload]
+        if job.empty_at <= self._now:
+            return answer
+        self._at(job.empty_at, lambda: answer)
+        return ()
+
+
+def _run(attempt: Attempt, now: int) -> Run:
+    return Run(attempt.assignment.cluster_queue, attempt.assignment.usage(), now)
+
+
+def _sound(wrong: list[str]) -> None:
+    if wrong:
+        raise Unsound("\n".join(wrong))

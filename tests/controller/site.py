@@ -1,0 +1,101 @@
+"""A cluster and a ledger that outlive the controllers between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+
+from queuectl.controller.loop import Controller
+from queuectl.core.engine import Engine
+from queuectl.core.events import ContextObserved, Event, Listed
+from queuectl.core.model import Namespace, Policy
+from queuectl.core.rules import Settings
+from queuectl.ledger.memory import MemoryLedger, MemoryStore
+from tests.builders import SETTINGS, SOURCES, T0, flavor, local_queue, policy, queue
+from tests.controller.fakes import Crashes, CrashingLedger, JobCluster
+
+DEADLINE = 20.0
+
+
+class Silent:
+    """An observer that looks away."""
+
+    def took_epoch(self, epoch: int) -> None: ...
+    def committed(self, plan: object, *, seconds: float, sequence: int) -> None: ...
+    def ledger_unavailable(self) -> None: ...
+    def ledger_refused(self) -> None: ...
+    def capacity(self, flavors: object) -> None: ...
+    def settled(self, key: object, result: object, *, seconds: float) -> None: ...
+    def reported(self, local_queues: object, cluster_queues: object, gone: object) -> None: ...
+
+
+class Site:
+    """A cluster and a ledger that outlive controllers."""
+
+    def __init__(self, settings: Settings = SETTINGS, *, tick: float = 1) -> None:
+        """`tick`: seconds that the ledger's clock goes on each time it is read; 0: it runs as clocks do."""
+        self.settings = settings
+        self._tick = tick
+        self.crashes = Crashes()
+        self.cluster = JobCluster(self.crashes)
+        self.store = MemoryStore()
+        self.confirm_seconds = 3600.0
+        self.ticks = 0
+        """How often the ledger's clock was read."""
+        self._leader: asyncio.Future[None] | None = None
+        self.memory = MemoryLedger(self._clock, self.store)
+        self.ledger = CrashingLedger(self.memory, self.crashes)
+        self.policies: list[Policy] = [flavor("default"), queue("cq", 2), local_queue("lq", "cq")]
+
+    def _clock(self) -> datetime:
+        self.ticks += 1
+        seconds = self.ticks * self._tick if self._tick else asyncio.get_running_loop().time()
+        return T0 + timedelta(seconds=seconds)
+
+    def jump_to(self, now: datetime) -> None:
+        """It is as late as this, while nobody looks."""
+        self.ticks = math.ceil((now - T0).total_seconds() / self._tick)
+
+    def listed(self) -> list[Event]:
+        given = [policy(value) for value in self.policies]
+        return [ContextObserved(Namespace("ns")), *given, Listed("policies"), *self.cluster.listed()]
+
+    def controller(self) -> Controller:
+        controller = Controller(
+            ledger=self.ledger,
+            cluster=self.cluster,
+            engine=Engine(SOURCES, self.settings),
+            observer=Silent(),
+            holder="test",
+            status_seconds=0.01,
+            confirm_seconds=self.confirm_seconds,
+        )
+        self.cluster.emit = controller.emit
+        return controller
+
+    @contextlib.asynccontextmanager
+    async def leading(self) -> AsyncIterator[Controller]:
+        """A controller that has read everything; a crash in it ends the block without a word."""
+        controller = self.controller()
+        controller.emit(self.listed())
+        task = asyncio.ensure_future(controller.run())  # noqa: TID251 (it may be killed)
+        self._leader = task
+        try:
+            yield controller
+            controller.stop()
+            async with asyncio.timeout(DEADLINE):
+                await task
+        finally:
+            task.cancel()
+            with contextlib.suppress(BaseException):
+                await task
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while not condition():
+                if self._leader is not None and self._leader.done():
+                    await self._leader
+                await asyncio.sleep(0.001)

@@ -1,0 +1,673 @@
+"""The life of a workload: the table of docs/scheduling.md, section L, and what stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from queuectl.core.decisions import (
+    Admit,
+    Amend,
+    Configure,
+    Decision,
+    Enqueue,
+    Evict,
+    Keep,
+    Release,
+    Retire,
+    Shrink,
+)
+from queuectl.core.engine import Engine
+from queuectl.core.events import (
+    ContextObserved,
+    EffectSettled,
+    Event,
+    Listed,
+    PodsCounted,
+    PolicyGone,
+    Result,
+    TimeCame,
+    WorkloadGone,
+)
+from queuectl.core.model import (
+    ConfigKey,
+    Namespace,
+    Outcome,
+    Phase,
+    Snapshot,
+    StopPolicy,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.past import Past
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.rules import Requeueing, Settings
+from queuectl.core.timers import Timers
+from tests.builders import (
+    GPU,
+    SOURCES,
+    T0,
+    World,
+    admitted,
+    flavor,
+    local_queue,
+    observed,
+    pod_set,
+    policy,
+    priority,
+    queue,
+    workload,
+)
+
+LQ = local_queue("lq", "cq")
+ID = WorkloadId("uid-a")
+LIMIT, TIMEOUT = 100, 30
+SETTINGS = Settings(pods_ready_timeout=TIMEOUT, requeueing=Requeueing(base_seconds=60, most_seconds=200))
+A = workload("a", gpus=4, pods=[pod_set(4, {GPU: 1})], max_run_seconds=LIMIT)
+
+
+class Life:
+    """Workload `a` alone in a queue for four GPUs, and what was decided about it."""
+
+    def __init__(self, settings: Settings = SETTINGS, one: Workload = A) -> None:
+        self.world = World(
+            queue("cq", 4), queue("other", 4), LQ, local_queue("lo", "other"), settings=settings
+        )
+        self.one = one
+        self.phase = Phase.PENDING
+        self.code: Code | None = None
+        self.reason: Reason | None = None
+        self.made: list[Decision] = []
+        self.generation = 1
+
+    def run(self) -> list[Decision]:
+        made = [d for d in self.world.run() if not isinstance(d, Configure | Enqueue)]
+        for decision in (d for d in made if d.ref.name == "a"):
+            match decision:
+                case Admit():
+                    self.phase, self.reason = Phase.ADMITTED, None
+                case Keep(reason=reason):
+                    self.reason = reason
+                case Evict(reason=reason):
+                    self.phase, self.reason = Phase.EVICTING, reason
+                case Release():
+                    self.phase = Phase.PENDING
+                case Retire(outcome=outcome):
+                    self.phase = Phase.DELETED if outcome is Outcome.DELETED else Phase.FINISHED
+                case _:
+                    pass
+        self.code = self.reason.code if self.reason is not None else None
+        self.made += made
+        return list(made)
+
+    def see(self, **state: object) -> list[Decision]:
+        self.world.tell(observed(self.one, **{"generation": self.generation} | state))
+        return self.run()
+
+    def tell(self, *events: Event) -> list[Decision]:
+        self.world.tell(*events)
+        return self.run()
+
+    def edit(self, **fields: object) -> list[Decision]:
+        """As its user writes labels, annotations or the spec; what else is seen stays as it was."""
+        self.one = replace(self.one, **fields)  # type: ignore[arg-type]
+        return self.see(suspended=self.phase is Phase.PENDING)
+
+    def wait(self, seconds: float) -> list[Decision]:
+        self.world.pass_time(seconds)
+        return self.run()
+
+    def settle(self, result: Result = Result.DONE, detail: str | None = None) -> list[Decision]:
+        (effect,) = (e for e in self.world.engine.take_effects() if e.key.workload == ID)
+        self.generation += result is Result.DONE
+        self.world.tell(EffectSettled(effect.key, result, self.generation, detail))
+        return self.run()
+
+    def count_pods(self) -> list[Decision]:
+        number = max(d.attempt.number for d in self.made if isinstance(d, Admit) and d.ref.name == "a")
+        self.world.tell(PodsCounted(ID, number, alive=False))
+        return self.run()
+
+    # --- phases
+
+    def pending(self) -> Life:
+        self.world.submit(workload("first", gpus=4, created=-1))
+        self.see()
+        assert (self.phase, self.code) == (Phase.PENDING, Code.WAITING_FOR_QUOTA)
+        return self
+
+    def admitted(self) -> Life:
+        self.see()
+        self.settle()
+        self.see(suspended=False, ready=True)
+        assert self.phase is Phase.ADMITTED
+        return self
+
+    def let_go(self) -> Life:
+        self.see()
+        return self
+
+    def unready(self) -> Life:
+        self.let_go().settle()
+        return self
+
+    def evicting(self) -> Life:
+        self.admitted().edit(hold=True)
+        self.edit(hold=False)
+        assert self.phase is Phase.EVICTING
+        return self
+
+    def stopped(self) -> Life:
+        """What was told to stop has stopped, and its pods are gone."""
+        self.settle()
+        self.see(suspended=True)
+        self.count_pods()
+        return self
+
+
+def stop(which: str, how: StopPolicy) -> Callable[[Life], object]:
+    def event(life: Life) -> object:
+        value = queue("cq", 4, stop=how) if which == "ClusterQueue" else local_queue("lq", "cq", stop=how)
+        life.world.tell(policy(value))
+        return life.run()
+
+    return event
+
+
+def preempt(life: Life) -> None:
+    """As the search for victims does it."""
+    reason = Reason(code=Code.PREEMPTED, by="ns/Job/urgent")
+    plan = replace(life.world.plan(), decisions=(Evict(ID, A.ref, 1, reason, past=Past(run_ms=1)),))
+    life.world.commit(plan)
+    life.phase, life.reason, life.code = Phase.EVICTING, reason, Code.PREEMPTED
+
+
+EVENTS: dict[str, Callable[[Life], object]] = {
+    "its user holds it": lambda life: life.edit(hold=True),
+    "its LocalQueue is held": stop("LocalQueue", StopPolicy.HOLD),
+    "its ClusterQueue is held": stop("ClusterQueue", StopPolicy.HOLD),
+    "its LocalQueue is drained": stop("LocalQueue", StopPolicy.HOLD_AND_DRAIN),
+    "its ClusterQueue is drained": stop("ClusterQueue", StopPolicy.HOLD_AND_DRAIN),
+    "it is told to queue elsewhere": lambda life: life.edit(queue="lo"),
+    "its priority changes": lambda life: (
+        life.tell(priority("high", 9)),
+        life.edit(priority_class="high"),
+    ),
+    "its run time is over": lambda life: life.wait(LIMIT),
+    "it has nowhere to queue any more": lambda life: life.edit(queue="nowhere"),
+    "it finishes": lambda life: life.see(suspended=False, finished=Outcome.SUCCEEDED),
+    "its object is deleted": lambda life: (
+        life.tell(WorkloadGone(ID)),
+        life.tell(PodsCounted(ID, 1, alive=False)),
+    ),
+    "somebody else suspends it": lambda life: life.see(suspended=True, generation=life.generation + 1),
+    "somebody else starts it": lambda life: life.see(suspended=False, generation=life.generation + 1),
+    "its pods are not ready in time": lambda life: (
+        life.see(suspended=life.phase is Phase.PENDING, ready=False),
+        life.wait(TIMEOUT),
+    ),
+    "some of its pods have ended for good": lambda life: life.see(
+        suspended=life.phase is Phase.PENDING, ready=True, reclaimable=(("main", 1),)
+    ),
+    "another takes its place": lambda life: preempt(life) if life.phase is Phase.ADMITTED else None,
+    "its start is denied": lambda life: (
+        life.settle(Result.DENIED, "no") if life.phase is Phase.ADMITTED else None
+    ),
+    "nothing of it is alive any more": lambda life: life.stopped() if life.phase is Phase.EVICTING else None,
+}
+
+PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
+P, A_, E = Phase.PENDING, Phase.ADMITTED, Phase.EVICTING
+
+
+def table() -> dict[str, list[tuple[Phase | None, Code | None]]]:
+    """Section L of docs/scheduling.md: by event, what Pending, Admitted and Evicting become, and why."""
+    section = PAGE.read_text().partition("| event | Pending | Admitted | Evicting |")[2].partition("\n\n")[0]
+    found = {}
+    for line in section.splitlines()[2:]:
+        event, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        words = [(*cell.replace("`", "").split(), None)[:2] for cell in cells]
+        found[event] = [
+            (None if to == "stays" else Phase(str(to)), Code(code) if code else None) for to, code in words
+        ]
+    return found
+
+
+TABLE = table()
+UNREADY = ("its pods are not ready in time", "its start is denied")
+"""Of one that runs, and whose pods have not come up yet."""
+
+
+def test_the_page_has_a_row_for_each_event() -> None:
+    assert TABLE.keys() == EVENTS.keys()
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("phase", [P, A_, E], ids=lambda phase: phase.value)
+def test_what_becomes_of_a_workload_in_each_phase_at_each_event(phase: Phase, event: str) -> None:
+    begin = {P: Life.pending, A_: Life.admitted, E: Life.evicting}[phase]
+    if phase is A_ and event in UNREADY:
+        begin = Life.let_go if event == "its start is denied" else Life.unready
+    life = begin(Life())
+    code = life.code
+    EVENTS[event](life)
+    becomes, why = TABLE[event][[P, A_, E].index(phase)]
+    assert life.phase is (becomes or phase)
+    if life.phase in (P, E):
+        assert life.code is (why or code)
+
+
+def test_a_preempted_workload_waits_again_at_once_with_its_old_place() -> None:
+    life = Life().admitted()
+    life.world.submit(workload("later", gpus=4, created=9))
+    life.run()
+    preempt(life)
+    life.stopped()
+    assert life.phase is Phase.ADMITTED
+
+
+# --- maximum execution time
+
+
+def test_it_is_stopped_when_its_time_is_over_and_not_before() -> None:
+    life = Life().admitted()
+    assert life.world.engine.due_at == T0 + timedelta(seconds=LIMIT)
+    assert life.wait(LIMIT - 1) == []
+    (evict,) = life.wait(1)
+    assert isinstance(evict, Evict)
+    assert evict.reason.code is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
+    assert evict.past == Past(run_ms=LIMIT * 1000, ready=1)
+    life.stopped()
+    assert (life.phase, life.code) == (Phase.PENDING, Code.DEACTIVATED)
+    assert life.world.engine.due_at is None
+
+
+def test_run_time_adds_up_over_attempts_and_waiting_does_not_count() -> None:
+    life = Life().admitted()
+    life.wait(60)
+    life.edit(hold=True)
+    life.stopped()
+    life.wait(1000)
+    life.edit(hold=False)
+    assert life.phase is Phase.ADMITTED
+    assert life.world.engine.due_at == life.world.now + timedelta(seconds=LIMIT - 60)
+    life.settle()
+    life.see(suspended=False)
+    assert life.wait(LIMIT - 61) == []
+    (evict,) = life.wait(1)
+    assert isinstance(evict, Evict)
+    assert evict.past is not None
+    assert evict.past.run_ms == LIMIT * 1000
+
+
+def expired() -> Life:
+    life = Life().admitted()
+    life.wait(LIMIT)
+    return life.stopped()
+
+
+def test_deactivated_it_waits_until_its_user_holds_it_and_lets_go_again() -> None:
+    life = expired()
+    assert life.reason is not None
+    assert "queuectl.dev/hold" in str(life.reason.detail)
+    assert life.wait(10**6) == []
+    life.edit(hold=True)
+    assert life.code is Code.ON_HOLD
+    life.edit(hold=False)
+    assert life.phase is Phase.ADMITTED
+    assert life.world.engine.due_at == life.world.now + timedelta(seconds=LIMIT), "its time begins anew"
+
+
+@pytest.mark.parametrize(("limit", "left"), [(LIMIT + 20, 20), (None, None)])
+def test_deactivated_it_runs_on_once_its_label_allows_more(limit: int | None, left: int | None) -> None:
+    life = expired()
+    life.edit(max_run_seconds=limit)
+    assert life.phase is Phase.ADMITTED
+    assert life.world.engine.due_at == (None if left is None else life.world.now + timedelta(seconds=left))
+
+
+def test_a_limit_below_what_it_has_run_stops_it_at_once() -> None:
+    life = Life(one=replace(A, max_run_seconds=None)).admitted()
+    life.wait(50)
+    life.world.tell(TimeCame(life.world.now))
+    (evict,) = life.edit(max_run_seconds=50)
+    assert isinstance(evict, Evict)
+    assert evict.reason.code is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
+
+
+def test_an_earlier_time_says_nothing() -> None:
+    life = Life().admitted()
+    life.wait(LIMIT - 1)
+    life.world.tell(TimeCame(T0 - timedelta(days=1)))
+    assert life.run() == []
+    assert life.wait(1) != []
+
+
+# --- pods that do not come up
+
+
+def test_pods_that_are_not_ready_in_time_give_way_and_it_backs_off_longer_each_time() -> None:
+    life = Life()
+    life.see()
+    pauses = []
+    for _ in range(4):
+        life.settle()
+        life.see(suspended=False, ready=False)
+        assert life.wait(TIMEOUT - 1) == []
+        (evict,) = life.wait(1)
+        assert isinstance(evict, Evict)
+        assert evict.reason.code is Code.PODS_READY_TIMEOUT
+        begun = life.world.now
+        life.stopped()
+        assert (life.phase, life.code) == (Phase.PENDING, Code.BACKING_OFF)
+        until = life.world.engine.due_at
+        assert until is not None
+        assert life.reason is not None
+        assert f"until {until:%Y-%m-%dT%H:%M:%SZ}" in str(life.reason.detail)
+        pause = (until - begun).total_seconds()
+        assert life.wait(pause - 1) == []
+        assert admitted(life.wait(1)) == ["a"]
+        pauses.append(pause)
+        life.one = replace(life.one, max_run_seconds=None)
+    assert pauses == [60, 120, 200, 200]
+
+
+def test_once_its_pods_were_ready_it_is_left_alone_and_its_count_begins_anew() -> None:
+    life = Life()
+    life.see()
+    life.settle()
+    life.see(suspended=False, ready=False)
+    life.wait(TIMEOUT)
+    life.stopped()
+    life.wait(60)
+    life.settle()
+    (amend,) = life.see(suspended=False, ready=True)
+    assert isinstance(amend, Amend)
+    assert (amend.past.failures, amend.past.ready) == (0, 2)
+    life.see(suspended=False, ready=False)
+    assert life.wait(TIMEOUT) == []
+    assert life.phase is Phase.ADMITTED
+
+
+def test_nothing_is_stopped_where_nobody_says_that_pods_are_not_ready() -> None:
+    life = Life(one=replace(A, max_run_seconds=None))
+    life.see()
+    life.settle()
+    life.see(suspended=False, ready=None)
+    assert life.wait(10**6) == []
+    assert life.world.engine.due_at is None
+
+
+def test_time_for_its_pods_counts_from_when_the_cluster_let_it_go() -> None:
+    life = Life()
+    life.see()
+    life.wait(TIMEOUT)
+    life.settle()
+    assert life.see(suspended=False, ready=False, started_at=life.world.now) == []
+    assert life.wait(TIMEOUT - 1) == []
+    assert [type(d) for d in life.wait(1)] == [Evict]
+
+
+def test_without_a_timeout_nobody_asks_for_ready_pods() -> None:
+    life = Life(Settings(), replace(A, max_run_seconds=None))
+    life.see()
+    life.settle()
+    assert life.see(suspended=False, ready=False) == []
+    assert life.see(suspended=False, ready=True) == []
+    assert life.world.engine.due_at is None
+
+
+def deactivated_by_failures() -> Life:
+    life = Life(replace(SETTINGS, requeueing=Requeueing(limit=1)))
+    life.see()
+    for _ in range(2):
+        life.settle()
+        life.see(suspended=False, ready=False)
+        life.wait(TIMEOUT)
+        life.stopped()
+        if life.code is Code.BACKING_OFF:
+            life.wait(60)
+    return life
+
+
+def test_more_failures_than_the_limit_deactivate_it() -> None:
+    life = deactivated_by_failures()
+    assert (life.phase, life.code) == (Phase.PENDING, Code.DEACTIVATED)
+    assert life.wait(10**6) == []
+
+
+@pytest.mark.parametrize("how", ["held and let go", "edited"])
+def test_deactivated_for_failures_it_is_tried_anew_once_its_user_acts(how: str) -> None:
+    life = deactivated_by_failures()
+    if how == "edited":
+        life.generation += 1
+        life.edit()
+    else:
+        life.edit(hold=True)
+        life.edit(hold=False)
+    assert life.phase is Phase.ADMITTED
+    life.settle()
+    life.see(suspended=False, ready=False)
+    life.wait(TIMEOUT)
+    life.stopped()
+    assert life.code is Code.BACKING_OFF, "its count began anew"
+
+
+def test_the_stop_that_we_write_ourselves_is_no_edit() -> None:
+    life = Life()
+    life.see()
+    life.settle()
+    life.see(suspended=False, ready=False)
+    life.wait(TIMEOUT)
+    life.settle()
+    life.count_pods()
+    life.see(suspended=True)
+    assert (life.phase, life.code) == (Phase.PENDING, Code.BACKING_OFF)
+
+
+def test_starts_that_are_denied_back_off_too_and_a_start_that_works_is_none() -> None:
+    life = Life()
+    life.see()
+    life.settle(Result.DENIED, "policy x says no")
+    assert life.code is Code.BACKING_OFF
+    assert life.reason is not None
+    assert str(life.reason.detail).endswith("its start was denied: policy x says no")
+    life.wait(60)
+    life.settle(Result.DENIED, "policy x says no")
+    assert life.wait(119) == []
+    life.wait(1)
+    assert life.phase is Phase.ADMITTED
+
+
+# --- what outlives a restart
+
+
+def restarted(past: Past, *, attempt: bool = False, settings: Settings = SETTINGS, **fields: object) -> World:
+    """A process that begins with what the ledger says of `a`, an hour after T0."""
+    now = T0 + timedelta(hours=1)
+    held = None
+    if attempt:
+        life = Life().admitted()
+        (admit,) = (d for d in life.made if isinstance(d, Admit))
+        held = replace(admit.attempt, sequence=9, admitted_at=now)
+    stored = StoredWorkload(
+        id=ID,
+        ref=A.ref,
+        queue="lq",
+        cluster_queue="cq",
+        priority=0,
+        created_at=T0,
+        arrival=1,
+        phase=Phase.ADMITTED if attempt else Phase.PENDING,
+        attempts=1,
+        attempt=held,
+        reason=past.barred,
+        past=past,
+    )
+    world = World(queue("cq", 4), LQ, settings=settings)
+    world.engine = Engine(SOURCES, settings)
+    world.engine.restore(Snapshot(sequence=9, now=now, workloads=(stored,)))
+    world.now = now
+    world.tell(
+        ContextObserved(Namespace("ns")),
+        *(policy(value) for value in (flavor("default"), queue("cq", 4), LQ)),
+        observed(replace(A, **fields), suspended=not attempt, ready=None),  # type: ignore[arg-type]
+        Listed("policies"),
+        Listed("Job", frozenset([ID])),
+    )
+    return world
+
+
+def test_a_pause_outlives_a_restart() -> None:
+    until = T0 + timedelta(hours=1, seconds=40)
+    why = Reason(code=Code.BACKING_OFF, detail="until then")
+    world = restarted(Past(failures=3, barred=why, until=until))
+    assert world.run() == []
+    assert world.engine.due_at == until
+    world.pass_time(39)
+    assert world.run() == []
+    world.pass_time(1)
+    assert admitted(world.run()) == ["a"]
+
+
+def test_run_time_outlives_a_restart() -> None:
+    world = restarted(Past(run_ms=30_000), attempt=True)
+    assert world.engine.due_at == T0 + timedelta(hours=1, seconds=LIMIT - 30)
+    world.pass_time(LIMIT - 30)
+    (evict,) = world.run()
+    assert isinstance(evict, Evict)
+    assert evict.past == Past(run_ms=LIMIT * 1000)
+
+
+def test_deactivation_outlives_a_restart() -> None:
+    world = restarted(Past(run_ms=LIMIT * 1000))
+    assert [d.reason.code for d in world.run() if isinstance(d, Keep)] == [Code.DEACTIVATED]
+
+
+def test_held_while_nobody_watched_it_begins_anew() -> None:
+    world = restarted(Past(run_ms=LIMIT * 1000), hold=True)
+    assert [d.reason.code for d in world.run() if isinstance(d, Keep)] == [Code.ON_HOLD]
+    world.tell(observed(A))
+    assert admitted(world.run()) == ["a"]
+
+
+# --- pods that have ended for good
+
+
+def test_pods_that_have_ended_for_good_give_their_quota_back_and_others_get_it() -> None:
+    life = Life().admitted()
+    life.world.submit(workload("b", gpus=3, created=1), workload("c", gpus=1, created=2))
+    life.run()
+    (shrink, admit) = life.see(suspended=False, ready=True, reclaimable=(("main", 1),))
+    assert isinstance(shrink, Shrink)
+    assert [p.count for p in shrink.assignment.pod_sets] == [3]
+    assert isinstance(admit, Admit)
+    assert admit.ref.name == "c"
+    made = life.see(suspended=False, ready=True, reclaimable=(("main", 4),))
+    assert admitted(made) == ["b"]
+
+
+def test_what_was_given_back_is_not_taken_again() -> None:
+    life = Life().admitted()
+    life.see(suspended=False, ready=True, reclaimable=(("main", 3),))
+    for count in (2, 0):
+        reclaimable = (("main", count),) if count else ()
+        assert life.see(suspended=False, ready=True, reclaimable=reclaimable) == []
+
+
+def test_fewer_pods_in_the_spec_give_nothing_back_by_themselves() -> None:
+    life = Life().admitted()
+    assert life.edit(pod_sets=(pod_set(1, {GPU: 1}),)) == []
+
+
+def test_one_that_starts_again_is_charged_for_the_pods_that_are_left() -> None:
+    life = Life().admitted()
+    life.see(suspended=False, ready=True, reclaimable=(("main", 3),))
+    preempt(life)
+    life.settle()
+    life.see(suspended=True, reclaimable=(("main", 3),))
+    (release, admit) = life.count_pods()
+    assert isinstance(release, Release)
+    assert isinstance(admit, Admit)
+    assert [p.count for p in admit.attempt.assignment.pod_sets] == [1]
+
+
+def test_pods_that_end_while_it_is_being_evicted_give_back_nothing_before_all_are_gone() -> None:
+    life = Life().evicting()
+    assert life.see(suspended=False, reclaimable=(("main", 3),)) == []
+
+
+# --- priority and queue
+
+
+def test_a_running_workload_s_new_priority_is_recorded_once() -> None:
+    life = Life().admitted()
+    life.world.tell(priority("high", 9))
+    (amend,) = life.edit(priority_class="high")
+    assert isinstance(amend, Amend)
+    assert amend.priority == 9
+    assert life.see(suspended=False) == []
+    life.world.tell(priority("high", 3))
+    (amend,) = life.run()
+    assert isinstance(amend, Amend)
+    assert amend.priority == 3
+
+
+def test_a_running_workload_whose_priority_class_is_gone_keeps_its_priority() -> None:
+    life = Life()
+    life.world.tell(priority("high", 9))
+    life.one = replace(A, priority_class="high")
+    life.admitted()
+    life.world.tell(PolicyGone(ConfigKey("WorkloadPriorityClass", "", "high")))
+    assert life.run() == []
+
+
+def test_waiting_workloads_change_places_with_their_priority() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.tell(priority("high", 9))
+    world.submit(workload("runs"))
+    world.run()
+    world.settle()
+    world.submit(workload("b", created=1), workload("c", created=2))
+    world.run()
+    world.submit(workload("c", created=2, priority_class="high"))
+    world.run()
+    world.tell(observed(workload("runs"), suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    assert admitted(world.run()) == ["c"]
+
+
+def test_a_pause_goes_along_to_another_queue() -> None:
+    life = Life()
+    life.see()
+    life.settle(Result.DENIED, "no")
+    life.edit(queue="lo")
+    assert (life.phase, life.code) == (Phase.PENDING, Code.BACKING_OFF)
+    assert admitted(life.wait(60)) == ["a"]
+
+
+# --- timers
+
+
+def test_timers_give_each_key_once_in_the_order_of_their_times() -> None:
+    timers: Timers[str] = Timers()
+    assert timers.earliest is None
+    for seconds, key in ((5, "a"), (3, "b"), (4, "c"), (9, "a"), (1, "c"), (4, "c")):
+        timers.set(key, T0 + timedelta(seconds=seconds))
+    timers.set("b", None)
+    assert timers.earliest == T0 + timedelta(seconds=4)
+    assert timers.take(T0 + timedelta(seconds=3)) == []
+    assert timers.take(T0 + timedelta(seconds=9)) == ["c", "a"]
+    assert timers.take(T0 + timedelta(seconds=99)) == []
+
+
+def test_timers_that_change_their_minds_do_not_pile_up() -> None:
+    timers: Timers[str] = Timers()
+    for number in range(10_000):
+        timers.set("a", T0 + timedelta(seconds=number))
+    assert len(timers._heap) < 40
+    assert timers.take(T0 + timedelta(days=1)) == ["a"]

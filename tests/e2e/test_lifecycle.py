@@ -1,0 +1,81 @@
+"""What time and ended pods bring, on both control planes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.site import GPU, eventually, gpus_only, job, pod_template
+from tests.e2e.world import World
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LIMIT = "queuectl.dev/max-exec-time-seconds"
+HOLD = "queuectl.dev/hold"
+
+
+async def verdicts(world: World, name: str) -> list[str]:
+    history = await world.site.rest(f"/workloads/{world.namespace}/Job/{name}/history")
+    return [row["verdict"] for row in history["items"]]
+
+
+async def label(world: World, name: str, value: str | None) -> None:
+    await world.merge(name, {"metadata": {"labels": {LIMIT: value}}})
+
+
+async def test_a_job_whose_time_is_over_is_stopped_and_runs_on_when_its_label_is_gone(world: World) -> None:
+    body = job("long", template=pod_template(8, seconds=600))
+    body["metadata"]["labels"][LIMIT] = "2"
+    await world.submit(body)
+    reason = await world.reason_is("long", "Deactivated")
+    assert "2 s" in reason["detail"]
+    assert (await world.get("long"))["spec"]["suspend"] is True
+    await world.nothing_used(world.namespace)
+    assert (await verdicts(world, "long"))[:4] == ["Queued", "Admitted", "Evicted", "Released"]
+    told = await world.site.queuectl("explain", "job/long", "-n", world.namespace)
+    assert HOLD in told.out
+    await world.annotate("long", HOLD, "true")
+    await world.reason_is("long", "OnHold")
+    await label(world, "long", None)
+    await world.annotate("long", HOLD, None)
+    await world.started("long")
+
+
+async def test_a_limit_that_is_no_number_parks_the_job_and_says_why(world: World) -> None:
+    body = job("odd", template=pod_template(1))
+    body["metadata"]["labels"][LIMIT] = "soon"
+    await world.submit(body)
+    reason = await world.reason_is("odd", "Misconfigured")
+    assert LIMIT in reason["detail"]
+    assert "'soon'" in reason["detail"]
+    assert "2147483647" in reason["detail"]
+    await label(world, "odd", "600")
+    await world.started("odd")
+
+
+async def test_pods_that_have_succeeded_make_room_before_the_job_is_over(world: World) -> None:
+    wide = job("wide", template=gpus_only(4, seconds=2), parallelism=2, completions=3)
+    await world.submit(wide)
+    await world.started("wide")
+    await world.submit(job("next", template=pod_template(4, seconds=1)))
+    await world.reason_is("next", "WaitingForQuota")
+    await world.phase("next", "Finished")
+    await world.phase("wide", "Finished")
+    assert "Shrunk" in await verdicts(world, "wide")
+    await world.nothing_used(world.namespace)
+
+
+async def test_a_drained_queue_stops_what_runs_and_goes_on_later(world: World) -> None:
+    await world.submit(job("train", template=pod_template(8, seconds=600)))
+    await world.started("train")
+    found = await world.site.queuectl("stop", f"clusterqueue/{world.namespace}", "--drain")
+    assert found.code == 0, found.err
+    await world.reason_is("train", "Suspended")
+    await world.nothing_used(world.namespace)
+    found = await world.site.queuectl("resume", f"clusterqueue/{world.namespace}")
+    assert found.code == 0, found.err
+
+    async def again() -> bool:
+        return (await world.workload("train")).get("attempt") == 2
+
+    await eventually("it runs again", again)
+    assert (await world.used(world.namespace))["a100", GPU] == 8

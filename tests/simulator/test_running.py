@@ -1,0 +1,182 @@
+"""Documents run: what the engine decides on them, and what differs from what they expect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import queuectl
+from queuectl.simulator.judging import Result, judge
+from queuectl.simulator.reading import read_policy, read_scenarios
+from tests.simulator.cases import GPU, cycle, holding, judged, lines, manifest, pending, queue
+
+EXAMPLES = Path(queuectl.__file__).parent.parent / "docs" / "examples"
+RECLAIM = {"preemption": {"reclaimWithinCohort": "Any"}, "cohortName": "rack"}
+TWO = [*queue("a", 8, **RECLAIM), *queue("b", 8, **RECLAIM)]
+
+
+def observed(document: dict[str, Any]) -> dict[str, Any]:
+    found = judged(document).observed
+    assert found is not None
+    return found.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def test_a_cycle_takes_at_most_the_head_of_each_queue() -> None:
+    waiting = [pending("a/one"), pending("a/two"), pending("b/three")]
+    found = observed(cycle(TWO, waiting, config={"cycles": 1}))
+    assert list(found["admitted"]) == ["a/one", "b/three"]
+    assert found["pending"] == {"a": ["a/two"]}
+    assert list(observed(cycle(TWO, waiting, config={"cycles": 2}))["admitted"]) == [
+        "a/one",
+        "b/three",
+        "a/two",
+    ]
+
+
+def test_what_is_created_at_once_comes_in_the_order_of_the_document() -> None:
+    waiting = [pending("a/z"), pending("a/a"), pending("a/late", createdAt="2023-01-01T00:00:00Z")]
+    assert list(observed(cycle(TWO, waiting, config={"cycles": 3}))["admitted"]) == ["a/z", "a/a", "a/late"]
+
+
+def test_a_victim_keeps_its_quota_and_the_preemptor_waits() -> None:
+    document = cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)])
+    assert observed(document) == {
+        "admitted": {},
+        "preempted": [
+            {"workload": "b/lent", "reason": "InCohortReclamation", "by": "a/owner", "clusterQueue": "b"}
+        ],
+        "evicted": [],
+        "finished": [],
+        "pending": {"a": ["a/owner"]},
+        "inadmissible": {},
+        "holding": {"b/lent": "b"},
+        "reasons": {"a/owner": "WaitingForPreemptedWorkloads"},
+    }
+
+
+def test_steps_delete_what_is_gone_and_go_on() -> None:
+    steps = [{"do": "cycle"}, {"do": "deleteWorkloads", "workloads": ["b/lent"]}, {"do": "cycle"}]
+    document = cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)], {}, steps=steps)
+    verdict = judged(document)
+    first, deleted, last = verdict.steps
+    assert first is not None
+    assert first.admitted == {}
+    assert deleted is None
+    assert last is not None
+    assert list(last.admitted or {}) == ["a/owner"]
+    assert verdict.observed is not None
+    assert observed(document)["holding"] == {"a/owner": "a"}
+    assert [victim["workload"] for victim in observed(document)["preempted"]] == ["b/lent"]
+
+
+def test_one_that_is_being_evicted_already_is_no_new_victim() -> None:
+    leaving = holding("b/lent", 16, evicted={"reason": "Preempted", "at": "2024-01-01T00:00:00Z"})
+    found = observed(cycle(TWO, [leaving, pending("a/owner", 8)]))
+    assert (found["preempted"], found["pending"]) == ([], {"a": ["a/owner"]})
+
+
+def test_only_what_is_named_is_compared_and_the_rest_may_be_anything() -> None:
+    waiting = [pending("a/runs", 4), pending("a/waits", 8)]
+    assert lines(cycle(TWO, waiting, {}, config={"cycles": 2})) == []
+    right = {
+        "admitted": {"a/runs": {}, "a/waits": {"podSets": {"main": {"flavors": {GPU: "h100"}}}}},
+        "pending": {},
+    }
+    assert lines(cycle(TWO, waiting, right, config={"cycles": 2})) == []
+
+
+def test_a_difference_tells_its_path_what_was_expected_and_what_was_decided() -> None:
+    expect = {
+        "admitted": {"a/runs": {"clusterQueue": "b", "podSets": {"main": {"usage": {GPU: 5}}}}, "a/no": {}},
+        "pending": {"b": ["a/no"]},
+        "reasons": {"a/no": "ExceedsMaxQuota"},
+        "holding": {"a/runs": "a"},
+        "preempted": [{"workload": "a/runs", "reason": "InClusterQueue"}],
+    }
+    full = [pending("a/runs", 4), pending("a/no", 16)]
+    assert lines(cycle(TWO, full, expect, config={"cycles": 2})) == [
+        "- admitted.a/no: {}",
+        "- admitted.a/runs.clusterQueue: b",
+        "+ admitted.a/runs.clusterQueue: a",
+        f"- admitted.a/runs.podSets.main.usage.{GPU}: 5",
+        f"+ admitted.a/runs.podSets.main.usage.{GPU}: 4",
+        "+ pending.a: a/no",
+        "- pending.b: a/no",
+        '- preempted.a/runs: {"workload":"a/runs","reason":"InClusterQueue"}',
+        "- reasons.a/no: ExceedsMaxQuota",
+        "+ reasons.a/no: WaitingForQuota",
+    ]
+
+
+def test_a_step_is_compared_on_its_own() -> None:
+    steps = [{"do": "cycle", "expect": {"admitted": {"b/w": {}}}}, {"do": "cycle"}]
+    assert lines(cycle(TWO, [pending("a/w"), pending("b/w")], {}, steps=steps)) == [
+        '+ steps[0].admitted.a/w: {"clusterQueue":"a","podSets":{"main":{"count":1,"flavors":'
+        f'{{"{GPU}":"h100"}},"usage":{{"{GPU}":"1"}}}}}},"state":"admitted"}}'
+    ]
+
+
+def test_waiting_and_set_aside_are_one_to_us() -> None:
+    expect = {"pending": {"a": ["a/big"]}, "inadmissible": {"b": ["b/big"], "a": []}}
+    assert lines(cycle(TWO, [pending("a/big", 99), pending("b/big", 99)], expect)) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "workload"),
+    [
+        ("Misconfigured", pending("a/w", queue="none")),
+        ("QueueNotFound", pending("a/w", queue="none")),
+        ("Misconfigured", pending("a/w", podSets=[{"containers": [
+            {"name": "c", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}]}])),
+        ("ExceedsMaxQuota", pending("a/w", podSets=[{"requests": {GPU: "1e30"}}])),
+        ("NegativeRequest", pending("a/w", podSets=[{"requests": {GPU: -1}}])),
+        ("NoMatchingFlavor", pending("a/w", podSets=[{"requests": {"tpu": 1}}])),
+    ],
+)  # fmt: skip
+def test_kueues_words_stand_for_ours(word: str, workload: dict[str, Any]) -> None:
+    assert lines(cycle(TWO, [workload], {"reasons": {"a/w": word}})) == []
+
+
+def test_the_document_s_own_configuration_holds() -> None:
+    fair = {"fairSharing": {"enabled": True}}
+    third = [*TWO, *queue("bank", 8, cohortName="rack")]
+    workloads = [holding("b/x", 12), holding("b/y", 4, uid="1"), pending("a/w", 12)]
+    assert observed(cycle(third, workloads))["preempted"] == []
+    (victim,) = observed(cycle(third, workloads, config=fair))["preempted"]
+    assert victim["reason"] == "InCohortFairSharing"
+
+
+def test_a_preemption_document_asks_for_victims_alone() -> None:
+    document = {
+        **cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)]),
+        "kind": "preemption",
+        "incoming": {
+            "workload": "a/owner",
+            "clusterQueue": "a",
+            "assignment": {"main": {"flavors": {GPU: {"flavor": "h100", "mode": "Preempt"}}}},
+        },
+        "expect": {"preempted": [{"workload": "b/lent", "reason": "InCohortReclamation"}]},
+    }
+    assert lines(document) == []
+    document["expect"] = {"preempted": []}
+    assert lines(document) == [
+        '+ preempted.b/lent: {"workload":"b/lent","reason":"InCohortReclamation","clusterQueue":"b"}'
+    ]
+
+
+def test_kueues_manifests_are_read_as_they_are() -> None:
+    theirs = [
+        {**obj, "apiVersion": "kueue.x-k8s.io/v1beta1"}
+        for obj in (manifest("Cohort", "rack", parent="hall"), *queue("a", 1, cohort="rack"))
+    ]
+    assert list(observed(cycle(theirs, [pending("a/w")]))["admitted"]) == ["a/w"]
+
+
+def test_the_examples_of_the_documentation_pass() -> None:
+    policy = read_policy((EXAMPLES / "policy" / "queues.yaml").read_bytes(), "queues.yaml")
+    text = (EXAMPLES / "policy-tests.yaml").read_bytes()
+    for scenario in read_scenarios(text, "policy-tests.yaml", policy):
+        verdict = judge(scenario)
+        assert verdict.result is Result.PASSED, [one.lines() for one in verdict.differences]
