@@ -97,9 +97,7 @@ class Full:
         self.next = len(jobs)
 
     def arrivals(self) -> list[Event]:
-        jobs = [
-            job(self.next + n, f"lq-{n * 7 % self.queues}", 1 + n % 3) for n in range(STEPS)
-        ]
+        jobs = [job(self.next + n, f"lq-{n * 7 % self.queues}", 1 + n % 3) for n in range(STEPS)]
         self.next += STEPS
         self.waiting += jobs
         return first_seen(jobs)

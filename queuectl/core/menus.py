@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from queuectl.core.matching import mismatch
 from queuectl.core.model import ClusterQueue, PodSet, ResourceFlavor
 from queuectl.core.quota import QuotaTree
 from queuectl.core.resources import Amounts, FlavorResource
+from queuectl.core.values import value
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Option:
     """One flavor of a resource group, with the cell number of each of its resources."""
 
@@ -67,7 +68,7 @@ class Menu:
         return mismatch(flavor, pod_set)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Charge:
     """A podset with what one pod of it is charged: its requests and the overhead of its RuntimeClass."""
 
