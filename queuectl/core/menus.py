@@ -27,13 +27,25 @@ class Option:
 class Menu:
     """A ClusterQueue's resource groups with cells numbered, ready for nominations."""
 
-    __slots__ = ("_all_placed", "covered", "fungibility", "groups", "name", "node", "of_resource", "tree")
+    __slots__ = (
+        "_all_placed",
+        "covered",
+        "fungibility",
+        "groups",
+        "known",
+        "name",
+        "node",
+        "of_resource",
+        "tree",
+    )
 
     def __init__(self, queue: ClusterQueue, tree: QuotaTree, flavors: Mapping[str, ResourceFlavor]) -> None:
         self.name = queue.name
         self.tree = tree
         self.node = tree.queue(queue.name)
         self.fungibility = queue.fungibility
+        self.known: dict[Charge, object] = {}
+        """What was looked up for the shapes that asked last (core/plain)."""
         self.groups: list[list[Option]] = []
         self.covered = [group.covered for group in queue.resource_groups]
         self.of_resource: dict[str, int] = {}

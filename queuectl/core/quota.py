@@ -244,6 +244,16 @@ class QuotaTree:
         free += at.subtree[cell] - at.usage[cell]
         return free if least is None or free < least else least
 
+    def fits_at(self, node: Node, cells: Cells) -> int | None:
+        """How far up the tree `cells` more at `node` reach, if they fit (Q4, Q9); None: they do not."""
+        level = 0
+        for cell, amount in cells:
+            if amount > self.available(node, cell) and amount > 0:
+                return None
+            if node.parent is not None and node.usage[cell] + amount > node.subtree[cell]:
+                level = max(level, self.borrow_level(node, cell, amount)[0])
+        return level
+
     def potential(self, node: Node, cell: int) -> int:
         """What could be available to `node` in an empty cluster (Q5)."""
         least: int | None = None
@@ -308,9 +318,11 @@ class QuotaTree:
         for cell, amount in usage:
             at: Node | None = node
             while at is not None and amount > 0:
-                spill = amount - at.private_free(cell)
+                free = at.private[cell] - at.usage[cell]
                 at.usage[cell] += amount
-                amount, at = spill, at.parent
+                if free > 0:
+                    amount -= free
+                at = at.parent
 
     def remove(self, node: Node, usage: Iterable[tuple[int, int]]) -> None:
         """Undo `add`, exactly."""
