@@ -101,7 +101,7 @@ class Cycles:
         while roots and (self._limit is None or done < self._limit):
             done += 1
             for root in list(roots):
-                alive = [c for c in roots[root] if c.peek() is not None]
+                alive = [c for c in roots[root] if c.advance(self._tree) is not None]
                 if all(cursor.passive for cursor in alive):
                     del roots[root]
                     last.pop(root, None)
@@ -344,7 +344,10 @@ class _Course:
 
     def _fits(self, node: Node, cells: Cells) -> bool:
         tree = self._trial.tree
-        return all(amount <= max(0, tree.available(node, cell)) for cell, amount in cells)
+        for cell, amount in cells:
+            if amount > max(0, tree.available(node, cell)):
+                return False
+        return True
 
     def _fits_now(self, node: Node, cells: Cells) -> bool:
         """While the victims are still there, too: nobody is let go on quota that is not free yet."""
@@ -362,6 +365,8 @@ class _Course:
 
     def end(self) -> None:
         """Back to what is true now, with those admitted charged."""
+        if not self._ahead:
+            return  # nothing else was charged
         self._trial.undo(self._mark)
         for entry, found in self.admitted:
             self._trial.add(self._node_of(entry, found), found.cells)
@@ -393,7 +398,8 @@ def tell(
         groups |= line.untold
     for group in groups:
         line = group.line
-        head, reason, _ = outcome.refused.get(group, (None, None if group in woken else group.parked, None))
+        known = None if group in woken or group in line.woken else group.parked
+        head, reason, _ = outcome.refused.get(group, (None, known, None))
         if reason is None and (line.blocked or line in blocked):
             for entry in group.fresh.values():
                 if entry.id not in leaving_ and entry is not line.preemptor:

@@ -172,7 +172,7 @@ class _Scan:
     def _finding(
         self, option: Option, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
     ) -> Reason | None:
-        """Why one flavor is not simply a fit: the most severe of its resources counts, the first of equals."""
+        """Why one flavor is not simply a fit: of its resources the most severe."""
         menu, tree = self.menu, self.menu.tree
         for pod_set in pod_sets:
             if (why := menu.mismatch(option, pod_set)) is not None:

@@ -7,7 +7,7 @@ only when something that it lacked comes free. So a queue of 10,000 equal jobs c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from datetime import datetime
 
 from queuectl.core.menus import Charge, Tried
@@ -182,6 +182,7 @@ class Line:
         "shelves",
         "strict",
         "untold",
+        "woken",
     )
 
     def __init__(self, name: str, *, strict: bool, by_usage: bool = False) -> None:
@@ -192,6 +193,8 @@ class Line:
         self.groups: dict[Hashable, Group] = {}
         self.awake: dict[Group, None] = {}
         """Groups that are not parked: their heads are to be looked at."""
+        self.woken: dict[Group, None] = {}
+        """Parked groups to be looked at again, if what came free for them is still there by then (W1)."""
         self.untold: dict[Group, None] = {}
         """Groups with members that have not been told why they wait."""
         self.shelves: dict[FlavorResource, dict[Group, int]] = {}
@@ -275,6 +278,20 @@ class Line:
         """Look at it again."""
         self._unpark(group)
 
+    def call(self, group: Group) -> None:
+        """Something came free that it lacked: look at it again, unless others are faster."""
+        if group.parked is not None:
+            self.woken[group] = None
+
+    def may_fit(self, group: Group, available: Callable[[FlavorResource], int]) -> bool:
+        """Is a look at a parked group due, by what is available? Where heads keep others out it always is."""
+        if self.strict or group.contends or group.parked is None:
+            return True
+        found = (group.parked, *group.parked.others)
+        if any(finding.code in _LACKING and finding.short_by is None for finding in found):
+            return True  # it lacked nothing but a turn
+        return any(amount <= available(cell) for cell, amount in lacking(group.parked))
+
     def wake_all(self) -> None:
         for group in self.groups.values():
             self._unpark(group)
@@ -282,7 +299,7 @@ class Line:
     @property
     def due(self) -> bool:
         """Is there anything to decide here?"""
-        return bool((self.awake and not self.blocked) or self.untold)
+        return bool(((self.awake or self.woken) and not self.blocked) or self.untold)
 
     def waiting(self) -> Iterator[Entry]:
         """All who stand in line, in no order."""
@@ -294,6 +311,7 @@ class Line:
         self.untold[group] = None
 
     def _unpark(self, group: Group) -> None:
+        self.woken.pop(group, None)
         if group.parked is None:
             return
         for cell, _ in lacking(group.parked):

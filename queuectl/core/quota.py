@@ -331,4 +331,6 @@ class QuotaTree:
             while at is not None and amount > 0:
                 above = at.usage[cell] - at.private[cell]
                 at.usage[cell] -= amount
-                amount, at = min(amount, above), at.parent
+                if above < amount:
+                    amount = above
+                at = at.parent

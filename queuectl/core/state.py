@@ -39,7 +39,7 @@ from queuectl.core.resources import FlavorResource
 from queuectl.core.rules import Settings
 from queuectl.core.survey import Survey
 from queuectl.core.timers import Timers
-from queuectl.core.wakes import Freed, helped, tempted
+from queuectl.core.wakes import Freed, helped, prune, tempted
 
 K = TypeVar("K")
 
@@ -99,6 +99,8 @@ class State:
 
     def prune(self) -> None:
         """Forget what is no longer due."""
+        for name in self.due_lines:
+            prune(self.tree, self.lines[name])
         self.due_lines = {name for name in self.due_lines if self.lines[name].due}
         self.due_configs = {key for key, _ in self.unrecorded_configs()}
 
@@ -164,7 +166,7 @@ class State:
         woken = helped(self.tree, self.lines, freed)
         woken |= tempted(self.tree, self.lines, self.directory.queues, charged)
         for group in woken:
-            group.line.wake(group)
+            group.line.call(group)
             self.due_lines.add(group.line.name)
 
     def rethink(self, line: Line) -> None:
