@@ -46,9 +46,8 @@ def restore(state: State, snapshot: Snapshot) -> None:
         if key.kind == GATE:
             state.specs[key] = spec
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
-    state.now = snapshot.now
     if snapshot.now is not None:
-        state.clock = max(state.clock, snapshot.now)
+        state.clock = state.now = max(state.clock, snapshot.now)
     unsent = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unsent)
@@ -69,6 +68,8 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         state.charge(entry, attempt)
         entry.cluster_queue = attempt.assignment.cluster_queue
         entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
+        if entry.phase is Phase.EVICTING and entry.reason is not None and entry.reason.by is not None:
+            state.waking.expect(entry.reason.by)
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
@@ -119,7 +120,7 @@ def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> Non
             entry.priority, entry.past = decision.priority, decision.past
             entry.recorded = facts(entry)
             entry.order = (-entry.priority, *entry.order[1:])
-            state.charged.append(entry)  # others may take its place now, or no longer (W3)
+            state.waking.charge(entry)
         case Shrink():
             state.shrink(entry, decision.assignment)
         case Evict():
@@ -128,7 +129,7 @@ def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> Non
             entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
             entry.counted = entry.probing = entry.refused = False
             entry.reason, entry.denied = decision.reason, None
-            if decision.reason.code is Code.PREEMPTED and state.now is not None:
+            if decision.reason.code is Code.PREEMPTED:
                 entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
             _leave_behind(entry, decision.past)
 
@@ -155,15 +156,17 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     line, look = group.line, decision.look
     entry.tried = dict(look.tried)
     if look.claim is not None:
-        state.open_claim(entry, look.claim)
-        line.tell(entry, decision.reason)
+        line.wake(group)  # a head that holds back is looked at although it is parked
+        state.waking.open_claim(entry, look.claim, state.entries)
+        line.told(group, entry)
+        group.reported = None  # what its equals were told is not what it was told
         return
     behind = decision.reason.key == line.behind().key
     if behind and not line.strict:
         group.reported = None  # they will be told more when they are looked at
     if line.preemptor is entry and not behind:
         line.preemptor, line.blocked = None, False
-        state.drop_claim(entry)
+        state.waking.drop_claim(entry)
     if look.again:
         line.told(group, entry)
     elif not behind and group.head() is entry:
@@ -178,8 +181,9 @@ def _park(state: State, entry: Entry, decision: Keep) -> None:
     line = group.line
     line.park(entry, decision.reason)
     group.contends, group.holds_back = look.contends, look.holds_back
+    state.waking.protect(group, look.until)
     kept = frozenset(cell for cell, _ in lacking(decision.reason)) if look.holds_back else frozenset()
-    state.keep_back(line, kept)
+    state.waking.keep_back(line, kept)
 
 
 def _admit(state: State, entry: Entry, attempt: Attempt) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, Phase, WorkloadId
 from queuectl.core.pending import Entry
@@ -65,25 +65,66 @@ class Field:
         return [entry for entry in found.values() if entry.id not in self.away]
 
 
+_TOO_HIGH: Final = "its priority is not lower"
+_MOST_NAMED: Final = 4
+
+
+class Refusals:
+    """Who was considered as a victim in vain, and why (R3). The first few are named."""
+
+    __slots__ = ("_named", "_tried")
+
+    def __init__(self) -> None:
+        self._named: dict[WorkloadId, str] = {}
+        self._tried = 0
+
+    def add(self, entry: Entry, why: str) -> None:
+        if len(self._named) < _MOST_NAMED:
+            self._named.setdefault(entry.id, f"{entry.ref} ({why})")
+
+    def tried(self, count: int) -> None:
+        """So many would do, and are not enough together."""
+        self._tried = max(self._tried, count)
+
+    @property
+    def text(self) -> str | None:
+        found = list(self._named.values())
+        if self._tried:
+            found.append(f"{self._tried} who may be preempted are not enough together")
+        return f"considered as victims: {', '.join(found)}" if found else None
+
+
 class Contest:
     """`cells`: the whole request; `contested`: those of its cells that do not fit."""
 
     __slots__ = (
         "_allowed",
+        "_heeds_protection",
         "cells",
         "contested",
         "entry",
         "field",
         "node",
         "protected",
+        "refusals",
         "rules",
         "tree",
         "within_nominal",
     )
 
     def __init__(
-        self, field: Field, node: Node, entry: Entry, cells: Cells, contested: Collection[int]
+        self,
+        field: Field,
+        node: Node,
+        entry: Entry,
+        cells: Cells,
+        contested: Collection[int],
+        refusals: Refusals | None = None,
+        *,
+        heeds_protection: bool = True,
     ) -> None:
+        self._heeds_protection = heeds_protection
+        self.refusals = Refusals() if refusals is None else refusals
         self.field = field
         self.tree = field.tree
         self.node = node
@@ -111,13 +152,15 @@ class Contest:
             return
         priority, created, contested = self.entry.priority, self.entry.order[1], self.contested
         for entry in self.field.holding(node):
-            if policy is not Within.ANY and entry.priority >= priority:
-                newer = entry.priority == priority and entry.order[1] > created
-                if not (newer and policy is Within.LOWER_OR_NEWER_EQUAL_PRIORITY):
-                    continue
+            spared = policy is not Within.ANY and entry.priority >= priority
+            if spared and policy is Within.LOWER_OR_NEWER_EQUAL_PRIORITY:
+                spared = entry.priority > priority or entry.order[1] <= created
             for cell, _ in entry.cells:
                 if cell in contested:
-                    yield entry
+                    if spared:
+                        self.refusals.add(entry, _TOO_HIGH)
+                    else:
+                        yield entry
                     break
 
     def vulnerable(self, node: Node, cause: PreemptionCause) -> list[Entry]:
@@ -126,11 +169,12 @@ class Contest:
 
     def is_protected(self, entry: Entry, node: Node, cause: PreemptionCause) -> bool:
         """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
-        if leaving(entry):
+        if leaving(entry) or not self._heeds_protection:
             return False
         until = protected_until(entry, self.field.rules(node).min_run_time.seconds(cause), self.settings)
         if until is None or until <= self.field.now:
             return False
+        self.refusals.add(entry, f"protected until {until.isoformat(timespec='seconds')}")
         known = self.protected.get(entry.id)
         self.protected[entry.id] = until if known is None else min(known, until)
         return True

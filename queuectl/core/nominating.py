@@ -1,4 +1,4 @@
-"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, F, P1)."""
+"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, C2, P1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from queuectl.core.contest import Contest, Field, Target
+from queuectl.core.contest import Contest, Field, Refusals, Target
 from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
 from queuectl.core.flavors import Assigned, Chance, Mode, assign
@@ -33,6 +33,14 @@ class Nomination:
     @property
     def cells(self) -> Cells:
         return self.found.cells
+
+    @property
+    def flavors(self) -> dict[Group, str]:
+        return {
+            (pod_set.name, self.menu.of_resource[resource]): flavor
+            for pod_set in self.found.assignment.pod_sets
+            for resource, flavor in pod_set.flavors
+        }
 
     @property
     def mode(self) -> Mode:
@@ -77,9 +85,10 @@ class Nominator:
     ) -> Nomination:
         self.work += 1
         protected: dict[int, datetime] = {}
+        refusals = Refusals()
 
         def search(cell: int, amount: int) -> Chance:
-            return self.offer(entry, menu, cell, amount, protected)
+            return self.offer(entry, menu, cell, amount, protected, refusals)
 
         if not tried and not pinned:
             fit = fitting(menu, charges, self._field.rules(menu.node).any)
@@ -88,21 +97,29 @@ class Nominator:
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
         if found.mode.preempts:
-            contest = Contest(self._field, menu.node, entry, found.cells, found.contested)
+            contest = Contest(self._field, menu.node, entry, found.cells, found.contested, refusals)
             nomination.victims = tuple(self._victims(contest))
-            if contest.protected:
-                protected |= dict.fromkeys(found.contested, min(contest.protected.values()))
+            if (until := self._protected_until(contest, nomination.victims)) is not None:
+                protected |= dict.fromkeys(found.contested, until)
         reason = found.reason
         if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
             nomination.protected = min(protected.values())
             if found.mode.preempts and found.contested <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
+        if found.reason is not None and not nomination.victims and (text := refusals.text) is not None:
+            found.reason = replace(found.reason, victims=text)
         return nomination
 
     def offer(
-        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+        self,
+        entry: Entry,
+        menu: Menu,
+        cell: int,
+        amount: int,
+        protected: dict[int, datetime],
+        refusals: Refusals,
     ) -> Chance:
-        """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
+        """What preemption offers for one cell alone (F3): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
         rules = self._field.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
@@ -112,20 +129,26 @@ class Nominator:
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
             return Chance(Mode.NO_FIT, 0)
-        return self.taking(entry, menu, cell, amount, protected)
+        return self.taking(entry, menu, cell, amount, protected, refusals)
 
     def taking(
-        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+        self,
+        entry: Entry,
+        menu: Menu,
+        cell: int,
+        amount: int,
+        protected: dict[int, datetime],
+        refusals: Refusals,
     ) -> Chance:
         """What its victims would be for one cell alone, and the level once they are gone."""
         tree, node = menu.tree, menu.node
         level, _ = tree.borrow_level(node, cell, amount)
         if not self._field.rules(node).any:
             return Chance(Mode.NO_CANDIDATES, level)
-        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,))
+        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,), refusals)
         victims = self._victims(contest)
-        if contest.protected:
-            protected[cell] = min(contest.protected.values())
+        if (until := self._protected_until(contest, victims)) is not None:
+            protected[cell] = until
         if not victims:
             return Chance(Mode.NO_CANDIDATES, level)
         own = False
@@ -146,6 +169,14 @@ class Nominator:
             strategies = contest.tree.root(contest.node).sharing.strategies
             return fair_victims(contest, strategies or contest.settings.strategies)
         return classical_victims(contest)
+
+    def _protected_until(self, contest: Contest, victims: Sequence[Target]) -> datetime | None:
+        """Where nothing but a protection stands in its way: when the first of them ends (P10, P11)."""
+        if victims or not contest.protected:
+            return None
+        field, node, entry = self._field, contest.node, contest.entry
+        bold = Contest(field, node, entry, contest.cells, contest.contested, heeds_protection=False)
+        return min(contest.protected.values()) if self._victims(bold) else None
 
 
 def _protected(reason: Reason, until: datetime) -> Reason:

@@ -134,7 +134,19 @@ class Group:
     Changed by its line alone.
     """
 
-    __slots__ = ("contends", "fresh", "heap", "holds_back", "key", "line", "members", "parked", "reported")
+    __slots__ = (
+        "contends",
+        "fresh",
+        "heap",
+        "holds_back",
+        "kept_out",
+        "key",
+        "lacks",
+        "line",
+        "members",
+        "parked",
+        "reported",
+    )
 
     def __init__(self, line: Line, key: Hashable) -> None:
         self.line = line
@@ -142,6 +154,10 @@ class Group:
         self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
         self.parked: Reason | None = None
+        self.lacks: tuple[tuple[FlavorResource, int], ...] = ()
+        """What it lacked when it was parked, as its shelves have it."""
+        self.kept_out = False
+        """Parked for want of a turn: what it asks for was free, but kept for others."""
         self.contends = False
         """Parked, and might take from others what it lacks: who comes to hold quota matters too (W3)."""
         self.holds_back = False
@@ -179,6 +195,7 @@ class Line:
         "keeps",
         "name",
         "preemptor",
+        "promised",
         "shelves",
         "strict",
         "untold",
@@ -201,6 +218,8 @@ class Line:
         """Parked groups by what they lack, each with the amount that would have to be available."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
+        self.promised: dict[tuple[str, int], str] = {}
+        """The flavors that it has preempted for, by podset and resource group."""
         self.keeps: frozenset[FlavorResource] = frozenset()
         """Of what its head keeps some back from others, as long as it leads (C6)."""
         self.blocked = False
@@ -246,9 +265,12 @@ class Line:
         group = entry.group
         assert group is not None
         self._unpark(group)
-        group.parked = reason
+        group.parked, group.lacks = reason, tuple(lacking(reason))
+        group.kept_out = any(
+            finding.code in _LACKING and finding.short_by is None for finding in (reason, *reason.others)
+        )
         del self.awake[group]
-        for cell, amount in lacking(reason):
+        for cell, amount in group.lacks:
             shelf = self.shelves.setdefault(cell, {})
             shelf[group] = min(amount, shelf.get(group, amount))
         self.tell(entry, reason)
@@ -285,12 +307,9 @@ class Line:
 
     def may_fit(self, group: Group, available: Callable[[FlavorResource], int]) -> bool:
         """Is a look at a parked group due, by what is available? Where heads keep others out it always is."""
-        if self.strict or group.contends or group.parked is None:
+        if self.strict or group.contends or group.kept_out or group.parked is None:
             return True
-        found = (group.parked, *group.parked.others)
-        if any(finding.code in _LACKING and finding.short_by is None for finding in found):
-            return True  # it lacked nothing but a turn
-        return any(amount <= available(cell) for cell, amount in lacking(group.parked))
+        return any(amount <= available(cell) for cell, amount in group.lacks)
 
     def wake_all(self) -> None:
         for group in self.groups.values():
@@ -314,12 +333,12 @@ class Line:
         self.woken.pop(group, None)
         if group.parked is None:
             return
-        for cell, _ in lacking(group.parked):
+        for cell, _ in group.lacks:
             if (shelf := self.shelves.get(cell)) is not None:
                 shelf.pop(group, None)
                 if not shelf:
                     del self.shelves[cell]
-        group.parked = None
+        group.parked, group.lacks = None, ()
         group.contends = group.holds_back = False
         self.awake[group] = None
 

@@ -1,8 +1,8 @@
 """The common case of flavor assignment, decided from what was looked up once: one podset, and quota is free.
 
-It finds exactly what `flavors.assign` would find, or nothing at all. What depends on the shape of a workload and
-on its queue alone (who matches, cells, totals, the finished assignment) is kept with the queue's menu, so that a
-look costs the quota of its cells and no more: without this an admission takes half as long again.
+It finds exactly what `flavors.assign` would find, or nothing at all. What depends on the shape of a workload
+and on its queue alone (who matches, cells, totals, the finished assignment) is kept with the queue's menu, so
+that a look costs the quota of its cells and no more: without this an admission takes half as long again.
 """
 
 from __future__ import annotations
@@ -44,20 +44,16 @@ class Plain:
         key = tuple([choice.position for choice in choices])
         done = self._finished.get(key)
         if done is None:
-            done = self._finished[key] = _Finished(
-                self._menu, self.charge, dict(zip(self.groups, choices, strict=True))
-            )
+            chosen = dict(zip(self.groups, choices, strict=True))
+            done = self._finished[key] = _Finished(self._menu, self.charge, chosen)
         chances = {group: Chance(Mode.FIT, level) for group, level in zip(done.groups, levels, strict=True)}
         return Assigned(
             done.assignment,
             done.cells,
-            Mode.FIT,
-            max(levels),
-            frozenset(),
-            chances,
-            done.modes,
-            None,
-            done.tried,
+            level=max(levels),
+            chances=chances,
+            modes=done.modes,
+            tried=done.tried,
         )
 
 
@@ -71,9 +67,8 @@ class _Finished:
         cells = [cell for choice in choices.values() for cell, _ in choice.cells]
         flavors = {menu.tree.names[cell].resource: menu.tree.names[cell].flavor for cell in cells}
         self.groups: list[Group] = [(pod_set.name, number) for number in choices]
-        self.assignment = Assignment(
-            cluster_queue=menu.name, pod_sets=(assigned(pod_set, requests, flavors),)
-        )
+        pod_sets = (assigned(pod_set, requests, flavors),)
+        self.assignment = Assignment(cluster_queue=menu.name, pod_sets=pod_sets)
         self.cells = [item for choice in choices.values() for item in choice.cells]
         self.modes = {(pod_set.name, resource): Mode.FIT for resource in flavors}
         self.tried = {
@@ -98,8 +93,8 @@ def fitting(menu: Menu, charges: Sequence[Charge], preempts: bool) -> Assigned |
     levels: list[int] = []
     for choices in plain.groups.values():
         for choice in choices:
-            level = tree.fits_at(node, choice.cells)
-            if level is not None:
+            if tree.fits(node, choice.cells):
+                level = tree.level(node, choice.cells)
                 if level and moves_on:
                     return None
                 chosen.append(choice)

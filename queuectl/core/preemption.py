@@ -34,6 +34,7 @@ def classical_victims(contest: Contest) -> list[Target]:
     if not ranked:
         return []
     ranked.sort(key=lambda candidate: not leaving(candidate.entry))
+    contest.refusals.tried(len(ranked))
     for allow_borrowing in _attempts(contest, bool(reclaimed), bool(reclaimed or by_priority)):
         if victims := _attempt(contest, ranked, allow_borrowing):
             return victims

@@ -97,7 +97,8 @@ class Reason:
 
     `short_by` is what would have to come free at `node` for this request; `limit` is the policy field that
     bound there. `detail` says what no number can, such as the name of a missing flavor.
-    `others` are the same findings for the flavors that were tried besides.
+    `victims` changes without making it another reason. `others` are the same findings for the flavors that
+    were tried besides.
     """
 
     code: Code
@@ -113,6 +114,8 @@ class Reason:
     by: str | None = None
     """Who took its place or did this: a workload as `namespace/kind/name`, or a user."""
     detail: str | None = None
+    victims: str | None = None
+    """Who could have made room, and why none of them did (R3)."""
     others: tuple[Reason, ...] = ()
 
     @property
@@ -137,7 +140,8 @@ class Reason:
     def message(self) -> str:
         """One sentence for people, made from the fields alone."""
         text = self._without_numbers() if self.resource is None or self.requested is None else self._numbers()
-        return f"{text}: {self.detail}" if self.detail else text
+        text = f"{text}: {self.detail}" if self.detail else text
+        return f"{text}; {self.victims}" if self.victims else text
 
     def _without_numbers(self) -> str:
         text = self.code.value

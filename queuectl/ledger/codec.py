@@ -55,7 +55,7 @@ _NUMBERS: Final = {
     "available": "available",
     "shortBy": "short_by",
 }
-_WORDS: Final = ("flavor", "resource", "node", "by", "detail")
+_WORDS: Final = ("flavor", "resource", "node", "by", "detail", "victims")
 
 
 def reason_to_json(reason: Reason) -> Json:

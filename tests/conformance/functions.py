@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.contest import Contest, Field
+from queuectl.core.contest import Contest, Field, Refusals
 from queuectl.core.events import PolicyObserved
 from queuectl.core.flavors import Chance, Mode, assign, better, keeps_looking
 from queuectl.core.folding import fold
@@ -213,7 +213,13 @@ class _Oracle(Nominator):
         self._said = vector["preemptionSimulation"]
 
     def taking(
-        self, entry: Entry, menu: Menu, cell: int, amount: int, protected: dict[int, datetime]
+        self,
+        entry: Entry,
+        menu: Menu,
+        cell: int,
+        amount: int,
+        protected: dict[int, datetime],
+        refusals: Refusals,
     ) -> Chance:
         name = menu.tree.names[cell]
         said = next(
@@ -245,7 +251,7 @@ class _Assigning:
         self.charges = [Charge(_placed(one), one.charged) for one in given]
         entry = Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks"))
         oracle = _Oracle(vector, state)
-        self.search = lambda cell, amount: oracle.offer(entry, self.menu, cell, amount, {})
+        self.search = lambda cell, amount: oracle.offer(entry, self.menu, cell, amount, {}, Refusals())
         self.found = assign(self.menu, self.charges, self.search)
 
     def observed(self) -> dict[str, Any]:

@@ -1,0 +1,200 @@
+"""One cycle's way through the heads of a tree: who is let go, who preempts, what is kept (C3, C6, C7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from queuectl.core.claims import OpenClaim
+from queuectl.core.contest import Field, Target, leaving
+from queuectl.core.cursor import Cursor
+from queuectl.core.decisions import Claim, Victim
+from queuectl.core.explaining import NO_BOUND
+from queuectl.core.flavors import Assigned, Mode
+from queuectl.core.menus import Group, Tried
+from queuectl.core.model import WorkloadId
+from queuectl.core.nominating import Nomination
+from queuectl.core.ordering import Place
+from queuectl.core.pending import Entry
+from queuectl.core.quota import Cells, Node
+from queuectl.core.reasons import Code, Reason
+from queuectl.core.rules import Within
+from queuectl.core.trial import Trial
+
+Nominate = Callable[[Entry, Tried, Mapping[Group, str]], Nomination]
+
+
+@dataclass(slots=True)
+class Head:
+    cursor: Cursor
+    nomination: Nomination
+
+    @property
+    def entry(self) -> Entry:
+        return self.nomination.entry
+
+    @property
+    def node(self) -> Node:
+        return self.nomination.menu.node
+
+    @property
+    def cells(self) -> Cells:
+        return self.nomination.cells
+
+    @property
+    def order(self) -> Place:
+        return self.entry.order
+
+    @property
+    def sticky(self) -> bool:
+        """It has preempted before."""
+        return self.cursor.first is self.entry
+
+
+class Course:
+    """One cycle's way through its heads, as if everybody chosen to go were gone already (C3).
+
+    Claims of earlier cycles count as processed first.
+    """
+
+    def __init__(self, field: Field, trial: Trial, claims: Iterable[OpenClaim], nominate: Nominate) -> None:
+        self._field = field
+        self._trial = trial
+        self._nominate = nominate
+        self._mark = trial.mark()
+        self._chosen: dict[WorkloadId, Entry] = {}
+        self.admitted: list[tuple[Entry, Assigned]] = []
+        self.preempting: list[tuple[Entry, Reason, Claim, list[Target]]] = []
+        self.claims: list[OpenClaim] = []
+        for claim in claims:
+            self._chosen |= claim.victims
+            trial.add(claim.node, claim.cells)
+        self._ahead = trial.mark() > self._mark
+        """Is more charged than is true now?"""
+
+    def process(self, head: Head) -> Mode | None:
+        """FIT: admitted. PREEMPT: its victims are chosen. NO_CANDIDATES: refused. None: skipped."""
+        nomination = head.nomination
+        if nomination.mode.preempts and not nomination.victims:
+            self._hold_back(head)
+            return Mode.NO_CANDIDATES
+        if nomination.mode is Mode.FIT and not self._ahead:
+            return self._let_go(head)
+        awaited = [t.entry for t in nomination.victims if t.entry.id in self._chosen]
+        if awaited:
+            again = self._again(nomination)
+            if again is None:
+                return None
+            nomination = again
+        own = {target.entry.id: target.entry for target in nomination.victims}
+        fits_now = nomination.mode is Mode.FIT and not awaited
+        with self._without((self._chosen | own).values()):
+            fits = self._fits(head.node, nomination.cells)
+        if not fits or (fits_now and self._ahead and not self._fits_now(head.node, nomination.cells)):
+            return None
+        self._trial.add(head.node, nomination.cells)
+        if fits_now:
+            self.admitted.append((head.entry, nomination.found))
+            return Mode.FIT
+        self._ahead = True
+        self._chosen |= own
+        self._claim(head, nomination, awaited)
+        return Mode.PREEMPT
+
+    def _let_go(self, head: Head) -> Mode | None:
+        """It fitted when it was nominated, and nobody but those let go since stands in its way."""
+        if not self._fits(head.node, head.cells):
+            return None
+        self._trial.add(head.node, head.cells)
+        self.admitted.append((head.entry, head.nomination.found))
+        return Mode.FIT
+
+    @contextmanager
+    def _without(self, victims: Collection[Entry]) -> Iterator[None]:
+        mark = self._trial.mark()
+        for victim in victims:
+            assert victim.attempt is not None
+            node = self._trial.tree.queue(victim.attempt.assignment.cluster_queue)
+            self._trial.remove(node, victim.cells)
+        yield
+        self._trial.undo(mark)
+
+    def _again(self, nomination: Nomination) -> Nomination | None:
+        """Its victims are others' already: what would it get without those, from the same flavors (C8)?"""
+        chosen = self._chosen.keys() - self._field.away
+        self._field.away |= chosen
+        with self._without(self._chosen.values()):
+            again = self._nominate(nomination.entry, NO_BOUND, nomination.flavors)
+        self._field.away -= chosen
+        return again if again.mode is Mode.FIT or again.victims else None
+
+    def _claim(self, head: Head, nomination: Nomination, awaited: list[Entry]) -> None:
+        victims = {v.id: v for v in (*awaited, *(target.entry for target in nomination.victims))}
+        claim = Claim(
+            head.node.name,
+            tuple(nomination.cells),
+            tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
+            tuple(nomination.flavors.items()),
+        )
+        evicted = [target for target in nomination.victims if not leaving(target.entry)]
+        self.preempting.append((head.entry, _waits_for(nomination, len(victims)), claim, evicted))
+        self.claims.append(OpenClaim(head.entry, head.node, nomination.cells, victims))
+
+    def _hold_back(self, head: Head) -> None:
+        """Keep what it could use from those that come after it in this cycle (C6)."""
+        node = head.node
+        if self._field.rules(node).reclaim_within_cohort is Within.ANY:
+            return
+        kept: Cells = []
+        for cell, amount in head.nomination.cells:
+            own = node.nominal[cell] - node.usage[cell]
+            limit = node.borrowing[cell]
+            if head.nomination.found.level > 0:
+                amount = amount if limit is None else min(amount, own + limit)
+            else:
+                amount = min(amount, own)
+            kept.append((cell, max(0, amount)))
+        self._trial.add(node, kept)
+        self._ahead = True
+
+    def _fits(self, node: Node, cells: Cells) -> bool:
+        tree = self._trial.tree
+        return tree.fits(node, cells)
+
+    def _fits_now(self, node: Node, cells: Cells) -> bool:
+        """While the victims are still there, too: nobody is let go on quota that is not free yet."""
+        ahead = self._trial.undo(self._mark)
+        mark = self._trial.mark()
+        for entry, found in self.admitted:
+            self._trial.add(self._node_of(entry, found), found.cells)
+        fits = self._fits(node, cells)
+        self._trial.undo(mark)
+        self._trial.redo(ahead)
+        return fits
+
+    def _node_of(self, entry: Entry, found: Assigned) -> Node:
+        return self._trial.tree.queue(found.assignment.cluster_queue)
+
+    def end(self) -> None:
+        """Back to what is true now, with those admitted charged."""
+        if not self._ahead:
+            return  # nothing else was charged
+        self._trial.undo(self._mark)
+        for entry, found in self.admitted:
+            self._trial.add(self._node_of(entry, found), found.cells)
+
+
+def _waits_for(nomination: Nomination, victims: int) -> Reason:
+    found = nomination.found.reason
+    detail = f"{victims} {'workload has' if victims == 1 else 'workloads have'} to end first"
+    return Reason(
+        code=Code.WAITING_FOR_PREEMPTED_WORKLOADS,
+        flavor=found.flavor if found else None,
+        resource=found.resource if found else None,
+        requested=found.requested if found else None,
+        available=found.available if found else None,
+        short_by=found.short_by if found else None,
+        node=str(nomination.menu.node),
+        detail=detail,
+    )
