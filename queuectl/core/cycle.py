@@ -69,7 +69,7 @@ class Cycles:
         while roots and (self._limit is None or done < self._limit):
             done += 1
             for root in list(roots):
-                alive = [c for c in roots[root] if c.peek() is not None]
+                alive = [c for c in roots[root] if c.advance(self._tree) is not None]
                 if all(cursor.passive for cursor in alive):
                     del roots[root]
                     last.pop(root, None)
@@ -231,7 +231,8 @@ def tell(
         groups |= line.untold
     for group in groups:
         line = group.line
-        head, reason, _ = outcome.refused.get(group, (None, None if group in woken else group.parked, None))
+        known = None if group in woken or group in line.woken else group.parked
+        head, reason, _ = outcome.refused.get(group, (None, known, None))
         if reason is None and (line.blocked or line in blocked):
             for entry in group.fresh.values():
                 if entry.id not in leaving_ and entry is not line.preemptor:

@@ -276,8 +276,12 @@ class Engine:
         state, tree = self._state, self._state.tree
         active: dict[Node, None] = {}
         looked_at: set[str] = set()
+        called: dict[Line, list[Equals]] = {}
+        for group in woken:
+            if group not in group.line.woken:
+                called.setdefault(group.line, []).append(group)
         for line in lines:
-            groups = [group for group in woken if group.line is line]
+            groups = [*line.woken, *called.get(line, ())]
             if groups or not line.halted:
                 groups += line.awake
             cursor = Cursor(line, groups, usage_of)

@@ -28,6 +28,14 @@ def helped(tree: QuotaTree, lines: Mapping[str, Line], freed: Freed) -> dict[Gro
     return found
 
 
+def prune(tree: QuotaTree, line: Line) -> None:
+    """Whom others were faster than is not looked at (W1)."""
+    node = tree.queue(line.name)
+    for group in list(line.woken):
+        if not line.may_fit(group, lambda name: tree.available(node, tree.cell(name))):
+            del line.woken[group]
+
+
 def _helped(tree: QuotaTree, line: Line, cells: set[FlavorResource]) -> dict[Group, None]:
     found: dict[Group, None] = {}
     node = tree.queue(line.name)

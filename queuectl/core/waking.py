@@ -46,7 +46,8 @@ class Waking:
         woken = helped(self._tree, self._lines, freed)
         woken |= tempted(self._tree, self._lines, self._directory.queues, charged, self._fair)
         for group in woken:
-            self._wake(group)
+            group.line.call(group)
+            self._due.add(group.line.name)
 
     def _fair(self, node: Node) -> bool:
         return shares_fairly(self._tree, node, self._settings)
