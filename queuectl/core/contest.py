@@ -12,6 +12,7 @@ from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.rules import Preemption, Settings, Within
+from queuectl.core.shares import shares_fairly
 
 
 class Target(NamedTuple):
@@ -40,10 +41,7 @@ class Field:
 
     def fair(self, node: Node) -> bool:
         """Does the tree of `node` share fairly (S1)?"""
-        if node.parent is None:
-            return False
-        enabled = self.tree.root(node).sharing.enabled
-        return self.settings.fair_sharing if enabled is None else enabled
+        return shares_fairly(self.tree, node, self.settings)
 
     def rules(self, node: Node) -> Preemption:
         queue = self.queues.get(node.name)
@@ -99,6 +97,7 @@ class Contest:
 
     __slots__ = (
         "_allowed",
+        "_heeds_protection",
         "cells",
         "contested",
         "entry",
@@ -119,7 +118,10 @@ class Contest:
         cells: Cells,
         contested: Collection[int],
         refusals: Refusals | None = None,
+        *,
+        heeds_protection: bool = True,
     ) -> None:
+        self._heeds_protection = heeds_protection
         self.refusals = Refusals() if refusals is None else refusals
         self.field = field
         self.tree = field.tree
@@ -165,7 +167,7 @@ class Contest:
 
     def is_protected(self, entry: Entry, node: Node, cause: PreemptionCause) -> bool:
         """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
-        if leaving(entry):
+        if leaving(entry) or not self._heeds_protection:
             return False
         until = protected_until(entry, self.field.rules(node).min_run_time.seconds(cause), self.settings)
         if until is None or until <= self.field.now:
@@ -181,7 +183,9 @@ class Contest:
         Who holds only what is its queue's own would be given it back, and take it back, for ever.
         """
         return any(
-            cell in self.contested and _all_borrow(queue, below, cell) for cell, amount in entry.cells if amount
+            cell in self.contested and _all_borrow(queue, below, cell)
+            for cell, amount in entry.cells
+            if amount
         )
 
     # --- in which order

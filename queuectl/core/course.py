@@ -79,6 +79,8 @@ class Course:
         if nomination.mode.preempts and not nomination.victims:
             self._hold_back(head)
             return Mode.NO_CANDIDATES
+        if nomination.mode is Mode.FIT and not self._ahead:
+            return self._let_go(head)
         awaited = [t.entry for t in nomination.victims if t.entry.id in self._chosen]
         if awaited:
             again = self._again(nomination)
@@ -100,6 +102,14 @@ class Course:
         self._claim(head, nomination, awaited)
         return Mode.PREEMPT
 
+    def _let_go(self, head: Head) -> Mode | None:
+        """It fitted when it was nominated, and nobody but those let go since stands in its way."""
+        if not self._fits(head.node, head.cells):
+            return None
+        self._trial.add(head.node, head.cells)
+        self.admitted.append((head.entry, head.nomination.found))
+        return Mode.FIT
+
     @contextmanager
     def _without(self, victims: Collection[Entry]) -> Iterator[None]:
         mark = self._trial.mark()
@@ -111,17 +121,11 @@ class Course:
         self._trial.undo(mark)
 
     def _again(self, nomination: Nomination) -> Nomination | None:
-        """Its victims are others' already: what would it get once those are gone, from the same flavors?"""
-        menu = nomination.menu
-        pinned = {
-            (p.name, menu.of_resource[resource]): flavor
-            for p in nomination.found.assignment.pod_sets
-            for resource, flavor in p.flavors
-        }
+        """Its victims are others' already: what would it get without those, from the same flavors (C8)?"""
         chosen = self._chosen.keys() - self._field.away
         self._field.away |= chosen
         with self._without(self._chosen.values()):
-            again = self._nominate(nomination.entry, NO_BOUND, pinned)
+            again = self._nominate(nomination.entry, NO_BOUND, nomination.flavors)
         self._field.away -= chosen
         return again if again.mode is Mode.FIT or again.victims else None
 
@@ -156,7 +160,7 @@ class Course:
 
     def _fits(self, node: Node, cells: Cells) -> bool:
         tree = self._trial.tree
-        return all(amount <= max(0, tree.available(node, cell)) for cell, amount in cells)
+        return tree.fits(node, cells)
 
     def _fits_now(self, node: Node, cells: Cells) -> bool:
         """While the victims are still there, too: nobody is let go on quota that is not free yet."""
@@ -174,6 +178,8 @@ class Course:
 
     def end(self) -> None:
         """Back to what is true now, with those admitted charged."""
+        if not self._ahead:
+            return  # nothing else was charged
         self._trial.undo(self._mark)
         for entry, found in self.admitted:
             self._trial.add(self._node_of(entry, found), found.cells)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
-from typing import Final
 
 from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
@@ -57,7 +56,6 @@ from queuectl.core.state import State
 from queuectl.core.trial import Trial
 from queuectl.core.wakes import Freed, helped, lines_below
 
-_NO_LOOK: Final = Look()
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
 
@@ -86,7 +84,7 @@ class _Draft:
         """By ClusterQueue, what comes free with the plan."""
         self.contested: set[Node] = set()
         """Roots of trees that have to wait for the next plan: whoever is taken back there may be the first in
-        order for what it gives back, and stands in line only when this plan is applied."""
+        order for what it gives back, and stands in line only when this plan is applied (C9)."""
 
     def charge(self, entry: Entry, found: Assigned) -> None:
         self.moved.add(entry.id)
@@ -277,8 +275,14 @@ class Engine:
         state, tree = self._state, self._state.tree
         active: dict[Node, None] = {}
         looked_at: set[str] = set()
+        called: dict[Line, list[Equals]] = {}
+        for group in woken:
+            if group not in group.line.woken:
+                called.setdefault(group.line, []).append(group)
         for line in lines:
-            groups = (*line.awake, *(group for group in woken if group.line is line))
+            groups = [*line.woken, *called.get(line, ())]
+            if groups or not line.halted:
+                groups += line.awake
             cursor = Cursor(line, groups, usage_of)
             if line.name in settled:
                 cursor.blocked = False
@@ -387,7 +391,7 @@ class Engine:
         return self._state.standing()
 
 
-def _keep(entry: Entry, reason: Reason, look: Look = _NO_LOOK) -> Keep:
+def _keep(entry: Entry, reason: Reason, look: Look | None = None) -> Keep:
     recorded = entry.reason is None or entry.reason.key != reason.key
     return Keep(entry.id, entry.ref, reason, recorded, look=look)
 

@@ -1,4 +1,4 @@
-"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, F, P1)."""
+"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, C2, P1)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from queuectl.core.flavors import Assigned, Chance, Mode, assign
 from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
 from queuectl.core.model import Assignment
 from queuectl.core.pending import Entry
+from queuectl.core.plain import fitting
 from queuectl.core.preemption import classical_victims
 from queuectl.core.quota import Cells
 from queuectl.core.reasons import Code, Reason
@@ -29,10 +30,20 @@ class Nomination:
     victims: tuple[Target, ...] = ()
     protected: datetime | None = None
     """Until then somebody who would do may not be taken."""
+    kept: bool = False
+    """It would fit, but for what is kept for others."""
 
     @property
     def cells(self) -> Cells:
         return self.found.cells
+
+    @property
+    def flavors(self) -> dict[Group, str]:
+        return {
+            (pod_set.name, self.menu.of_resource[resource]): flavor
+            for pod_set in self.found.assignment.pod_sets
+            for resource, flavor in pod_set.flavors
+        }
 
     @property
     def mode(self) -> Mode:
@@ -68,8 +79,8 @@ class Nominator:
         return whole
 
     def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
-        """What it preempted for, if that is free now: no more than that and nothing else, or others would come
-        to preempt it in their turn, and its victims would have gone for nothing (C7)."""
+        """What it preempted for, if that is free now. No more and nothing else: or others would come to preempt
+        it in their turn, and its victims would have gone for nothing (C7)."""
         tree, node = menu.tree, menu.node
         self.work += 1
         cells = tree.numbered(assignment.usage())
@@ -93,13 +104,17 @@ class Nominator:
         def search(cell: int, amount: int) -> Chance:
             return self.offer(entry, menu, cell, amount, protected, refusals)
 
+        if not tried and not pinned:
+            fit = fitting(menu, charges, self._field.rules(menu.node).any)
+            if fit is not None:
+                return Nomination(entry, menu, fit)
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
         if found.mode.preempts:
             contest = Contest(self._field, menu.node, entry, found.cells, found.contested, refusals)
             nomination.victims = tuple(self._victims(contest))
-            if contest.protected:
-                protected |= dict.fromkeys(found.contested, min(contest.protected.values()))
+            if (until := self._protected_until(contest, nomination.victims)) is not None:
+                protected |= dict.fromkeys(found.contested, until)
         reason = found.reason
         if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
             nomination.protected = min(protected.values())
@@ -118,7 +133,7 @@ class Nominator:
         protected: dict[int, datetime],
         refusals: Refusals,
     ) -> Chance:
-        """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
+        """What preemption offers for one cell alone (F3): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
         rules = self._field.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
@@ -146,8 +161,8 @@ class Nominator:
             return Chance(Mode.NO_CANDIDATES, level)
         contest = Contest(self._field, node, entry, [(cell, amount)], (cell,), refusals)
         victims = self._victims(contest)
-        if contest.protected:
-            protected[cell] = min(contest.protected.values())
+        if (until := self._protected_until(contest, victims)) is not None:
+            protected[cell] = until
         if not victims:
             return Chance(Mode.NO_CANDIDATES, level)
         own = False
@@ -168,6 +183,14 @@ class Nominator:
             strategies = contest.tree.root(contest.node).sharing.strategies
             return fair_victims(contest, strategies or contest.settings.strategies)
         return classical_victims(contest)
+
+    def _protected_until(self, contest: Contest, victims: Sequence[Target]) -> datetime | None:
+        """Where nothing but a protection stands in its way: when the first of them ends (P10, P11)."""
+        if victims or not contest.protected:
+            return None
+        field, node, entry = self._field, contest.node, contest.entry
+        bold = Contest(field, node, entry, contest.cells, contest.contested, heeds_protection=False)
+        return min(contest.protected.values()) if self._victims(bold) else None
 
 
 def _protected(reason: Reason, until: datetime) -> Reason:

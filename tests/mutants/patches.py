@@ -1,0 +1,91 @@
+"""Planted bugs: unified diffs against the package, each with the rule that it breaks and a sentence.
+
+A hunk goes where its text stands, whatever its line numbers say, if that is one place alone: first with
+all its context, then with less of it, never with none. So a patch outlives edits nearby, and where the code
+that it changes is another by now it is refused instead of landing somewhere else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent / "planted"
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+_CONTEXT: Final = 3
+_HEAD: Final = re.compile(r"Rule: (?P<rule>[A-Z][0-9]+)\n(?P<sentence>[^\n]+)\n")
+_FILE: Final = re.compile(r"^--- a/(?P<old>\S+)[^\n]*\n\+\+\+ b/(?P<new>\S+)[^\n]*\n", re.MULTILINE)
+_HUNK: Final = re.compile(r"^@@ [^\n]*\n", re.MULTILINE)
+
+
+class DoesNotApply(Exception):
+    """The code that a patch changes is another by now, or stands in several places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    name: str
+    rule: str
+    """Of docs/scheduling.md."""
+    sentence: str
+    path: str
+    """Of the one file that it changes, from the checkout."""
+    hunks: tuple[tuple[str, ...], ...]
+    """Lines without their ends, each with its mark: a space, `-` or `+`."""
+
+    def applied(self, text: str) -> str:
+        """`text` of its file with the bug in it."""
+        lines = text.splitlines()
+        for hunk in self.hunks:
+            lines = self._put(lines, hunk)
+        return "\n".join(lines) + "\n"
+
+    def _put(self, lines: list[str], hunk: tuple[str, ...]) -> list[str]:
+        for context in range(_CONTEXT, 0, -1):
+            part = _with_context(hunk, context)
+            old = [line[1:] for line in part if line[0] != "+"]
+            new = [line[1:] for line in part if line[0] != "-"]
+            places = [at for at in range(len(lines)) if lines[at : at + len(old)] == old]
+            if len(places) > 1:
+                raise DoesNotApply(f"{self.name}: what it changes stands in {self.path} {len(places)} times")
+            if places:
+                return [*lines[: places[0]], *new, *lines[places[0] + len(old) :]]
+        raise DoesNotApply(f"{self.name}: what it changes is not in {self.path} any more")
+
+    def renewed(self, text: str) -> str:
+        """The whole patch again, as a diff of its file as that is now."""
+        diff = difflib.unified_diff(
+            text.splitlines(keepends=True),
+            self.applied(text).splitlines(keepends=True),
+            f"a/{self.path}",
+            f"b/{self.path}",
+        )
+        return f"Rule: {self.rule}\n{self.sentence}\n\n{''.join(diff)}"
+
+
+def read(path: Path) -> Patch:
+    """Raises ValueError, naming the file."""
+    text = path.read_text()
+    head, file = _HEAD.match(text), _FILE.search(text)
+    if head is None:
+        raise ValueError(f"{path}: it begins with `Rule: NUMBER` and a line that says what it breaks")
+    if file is None or file["old"] != file["new"] or len(_FILE.findall(text)) > 1:
+        raise ValueError(f"{path}: it changes one file, which keeps its name")
+    hunks = tuple(tuple(hunk.splitlines()) for hunk in _HUNK.split(text[file.end() :])[1:])
+    return Patch(path.stem, head["rule"], head["sentence"], file["old"], hunks)
+
+
+def all_patches() -> Iterator[Patch]:
+    """By name."""
+    for path in sorted(FOLDER.glob("*.patch")):
+        yield read(path)
+
+
+def _with_context(hunk: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """`hunk` with at most so many lines of context before and after its changes."""
+    changed = [number for number, line in enumerate(hunk) if line[0] != " "]
+    return hunk[max(0, changed[0] - most) : changed[-1] + most + 1]
