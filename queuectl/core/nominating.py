@@ -79,8 +79,8 @@ class Nominator:
         return whole
 
     def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
-        """What it preempted for, if that is free now. No more and nothing else: or others would come to preempt
-        it in their turn, and its victims would have gone for nothing (C7)."""
+        """What it preempted for, if that is free now. No more and nothing else: or others would come to
+        preempt it in their turn, and its victims would have gone for nothing (C7)."""
         tree, node = menu.tree, menu.node
         self.work += 1
         cells = tree.numbered(assignment.usage())
