@@ -177,6 +177,17 @@ class Contest:
         self.protected[entry.id] = until if known is None else min(known, until)
         return True
 
+    def holds_what_is_borrowed(self, entry: Entry, queue: Node, below: Node | None) -> bool:
+        """Of one thing that is contested, and that its queue and all cohorts up to `below` borrow (P2, P7).
+
+        Who holds only what is its queue's own would be given it back, and take it back, for ever.
+        """
+        return any(
+            cell in self.contested and _all_borrow(queue, below, cell)
+            for cell, amount in entry.cells
+            if amount
+        )
+
     # --- in which order
 
     def sort(self, entries: list[Entry]) -> list[Entry]:
@@ -247,6 +258,15 @@ class Contest:
                 kept.append(target)
         kept.reverse()
         return kept
+
+
+def _all_borrow(queue: Node, below: Node | None, cell: int) -> bool:
+    at: Node | None = queue
+    while at is not None and at is not below:
+        if not at.borrows(cell):
+            return False
+        at = at.parent
+    return True
 
 
 def leaving(entry: Entry) -> bool:

@@ -11,6 +11,7 @@ from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
 from queuectl.core.flavors import Assigned, Chance, Mode, assign
 from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
+from queuectl.core.model import Assignment
 from queuectl.core.pending import Entry
 from queuectl.core.plain import fitting
 from queuectl.core.preemption import classical_victims
@@ -76,6 +77,17 @@ class Nominator:
         if any(charge.pod_set.min_count is not None for charge in charges):
             return fewer_pods(charges, look) or whole
         return whole
+
+    def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
+        """What it preempted for, if that is free now: no more than that and nothing else, or others would
+        come to preempt it in their turn, and its victims would have gone for nothing (C7)."""
+        tree, node = menu.tree, menu.node
+        self.work += 1
+        cells = tree.numbered(assignment.usage())
+        if any(amount > max(0, tree.available(node, cell)) for cell, amount in cells):
+            return None
+        level = max((tree.borrow_level(node, cell, amount)[0] for cell, amount in cells), default=0)
+        return Nomination(entry, menu, Assigned(assignment, cells, level=level))
 
     def _look(
         self,

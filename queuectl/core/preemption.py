@@ -124,7 +124,7 @@ def _attempt(contest: Contest, ranked: list[_Candidate], allow_borrowing: bool) 
         for candidate in ranked:
             if candidate.node is not contest.node and (
                 (candidate.only_without_borrowing and allow_borrowing)
-                or not _still_borrows(contest, candidate)
+                or not contest.holds_what_is_borrowed(candidate.entry, candidate.node, candidate.below)
             ):
                 continue
             contest.take(candidate.entry)
@@ -136,13 +136,3 @@ def _attempt(contest: Contest, ranked: list[_Candidate], allow_borrowing: bool) 
     finally:
         for target in targets:
             contest.give_back(target.entry)
-
-
-def _still_borrows(contest: Contest, candidate: _Candidate) -> bool:
-    """Its queue and all cohorts up to the common ancestor: reclaimed is only what is borrowed (P2)."""
-    at: Node | None = candidate.node
-    while at is not None and at is not candidate.below:
-        if not _borrows(contest, at):
-            return False
-        at = at.parent
-    return True
