@@ -120,8 +120,8 @@ class Nominator:
             nomination.protected = min(protected.values())
             if found.mode.preempts and found.contested <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
-        if found.reason is not None and not nomination.victims and (text := refusals.text) is not None:
-            found.reason = replace(found.reason, victims=text)
+        if found.reason is not None and not nomination.victims:
+            found.reason = refusals.told(found.reason)
         return nomination
 
     def offer(
