@@ -24,11 +24,13 @@ _BY_CODE: Final = {
     Code.WAITING_FOR_HEAD: "It runs after those ahead of it: this queue is StrictFIFO, so the first in line "
     "holds up the rest.",
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: "Nothing to do: its place is being cleared.",
+    Code.MIN_RUN_TIME_PROTECTED: "Nothing to do: it is tried again when the protection of those that hold "
+    "its place ends.",
     Code.BACKING_OFF: "Nothing to do: it is tried again when its pause is over; an edit of its spec ends it.",
     Code.ON_HOLD: "Remove the annotation queuectl.dev/hold to let it queue again.",
     Code.SUSPENDED: "The admin stopped its queue; it runs once stopPolicy is None again.",
-    Code.DEACTIVATED: 'Waiting will not help: set the annotation queuectl.dev/hold to "true" and take it away '
-    "to let it queue again (`queuectl hold`, then `queuectl release`); the reason says what else would.",
+    Code.DEACTIVATED: "Waiting will not help: hold it and release it again (`queuectl hold`, then "
+    "`queuectl release`) to let it queue; the reason says what else would.",
     Code.LEDGER_MISMATCH: "The admin must look at `queuectl verify`: admission is frozen for its queues.",
     Code.USER_HOLD: "Remove the annotation queuectl.dev/hold to let it queue again.",
     Code.CLUSTER_QUEUE_STOPPED: "The admin stopped its queue; it runs once stopPolicy is None again.",

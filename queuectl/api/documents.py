@@ -22,6 +22,7 @@ Readable = Container[str]
 """Namespaces whose workloads the caller may read."""
 _BY_USERS: Final = frozenset({Code.USER_HOLD, Code.BYPASS})
 """Where `by` is a user; elsewhere it is a workload, namespace first."""
+_LACKS_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
 _OWN_DETAILS: Final = frozenset(
     (
         *("admittedAt", "arrival", "clusterQueue", "createdAt", "debt", "detail", "outcome", "podSets"),
@@ -96,7 +97,7 @@ def _room(value: Reason, state: State) -> int | None:
         return None
     cell = FlavorResource(value.flavor, value.resource)
     match value.code:
-        case Code.WAITING_FOR_QUOTA:
+        case Code.WAITING_FOR_QUOTA | Code.MIN_RUN_TIME_PROTECTED:
             return queue.nominal.get(cell, 0) - queue.used.get(cell, 0)
         case Code.EXCEEDS_MAX_QUOTA:
             return queue.nominal.get(cell, 0)
@@ -167,22 +168,39 @@ def workload_detail(
 
 
 def holders(value: model.StoredWorkload, state: State) -> list[tuple[int, model.StoredWorkload]]:
-    """The largest holders of the cell that it lacks, at or below the node that binds; largest first."""
+    """The largest holders of the cell that it lacks, at or below the node that binds; largest first.
+
+    Of one that preempts: those that are evicted for it and hold that cell still, wherever in its tree.
+    """
     why = value.reason
-    if value.phase is not model.Phase.PENDING or why is None or why.code is not Code.WAITING_FOR_QUOTA:
+    if value.phase is not model.Phase.PENDING or why is None or why.flavor is None or why.resource is None:
         return []
-    if why.flavor is None or why.resource is None or why.node is None:
+    if why.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS:
+        queues = state.in_tree_of(value.cluster_queue or "")
+        preemptor = str(value.ref)
+    elif why.code in _LACKS_QUOTA and why.node is not None:
+        queues, preemptor = state.below(why.node), None
+    else:
         return []
     cell = FlavorResource(why.flavor, why.resource)
     found = [
         (attempt.assignment.usage().get(cell, 0), attempt.admitted_at, holder)
-        for queue in state.below(why.node)
+        for queue in queues
         if cell in queue.used
         for holder in queue.holders
-        if (attempt := holder.attempt) is not None
+        if (attempt := holder.attempt) is not None and (preemptor is None or _leaves_for(holder, preemptor))
     ]
     found.sort(key=lambda item: (-item[0], item[1], item[2].ref))
     return [(amount, holder) for amount, _, holder in found[:MAX_HOLDERS] if amount > 0]
+
+
+def _leaves_for(holder: model.StoredWorkload, preemptor: str) -> bool:
+    return (
+        holder.phase is model.Phase.EVICTING
+        and holder.reason is not None
+        and holder.reason.code is Code.PREEMPTED
+        and holder.reason.by == preemptor
+    )
 
 
 def _holder(amount: int, value: model.StoredWorkload, readable: Readable) -> schemas.Holder:

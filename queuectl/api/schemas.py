@@ -98,7 +98,9 @@ class Committed(Document):
 
 class WorkloadDetail(Workload, Committed):
     line: int | None = Field(description="How many stand in line where it waits.")
-    holders: tuple[Holder, ...] = Field(description="Largest holders of what it lacks, below the node.")
+    holders: tuple[Holder, ...] = Field(
+        description="Largest holders of what it lacks, below the node; or those evicted for it."
+    )
     help: str | None = Field(description="What would let it run.")
 
 

@@ -199,6 +199,12 @@ class State:
             if state.queue is not None and name in cohorts_above(state.queue.cohort, self.policies)
         ]
 
+    def in_tree_of(self, name: str) -> list[QueueState]:
+        """ClusterQueues of the tree that this one belongs to."""
+        found = self.queues.get(name)
+        above = cohorts_above(found.queue.cohort, self.policies) if found and found.queue else ()
+        return self.below(f"Cohort/{above[-1]}" if above else f"ClusterQueue/{name}")
+
     def under_cohorts(self) -> dict[str, Under]:
         """What is at or below each of `cohorts()`, by its name."""
         found = {name: Under() for name in self.cohorts()}

@@ -198,7 +198,10 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--metrics-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
 @with_options
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
-    """Run all of it on this machine: Postgres, a Kubernetes API, players, controller and REST."""
+    """Run all of it on this machine: Postgres, a Kubernetes API, players, controller and REST.
+
+    Of a configuration file its section `scheduling` is in force; the rest is the sandbox's own.
+    """
     try:
         from queuectl.sandbox.run import Options as Wanted
     except ModuleNotFoundError as error:
@@ -207,7 +210,11 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
         ) from None
     from queuectl.app import sandbox as app
 
-    wanted = Wanted(data=options.folder, controller=not no_controller, **values)
+    scheduling: dict[str, Any] = {}
+    if options.config is not None:  # what reads it takes a while to import
+        found = options.settings().scheduling
+        scheduling = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    wanted = Wanted(data=options.folder, controller=not no_controller, scheduling=scheduling, **values)
     # It tells its own story on stdout, and keeps its log in its folder.
     code = call(app.run_sandbox(wanted), log_level=None)
     if code:

@@ -69,7 +69,7 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         entry.cluster_queue = attempt.assignment.cluster_queue
         entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
         if entry.phase is Phase.EVICTING and entry.reason is not None and entry.reason.by is not None:
-            state.preemptors.add(entry.reason.by)
+            state.waking.expect(entry.reason.by)
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
@@ -120,7 +120,7 @@ def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> Non
             entry.priority, entry.past = decision.priority, decision.past
             entry.recorded = facts(entry)
             entry.order = (-entry.priority, *entry.order[1:])
-            state.charged.append(entry)  # others may take its place now, or no longer (W3)
+            state.waking.charge(entry)
         case Shrink():
             state.shrink(entry, decision.assignment)
         case Evict():
@@ -156,7 +156,8 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     line, look = group.line, decision.look
     entry.tried = dict(look.tried)
     if look.claim is not None:
-        state.open_claim(entry, look.claim)
+        line.wake(group)  # a head that holds back is looked at although it is parked
+        state.waking.open_claim(entry, look.claim, state.entries)
         line.told(group, entry)
         group.reported = None  # what its equals were told is not what it was told
         return
@@ -165,7 +166,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         group.reported = None  # they will be told more when they are looked at
     if line.preemptor is entry and not behind:
         line.preemptor, line.blocked = None, False
-        state.drop_claim(entry)
+        state.waking.drop_claim(entry)
     if look.again:
         line.told(group, entry)
     elif not behind and group.head() is entry:
@@ -180,9 +181,9 @@ def _park(state: State, entry: Entry, decision: Keep) -> None:
     line = group.line
     line.park(entry, decision.reason)
     group.contends, group.holds_back = look.contends, look.holds_back
-    state.protections.set(group, look.until)
+    state.waking.protect(group, look.until)
     kept = frozenset(cell for cell, _ in lacking(decision.reason)) if look.holds_back else frozenset()
-    state.keep_back(line, kept)
+    state.waking.keep_back(line, kept)
 
 
 def _admit(state: State, entry: Entry, attempt: Attempt) -> None:

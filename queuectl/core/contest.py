@@ -99,6 +99,7 @@ class Contest:
 
     __slots__ = (
         "_allowed",
+        "_heeds_protection",
         "cells",
         "contested",
         "entry",
@@ -119,7 +120,10 @@ class Contest:
         cells: Cells,
         contested: Collection[int],
         refusals: Refusals | None = None,
+        *,
+        heeds_protection: bool = True,
     ) -> None:
+        self._heeds_protection = heeds_protection
         self.refusals = Refusals() if refusals is None else refusals
         self.field = field
         self.tree = field.tree
@@ -165,7 +169,7 @@ class Contest:
 
     def is_protected(self, entry: Entry, node: Node, cause: PreemptionCause) -> bool:
         """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
-        if leaving(entry):
+        if leaving(entry) or not self._heeds_protection:
             return False
         until = protected_until(entry, self.field.rules(node).min_run_time.seconds(cause), self.settings)
         if until is None or until <= self.field.now:

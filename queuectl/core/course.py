@@ -111,17 +111,11 @@ class Course:
         self._trial.undo(mark)
 
     def _again(self, nomination: Nomination) -> Nomination | None:
-        """Its victims are others' already: what would it get once those are gone, from the same flavors?"""
-        menu = nomination.menu
-        pinned = {
-            (p.name, menu.of_resource[resource]): flavor
-            for p in nomination.found.assignment.pod_sets
-            for resource, flavor in p.flavors
-        }
+        """Its victims are others' already: what would it get without those, from the same flavors (C8)?"""
         chosen = self._chosen.keys() - self._field.away
         self._field.away |= chosen
         with self._without(self._chosen.values()):
-            again = self._nominate(nomination.entry, NO_BOUND, pinned)
+            again = self._nominate(nomination.entry, NO_BOUND, nomination.flavors)
         self._field.away -= chosen
         return again if again.mode is Mode.FIT or again.victims else None
 
@@ -131,6 +125,7 @@ class Course:
             head.node.name,
             tuple(nomination.cells),
             tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
+            tuple(nomination.flavors.items()),
         )
         evicted = [target for target in nomination.victims if not leaving(target.entry)]
         self.preempting.append((head.entry, _waits_for(nomination, len(victims)), claim, evicted))

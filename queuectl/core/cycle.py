@@ -124,6 +124,9 @@ class Cycles:
             self.outcome.work += 1
             tried = cursor.tried.get(entry.id, entry.tried)
             nomination = self._nominate(entry, tried, NO_BOUND)
+            if tried:  # what was once looked at to its end is not begun again: the search ends (F8)
+                left = nomination.found.tried.items()
+                nomination.found.tried = {group: last for group, last in left if group in tried}
             if tried and not nomination.found.tried and not _promising(nomination):
                 nomination = self._all_together(entry)
             head = Head(cursor, nomination)

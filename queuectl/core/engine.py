@@ -31,7 +31,8 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.flavors import Assigned, adopt
+from queuectl.core.explaining import NO_BOUND
+from queuectl.core.flavors import Assigned, Mode, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
@@ -85,7 +86,7 @@ class _Draft:
         """By ClusterQueue, what comes free with the plan."""
         self.contested: set[Node] = set()
         """Roots of trees that have to wait for the next plan: whoever is taken back there may be the first in
-        order for what it gives back, and stands in line only when this plan is applied."""
+        order for what it gives back, and stands in line only when this plan is applied (C9)."""
 
     def charge(self, entry: Entry, found: Assigned) -> None:
         self.moved.add(entry.id)
@@ -106,12 +107,18 @@ class _Draft:
         else:
             self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
 
+    def stop(self, entry: Entry) -> None:
+        """It leaves by itself: its tree is decided on by the next plan, which knows that it does."""
+        assert entry.attempt is not None
+        tree = self._state.tree
+        self.contested.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
+
     def claims(self) -> tuple[list[OpenClaim], set[str]]:
         """Those whose victims hold quota still, and the queues whose preemptor waits for nobody any more."""
         away = self.field.away
         waiting: list[OpenClaim] = []
         settled: set[str] = set()
-        for claim in self._state.claims:
+        for claim in self._state.waking.claims:
             left = {key: victim for key, victim in claim.victims.items() if key not in away}
             if left:
                 waiting.append(replace(claim, victims=left))
@@ -141,25 +148,26 @@ class Engine:
     @property
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: tell it `TimeCame` then. None: nothing does."""
-        times = (self._state.timers.earliest, self._state.protections.earliest)
+        times = (self._state.timers.earliest, self._state.waking.due_at)
         return min((when for when in times if when is not None), default=None)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
         restore(self._state, snapshot)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. Replaying an event is harmless."""
         fold(self._state, events)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     def reconsider(self) -> None:
         """Look at everybody who waits again, whatever they lack."""
         for line in self._state.lines.values():
-            self._state.rethink(line)
+            self._state.waking.rethink(line)
+        self._state.prune()
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
@@ -191,6 +199,8 @@ class Engine:
                 decisions.append(what)
                 if isinstance(what, Release | Retire):
                     draft.give_back(entry, waits_again=isinstance(what, Release))
+                elif isinstance(what, Evict):
+                    draft.stop(entry)
         work = len(due)
         more = len(due) < len(state.due_entries)
         if len(due) < budget:
@@ -226,7 +236,13 @@ class Engine:
         def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
             assert entry.cluster_queue is not None
             menu = state.directory.menu(entry.cluster_queue)
-            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
+            found = nominator.nominate(entry, menu, entry.shape, tried, pinned)
+            line = state.lines[entry.cluster_queue]
+            if line.preemptor is entry and line.promised and found.mode is not Mode.FIT and not pinned:
+                # With its victims gone it may be offered other flavors first, and miss the room made for it (C7).
+                kept = nominator.nominate(entry, menu, entry.shape, NO_BOUND, line.promised)
+                return kept if kept.mode is Mode.FIT else found
+            return found
 
         run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
         outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))
@@ -309,7 +325,7 @@ class Engine:
             sequence += becomes_row(decision)
         for counted in plan.probes:
             probe(self._state, counted.workload)
-        self._state.wake()
+        self._state.waking.wake()
         self._state.prune()
         self._version += 1
         self._cycle += 1
@@ -338,7 +354,7 @@ class Engine:
     def thaw(self, root: str, snapshot: Snapshot) -> None:
         """Load what is under `root` again, as the ledger has it, and go on with it."""
         freezing.thaw(self._state, root, snapshot)
-        self._state.wake()
+        self._state.waking.wake()
         self._version += 1
 
     @property

@@ -17,7 +17,7 @@ from queuectl.core.rules import Fungibility
 
 
 class Mode(IntEnum):
-    """How a request could be met, worst first (F5)."""
+    """How a request could be met, worst first (F3)."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1  # somebody else's quota would do, and nobody can be made to give it

@@ -94,9 +94,7 @@ def _fold(state: State, event: Event, batch: _Batch) -> None:
             state.clock = max(state.clock, now)
             for workload_id in state.timers.take(state.clock):
                 batch.entries[workload_id] = state.entries[workload_id]
-            for group in state.protections.take(state.clock):
-                group.line.wake(group)
-                state.due_lines.add(group.line.name)
+            state.waking.time_came(state.clock)
         case _:
             batch.rules = True
             _fold_rules(state, event, batch.touched)
@@ -157,7 +155,7 @@ def _concerned(state: State, touched: Touched) -> Iterator[Entry]:
         _rebuild(state, name)
     for root in touched.trees:
         for line in lines_below(root, state.lines):
-            state.rethink(line)
+            state.waking.rethink(line)
     state.changed |= touched.local_queues
     for local in touched.local_queues:
         if queue := state.directory.local_queues.get(local):
@@ -182,7 +180,7 @@ def _rebuild(state: State, name: str) -> None:
     line = state.lines.get(name)
     if line is None:
         return
-    state.rethink(line)
+    state.waking.rethink(line)
     fresh = state.new_line(name)
     if (line.strict, line.by_usage) != (fresh.strict, fresh.by_usage):
         for entry in list(line.waiting()):

@@ -1,4 +1,4 @@
-"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, F, P1)."""
+"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, C2, P1)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ class Nomination:
     @property
     def cells(self) -> Cells:
         return self.found.cells
+
+    @property
+    def flavors(self) -> dict[Group, str]:
+        return {
+            (pod_set.name, self.menu.of_resource[resource]): flavor
+            for pod_set in self.found.assignment.pod_sets
+            for resource, flavor in pod_set.flavors
+        }
 
     @property
     def mode(self) -> Mode:
@@ -86,8 +94,8 @@ class Nominator:
         if found.mode.preempts:
             contest = Contest(self._field, menu.node, entry, found.cells, found.contested, refusals)
             nomination.victims = tuple(self._victims(contest))
-            if contest.protected:
-                protected |= dict.fromkeys(found.contested, min(contest.protected.values()))
+            if (until := self._protected_until(contest, nomination.victims)) is not None:
+                protected |= dict.fromkeys(found.contested, until)
         reason = found.reason
         if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
             nomination.protected = min(protected.values())
@@ -106,7 +114,7 @@ class Nominator:
         protected: dict[int, datetime],
         refusals: Refusals,
     ) -> Chance:
-        """What preemption offers for one cell alone (F5): by whom it would be given, and the level after."""
+        """What preemption offers for one cell alone (F3): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
         rules = self._field.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
@@ -134,8 +142,8 @@ class Nominator:
             return Chance(Mode.NO_CANDIDATES, level)
         contest = Contest(self._field, node, entry, [(cell, amount)], (cell,), refusals)
         victims = self._victims(contest)
-        if contest.protected:
-            protected[cell] = min(contest.protected.values())
+        if (until := self._protected_until(contest, victims)) is not None:
+            protected[cell] = until
         if not victims:
             return Chance(Mode.NO_CANDIDATES, level)
         own = False
@@ -156,6 +164,14 @@ class Nominator:
             strategies = contest.tree.root(contest.node).sharing.strategies
             return fair_victims(contest, strategies or contest.settings.strategies)
         return classical_victims(contest)
+
+    def _protected_until(self, contest: Contest, victims: Sequence[Target]) -> datetime | None:
+        """Where nothing but a protection stands in its way: when the first of them ends (P10, P11)."""
+        if victims or not contest.protected:
+            return None
+        field, node, entry = self._field, contest.node, contest.entry
+        bold = Contest(field, node, entry, contest.cells, contest.contested, heeds_protection=False)
+        return min(contest.protected.values()) if self._victims(bold) else None
 
 
 def _protected(reason: Reason, until: datetime) -> Reason:

@@ -179,6 +179,7 @@ class Line:
         "keeps",
         "name",
         "preemptor",
+        "promised",
         "shelves",
         "strict",
         "untold",
@@ -198,6 +199,8 @@ class Line:
         """Parked groups by what they lack, each with the amount that would have to be available."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
+        self.promised: dict[tuple[str, int], str] = {}
+        """The flavors that it has preempted for, by podset and resource group."""
         self.keeps: frozenset[FlavorResource] = frozenset()
         """Of what its head keeps some back from others, as long as it leads (C6)."""
         self.blocked = False

@@ -97,7 +97,8 @@ class Reason:
 
     `short_by` is what would have to come free at `node` for this request; `limit` is the policy field that
     bound there. `detail` says what no number can, such as the name of a missing flavor.
-    `victims` changes without making it another reason. `others` are the same findings for the flavors that were tried besides.
+    `victims` changes without making it another reason. `others` are the same findings for the flavors that
+    were tried besides.
     """
 
     code: Code

@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
 
-from queuectl.core.claims import Claims, OpenClaim
 from queuectl.core.decay import PastUsage, UsageValue
-from queuectl.core.decisions import Claim
 from queuectl.core.directory import Directory
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
@@ -31,15 +29,13 @@ from queuectl.core.model import (
 )
 from queuectl.core.ordering import order
 from queuectl.core.past import NOTHING, kept_out
-from queuectl.core.pending import Entry, Group, Line
-from queuectl.core.quota import Node
+from queuectl.core.pending import Entry, Line
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
-from queuectl.core.resources import FlavorResource
 from queuectl.core.rules import Settings
 from queuectl.core.survey import Survey
 from queuectl.core.timers import Timers
-from queuectl.core.wakes import Freed, helped, tempted
+from queuectl.core.waking import Waking
 
 K = TypeVar("K")
 
@@ -52,10 +48,6 @@ class State:
         self.now = self.clock
         """Of the plan that was applied last."""
         self.timers: Timers[WorkloadId] = Timers()
-        self.protections: Timers[Group] = Timers()
-        """When those whom a parked group might preempt are protected no longer (W4)."""
-        self.preemptors: set[str] = set()
-        """Those for whom somebody was being evicted when this process started, as evictions name them."""
         """When to look at a workload again for nothing but the time."""
         self.past = PastUsage(settings.usage_sharing) if settings.usage_sharing is not None else None
         self.directory = Directory()
@@ -66,11 +58,6 @@ class State:
         self.holders: dict[str, dict[WorkloadId, Entry]] = {}
         """Those with an open attempt, by the ClusterQueue that is charged."""
         self.lines: dict[str, Line] = {}
-        self.claims = Claims()
-        self.freed: Freed = {}
-        """What came free since somebody was last woken for it."""
-        self.charged: list[Entry] = []
-        """Those that have come to hold quota since then."""
         self.missing = set(sources)
         """Lists that have not been read yet."""
         self.arrival = 0
@@ -82,6 +69,7 @@ class State:
         self.due_configs: set[ConfigKey] = set()
         self.due_entries: dict[WorkloadId, Entry] = {}
         self.due_lines: set[str] = set()
+        self.waking = Waking(self.directory, self.lines, self.due_lines)
         self.gated: dict[WorkloadId, Entry] = {}
         """Kept out of every line, and not yet told why."""
         self.frozen: set[str] = set()
@@ -103,7 +91,7 @@ class State:
 
     def prune(self) -> None:
         """Forget what is no longer due."""
-        self.due_lines = {name for name in self.due_lines if self.lines[name].due}
+        self.due_lines -= {name for name in self.due_lines if not self.lines[name].due}
         self.due_configs = {key for key, _ in self.unrecorded_configs()}
 
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
@@ -159,59 +147,6 @@ class State:
         if entry.cluster_queue is not None:
             self.changed_queues.add(entry.cluster_queue)
 
-    # --- whom to look at again
-
-    def wake(self) -> None:
-        """Those whom what came free can help, and those who could take from who came to hold quota."""
-        freed, self.freed = self.freed, {}
-        charged, self.charged = self.charged, []
-        woken = helped(self.tree, self.lines, freed)
-        woken |= tempted(self.tree, self.lines, self.directory.queues, charged)
-        for group in woken:
-            group.line.wake(group)
-            self.due_lines.add(group.line.name)
-
-    def rethink(self, line: Line) -> None:
-        """Look at everybody in it again, and at what its preemptor claims."""
-        line.wake_all()
-        if line.preemptor is not None:
-            self.claims.drop(line.preemptor.id)
-            line.blocked = False
-        self.due_lines.add(line.name)
-
-    def open_claim(self, entry: Entry, claim: Claim) -> None:
-        """Nobody else gets what `entry`'s victims leave; nobody behind it is looked at meanwhile (C7)."""
-        assert entry.group is not None
-        line = entry.group.line
-        line.preemptor = entry
-        victims = {
-            victim.workload: holder
-            for victim in claim.victims
-            if (holder := self.entries.get(victim.workload)) is not None
-            and holder.attempt is not None
-            and holder.attempt.number == victim.attempt
-        }
-        line.blocked = bool(victims)
-        if victims:
-            node = self.tree.queue(claim.cluster_queue)
-            self.claims.open(OpenClaim(entry, node, list(claim.cells), victims))
-        else:
-            self.due_lines.add(line.name)
-
-    def drop_claim(self, entry: Entry) -> None:
-        claim = self.claims.drop(entry.id)
-        if claim is not None:
-            self._free(claim.node, (self.tree.names[cell] for cell, _ in claim.cells))
-
-    def keep_back(self, line: Line, cells: frozenset[FlavorResource]) -> None:
-        """What its head keeps back from others from now on (C6)."""
-        if line.keeps - cells:
-            self._free(self.tree.queue(line.name), line.keeps - cells)
-        line.keeps = cells
-
-    def _free(self, node: Node, cells: Iterable[FlavorResource]) -> None:
-        self.freed.setdefault(node, set()).update(cells)
-
     # --- places
 
     def enter(self, entry: Entry) -> None:
@@ -264,14 +199,7 @@ class State:
     def leave(self, entry: Entry) -> None:
         """Out of its line, or from before its gate."""
         self.gated.pop(entry.id, None)
-        if entry.group is not None:
-            line = entry.group.line
-            if line.keeps and entry.group.head() is entry:
-                self._free(self.tree.queue(line.name), line.keeps)
-                line.keeps = frozenset()
-            self.drop_claim(entry)
-            line.remove(entry)
-            self.due_lines.add(line.name)
+        self.waking.leave(entry)
 
     def _stand(self, entry: Entry, workload: Workload, queue: str) -> None:
         line = self.lines.get(queue)
@@ -284,10 +212,7 @@ class State:
                 return
             self.leave(entry)
         line.add(entry, shape, place)
-        self.due_lines.add(queue)
-        if self.preemptors and line.preemptor is None and str(entry.ref) in self.preemptors:
-            self.preemptors.discard(str(entry.ref))
-            line.preemptor = entry
+        self.waking.stands(entry, line)
 
     def new_line(self, name: str) -> Line:
         queue = self.directory.queues.get(name)
@@ -305,7 +230,7 @@ class State:
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = (*order(entry.priority, entry.workload.created_at, entry.arrival), entry.id)
-        self.charged.append(entry)
+        self.waking.charge(entry)
         self.changed_queues.add(queue)
         if self.past is not None:
             self.past.opened(
@@ -357,7 +282,7 @@ class State:
         self.tree.add(node, entry.cells)
         self.changed_queues.add(queue)
         left = dict(entry.cells)
-        self._free(node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount))
+        self.waking.free(node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount))
         if self.past is not None:
             now, key = max(self.now, attempt.admitted_at), (entry.id, attempt.number)
             self.past.closed(key, now)
@@ -373,13 +298,10 @@ class State:
         self.tree.remove(node, entry.cells)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
-        self._free(node, (self.tree.names[cell] for cell, _ in entry.cells))
+        self.waking.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
         if self.past is not None:
             self.past.closed((entry.id, attempt.number), max(self.clock, attempt.admitted_at))
-        for claim in self.claims.gone(entry.id):
-            if claim.owner.group is not None:
-                claim.owner.group.line.blocked = False
-                self.due_lines.add(claim.owner.group.line.name)
+        self.waking.ended(entry)
         entry.attempt, entry.unsent = None, None
         entry.counted = entry.probing = entry.refused = entry.handed = False
         self.outbox.pop(entry.id, None)

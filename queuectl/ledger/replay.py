@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import AttemptState, ClusterQueue, ConfigKey, Phase
+from queuectl.core.model import AttemptState, ClusterQueue, Cohort, ConfigKey, Phase
+from queuectl.core.quota import QuotaTree
 from queuectl.core.resources import FlavorResource, Usage, format_amount
 from queuectl.kinds.policy import BadPolicy, parse_policy
 from queuectl.ledger.codec import Json, dump
@@ -77,8 +77,10 @@ class Replay:
     workloads: dict[str, Expected] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
     configs: dict[ConfigKey, tuple[int, str]] = field(default_factory=dict)
-    quotas: dict[str, dict[FlavorResource, int] | None] = field(default_factory=dict)
-    """Nominal quota by ClusterQueue; None: its spec can't be read."""
+    tree: QuotaTree = field(default_factory=QuotaTree)
+    """Quota and use, to tell what was available to an admission at its moment."""
+    unreadable: set[ConfigKey] = field(default_factory=set)
+    """Specs that can't be read: while there are any, nobody knows what is available."""
     trusted: set[str] = field(default_factory=set)
     """Workloads whose beginning is no longer kept."""
     findings: list[Finding] = field(default_factory=list)
@@ -144,12 +146,25 @@ class Replay:
         spec = row.payload["spec"]
         if spec is None:
             self.configs.pop(key, None)
-            if key.kind == "ClusterQueue":
-                self.quotas.pop(key.name, None)
+        else:
+            self.configs[key] = (row.sequence, dump(spec))
+        if key.kind in ("ClusterQueue", "Cohort"):
+            self._set_quota(key, spec)
+
+    def _set_quota(self, key: ConfigKey, spec: Json | None) -> None:
+        self.unreadable.discard(key)
+        if spec is None:
+            (self.tree.drop_queue if key.kind == "ClusterQueue" else self.tree.drop_cohort)(key.name)
             return
-        self.configs[key] = (row.sequence, dump(spec))
-        if key.kind == "ClusterQueue":
-            self.quotas[key.name] = _nominal(key, spec)
+        try:
+            policy = parse_policy(key, json.dumps(spec))
+        except BadPolicy:
+            self.unreadable.add(key)
+            return
+        if isinstance(policy, ClusterQueue):
+            self.tree.set_queue(policy)
+        elif isinstance(policy, Cohort):
+            self.tree.set_cohort(policy)
 
     def _admitted(self, row: Any, expected: Expected) -> None:
         payload: Json = row.payload
@@ -172,24 +187,22 @@ class Replay:
             effect=None if free else row.sequence,
         )
         expected.holding, expected.attempts, expected.phase = holding, row.attempt, Phase.ADMITTED
-        self._charge(holding, 1)
-        if not free and not self.trusted:
+        if not free and not self.trusted and not self.unreadable:
             self._within_quota(row, holding)
+        self._charge(holding, 1)
 
     def _within_quota(self, row: Any, holding: Holding) -> None:
-        queue = holding.cluster_queue
-        quotas = self.quotas.get(queue, {})
-        if quotas is None:
-            return
-        for cell, added in holding.usage().items():
-            used, nominal = self.usage[queue].get(cell, 0), quotas.get(cell, 0)
-            if added > 0 and used > nominal:
+        """Was all that it holds available to its queue, its own and what it may borrow (Q4)?"""
+        node = self.tree.queue(holding.cluster_queue)
+        for cell, amount in holding.usage().items():
+            available = max(0, self.tree.available(node, self.tree.cell(cell)))
+            if amount > available:
                 resource = cell.resource
                 self.find(
                     "OverQuota",
                     _name(row),
-                    f"ClusterQueue {queue} uses {format_amount(resource, used)} of {cell} with it, "
-                    f"its nominal quota then was {format_amount(resource, nominal)}",
+                    f"was given {format_amount(resource, amount)} of {cell}, "
+                    f"{format_amount(resource, available)} was available to {node} then",
                 )
 
     def _evicted(self, row: Any, expected: Expected) -> None:
@@ -243,8 +256,11 @@ class Replay:
 
     def _charge(self, holding: Holding, sign: int) -> None:
         usage = self.usage.setdefault(holding.cluster_queue, {})
-        for cell, amount in holding.usage().items():
+        held = holding.usage()
+        for cell, amount in held.items():
             usage[cell] = usage.get(cell, 0) + sign * amount
+        node, cells = self.tree.queue(holding.cluster_queue), self.tree.numbered(held)
+        (self.tree.add if sign > 0 else self.tree.remove)(node, cells)
 
 
 def lines_of(pod_sets: list[Json]) -> tuple[Line, ...]:
@@ -256,21 +272,6 @@ def lines_of(pod_sets: list[Json]) -> tuple[Line, ...]:
             for resource, amount in one["requests"].items()
         )
     )
-
-
-def _nominal(key: ConfigKey, spec: Mapping[str, Any]) -> dict[FlavorResource, int] | None:
-    try:
-        policy = parse_policy(key, json.dumps(spec))
-    except BadPolicy:
-        return None
-    if not isinstance(policy, ClusterQueue):
-        return None
-    return {
-        FlavorResource(flavor.name, resource): quota.nominal
-        for group in policy.resource_groups
-        for flavor in group.flavors
-        for resource, quota in flavor.resources
-    }
 
 
 def _name(row: Any) -> str:

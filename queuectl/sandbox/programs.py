@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +22,16 @@ _POLL_SECONDS: Final = 0.05
 
 
 class Programs:
-    """What of queuectl itself runs in the sandbox on `folder`. `controller`: False, it is run apart."""
+    """What of queuectl itself runs in the sandbox on `folder`. `controller`: False, it is run apart.
+    `scheduling`: that section of the configuration."""
 
-    def __init__(self, folder: Path, endpoints: Endpoints, *, controller: bool) -> None:
+    def __init__(
+        self, folder: Path, endpoints: Endpoints, *, controller: bool, scheduling: Mapping[str, object]
+    ) -> None:
         self._folder = folder
         self._endpoints = endpoints
         self._controller = controller
+        self._scheduling = dict(scheduling)
         self.config = folder / "queuectl.yaml"
 
     @contextlib.asynccontextmanager
@@ -40,6 +44,7 @@ class Programs:
                 "cluster": cluster,
                 "identity": "local",
             },
+            "scheduling": self._scheduling,
         }
         write_private(self.config, yaml.safe_dump(config))
         children: list[Child] = []

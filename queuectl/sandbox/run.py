@@ -7,9 +7,9 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -52,6 +52,8 @@ class Options:
     kubernetes_port: int = 0
     rest_port: int = 0
     metrics_port: int = 0
+    scheduling: Mapping[str, object] = field(default_factory=dict)
+    """Section `scheduling` of the controller's configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +230,12 @@ class _Sandbox:
     ) -> None:
         """Start what lives on the two, and watch over all of it."""
         cluster = await cluster_id(api)
-        programs = Programs(self._folder, endpoints, controller=self._options.controller)
+        programs = Programs(
+            self._folder,
+            endpoints,
+            controller=self._options.controller,
+            scheduling=self._options.scheduling,
+        )
         readings = await stack.enter_async_context(self._parts.readings(postgres.url, cluster))
         last = await _last_decision(readings)
         children = await stack.enter_async_context(programs.running(cluster))

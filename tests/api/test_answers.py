@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.model import ConfigKey, Phase
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.reasons import Code, PreemptionCause, Reason
 from tests.api.canned import AWAY, GPU, WAITS, CannedReadings, decision, local_spec, queue_spec, workload
 from tests.api.conftest import Rest
 
@@ -137,6 +137,38 @@ async def test_holders_are_looked_for_in_all_queues_below_the_cohort_that_binds(
     rest = await serve(readings)
     found = await rest.get("/api/v1/workloads/default/Job/mine")
     assert [holder["name"] for holder in found["holders"]] == ["far", "near"]
+
+
+async def test_one_that_preempts_names_who_is_evicted_for_it_and_holds_its_place_still(serve: Serve) -> None:
+    readings = CannedReadings()
+    awaited = Reason(
+        code=Code.WAITING_FOR_PREEMPTED_WORKLOADS,
+        flavor="a100",
+        resource=GPU,
+        requested=9,
+        node="ClusterQueue/team-a",
+    )
+
+    def taken(by: str) -> Reason:
+        return Reason(
+            code=Code.PREEMPTED, cause=PreemptionCause.IN_COHORT_RECLAMATION, by=f"default/Job/{by}"
+        )
+
+    readings.commit(
+        workload("mine", 1, reason=awaited),
+        workload("near", 2, gpus=3, phase=Phase.EVICTING, reason=taken("mine")),
+        workload("far", 3, gpus=5, phase=Phase.EVICTING, cluster_queue="team-b", reason=taken("mine")),
+        workload("others", 4, gpus=7, phase=Phase.EVICTING, cluster_queue="team-b", reason=taken("theirs")),
+        workload("runs", 5, gpus=7, phase=Phase.ADMITTED, cluster_queue="team-b"),
+        configs={
+            ConfigKey("Cohort", "", "half"): '{"parentName": "root"}',
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8, cohort="root"),
+            ConfigKey("ClusterQueue", "", "team-b"): queue_spec(8, cohort="half"),
+        },
+    )
+    rest = await serve(readings)
+    found = await rest.get("/api/v1/workloads/default/Job/mine")
+    assert [(holder["name"], holder["amount"]) for holder in found["holders"]] == [("far", 5), ("near", 3)]
 
 
 async def test_only_queues_in_a_circle_of_cohorts_are_inactive(serve: Serve) -> None:

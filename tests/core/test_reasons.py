@@ -91,6 +91,7 @@ FULL = Reason(
     cause=PreemptionCause.IN_COHORT_RECLAMATION,
     by="somebody",
     detail="so",
+    victims="considered as victims: somebody",
     others=(Reason(code=Code.EXCEEDS_MAX_QUOTA),),
 )
 
@@ -103,5 +104,5 @@ def test_numbers_alone_make_no_new_reason_and_everything_else_does(name: str) ->
     elif name == "others":
         other = ()
     changed = replace(FULL, **{name: other})  # type: ignore[arg-type]
-    numbers = name in ("requested", "available", "short_by", "others")
+    numbers = name in ("requested", "available", "short_by", "others", "victims")
     assert (changed.key == FULL.key) is numbers

@@ -1,4 +1,7 @@
-"""What the sandbox holds outlives its end, even by SIGKILL, and nothing of it is left running."""
+"""What the sandbox holds outlives its end, even by SIGKILL, and nothing of it is left running.
+
+So does a preemption that is under way: pods of the victim are alive still, and what it leaves is kept.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.players.api import MERGE_PATCH
+from tests.e2e.cohort import end_pods, endless, runs, team, verdicts
 from tests.e2e.site import Site, cluster_queue, eventually, flavor, job, local_queue, pod_template, pytorchjob
 from tests.e2e.world import World
 from tests.ledger.places import reachable_folder
@@ -47,7 +51,8 @@ async def test_after_a_kill_all_is_as_before_and_what_waited_goes_on(
 
 
 async def _work(world: World) -> dict[str, Any]:
-    """One is over, one and a gang run, three wait, one is too large. Returns all that must stay."""
+    """One is over, one and a gang run, three wait, one is too large, and one is on its way out for another.
+    Returns all that must stay."""
     await world.api.request("POST", "/api/v1/nodes", fake_node("node", "a100", gpus=64))
     await world.policy(flavor("a100", {"example.com/accelerator": "a100"}))
     await world.policy(cluster_queue("team", 4))
@@ -64,7 +69,24 @@ async def _work(world: World) -> dict[str, Any]:
     await world.submit(job("large", template=pod_template(5)))
     await world.reason_is("large", "ExceedsMaxQuota")
     await eventually("three pods run", lambda: _running_pods(world, 3))
+    await _preempt(world)
     return await _state(world)
+
+
+async def _preempt(world: World) -> None:
+    """The guest goes and its pods do not end; the owner waits for that, and who would fit is kept out."""
+    await team(world, "owners", 5, preemption={"reclaimWithinCohort": "Any"})
+    await team(world, "guests", 1)
+    await runs(world, endless("guest", "guests", 4, lingers=True))
+    await world.submit(endless("owner", "owners", 5))
+    await world.reason_is("owner", "WaitingForPreemptedWorkloads")
+    await world.submit(endless("thief", "guests", 2))
+    await world.reason_is("thief", "WaitingForQuota")
+
+    async def suspended() -> bool:
+        return bool((await world.get("guest"))["spec"]["suspend"])
+
+    await eventually("the guest is suspended", suspended)
 
 
 async def _state(world: World) -> dict[str, Any]:
@@ -108,6 +130,10 @@ async def _goes_on(world: World, before: dict[str, Any]) -> None:
         await eventually("everything is as it was", same, 30)
     except AssertionError:
         assert await _state(world) == before
+    await end_pods(world, "guest")
+    await world.phase("owner", "Admitted")
+    assert await verdicts(world, "guest") == ["Queued", "Admitted", "Evicted", "Released"]
+    assert await verdicts(world, "thief") == ["Queued"]
     await _end_pods(world.api)
     for number in range(3):
         await world.phase(f"waits-{number}", "Finished")

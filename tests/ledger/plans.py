@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 from queuectl.core.decisions import (
@@ -151,15 +152,24 @@ def retire(name: str, number: int | None = None, outcome: Outcome = Outcome.SUCC
     return Retire(wid(name), ref(name), number, outcome)
 
 
-def configure(name: str, nominal: int | None, *, kind: str = "ClusterQueue") -> Configure:
+def configure(
+    name: str,
+    nominal: int | None,
+    *,
+    kind: str = "ClusterQueue",
+    cohort: str | None = None,
+    lends: int | None = None,
+) -> Configure:
     """A ClusterQueue with `nominal` GPUs and plenty of cpu in flavor a100; None: gone."""
     key = ConfigKey(kind, "", name)
     if nominal is None:
         return Configure(key, None)
-    spec = (
-        '{"resourceGroups":[{"coveredResources":["cpu","nvidia.com/gpu"],"flavors":[{"name":"a100","resources":'
-        f'[{{"name":"cpu","nominalQuota":"1000000000"}},{{"name":"nvidia.com/gpu","nominalQuota":{nominal}}}]}}]}}]}}'
-    )
+    gpus: dict[str, object] = {"name": GPU, "nominalQuota": nominal}
+    if lends is not None:
+        gpus["lendingLimit"] = lends
+    quotas = [{"name": "cpu", "nominalQuota": "1000000000"}, gpus]
+    group = {"coveredResources": ["cpu", GPU], "flavors": [{"name": "a100", "resources": quotas}]}
+    spec = json.dumps({"resourceGroups": [group], **({"cohortName": cohort} if cohort else {})})
     return Configure(key, spec)
 
 

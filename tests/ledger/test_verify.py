@@ -196,8 +196,19 @@ async def test_an_admission_over_the_quota_of_its_moment_is_found(world: World) 
     [finding] = await verify(world.url, world.cluster)
     assert finding.code == "OverQuota"
     assert "decision 5 on ns/Job/two" in finding.subject
-    assert "uses 16 of a100/nvidia.com/gpu" in finding.detail
-    assert "nominal quota then was 8" in finding.detail
+    assert finding.detail == "was given 8 of a100/nvidia.com/gpu, 0 was available to ClusterQueue/team-a then"
+
+
+async def test_what_a_cohort_lends_is_no_finding_and_more_than_that_is(world: World) -> None:
+    await world.write(configure("team-b", 8, cohort="all", lends=4), configure("team-a", 4, cohort="all"))
+    await world.write(enqueue("one"), enqueue("two", arrival=2), await world.admit("one"))
+    assert await verify(world.url, world.cluster) == []
+    await world.write(await world.admit("two", gpus=1))
+    [finding] = await verify(world.url, world.cluster)
+    assert finding.detail == "was given 2 of a100/nvidia.com/gpu, 0 was available to ClusterQueue/team-a then"
+    # By then nobody lends any more: what was given before stays right.
+    await world.write(configure("team-b", None))
+    assert len(await verify(world.url, world.cluster)) == 1
 
 
 async def test_a_later_cut_of_quota_and_debt_are_no_finding(world: World) -> None:
