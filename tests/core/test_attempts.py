@@ -126,7 +126,9 @@ def test_after_a_restart_newcomers_of_the_same_second_come_after_those_that_wait
     world = World(queue("cq", 1), LQ)
     world.engine = Engine(SOURCES)
     world.engine.restore(Snapshot(sequence=1, now=T0, workloads=(stored,)))
-    world.tell(ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 1)), policy(LQ))
+    world.tell(
+        ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 1)), policy(LQ)
+    )
     new = workload("new")
     world.tell(Listed("policies"), observed(new), observed(one), Listed("Job", frozenset({one.id, new.id})))
     assert admitted(world.run()) == ["waits"]
