@@ -79,8 +79,8 @@ def test_that_a_kind_is_not_installed_says_nothing_of_what_runs() -> None:
     world.run()
     world.settle()
     world.tell(Listed("Job", None))
-    assert world.run() == []
     assert world.plan().probes == ()
+    assert world.run() == []
 
 
 @pytest.mark.parametrize(("second", "debt"), [(-1, True), (0, False), (1, False)])
@@ -105,6 +105,14 @@ def test_who_is_taken_back_stands_before_those_of_the_same_second_that_came_afte
     world.settle(generation=3)
     world.run()
     world.tell(observed(workload("a"), generation=3), PodsCounted(UID, 1, alive=False))
+    assert admitted(world.run()) == ["a"]
+
+
+def test_of_those_first_seen_together_the_order_of_the_news_decides_nothing() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("b"), workload("a"), workload("c", created=-1))
+    assert admitted(world.run()) == ["c"]
+    world.tell(policy(queue("cq", 2)))
     assert admitted(world.run()) == ["a"]
 
 

@@ -76,6 +76,13 @@ def test_a_flavor_is_as_good_as_its_worst_resource() -> None:
     assert given(world.run()) == [("a", {"cpu": "f2", GPU: "f2"})]
 
 
+def test_a_fit_for_one_resource_does_not_hide_that_another_never_fits() -> None:
+    world = World(flavor("f1"), queue("q", groups=flavors(("f1", {"cpu": 4, GPU: 1}))), LQ)
+    world.submit(workload("a", pods=[pod_set(1, {"cpu": 2, GPU: 2})]))
+    (reason,) = (d.reason for d in world.run() if isinstance(d, Keep))
+    assert (reason.code, reason.resource) == (Code.EXCEEDS_MAX_QUOTA, GPU)
+
+
 def test_podsets_of_one_workload_do_not_get_the_same_quota() -> None:
     groups = flavors(("f1", {GPU: 2}), ("f2", {GPU: 2}))
     world = World(flavor("f1"), flavor("f2"), queue("q", groups=groups), LQ)

@@ -9,7 +9,7 @@ import pytest
 
 from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.events import PodsCounted
-from queuectl.core.model import ClusterQueue, Cohort, Outcome, QueueingStrategy
+from queuectl.core.model import ClusterQueue, Cohort, Outcome, QueueingStrategy, ResourceQuota
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.core.rules import Borrowing, MinRunTime, Preemption, Settings, Within
 from tests.builders import (
@@ -251,6 +251,26 @@ def test_nobody_is_let_go_on_quota_that_a_victim_of_the_same_cycle_still_holds()
     assert admitted(room.over("there")) == ["preempts", "waits"]
 
 
+def test_what_was_promised_in_a_cycle_stays_promised_when_a_later_head_is_let_go() -> None:
+    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing())
+    room = Room(
+        queue("a", 5, cohort="all", preemption=rules),
+        queue("b", 0, cohort="all"),
+        queue("c", 3, cohort="all", preemption=rules),
+        queue("lends", 1, cohort="all"),
+        queue("victim", 0, cohort="all"),
+    )
+    room.hold("there", "victim", 8, priority_class="low")
+    room.submit(
+        workload("preempts", "a", 6, created=1),
+        workload("fits", "b", 1, created=2),
+        workload("too-late", "c", 4, created=3),
+    )
+    decisions = room.run()
+    assert (evicted(decisions), admitted(decisions)) == (["there"], ["fits"])
+    assert told(decisions)["too-late"] is Code.WAITING_FOR_QUOTA
+
+
 def test_two_that_preempt_at_once_do_not_count_on_the_same_victim() -> None:
     room = Room(
         queue("a", 1, cohort="all", preemption=RECLAIMS),
@@ -325,6 +345,25 @@ def test_a_new_strict_head_keeps_back_what_it_lacks_itself_and_nothing_that_the_
     assert admitted(room.ask("small", "other")) == []
     cores = [pod_set(1, {"cpu": 2})]
     assert admitted(room.ask("ahead", "q", pods=cores, priority_class="high")) == ["small"]
+
+
+def test_a_strict_head_that_borrows_keeps_back_what_is_left_of_its_own_and_what_it_may_borrow() -> None:
+    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing())
+    strict = QueueingStrategy.STRICT_FIFO
+    one = group({"default": {GPU: 2}})
+    (quotas,) = one.flavors
+    limited = replace(quotas, resources=((GPU, ResourceQuota(nominal=2, borrowing_limit=1)),))
+    room = Room(
+        queue(
+            "q", groups=[replace(one, flavors=(limited,))], cohort="all", strategy=strict, preemption=rules
+        ),
+        queue("lends", 3, cohort="all"),
+        queue("other", 0, cohort="all"),
+    )
+    room.hold("of-q", "q")
+    room.ask("head", "q", 3)
+    assert admitted(room.ask("large", "other", 3, created=1)) == []
+    assert admitted(room.ask("small", "other", 2, created=1)) == ["small"]
 
 
 def strict_and_other() -> Room:
