@@ -33,12 +33,13 @@ from queuectl.core.quota import QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import Condition
 from queuectl.core.resources import FlavorResource, Usage, amounts
+from queuectl.core.values import value
 
 GATE = "Gate"
 """Kind of the key under which the ledger remembers since when a gate is in force."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Route:
     """Where a workload belongs, and why it may not stand in line there."""
 

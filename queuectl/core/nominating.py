@@ -12,6 +12,7 @@ from queuectl.core.fairness import fair_victims
 from queuectl.core.flavors import Assigned, Chance, Mode, assign
 from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
 from queuectl.core.pending import Entry
+from queuectl.core.plain import fitting
 from queuectl.core.preemption import classical_victims
 from queuectl.core.quota import Cells
 from queuectl.core.reasons import Code, Reason
@@ -28,6 +29,8 @@ class Nomination:
     victims: tuple[Target, ...] = ()
     protected: datetime | None = None
     """Until then somebody who would do may not be taken."""
+    kept: bool = False
+    """It would fit, but for what is kept for others."""
 
     @property
     def cells(self) -> Cells:
@@ -89,6 +92,10 @@ class Nominator:
         def search(cell: int, amount: int) -> Chance:
             return self.offer(entry, menu, cell, amount, protected, refusals)
 
+        if not tried and not pinned:
+            fit = fitting(menu, charges, self._field.rules(menu.node).any)
+            if fit is not None:
+                return Nomination(entry, menu, fit)
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
         if found.mode.preempts:

@@ -5,10 +5,10 @@ The same value reads in the ledger, REST, the CLI, the Kubernetes Event and metr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from queuectl.core.resources import format_amount
+from queuectl.core.values import value
 
 
 class Family(StrEnum):
@@ -91,7 +91,7 @@ FAMILIES: dict[Code, Family] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Reason:
     """A code with the numbers behind it. Amounts are in base units of `resource`.
 
