@@ -173,8 +173,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     if look.again:
         line.wake(group)  # one that holds back was parked
         state.due_lines.add(line.name)
-        line.told(group, entry)
-    elif group.head() is not entry:
+    if look.again or group.head() is not entry:
         line.told(group, entry)
     else:
         _park(state, entry, decision.reason, look)

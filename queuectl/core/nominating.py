@@ -79,8 +79,8 @@ class Nominator:
         return whole
 
     def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
-        """What it preempted for, if that is free now. No more and nothing else: or others would come to
-        preempt it in their turn, and its victims would have gone for nothing (C7)."""
+        """What it preempted for, if that is free now: no more than that and nothing else, or others would
+        come to preempt it in their turn, and its victims would have gone for nothing (C7)."""
         tree, node = menu.tree, menu.node
         self.work += 1
         cells = tree.numbered(assignment.usage())
@@ -120,8 +120,8 @@ class Nominator:
             nomination.protected = min(protected.values())
             if found.mode.preempts and found.contested <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
-        if found.reason is not None and not nomination.victims and (text := refusals.text) is not None:
-            found.reason = replace(found.reason, victims=text)
+        if found.reason is not None and not nomination.victims:
+            found.reason = refusals.told(found.reason)
         return nomination
 
     def offer(
