@@ -17,6 +17,18 @@ settings.register_profile(
 )
 settings.register_profile("long", max_examples=5000, deadline=None)
 
+SEQUENCES = {"ci": 1.0, "quick": 0.3, "long": 11.0}
+"""Of random lives of whole worlds, in shares of what CI plays (some 2,000)."""
+
 
 def load() -> None:
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+    settings.load_profile(_chosen())
+
+
+def sequences(number: int) -> settings:
+    """That many in CI, and as many times more as the profile says."""
+    return settings(max_examples=round(number * SEQUENCES[_chosen()]))
+
+
+def _chosen() -> str:
+    return os.environ.get("HYPOTHESIS_PROFILE", "ci")
