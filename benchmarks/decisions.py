@@ -1,7 +1,7 @@
 """The decisions at size: 1,000 ClusterQueues under ten cohorts three deep, 50,000 Jobs, beside a tenth of it.
 
-CPU seconds of this process, the least of several tries, because what else runs only ever adds. Events are made
-before the clock starts: in a controller they come out of reading the objects.
+CPU seconds of this process, the least of several tries, because what else runs only ever adds. Events are
+made before the clock starts: in a controller they come out of reading the objects.
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Final, NamedTuple
 
-from benchmarks.bare import Bare
 from benchmarks.engine import seconds
 from benchmarks.machine import memory
-from benchmarks.profiles import Samples, sampled
-from benchmarks.progress import bar
-from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import BATCH, Forest, Lent, World, job, seen
 from queuectl.core.decisions import Evict
 from queuectl.core.events import Event, WorkloadGone, WorkloadObserved

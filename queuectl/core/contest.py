@@ -13,6 +13,7 @@ from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.rules import Preemption, Settings, Within
+from queuectl.core.shares import shares_fairly
 
 _ID: Final = attrgetter("id")
 _PRIORITY: Final = attrgetter("priority")
@@ -46,10 +47,7 @@ class Field:
 
     def fair(self, node: Node) -> bool:
         """Does the tree of `node` share fairly (S1)?"""
-        if node.parent is None:
-            return False
-        enabled = self.tree.root(node).sharing.enabled
-        return self.settings.fair_sharing if enabled is None else enabled
+        return shares_fairly(self.tree, node, self.settings)
 
     def rules(self, node: Node) -> Preemption:
         queue = self.queues.get(node.name)

@@ -92,8 +92,8 @@ class Keep:
     recorded: bool
     """Its code or the limit that binds is new; else memory alone takes note."""
     verdict: Verdict = Verdict.PENDING
-    look: Look = Look()
-    """For memory alone."""
+    look: Look | None = None
+    """For memory alone; None: it was told what holds for its equals."""
 
 
 @value(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
-from typing import Final
 
 from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
@@ -57,7 +56,6 @@ from queuectl.core.state import State
 from queuectl.core.trial import Trial
 from queuectl.core.wakes import Freed, helped, lines_below
 
-_NO_LOOK: Final = Look()
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
 
@@ -239,7 +237,7 @@ class Engine:
             found = nominator.nominate(entry, menu, entry.shape, tried, pinned)
             line = state.lines[entry.cluster_queue]
             if line.preemptor is entry and line.promised and found.mode is not Mode.FIT and not pinned:
-                # With its victims gone it may be offered other flavors first, and miss the room made for it (C7).
+                # With its victims gone it may be offered other flavors first, and miss what is kept (C7).
                 kept = nominator.nominate(entry, menu, entry.shape, NO_BOUND, line.promised)
                 return kept if kept.mode is Mode.FIT else found
             return found
@@ -283,7 +281,9 @@ class Engine:
             if group not in group.line.woken:
                 called.setdefault(group.line, []).append(group)
         for line in lines:
-            groups = (*line.awake, *line.woken, *called.get(line, ()))
+            groups = [*line.woken, *called.get(line, ())]
+            if groups or not line.halted:
+                groups += line.awake
             cursor = Cursor(line, groups, usage_of)
             if line.name in settled:
                 cursor.blocked = False
@@ -392,7 +392,7 @@ class Engine:
         return self._state.standing()
 
 
-def _keep(entry: Entry, reason: Reason, look: Look = _NO_LOOK) -> Keep:
+def _keep(entry: Entry, reason: Reason, look: Look | None = None) -> Keep:
     recorded = entry.reason is None or entry.reason.key != reason.key
     return Keep(entry.id, entry.ref, reason, recorded, look=look)
 

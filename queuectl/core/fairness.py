@@ -203,6 +203,8 @@ class _Search:
                 passes = share < before
             else:
                 passes = share <= self._share_without(entry, theirs)
+                if share == before:  # all three are: neither of the two moves a share, both could take turns
+                    passes &= _comes_before(self._contest.entry, entry)  # (P12)
             if passes:
                 return entry
             aside.append(entry)
@@ -297,3 +299,8 @@ class _Chooser:
         share = dominant_share(self._tree, node)
         if share.borrowing or node in self._own:
             heapq.heappush(self._rounds.setdefault(cohort, []), _Claim(share, tie, node))
+
+
+def _comes_before(one: Entry, other: Entry) -> bool:
+    """In priority, or where that is equal in creation (O1)."""
+    return (-one.priority, one.order[1]) < (-other.priority, other.order[1])

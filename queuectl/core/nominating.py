@@ -29,6 +29,8 @@ class Nomination:
     victims: tuple[Target, ...] = ()
     protected: datetime | None = None
     """Until then somebody who would do may not be taken."""
+    kept: bool = False
+    """It would fit, but for what is kept for others."""
 
     @property
     def cells(self) -> Cells:

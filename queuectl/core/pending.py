@@ -135,11 +135,9 @@ class Group:
     """
 
     __slots__ = (
-        "contends",
         "fresh",
         "heap",
         "holds_back",
-        "kept_out",
         "key",
         "lacks",
         "line",
@@ -159,10 +157,6 @@ class Group:
         self.parked: Reason | None = None
         self.lacks: tuple[tuple[FlavorResource, int], ...] = ()
         """What it lacked when it was parked, as its shelves have it."""
-        self.kept_out = False
-        """Parked for want of a turn: what it asks for was free, but kept for others."""
-        self.contends = False
-        """Parked, and might take from others what it lacks: who comes to hold quota matters too (W3)."""
         self.holds_back = False
         """Parked, and keeps what it could use from those that come after it (C6)."""
         self.reported: Hashable = None
@@ -194,6 +188,7 @@ class Line:
         "awake",
         "blocked",
         "by_usage",
+        "contending",
         "groups",
         "keeps",
         "name",
@@ -219,6 +214,8 @@ class Line:
         """Groups with members that have not been told why they wait."""
         self.shelves: dict[FlavorResource, dict[Group, int]] = {}
         """Parked groups by what they lack, each with the amount that would have to be available."""
+        self.contending: dict[Group, None] = {}
+        """Parked groups to whom it matters too who holds quota, and what is kept for whom (W3)."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
         self.promised: dict[tuple[str, int], str] = {}
@@ -239,7 +236,7 @@ class Line:
         former = group.head() if self.strict else None
         if not self.strict:
             shape = group.shape  # the same object for all of them: what was looked up for it is found by that
-        entry.group, entry.order, entry.shape = group, place, shape
+        entry.group, entry.order, entry.shape, entry.tried = group, place, shape, {}
         entry.turn += 1
         group.push(entry)
         group.members[entry.id] = entry
@@ -248,6 +245,8 @@ class Line:
         if former is not None and place < former.order:
             self._unpark(group)
             self._owe(group, former)
+        elif group in self.contending and group.head() is entry:
+            self._unpark(group)  # it is older than the head that was looked at: others are newer than it (P2)
 
     def remove(self, entry: Entry) -> None:
         group = entry.group
@@ -271,9 +270,6 @@ class Line:
         assert group is not None
         self._unpark(group)
         group.parked, group.lacks = reason, tuple(lacking(reason))
-        group.kept_out = any(
-            finding.code in _LACKING and finding.short_by is None for finding in (reason, *reason.others)
-        )
         del self.awake[group]
         for cell, amount in group.lacks:
             shelf = self.shelves.setdefault(cell, {})
@@ -312,18 +308,27 @@ class Line:
 
     def may_fit(self, group: Group, available: Callable[[FlavorResource], int]) -> bool:
         """Is a look at a parked group due, by what is available? Where heads keep others out it always is."""
-        if self.strict or group.contends or group.kept_out or group.parked is None:
+        if self.strict or group in self.contending or group.parked is None:
             return True
         return any(amount <= available(cell) for cell, amount in group.lacks)
 
     def wake_all(self) -> None:
+        """Look at everybody again, from the first flavor on."""
         for group in self.groups.values():
             self._unpark(group)
+            if (head := group.head()) is not None:
+                head.tried = {}
+
+    @property
+    def halted(self) -> bool:
+        """Its head was looked at in vain: under StrictFIFO nobody else is (O4)."""
+        return self.strict and len(self.awake) < len(self.groups)
 
     @property
     def due(self) -> bool:
         """Is there anything to decide here?"""
-        return bool(((self.awake or self.woken) and not self.blocked) or self.untold)
+        looked_at = self.woken or (self.awake and not self.halted)
+        return bool((looked_at and not self.blocked) or self.untold)
 
     def waiting(self) -> Iterator[Entry]:
         """All who stand in line, in no order."""
@@ -344,7 +349,8 @@ class Line:
                 if not shelf:
                     del self.shelves[cell]
         group.parked, group.lacks = None, ()
-        group.contends = group.holds_back = False
+        group.holds_back = False
+        self.contending.pop(group, None)
         self.awake[group] = None
 
 

@@ -70,7 +70,7 @@ class State:
         self.due_configs: set[ConfigKey] = set()
         self.due_entries: dict[WorkloadId, Entry] = {}
         self.due_lines: set[str] = set()
-        self.waking = Waking(self.directory, self.lines, self.due_lines)
+        self.waking = Waking(self.directory, self.lines, self.due_lines, settings)
         self.gated: dict[WorkloadId, Entry] = {}
         """Kept out of every line, and not yet told why."""
         self.frozen: set[str] = set()

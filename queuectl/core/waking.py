@@ -12,6 +12,8 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.pending import Entry, Group, Line
 from queuectl.core.quota import Node
 from queuectl.core.resources import FlavorResource
+from queuectl.core.rules import Settings
+from queuectl.core.shares import shares_fairly
 from queuectl.core.timers import Timers
 from queuectl.core.wakes import Freed, helped, tempted
 
@@ -19,7 +21,10 @@ from queuectl.core.wakes import Freed, helped, tempted
 class Waking:
     """Wakes groups of `lines`, and notes in `due` the names of lines in which something is to be decided."""
 
-    def __init__(self, directory: Directory, lines: Mapping[str, Line], due: set[str]) -> None:
+    def __init__(
+        self, directory: Directory, lines: Mapping[str, Line], due: set[str], settings: Settings
+    ) -> None:
+        self._settings = settings
         self._directory = directory
         self._tree = directory.tree
         self._lines = lines
@@ -39,10 +44,13 @@ class Waking:
         freed, self._freed = self._freed, {}
         charged, self._charged = self._charged, []
         woken = helped(self._tree, self._lines, freed)
-        woken |= tempted(self._tree, self._lines, self._directory.queues, charged)
+        woken |= tempted(self._tree, self._lines, self._directory.queues, charged, self._fair)
         for group in woken:
             group.line.call(group)
             self._due.add(group.line.name)
+
+    def _fair(self, node: Node) -> bool:
+        return shares_fairly(self._tree, node, self._settings)
 
     def _wake(self, group: Group) -> None:
         group.line.wake(group)
