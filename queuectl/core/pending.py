@@ -135,11 +135,24 @@ class Group:
     Changed by its line alone.
     """
 
-    __slots__ = ("fresh", "heap", "holds_back", "key", "lacks", "line", "members", "parked", "reported")
+    __slots__ = (
+        "fresh",
+        "heap",
+        "holds_back",
+        "key",
+        "lacks",
+        "line",
+        "members",
+        "parked",
+        "reported",
+        "shape",
+    )
 
-    def __init__(self, line: Line, key: Hashable) -> None:
+    def __init__(self, line: Line, key: Hashable, shape: Shape) -> None:
         self.line = line
         self.key = key
+        self.shape = shape
+        """Of the first that stood in it: of all, except under StrictFIFO."""
         self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
         self.parked: Reason | None = None
@@ -219,9 +232,11 @@ class Line:
         key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(self, key)
+            group = self.groups[key] = Group(self, key, shape)
             self.awake[group] = None
         former = group.head() if self.strict else None
+        if not self.strict:
+            shape = group.shape  # the same object for all of them: what was looked up for it is found by that
         entry.group, entry.order, entry.shape, entry.tried = group, place, shape, {}
         entry.turn += 1
         group.push(entry)
