@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, Phase, WorkloadId
 from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
-from queuectl.core.reasons import PreemptionCause
+from queuectl.core.reasons import PreemptionCause, Reason, Spared
 from queuectl.core.rules import Preemption, Settings, Within
 from queuectl.core.shares import shares_fairly
 
@@ -69,33 +70,51 @@ class Field:
         return [entry for entry in found.values() if entry.id not in self.away]
 
 
-_TOO_HIGH: Final = "its priority is not lower"
 _MOST_NAMED: Final = 4
 
 
 class Refusals:
-    """Who was considered as a victim in vain, and why (R3). The first few are named."""
+    """Who was considered as a victim in vain (R3)."""
 
-    __slots__ = ("_named", "_tried")
+    __slots__ = ("_spared", "_tried")
 
     def __init__(self) -> None:
-        self._named: dict[WorkloadId, str] = {}
+        self._spared: dict[WorkloadId, tuple[Entry, datetime | None]] = {}
         self._tried = 0
 
-    def add(self, entry: Entry, why: str) -> None:
-        if len(self._named) < _MOST_NAMED:
-            self._named.setdefault(entry.id, f"{entry.ref} ({why})")
+    def add(self, entry: Entry, until: datetime | None = None) -> None:
+        """It may not be taken: it is protected `until` then, or (None) its priority is not lower."""
+        self._spared.setdefault(entry.id, (entry, until))
 
     def tried(self, count: int) -> None:
         """So many would do, and are not enough together."""
         self._tried = max(self._tried, count)
 
-    @property
-    def text(self) -> str | None:
-        found = list(self._named.values())
-        if self._tried:
-            found.append(f"{self._tried} who may be preempted are not enough together")
-        return f"considered as victims: {', '.join(found)}" if found else None
+    def told(self, reason: Reason) -> Reason:
+        """`reason` with how many were considered, and the first few by name."""
+        if not self._spared and not self._tried:
+            return reason
+        ends = [until for _, until in self._spared.values() if until is not None]
+        counts = [
+            (len(self._spared) - len(ends), "whose priority is not lower"),
+            (len(ends), f"protected until {_told(min(ends))} or later" if ends else ""),
+            (self._tried, "who may be preempted and are not enough together"),
+        ]
+        victims = tuple(
+            Spared(
+                str(entry.ref), f"protected until {_told(until)}" if until else "its priority is not lower"
+            )
+            for entry, until in islice(self._spared.values(), _MOST_NAMED)
+        )
+        return replace(
+            reason,
+            considered=", ".join(f"{count} {what}" for count, what in counts if count),
+            victims=victims,
+        )
+
+
+def _told(when: datetime) -> str:
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Contest:
@@ -165,7 +184,7 @@ class Contest:
             for cell, _ in entry.cells:
                 if cell in contested:
                     if spared:
-                        self.refusals.add(entry, _TOO_HIGH)
+                        self.refusals.add(entry)
                     else:
                         yield entry
                     break
@@ -186,10 +205,21 @@ class Contest:
         until = protected_until(entry, self.field.rules(node).min_run_time.seconds(cause), self.settings)
         if until is None or until <= self.field.now:
             return False
-        self.refusals.add(entry, f"protected until {until.isoformat(timespec='seconds')}")
+        self.refusals.add(entry, until)
         known = self.protected.get(entry.id)
         self.protected[entry.id] = until if known is None else min(known, until)
         return True
+
+    def holds_what_is_borrowed(self, entry: Entry, queue: Node, below: Node | None) -> bool:
+        """Of one thing that is contested, and that its queue and all cohorts up to `below` borrow (P2, P7).
+
+        Who holds only what is its queue's own would be given it back, and take it back, for ever.
+        """
+        return any(
+            cell in self.contested and _all_borrow(queue, below, cell)
+            for cell, amount in entry.cells
+            if amount
+        )
 
     # --- in which order
 
@@ -266,6 +296,15 @@ class Contest:
                 kept.append(target)
         kept.reverse()
         return kept
+
+
+def _all_borrow(queue: Node, below: Node | None, cell: int) -> bool:
+    at: Node | None = queue
+    while at is not None and at is not below:
+        if not at.borrows(cell):
+            return False
+        at = at.parent
+    return True
 
 
 def leaving(entry: Entry) -> bool:

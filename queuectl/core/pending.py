@@ -12,6 +12,7 @@ from datetime import datetime
 
 from queuectl.core.menus import Charge, Tried
 from queuectl.core.model import (
+    Assignment,
     Attempt,
     LocalQueueName,
     ObjectRef,
@@ -218,8 +219,8 @@ class Line:
         """Parked groups to whom it matters too who holds quota, and what is kept for whom (W3)."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
-        self.promised: dict[tuple[str, int], str] = {}
-        """The flavors that it has preempted for, by podset and resource group."""
+        self.promised: Assignment | None = None
+        """What it has preempted for."""
         self.keeps: frozenset[FlavorResource] = frozenset()
         """Of what its head keeps some back from others, as long as it leads (C6)."""
         self.blocked = False
@@ -336,6 +337,8 @@ class Line:
             yield from group.members.values()
 
     def _owe(self, group: Group, entry: Entry) -> None:
+        if entry is self.preemptor:
+            return  # it waits for its victims, whoever comes before it meanwhile
         group.fresh[entry.id] = entry
         self.untold[group] = None
 

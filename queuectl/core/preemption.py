@@ -124,7 +124,8 @@ def _attempt(contest: Contest, ranked: _Candidates, allow_borrowing: bool) -> li
     try:
         for entry, origin in ranked:
             if origin.node is not contest.node and (
-                (origin.only_without_borrowing and allow_borrowing) or not _still_borrows(contest, origin)
+                (origin.only_without_borrowing and allow_borrowing)
+                or not contest.holds_what_is_borrowed(entry, origin.node, origin.below)
             ):
                 continue
             contest.take(entry)
@@ -136,13 +137,3 @@ def _attempt(contest: Contest, ranked: _Candidates, allow_borrowing: bool) -> li
     finally:
         for target in targets:
             contest.give_back(target.entry)
-
-
-def _still_borrows(contest: Contest, origin: _From) -> bool:
-    """Its queue and all cohorts up to the common ancestor: reclaimed is only what is borrowed (P2)."""
-    at: Node | None = origin.node
-    while at is not None and at is not origin.below:
-        if not _borrows(contest, at):
-            return False
-        at = at.parent
-    return True

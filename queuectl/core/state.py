@@ -303,7 +303,7 @@ class State:
         self.changed_queues.add(queue)
         self.waking.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
         if self.past is not None:
-            self.past.closed((entry.id, attempt.number), max(self.clock, attempt.admitted_at))
+            self.past.closed((entry.id, attempt.number), max(self.now, attempt.admitted_at))
         self.waking.ended(entry)
         entry.attempt, entry.unsent = None, None
         entry.counted = entry.probing = entry.refused = entry.handed = False
