@@ -34,7 +34,7 @@ EACH: Final = 20
 """Candidates in one queue."""
 SEARCHES: Final = 4
 """In one decision: one for each of three resources, then one for all of them."""
-TOGETHER: Final = 100
+TOGETHER: Final = 50
 """Events that a busy controller decides on together."""
 STEPS: Final = 200
 """Events of one kind in one try."""
@@ -100,7 +100,7 @@ class Full:
         running = {admit.attempt.workload for admit in self.world.run()}
         self.running = [one for one in jobs if one.id in running]
         self.waiting = [one for one in jobs if one.id not in running]
-        self.ends_in_one_try = max(1, len(self.running) // 8)
+        self.ends_in_one_try = max(1, min(STEPS // 4, len(self.running) // 8))
         self.next = len(jobs)
 
     def arrivals(self) -> list[Event]:
@@ -119,8 +119,8 @@ class Full:
 
     def ends(self) -> list[Event]:
         """Of those that run; whoever fits then is let go, which is part of the cost."""
-        steps = min(STEPS, self.ends_in_one_try)
-        over, self.running = self.running[:steps], self.running[steps:]
+        over = self.running[: self.ends_in_one_try]
+        del self.running[: self.ends_in_one_try]
         done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)
         return [WorkloadObserved(one, done) for one in over]
 
@@ -262,9 +262,8 @@ def _memory(used: Sequence[tuple[int, int]], waiting: Sequence[int]) -> Detail:
         (count, before / 1e6, most / 1e6, (most - before) / count / 1e3)
         for (before, most), count in zip(used, waiting, strict=True)
     )
-    return Detail(
-        "memory of a process that holds the engine alone", ("wait", "MB before", "MB", "KB each"), rows
-    )
+    columns = ("jobs that wait", "MB before", "MB at its height", "KB a job")
+    return Detail("memory of a process that holds such an engine alone", columns, rows)
 
 
 def profiled(scale: int = 1) -> Samples:
