@@ -21,6 +21,7 @@ from queuectl.sandbox.processes import end_with_make
 
 BENCHMARKS: Final = {
     "engine": "admissions a second of the decision core",
+    "decisions": "cohorts three deep, 50,000 waiting: admissions, searches for victims, one event, memory",
     "ledger": "admissions committed a second",
     "jobs": "Jobs a second end to end on the real API server, and what each costs",
     "rest": "pages of REST for a tenant while 20,000 wait, and memory",

@@ -12,8 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Final, NamedTuple
 
+from benchmarks.bare import Bare
 from benchmarks.engine import seconds
 from benchmarks.machine import memory
+from benchmarks.profiles import Samples, sampled
+from benchmarks.progress import bar
+from benchmarks.report import Detail, Figure, Goal, Report
 from benchmarks.worlds import BATCH, Forest, Lent, World, job, seen
 from queuectl.core.decisions import Evict
 from queuectl.core.events import Event, WorkloadGone, WorkloadObserved
@@ -26,6 +30,12 @@ ROOM: Final = 10
 """Jobs of each queue that run where all is full."""
 CANDIDATES: Final = 1_000
 VICTIMS: Final = 8
+EACH: Final = 20
+"""Candidates in one queue."""
+SEARCHES: Final = 4
+"""In one decision: one for each of three resources, then one for all of them."""
+TOGETHER: Final = 50
+"""Events that a busy controller decides on together."""
 STEPS: Final = 200
 """Events of one kind in one try."""
 TRIES: Final = 3
@@ -90,6 +100,7 @@ class Full:
         running = {admit.attempt.workload for admit in self.world.run()}
         self.running = [one for one in jobs if one.id in running]
         self.waiting = [one for one in jobs if one.id not in running]
+        self.ends_in_one_try = max(1, min(STEPS // 4, len(self.running) // 8))
         self.next = len(jobs)
 
     def arrivals(self) -> list[Event]:
@@ -108,7 +119,8 @@ class Full:
 
     def ends(self) -> list[Event]:
         """Of those that run; whoever fits then is let go, which is part of the cost."""
-        over, self.running = self.running[:STEPS], self.running[STEPS:]
+        over = self.running[: self.ends_in_one_try]
+        del self.running[: self.ends_in_one_try]
         done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)
         return [WorkloadObserved(one, done) for one in over]
 
@@ -119,6 +131,9 @@ EVENTS: Final[tuple[tuple[str, Callable[[Full], list[Event]]], ...]] = (
     ("one that waits is deleted", Full.deletions),
     ("one that runs ends, and others go", Full.ends),
 )
+
+WAITING_KINDS: Final = 3
+"""So many of these are about one that waits."""
 
 
 def events(full: Full, made: Callable[[Full], list[Event]], batch: int) -> float:
@@ -138,8 +153,7 @@ def events(full: Full, made: Callable[[Full], list[Event]], batch: int) -> float
 
 def searches(candidates: int) -> float:
     """A head takes back what it needs from `VICTIMS` of so many; decided again and again, never committed."""
-    each = 20
-    world = Lent(candidates // each + 1, gpus=each // 2)
+    world = Lent(candidates // EACH + 1, gpus=EACH // 2)
     jobs = [job(n, f"lq-{1 + n % (world.queues - 1)}", 1) for n in range(candidates)]
     hand_in(world, first_seen(jobs))
     assert len(world.run()) == candidates
@@ -169,3 +183,95 @@ def memory_of(queues: int) -> tuple[int, int]:
     """In a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_full_memory, queues).result()
+
+
+# --- all of it
+
+
+def run(scale: int = 1) -> Report:
+    """`scale` divides the sizes."""
+    sizes = max(10, QUEUES // scale), max(1, QUEUES // 10 // scale)
+    candidates = max(10 * EACH, CANDIDATES // scale), max(EACH, CANDIDATES // 10 // scale)
+    with bar("decisions", 8) as done:
+        bare = seconds(lambda: Bare(sizes[0], JOBS), Bare.run, 5)
+        admitted = Found("a job is seen, queued, let go and started", *map(admissions, sizes))
+        done(3)
+        searched = Found("a head is given its victims", *map(searches, candidates))
+        done(4)
+        used = [memory_of(size) for size in sizes]
+        done(5)
+        worlds = Full(sizes[0]), Full(sizes[1])
+        waiting = [len(world.waiting) for world in worlds]
+        one_by_one = [_event(what, worlds, 1) for what in EVENTS]
+        done(7)
+        together = [_event(what, worlds, TOGETHER) for what in EVENTS]
+    of_waiting = [found.full for found in one_by_one[:WAITING_KINDS]]
+    figures = [
+        _admissions(sizes[0], admitted.full, bare),
+        _searches(candidates[0], searched.full),
+        _bounded(
+            f"an event, while {waiting[0]:,} wait", sum(of_waiting) / WAITING_KINDS * 1e6, "µs of CPU", 50
+        ),
+        _bounded(f"memory, while {waiting[0]:,} wait", used[0][1] / 1e6, "MB at its height", 300),
+    ]
+    growth = _growth([admitted, searched, *one_by_one, *together], sizes, waiting)
+    return Report("decisions", figures, [growth, _memory(used, waiting)])
+
+
+def _admissions(queues: int, cost: float, bare: float) -> Figure:
+    return Figure(
+        name=f"events in, reasons out: {queues:,} queues x {JOBS} jobs",
+        value=1 / cost,
+        unit="admissions per CPU second",
+        ceiling=1 / bare,
+        bound="bare heaps and lists of ints in Python",
+        goal=Goal("value", "least", 40_000),
+    )
+
+
+def _searches(candidates: int, cost: float) -> Figure:
+    return Figure(
+        name=f"searches for {VICTIMS} victims of {candidates:,}",
+        value=SEARCHES / cost,
+        unit="searches per CPU second",
+        goal=Goal("value", "least", 500),
+    )
+
+
+def _bounded(name: str, value: float, unit: str, most: float) -> Figure:
+    return Figure(name=name, value=value, unit=unit, goal=Goal("value", "most", most))
+
+
+def _event(what: tuple[str, Callable[[Full], list[Event]]], worlds: tuple[Full, Full], batch: int) -> Found:
+    name, made = what
+    text = f"{name}: {f'{batch} at a time' if batch > 1 else 'one at a time'}"
+    return Found(text, events(worlds[0], made, batch), events(worlds[1], made, batch))
+
+
+def _growth(found: Sequence[Found], sizes: tuple[int, int], waiting: Sequence[int]) -> Detail:
+    title = (
+        f"µs of CPU at {sizes[0]:,} and at {sizes[1]:,} queues, {waiting[0]:,} and {waiting[1]:,} waiting: "
+        "full / tenth of 1 is flat"
+    )
+    rows = [(one.name, one.full * 1e6, one.tenth * 1e6, one.full / one.tenth) for one in found]
+    return Detail(title, ("step", "µs full", "µs tenth", "full / tenth"), tuple(rows))
+
+
+def _memory(used: Sequence[tuple[int, int]], waiting: Sequence[int]) -> Detail:
+    rows = tuple(
+        (count, before / 1e6, most / 1e6, (most - before) / count / 1e3)
+        for (before, most), count in zip(used, waiting, strict=True)
+    )
+    columns = ("jobs that wait", "MB before", "MB at its height", "KB a job")
+    return Detail("memory of a process that holds such an engine alone", columns, rows)
+
+
+def profiled(scale: int = 1) -> Samples:
+    """Admissions, ends of jobs that let others go, and searches."""
+    queues = max(10, QUEUES // 10 // scale)
+    full = Full(queues)
+    with sampled() as found:
+        admissions(queues)
+        events(full, Full.ends, 1)
+        searches(max(10 * EACH, CANDIDATES // scale))
+    return found

@@ -133,10 +133,10 @@ class World:
     def run(self) -> list[Admit]:
         """Decide and commit until nothing is left; starts are done at once. Returns who was let go."""
         admitted: list[Admit] = []
-        while True:
+        while self.engine.due:
             plan = self.engine.decide(self.now)
             if not plan.decisions and not plan.probes:
-                return admitted
+                break
             if self._record is not None:
                 self._record(plan, tuple(self._done))
                 self._done.clear()
@@ -146,7 +146,9 @@ class World:
             keys = [effect.key for effect in self.engine.take_effects()]
             if self._record is not None:
                 self._done += keys
-            self.engine.handle([EffectSettled(key, Result.DONE, 2) for key in keys])
+            if keys:
+                self.engine.handle([EffectSettled(key, Result.DONE, 2) for key in keys])
+        return admitted
 
     def finish(self, workloads: list[Workload]) -> None:
         done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)

@@ -61,7 +61,7 @@ class Cursor:
         line, node = self.line, tree.queue(self.line.name)
         while not self.blocked and self.first is None and (heads := self._heads()):
             group = heads[0][1]
-            if line.may_fit(group, lambda name: tree.available(node, tree.cell(name))):
+            if line.may_fit(group, tree, node):
                 break
             heapq.heappop(heads)
         return self.peek()

@@ -54,7 +54,7 @@ from queuectl.core.resources import Usage
 from queuectl.core.rules import Settings
 from queuectl.core.state import State
 from queuectl.core.trial import Trial
-from queuectl.core.wakes import Freed, helped, lines_below
+from queuectl.core.wakes import Freed, helped
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
@@ -289,12 +289,14 @@ class Engine:
             looked_at.add(line.name)
             active[tree.root(tree.queue(line.name))] = None
             yield cursor
-        for root in active:
-            for line in lines_below(root, state.lines):
-                if line.keeps and line.name not in looked_at and not line.blocked:
-                    cursor = Cursor(line, line.groups.values(), usage_of)
-                    cursor.passive = True
-                    yield cursor
+        for name in sorted(state.waking.keeping - looked_at):
+            keeping = state.lines.get(name)
+            if keeping is None or keeping.blocked or not keeping.keeps:
+                continue
+            if tree.root(tree.queue(name)) in active:
+                cursor = Cursor(keeping, keeping.groups.values(), usage_of)
+                cursor.passive = True
+                yield cursor
 
     def _adopt(self, entry: Entry, what: Adopt, now: datetime, draft: _Draft) -> Iterator[Decision]:
         """Charge what runs already: as its own annotation says, else as it would be charged today."""

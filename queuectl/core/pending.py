@@ -7,7 +7,7 @@ only when something that it lacked comes free. So a queue of 10,000 equal jobs c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from datetime import datetime
 
 from queuectl.core.menus import Charge, Tried
@@ -24,7 +24,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.ordering import Place
 from queuectl.core.past import NOTHING
-from queuectl.core.quota import Cells
+from queuectl.core.quota import Cells, Node, QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 
@@ -307,11 +307,14 @@ class Line:
         if group.parked is not None:
             self.woken[group] = None
 
-    def may_fit(self, group: Group, available: Callable[[FlavorResource], int]) -> bool:
+    def may_fit(self, group: Group, tree: QuotaTree, node: Node) -> bool:
         """Is a look at a parked group due, by what is available? Where heads keep others out it always is."""
         if self.strict or group in self.contending or group.parked is None:
             return True
-        return any(amount <= available(cell) for cell, amount in group.lacks)
+        for name, amount in group.lacks:  # noqa: SIM110 (whoever waits in a tree is asked this at each end)
+            if amount <= tree.available(node, tree.cells[name]):
+                return True
+        return False
 
     def wake_all(self) -> None:
         """Look at everybody again, from the first flavor on."""

@@ -32,7 +32,7 @@ def prune(tree: QuotaTree, line: Line) -> None:
     """Whom others were faster than is not looked at (W1)."""
     node = tree.queue(line.name)
     for group in list(line.woken):
-        if not line.may_fit(group, lambda name: tree.available(node, tree.cell(name))):
+        if not line.may_fit(group, tree, node):
             del line.woken[group]
 
 

@@ -30,6 +30,8 @@ class Waking:
         self._lines = lines
         self._due = due
         self.claims = Claims()
+        self.keeping: set[str] = set()
+        """Names of the lines whose heads keep something back (C6); some may not do so any more."""
         self._freed: Freed = {}
         """What came free since somebody was last woken for it."""
         self._charged: list[Entry] = []
@@ -125,6 +127,7 @@ class Waking:
         if line.keeps - cells:
             self.free(self._tree.queue(line.name), line.keeps - cells)
         line.keeps = cells
+        (self.keeping.add if cells else self.keeping.discard)(line.name)
 
     # --- what time and a restart bring
 

@@ -61,6 +61,20 @@ async def test_the_core_and_the_ledger_are_measured_beside_their_ceilings(tmp_pa
     assert [figure["goal"]["limit"] for figure in ledger["figures"] if figure["goal"]] == [1_000]
 
 
+async def test_the_decisions_are_measured_beside_a_tenth_of_their_size(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "decisions", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    figures = _figures(report)
+    assert [figure["goal"]["limit"] for figure in figures] == [40_000, 500, 50, 300]
+    assert figures[0]["ratio"] > 0
+    growth, memory = report["details"]
+    assert all(row["full / tenth"] > 0 for row in growth["rows"])
+    assert [row["jobs that wait"] for row in memory["rows"]] == sorted(
+        (row["jobs that wait"] for row in memory["rows"]), reverse=True
+    )
+
+
 async def test_what_needs_a_control_plane_is_skipped_loudly_without_one(tmp_path: Path) -> None:
     code, out = await _bench("--only", "jobs", "--json", str(tmp_path / "found.json"), assets=False)
     assert code == 0, out
