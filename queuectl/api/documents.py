@@ -13,7 +13,7 @@ from queuectl.api.state import LocalQueueState, QueueState, State, Under
 from queuectl.api.tree import cohort_condition, nominal_quota
 from queuectl.core import model
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Limit, Reason
+from queuectl.core.reasons import Code, Limit, Reason, Spared
 from queuectl.core.resources import FlavorResource
 from queuectl.ports import DecisionRow
 
@@ -47,6 +47,8 @@ def reason(value: Reason) -> schemas.Reason:
         cause=value.cause,
         by=value.by,
         detail=value.detail,
+        considered=value.considered,
+        victims=tuple(schemas.Spared(who=one.who, why=one.why) for one in value.victims),
         others=tuple(reason(other) for other in value.others),
     )
 
@@ -62,7 +64,12 @@ def named_in(*reasons: Reason | None) -> Iterator[str]:
         if found is not None:
             if (namespace := _namespace_named(found)) is not None:
                 yield namespace
+            yield from (_namespace_of(one) for one in found.victims if one.who is not None)
             yield from named_in(*found.others)
+
+
+def _namespace_of(one: Spared) -> str:
+    return (one.who or "").partition("/")[0]
 
 
 def redacted(value: Reason, readable: Readable) -> Reason:
@@ -70,10 +77,12 @@ def redacted(value: Reason, readable: Readable) -> Reason:
     if all(namespace in readable for namespace in named_in(value)):
         return value
     others = tuple(redacted(other, readable) for other in value.others)
+    victims = tuple(one if _namespace_of(one) in readable else Spared(None, one.why) for one in value.victims)
+    value = replace(value, others=others, victims=victims)
     namespace = _namespace_named(value)
     if namespace is None or namespace in readable:
-        return replace(value, others=others)
-    return replace(value, by=None, detail=None, others=others)
+        return value
+    return replace(value, by=None, detail=None)
 
 
 def as_of(value: Reason, state: State) -> Reason:

@@ -19,6 +19,13 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
+class Spared(Document):
+    """One that could have made room for a workload, and why it did not."""
+
+    who: str | None = Field(description="namespace/kind/name; null where the caller may not read it.")
+    why: str
+
+
 class Reason(Document):
     """Why a workload waits or was taken away: a code of a closed list, and its numbers."""
 
@@ -38,6 +45,10 @@ class Reason(Document):
         "caller may not read that workload."
     )
     detail: str | None
+    considered: str | None = Field(
+        description="Whose place it could have taken and why nobody's would do, in numbers."
+    )
+    victims: tuple[Spared, ...] = Field(description="The first few of them.")
     others: tuple[Reason, ...] = Field(description="The same for the flavors that were tried besides.")
 
 

@@ -144,6 +144,9 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
         yield from _tree(reason, around.nodes)
         for other in reason["others"]:
             yield "Also tried", other["message"]
+        for one in reason["victims"]:
+            who = one["who"] or "another tenant's"
+            yield "Considered", f"{who}: {one['why']}"
     for holder in workload["holders"]:
         yield "Held by", _holder(holder, reason["resource"], now)
     yield from _line_ahead(workload, around.ahead)

@@ -200,7 +200,8 @@ _PORT = click.IntRange(0, 65535)
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     """Run all of it on this machine: Postgres, a Kubernetes API, players, controller and REST.
 
-    Of a configuration file its section `scheduling` is in force; the rest is the sandbox's own.
+    Of a configuration file the sections `controller` and `scheduling` are in force; the rest, and where the
+    controller listens, is the sandbox's own.
     """
     try:
         from queuectl.sandbox.run import Options as Wanted
@@ -210,11 +211,12 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
         ) from None
     from queuectl.app import sandbox as app
 
-    scheduling: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if options.config is not None:  # what reads it takes a while to import
-        found = options.settings().scheduling
-        scheduling = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    wanted = Wanted(data=options.folder, controller=not no_controller, scheduling=scheduling, **values)
+        settings = options.settings().model_dump(
+            mode="json", by_alias=True, exclude_unset=True, include={"controller", "scheduling"}
+        )
+    wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **values)
     # It tells its own story on stdout, and keeps its log in its folder.
     code = call(app.run_sandbox(wanted), log_level=None)
     if code:

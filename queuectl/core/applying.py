@@ -170,6 +170,9 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     if line.preemptor is entry:
         line.preemptor, line.blocked = None, False
         state.waking.drop_claim(entry)
+    if look.again:
+        line.wake(group)  # one that holds back was parked
+        state.due_lines.add(line.name)
     if look.again or group.head() is not entry:
         line.told(group, entry)
     else:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, Phase, WorkloadId
 from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
-from queuectl.core.reasons import PreemptionCause
+from queuectl.core.reasons import PreemptionCause, Reason, Spared
 from queuectl.core.rules import Preemption, Settings, Within
 from queuectl.core.shares import shares_fairly
+
+_ID: Final = attrgetter("id")
+_PRIORITY: Final = attrgetter("priority")
+_ADMITTED_AT: Final = attrgetter("attempt.admitted_at")
+_CHARGED: Final = attrgetter("attempt.assignment.cluster_queue")
 
 
 class Target(NamedTuple):
@@ -63,33 +70,51 @@ class Field:
         return [entry for entry in found.values() if entry.id not in self.away]
 
 
-_TOO_HIGH: Final = "its priority is not lower"
 _MOST_NAMED: Final = 4
 
 
 class Refusals:
-    """Who was considered as a victim in vain, and why (R3). The first few are named."""
+    """Who was considered as a victim in vain (R3)."""
 
-    __slots__ = ("_named", "_tried")
+    __slots__ = ("_spared", "_tried")
 
     def __init__(self) -> None:
-        self._named: dict[WorkloadId, str] = {}
+        self._spared: dict[WorkloadId, tuple[Entry, datetime | None]] = {}
         self._tried = 0
 
-    def add(self, entry: Entry, why: str) -> None:
-        if len(self._named) < _MOST_NAMED:
-            self._named.setdefault(entry.id, f"{entry.ref} ({why})")
+    def add(self, entry: Entry, until: datetime | None = None) -> None:
+        """It may not be taken: it is protected `until` then, or (None) its priority is not lower."""
+        self._spared.setdefault(entry.id, (entry, until))
 
     def tried(self, count: int) -> None:
         """So many would do, and are not enough together."""
         self._tried = max(self._tried, count)
 
-    @property
-    def text(self) -> str | None:
-        found = list(self._named.values())
-        if self._tried:
-            found.append(f"{self._tried} who may be preempted are not enough together")
-        return f"considered as victims: {', '.join(found)}" if found else None
+    def told(self, reason: Reason) -> Reason:
+        """`reason` with how many were considered, and the first few by name."""
+        if not self._spared and not self._tried:
+            return reason
+        ends = [until for _, until in self._spared.values() if until is not None]
+        counts = [
+            (len(self._spared) - len(ends), "whose priority is not lower"),
+            (len(ends), f"protected until {_told(min(ends))} or later" if ends else ""),
+            (self._tried, "who may be preempted and are not enough together"),
+        ]
+        victims = tuple(
+            Spared(
+                str(entry.ref), f"protected until {_told(until)}" if until else "its priority is not lower"
+            )
+            for entry, until in islice(self._spared.values(), _MOST_NAMED)
+        )
+        return replace(
+            reason,
+            considered=", ".join(f"{count} {what}" for count, what in counts if count),
+            victims=victims,
+        )
+
+
+def _told(when: datetime) -> str:
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Contest:
@@ -106,6 +131,7 @@ class Contest:
         "protected",
         "refusals",
         "rules",
+        "some_leave",
         "tree",
         "within_nominal",
     )
@@ -130,6 +156,8 @@ class Contest:
         self.cells = cells
         self.contested = frozenset(contested)
         self.rules = field.rules(node)
+        self.some_leave = False
+        """Of those sorted some are being evicted, or over."""
         self.protected: dict[WorkloadId, datetime] = {}
         """Who would do but is protected still, and until when."""
         asked = dict(cells)
@@ -156,14 +184,19 @@ class Contest:
             for cell, _ in entry.cells:
                 if cell in contested:
                     if spared:
-                        self.refusals.add(entry, _TOO_HIGH)
+                        self.refusals.add(entry)
                     else:
                         yield entry
                     break
 
     def vulnerable(self, node: Node, cause: PreemptionCause) -> list[Entry]:
         """Those eligible in `node` that are not protected from `cause`."""
-        return [entry for entry in self.eligible(node) if not self.is_protected(entry, node, cause)]
+        seconds = self.field.rules(node).min_run_time.seconds(cause)
+        return [
+            entry
+            for entry in self.eligible(node)
+            if not ((seconds or entry.preempted_at) and self.is_protected(entry, node, cause))
+        ]
 
     def is_protected(self, entry: Entry, node: Node, cause: PreemptionCause) -> bool:
         """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
@@ -172,27 +205,43 @@ class Contest:
         until = protected_until(entry, self.field.rules(node).min_run_time.seconds(cause), self.settings)
         if until is None or until <= self.field.now:
             return False
-        self.refusals.add(entry, f"protected until {until.isoformat(timespec='seconds')}")
+        self.refusals.add(entry, until)
         known = self.protected.get(entry.id)
         self.protected[entry.id] = until if known is None else min(known, until)
         return True
+
+    def holds_what_is_borrowed(self, entry: Entry, queue: Node, below: Node | None) -> bool:
+        """Of one thing that is contested, and that its queue and all cohorts up to `below` borrow (P2, P7).
+
+        Who holds only what is its queue's own would be given it back, and take it back, for ever.
+        """
+        return any(
+            cell in self.contested and _all_borrow(queue, below, cell)
+            for cell, amount in entry.cells
+            if amount
+        )
 
     # --- in which order
 
     def sort(self, entries: list[Entry]) -> list[Entry]:
         """First who is taken first (P5)."""
-        entries.sort(key=self._rank)
+        # Stable passes, the least that counts first: one key made in Python takes three times as long, and
+        # sorting is most of a search.
+        entries.sort(key=_ID)
+        entries.sort(key=_ADMITTED_AT, reverse=True)
+        entries.sort(key=_PRIORITY)
+        name, past = self.node.name, self.field.past_usage
+        queues = {_CHARGED(entry) for entry in entries}
+        if name in queues and past is not None and self.field.queues[name].usage_based:
+            own = [entry for entry in entries if _CHARGED(entry) == name]
+            own.sort(key=lambda entry: _Descending(past(entry.local_queue)))
+            entries[:] = [*(entry for entry in entries if _CHARGED(entry) != name), *own]
+        elif name in queues and len(queues) > 1:
+            entries.sort(key=lambda entry: _CHARGED(entry) == name)
+        if any(map(leaving, entries)):
+            self.some_leave = True
+            entries.sort(key=leaving, reverse=True)
         return entries
-
-    def _rank(self, entry: Entry) -> tuple[object, ...]:
-        attempt = entry.attempt
-        assert attempt is not None
-        own = attempt.assignment.cluster_queue == self.node.name
-        usage: object = 0
-        past = self.field.past_usage
-        if own and past is not None and self.field.queues[self.node.name].usage_based:
-            usage = _Descending(past(entry.local_queue))
-        return (not leaving(entry), own, usage, entry.priority, -attempt.admitted_at.timestamp(), entry.id)
 
     # --- for a search that shares fairly
 
@@ -247,6 +296,15 @@ class Contest:
                 kept.append(target)
         kept.reverse()
         return kept
+
+
+def _all_borrow(queue: Node, below: Node | None, cell: int) -> bool:
+    at: Node | None = queue
+    while at is not None and at is not below:
+        if not at.borrows(cell):
+            return False
+        at = at.parent
+    return True
 
 
 def leaving(entry: Entry) -> bool:

@@ -135,7 +135,7 @@ class Course:
             head.node.name,
             tuple(nomination.cells),
             tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
-            tuple(nomination.flavors.items()),
+            nomination.found.assignment,
         )
         evicted = [target for target in nomination.victims if not leaving(target.entry)]
         self.preempting.append((head.entry, _waits_for(nomination, len(victims)), claim, evicted))

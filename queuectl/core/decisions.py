@@ -62,8 +62,7 @@ class Claim:
     cells: tuple[tuple[int, int], ...]
     """By cell number of the quota tree."""
     victims: tuple[Victim, ...]
-    flavors: tuple[tuple[tuple[str, int], str], ...] = ()
-    """By podset and number of the resource group."""
+    assignment: Assignment
 
 
 @value(frozen=True, slots=True)

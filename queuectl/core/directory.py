@@ -312,9 +312,11 @@ class Directory:
                 detail = f"WorkloadPriorityClass {workload.priority_class} not found"
                 return Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
             return value
-        named = next((p.priority_class for p in workload.pod_sets if p.priority_class), None)
-        if named is not None:
-            found = self._pod_priorities.get(named)
-            detail = f"PriorityClass {named} not found"
-            return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
+        for pod_set in workload.pod_sets:
+            if named := pod_set.priority_class:
+                found = self._pod_priorities.get(named)
+                detail = f"PriorityClass {named} not found"
+                return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
+        if not self._pod_priorities:
+            return 0
         return max((c.value for c in self._pod_priorities.values() if c.default), default=0)

@@ -80,11 +80,13 @@ def step(entry: Entry, directory: Directory, settings: Settings, now: datetime) 
 def next_time(entry: Entry, settings: Settings, now: datetime) -> datetime | None:
     """When, later than `now`, `step` or its gate may say something else for nothing but the time."""
     if entry.attempt is None:
-        times = [entry.past.until]
-    elif entry.phase is Phase.ADMITTED:
-        times = [_run_ends(entry), _must_be_ready(entry, settings)]
-    else:
-        times = []
+        until = entry.past.until
+        return until if until is not None and until > now else None
+    if entry.phase is not Phase.ADMITTED:
+        return None
+    times = (_run_ends(entry), _must_be_ready(entry, settings))
+    if times == (None, None):
+        return None
     return min((when for when in times if when is not None and when > now), default=None)
 
 

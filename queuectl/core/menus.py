@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from queuectl.core.matching import mismatch
 from queuectl.core.model import ClusterQueue, PodSet, ResourceFlavor
@@ -44,7 +44,7 @@ class Menu:
         self.tree = tree
         self.node = tree.queue(queue.name)
         self.fungibility = queue.fungibility
-        self.known: dict[Charge, object] = {}
+        self.known: dict[int, tuple[Charge, Any]] = {}
         """What was looked up for the shapes that asked last (core/plain)."""
         self.groups: list[list[Option]] = []
         self.covered = [group.covered for group in queue.resource_groups]

@@ -11,6 +11,7 @@ from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
 from queuectl.core.flavors import Assigned, Chance, Mode, assign
 from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
+from queuectl.core.model import Assignment
 from queuectl.core.pending import Entry
 from queuectl.core.plain import fitting
 from queuectl.core.preemption import classical_victims
@@ -77,6 +78,17 @@ class Nominator:
             return fewer_pods(charges, look) or whole
         return whole
 
+    def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
+        """What it preempted for, if that is free now: no more than that and nothing else, or others would
+        come to preempt it in their turn, and its victims would have gone for nothing (C7)."""
+        tree, node = menu.tree, menu.node
+        self.work += 1
+        cells = tree.numbered(assignment.usage())
+        if any(amount > max(0, tree.available(node, cell)) for cell, amount in cells):
+            return None
+        level = max((tree.borrow_level(node, cell, amount)[0] for cell, amount in cells), default=0)
+        return Nomination(entry, menu, Assigned(assignment, cells, level=level))
+
     def _look(
         self,
         entry: Entry,
@@ -108,8 +120,8 @@ class Nominator:
             nomination.protected = min(protected.values())
             if found.mode.preempts and found.contested <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
-        if found.reason is not None and not nomination.victims and (text := refusals.text) is not None:
-            found.reason = replace(found.reason, victims=text)
+        if found.reason is not None and not nomination.victims:
+            found.reason = refusals.told(found.reason)
         return nomination
 
     def offer(

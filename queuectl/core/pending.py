@@ -12,6 +12,7 @@ from datetime import datetime
 
 from queuectl.core.menus import Charge, Tried
 from queuectl.core.model import (
+    Assignment,
     Attempt,
     LocalQueueName,
     ObjectRef,
@@ -134,11 +135,24 @@ class Group:
     Changed by its line alone.
     """
 
-    __slots__ = ("fresh", "heap", "holds_back", "key", "lacks", "line", "members", "parked", "reported")
+    __slots__ = (
+        "fresh",
+        "heap",
+        "holds_back",
+        "key",
+        "lacks",
+        "line",
+        "members",
+        "parked",
+        "reported",
+        "shape",
+    )
 
-    def __init__(self, line: Line, key: Hashable) -> None:
+    def __init__(self, line: Line, key: Hashable, shape: Shape) -> None:
         self.line = line
         self.key = key
+        self.shape = shape
+        """Of the first that stood in it: of all, except under StrictFIFO."""
         self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
         self.parked: Reason | None = None
@@ -205,8 +219,8 @@ class Line:
         """Parked groups to whom it matters too who holds quota, and what is kept for whom (W3)."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
-        self.promised: dict[tuple[str, int], str] = {}
-        """The flavors that it has preempted for, by podset and resource group."""
+        self.promised: Assignment | None = None
+        """What it has preempted for."""
         self.keeps: frozenset[FlavorResource] = frozenset()
         """Of what its head keeps some back from others, as long as it leads (C6)."""
         self.blocked = False
@@ -218,9 +232,11 @@ class Line:
         key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(self, key)
+            group = self.groups[key] = Group(self, key, shape)
             self.awake[group] = None
         former = group.head() if self.strict else None
+        if not self.strict:
+            shape = group.shape  # the same object for all of them: what was looked up for it is found by that
         entry.group, entry.order, entry.shape, entry.tried = group, place, shape, {}
         entry.turn += 1
         group.push(entry)
@@ -321,6 +337,8 @@ class Line:
             yield from group.members.values()
 
     def _owe(self, group: Group, entry: Entry) -> None:
+        if entry is self.preemptor:
+            return  # it waits for its victims, whoever comes before it meanwhile
         group.fresh[entry.id] = entry
         self.untold[group] = None
 

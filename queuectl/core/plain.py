@@ -21,11 +21,10 @@ KEPT = 256
 class Choice:
     """One flavor for all that the podset asks of one resource group."""
 
-    __slots__ = ("cells", "flavor", "position")
+    __slots__ = ("cells", "position")
 
-    def __init__(self, position: int, flavor: str, cells: Cells) -> None:
+    def __init__(self, position: int, cells: Cells) -> None:
         self.position = position
-        self.flavor = flavor
         self.cells = cells
 
 
@@ -111,12 +110,13 @@ def _plain(menu: Menu, charges: Sequence[Charge]) -> Plain | None:
     if len(charges) != 1:
         return None
     charge = charges[0]
-    known = menu.known.get(charge, menu)
-    if known is menu:
+    # By identity, which groups of equal workloads share: to hash a podset costs as much as all else here.
+    known = menu.known.get(id(charge))
+    if known is None or known[0] is not charge:
         if len(menu.known) >= KEPT:
             menu.known.clear()
-        known = menu.known[charge] = _looked_up(menu, charge)
-    return known  # type: ignore[return-value]
+        known = menu.known[id(charge)] = (charge, _looked_up(menu, charge))
+    return known[1]
 
 
 def _looked_up(menu: Menu, charge: Charge) -> Plain | None:
@@ -128,7 +128,7 @@ def _looked_up(menu: Menu, charge: Charge) -> Plain | None:
     for number in dict.fromkeys(menu.of_resource[resource] for resource in total):
         wanted = [(resource, total[resource]) for resource in menu.covered[number] if resource in total]
         groups[number] = [
-            Choice(position, option.name, [(option.cells[resource], amount) for resource, amount in wanted])
+            Choice(position, [(option.cells[resource], amount) for resource, amount in wanted])
             for position, option in enumerate(menu.groups[number])
             if menu.mismatch(option, pod_set) is None
         ]

@@ -6,6 +6,7 @@ The same value reads in the ledger, REST, the CLI, the Kubernetes Event and metr
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 from queuectl.core.resources import format_amount
 from queuectl.core.values import value
@@ -91,14 +92,22 @@ FAMILIES: dict[Code, Family] = {
 }
 
 
+class Spared(NamedTuple):
+    """One that could have made room, and why it did not."""
+
+    who: str | None
+    """`namespace/kind/name`; None where the reader may not know."""
+    why: str
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Reason:
     """A code with the numbers behind it. Amounts are in base units of `resource`.
 
     `short_by` is what would have to come free at `node` for this request; `limit` is the policy field that
     bound there. `detail` says what no number can, such as the name of a missing flavor.
-    `victims` changes without making it another reason. `others` are the same findings for the flavors that
-    were tried besides.
+    `considered` and `victims` change without making it another reason. `others` are the same findings for the
+    flavors that were tried besides.
     """
 
     code: Code
@@ -114,8 +123,10 @@ class Reason:
     by: str | None = None
     """Who took its place or did this: a workload as `namespace/kind/name`, or a user."""
     detail: str | None = None
-    victims: str | None = None
-    """Who could have made room, and why none of them did (R3)."""
+    considered: str | None = None
+    """Who could have made room and why none of them did, in numbers (R3)."""
+    victims: tuple[Spared, ...] = ()
+    """The first few of them."""
     others: tuple[Reason, ...] = ()
 
     @property
@@ -141,7 +152,7 @@ class Reason:
         """One sentence for people, made from the fields alone."""
         text = self._without_numbers() if self.resource is None or self.requested is None else self._numbers()
         text = f"{text}: {self.detail}" if self.detail else text
-        return f"{text}; {self.victims}" if self.victims else text
+        return f"{text}; considered as victims: {self.considered}" if self.considered else text
 
     def _without_numbers(self) -> str:
         text = self.code.value

@@ -61,7 +61,7 @@ class Waking:
         line.wake_all()
         if line.preemptor is not None:
             self.claims.drop(line.preemptor.id)
-            line.blocked = False
+            line.blocked, line.promised = False, None
         self._due.add(line.name)
 
     # --- what happened
@@ -100,7 +100,7 @@ class Waking:
         line = entry.group.line
         if line.preemptor is not None and line.preemptor is not entry:
             self.drop_claim(line.preemptor)
-        line.preemptor, line.promised = entry, dict(claim.flavors)
+        line.preemptor, line.promised = entry, claim.assignment
         victims = {
             victim.workload: holder
             for victim in claim.victims
@@ -149,4 +149,4 @@ class Waking:
         self._due.add(line.name)
         if self._preemptors and line.preemptor is None and str(entry.ref) in self._preemptors:
             self._preemptors.discard(str(entry.ref))
-            line.preemptor = entry
+            line.preemptor, line.promised = entry, None

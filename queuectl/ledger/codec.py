@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from queuectl.core.model import PodSetAssignment, Toleration
 from queuectl.core.past import NOTHING, Past
-from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
+from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason, Spared
 
 PAYLOAD_VERSION: Final = 1
 
@@ -55,7 +55,7 @@ _NUMBERS: Final = {
     "available": "available",
     "shortBy": "short_by",
 }
-_WORDS: Final = ("flavor", "resource", "node", "by", "detail", "victims")
+_WORDS: Final = ("flavor", "resource", "node", "by", "detail", "considered")
 
 
 def reason_to_json(reason: Reason) -> Json:
@@ -70,6 +70,8 @@ def reason_to_json(reason: Reason) -> Json:
         found["limit"] = reason.limit.value
     if reason.cause is not None:
         found["cause"] = reason.cause.value
+    if reason.victims:
+        found["victims"] = [{"who": clean_or_none(who), "why": clean(why)} for who, why in reason.victims]
     if reason.others:
         found["others"] = [reason_to_json(other) for other in reason.others]
     return found
@@ -80,6 +82,7 @@ def reason_from_json(value: Json) -> Reason:
         code=Code(value["code"]),
         limit=Limit(value["limit"]) if "limit" in value else None,
         cause=PreemptionCause(value["cause"]) if "cause" in value else None,
+        victims=tuple(Spared(one["who"], one["why"]) for one in value.get("victims", ())),
         others=tuple(reason_from_json(other) for other in value.get("others", ())),
         **{name: value.get(name) for name in _WORDS},
         **{field: value.get(name) for name, field in _NUMBERS.items()},

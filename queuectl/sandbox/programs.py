@@ -23,28 +23,34 @@ _POLL_SECONDS: Final = 0.05
 
 class Programs:
     """What of queuectl itself runs in the sandbox on `folder`. `controller`: False, it is run apart.
-    `scheduling`: that section of the configuration."""
+    `settings`: sections of the configuration."""
 
     def __init__(
-        self, folder: Path, endpoints: Endpoints, *, controller: bool, scheduling: Mapping[str, object]
+        self,
+        folder: Path,
+        endpoints: Endpoints,
+        *,
+        controller: bool,
+        settings: Mapping[str, Mapping[str, object]],
     ) -> None:
         self._folder = folder
         self._endpoints = endpoints
         self._controller = controller
-        self._scheduling = dict(scheduling)
+        self._settings = {name: dict(section) for name, section in settings.items()}
         self.config = folder / "queuectl.yaml"
 
     @contextlib.asynccontextmanager
     async def running(self, cluster: str) -> AsyncIterator[list[Child]]:
         """Start them for the cluster of this id; they are stopped together."""
+        listen = f"127.0.0.1:{port_of(self._endpoints.metrics)}"
         config = {
-            "controller": {"listen": f"127.0.0.1:{port_of(self._endpoints.metrics)}"},
+            **self._settings,
+            "controller": {**self._settings.get("controller", {}), "listen": listen},
             "api": {
                 "listen": f"127.0.0.1:{port_of(self._endpoints.rest)}",
                 "cluster": cluster,
                 "identity": "local",
             },
-            "scheduling": self._scheduling,
         }
         write_private(self.config, yaml.safe_dump(config))
         children: list[Child] = []

@@ -52,8 +52,8 @@ class Options:
     kubernetes_port: int = 0
     rest_port: int = 0
     metrics_port: int = 0
-    scheduling: Mapping[str, object] = field(default_factory=dict)
-    """Section `scheduling` of the controller's configuration."""
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Of the controller's configuration, by section; where it listens is the sandbox's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,7 @@ class _Sandbox:
             self._folder,
             endpoints,
             controller=self._options.controller,
-            scheduling=self._options.scheduling,
+            settings=self._options.settings,
         )
         readings = await stack.enter_async_context(self._parts.readings(postgres.url, cluster))
         last = await _last_decision(readings)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
-from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.core.reasons import Code, PreemptionCause, Reason, Spared
 from queuectl.ports import Access, DecisionRow
 from tests.api.canned import (
     EPOCH_START,
@@ -35,6 +35,13 @@ TAKEN = Reason(
 )
 
 
+IN_VAIN = Reason(
+    code=Code.WAITING_FOR_QUOTA,
+    considered="2 whose priority is not lower",
+    victims=(Spared("default/Job/mine", "so"), Spared(f"{BOBS}/Job/zz-urgent", "so")),
+)
+
+
 def ledger() -> CannedReadings:
     """Both share ClusterQueue team-a; bob's work holds what alice lacks, and took a place of hers."""
     readings = two_teams()
@@ -54,6 +61,7 @@ def ledger() -> CannedReadings:
             workload("nested", 21), reason=Reason(code=Code.WAITING_FOR_PREEMPTED_WORKLOADS, others=(TAKEN,))
         ),
     )
+    readings.commit(workload("spares", 23, reason=IN_VAIN))
     ended = workload("zz-ended", 12, phase=Phase.ADMITTED, **bob)
     readings.commit(ended, workload("ended", 22))
     readings.end(ended)
@@ -210,6 +218,15 @@ async def test_who_took_her_place_is_named_to_those_who_may_read_it(rest: Rest) 
     assert [item["verdict"] for item in history["items"]] == ["Queued", "Evicted", "Evicted"]
     assert SECRET not in json.dumps(history)
     assert "zz-uid-10" in json.dumps(await rest.get(f"{path}/history", token="admin"))
+
+
+async def test_whose_place_she_could_not_take_is_told_without_names_of_others(rest: Rest) -> None:
+    path = "/api/v1/workloads/default/job/spares"
+    hers = (await rest.get(path, token="alice"))["reason"]
+    assert [one["who"] for one in hers["victims"]] == ["default/Job/mine", None]
+    assert hers["message"] == "WaitingForQuota; considered as victims: 2 whose priority is not lower"
+    theirs = (await rest.get(path, token="admin"))["reason"]
+    assert theirs["victims"][1] == {"who": f"{BOBS}/Job/zz-urgent", "why": "so"}
 
 
 async def test_a_user_who_did_it_is_named_to_the_owner(rest: Rest) -> None:

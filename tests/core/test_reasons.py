@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.reasons import FAMILIES, Code, Family, Limit, PreemptionCause, Reason
+from queuectl.core.reasons import FAMILIES, Code, Family, Limit, PreemptionCause, Reason, Spared
 from queuectl.core.resources import format_amount
 from tests.core import profiles
 
@@ -91,7 +91,8 @@ FULL = Reason(
     cause=PreemptionCause.IN_COHORT_RECLAMATION,
     by="somebody",
     detail="so",
-    victims="considered as victims: somebody",
+    considered="1 whose priority is not lower",
+    victims=(Spared("ns/Job/other", "its priority is not lower"),),
     others=(Reason(code=Code.EXCEEDS_MAX_QUOTA),),
 )
 
@@ -101,8 +102,8 @@ def test_numbers_alone_make_no_new_reason_and_everything_else_does(name: str) ->
     other: object = None
     if name == "code":
         other = Code.EXCEEDS_MAX_QUOTA
-    elif name == "others":
+    elif name in ("others", "victims"):
         other = ()
     changed = replace(FULL, **{name: other})  # type: ignore[arg-type]
-    numbers = name in ("requested", "available", "short_by", "others", "victims")
+    numbers = name in ("requested", "available", "short_by", "others", "considered", "victims")
     assert (changed.key == FULL.key) is numbers

@@ -23,8 +23,10 @@ from tests.e2e.world import World
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
 EVERY_VERSION = ("test_main_job", "test_tenant", "test_bad_inputs", "test_bad_policy", "test_versions")
 """What is tried on these too."""
-SCHEDULING = {"admissionFairSharing": {"usageHalfLifeSeconds": 3600}}
-"""For queues that ask for it."""
+SETTINGS = {
+    "controller": {"statusSeconds": 1},  # what waits for a status waits less
+    "scheduling": {"admissionFairSharing": {"usageHalfLifeSeconds": 3600}},  # for queues that ask for it
+}
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -68,7 +70,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     folder.chmod(0o711)
     older = name.removeprefix("as-") if name.startswith("as-") else None
     config = folder / "queuectl.yaml"
-    config.write_text(yaml.safe_dump({"scheduling": SCHEDULING}))
+    config.write_text(yaml.safe_dump(SETTINGS))
     flags = ("--empty", "--config", str(config))
     found = Site(folder / name, "small" if name == "small" else "real", version=older, flags=flags)
     try:

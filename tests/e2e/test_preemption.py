@@ -22,7 +22,12 @@ async def test_a_gang_of_lower_priority_goes_as_a_whole_and_comes_back(world: Wo
     await world.policy(cluster_queue(world.namespace, 8, preemption=BY_PRIORITY))
     await runs(world, pytorchjob("gang", workers=3, template=pod_template(2, 600)))
     await world.submit(endless("equal", "main", 1))
-    await world.reason_is("equal", "WaitingForQuota")
+    refused = await world.reason_is("equal", "WaitingForQuota")
+    gang = f"{world.namespace}/PyTorchJob/gang"
+    assert refused["victims"] == [{"who": gang, "why": "its priority is not lower"}]
+    assert refused["message"].endswith("considered as victims: 1 whose priority is not lower")
+    told = await world.site.queuectl("explain", "job/equal", "-n", world.namespace)
+    assert f"Considered  {gang}: its priority is not lower" in told.out
     assert (await world.workload("gang", "PyTorchJob"))["phase"] == "Admitted"
 
     urgent = await runs(world, endless("urgent", "main", 8, priority=high))
@@ -62,6 +67,8 @@ async def test_one_that_is_protected_runs_its_time_and_then_goes_at_once(world: 
     waited = [row["reason"] for row in await history(world, "urgent") if row["verdict"] == "Pending"]
     assert waited[0]["code"] == "MinRunTimeProtected"
     assert (waited[0]["requested"], waited[0]["resource"]) == (8, GPU)
+    runs_still = f"protected until {until:%Y-%m-%dT%H:%M:%SZ}"
+    assert [one["why"] for one in waited[0]["victims"]] == [runs_still]
     assert until.isoformat(timespec="seconds").removesuffix("+00:00") in waited[0]["message"]
     await world.started("urgent")
     assert (await evicted(world, "runs"))["by"] == f"{world.namespace}/Job/urgent"
