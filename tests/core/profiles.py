@@ -15,6 +15,8 @@ settings.register_profile(
     report_multiple_bugs=False,
     phases=[Phase.generate],
 )
+# As ci, and what fails is not made smaller: for those who ask only whether something does.
+settings.register_profile("first", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 settings.register_profile("long", max_examples=5000, deadline=None)
 
 SEQUENCES = {"ci": 1.0, "quick": 0.3, "long": 11.0}
