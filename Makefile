@@ -6,7 +6,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench pictures clean lock manifests help
+.PHONY: run test mutants lint bench pictures clean lock manifests help
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -16,6 +16,9 @@ run: $(STAMP) ## the main job on embedded defaults: queuectl sandbox (options in
 
 test: $(STAMP) ## all tests (options for pytest in ARGS)
 	@$(PY) -m pytest $(ARGS)
+
+mutants: $(STAMP) ## plant each bug of tests/mutants and see that a test catches it; takes minutes (names in ARGS)
+	@$(PY) -m tests.mutants $(ARGS)
 
 lint: $(STAMP) ## style, types, layers
 	@$(PY) -m ruff check .

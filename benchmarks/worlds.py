@@ -20,6 +20,7 @@ from queuectl.core.events import (
 )
 from queuectl.core.model import (
     ClusterQueue,
+    Cohort,
     ConfigKey,
     EffectKey,
     FlavorQuotas,
@@ -38,6 +39,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.rules import Preemption, Within
 
 GPU = "nvidia.com/gpu"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -87,13 +89,14 @@ class World:
         record: Callable[[Plan, tuple[EffectKey, ...]], None] | None = None,
     ) -> None:
         """`record` is given each plan that becomes a transaction, with the effects it acknowledges."""
-        self._now = now
+        self.now = now
         self._record = record
         self._done: list[EffectKey] = []
         self.engine = Engine(frozenset({"policy", "Job"}))
         self.sequence = 1
         self.queues = queues
-        policies: list[Policy] = [ResourceFlavor(name="a100"), ResourceFlavor(name="spot")]
+        self.gpus = gpus
+        policies: list[Policy] = [ResourceFlavor(name="a100"), ResourceFlavor(name="spot"), *self.cohorts()]
         for number in range(queues):
             policies.append(self.queue(number, gpus))
             name = LocalQueueName(NAMESPACE, f"lq-{number}")
@@ -107,6 +110,10 @@ class World:
             ]
         )
         self.run()
+
+    def cohorts(self) -> list[Cohort]:
+        """Those with an object of their own."""
+        return []
 
     def queue(self, number: int, gpus: int) -> ClusterQueue:
         group = ResourceGroup(
@@ -127,7 +134,7 @@ class World:
         """Decide and commit until nothing is left; starts are done at once. Returns who was let go."""
         admitted: list[Admit] = []
         while True:
-            plan = self.engine.decide(self._now)
+            plan = self.engine.decide(self.now)
             if not plan.decisions and not plan.probes:
                 return admitted
             if self._record is not None:
@@ -146,6 +153,47 @@ class World:
         for at in range(0, len(workloads), BATCH):
             events: list[Event] = [WorkloadObserved(one, done) for one in workloads[at : at + BATCH]]
             self.engine.handle(events)
+
+
+class Forest(World):
+    """1,000 queues, or a tenth of that, under ten cohorts three deep: one over three over six.
+
+    A third of the quota stands at the cohorts above the queues: who goes on has to borrow.
+    """
+
+    MIDDLE, LEAVES = 3, 6
+
+    def cohorts(self) -> list[Cohort]:
+        middle = [Cohort(name=f"middle-{n}", parent="root") for n in range(self.MIDDLE)]
+        per_leaf = -(-self.queues // self.LEAVES)
+        shared = per_leaf * -(-self.gpus // 2)
+        group = ResourceGroup(
+            covered=("cpu", "memory", GPU), flavors=(quotas("a100", shared), quotas("spot", shared))
+        )
+        leaves = [
+            Cohort(name=f"leaf-{n}", parent=f"middle-{n % self.MIDDLE}", resource_groups=(group,))
+            for n in range(self.LEAVES)
+        ]
+        return [Cohort(name="root"), *middle, *leaves]
+
+    def queue(self, number: int, gpus: int) -> ClusterQueue:
+        return replace(super().queue(number, gpus), cohort=f"leaf-{number % self.LEAVES}")
+
+
+class Lent(Forest):
+    """Queue 0 has lent all that it has; it may take it back from all the others, who borrow."""
+
+    def cohorts(self) -> list[Cohort]:
+        return [replace(cohort, resource_groups=()) for cohort in super().cohorts()]
+
+    def queue(self, number: int, gpus: int) -> ClusterQueue:
+        quota = (self.queues - 1) * gpus if number == 0 else gpus
+        group = ResourceGroup(covered=("cpu", "memory", GPU), flavors=(quotas("a100", quota),))
+        return replace(
+            super().queue(number, gpus),
+            resource_groups=(group,),
+            preemption=Preemption(reclaim_within_cohort=Within.ANY),
+        )
 
 
 def observed(policy: Policy) -> PolicyObserved:

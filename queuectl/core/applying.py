@@ -15,6 +15,7 @@ from queuectl.core.decisions import (
     Enqueue,
     Evict,
     Keep,
+    Look,
     Release,
     Retire,
     Shrink,
@@ -35,7 +36,7 @@ from queuectl.core.model import (
 from queuectl.core.ordering import order
 from queuectl.core.past import Past
 from queuectl.core.pending import Entry, lacking
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.state import State
 
 
@@ -154,6 +155,11 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         state.gated.pop(entry.id, None)
         return
     line, look = group.line, decision.look
+    if look is None:
+        if decision.reason.key == line.behind().key and not line.strict:
+            group.reported = None  # they will be told more when they are looked at
+        line.told(group, entry)
+        return
     entry.tried = dict(look.tried)
     if look.claim is not None:
         line.wake(group)  # a head that holds back is looked at although it is parked
@@ -161,28 +167,28 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         line.told(group, entry)
         group.reported = None  # what its equals were told is not what it was told
         return
-    behind = decision.reason.key == line.behind().key
-    if behind and not line.strict:
-        group.reported = None  # they will be told more when they are looked at
-    if line.preemptor is entry and not behind:
+    if line.preemptor is entry:
         line.preemptor, line.blocked = None, False
         state.waking.drop_claim(entry)
     if look.again:
+        line.wake(group)  # one that holds back was parked
+        state.due_lines.add(line.name)
+    if look.again or group.head() is not entry:
         line.told(group, entry)
-    elif not behind and group.head() is entry:
-        _park(state, entry, decision)
-    elif behind or not line.strict:
-        line.told(group, entry)
+    else:
+        _park(state, entry, decision.reason, look)
 
 
-def _park(state: State, entry: Entry, decision: Keep) -> None:
-    group, look = entry.group, decision.look
+def _park(state: State, entry: Entry, reason: Reason, look: Look) -> None:
+    group = entry.group
     assert group is not None
     line = group.line
-    line.park(entry, decision.reason)
-    group.contends, group.holds_back = look.contends, look.holds_back
+    line.park(entry, reason)
+    group.holds_back = look.holds_back
+    if look.contends:
+        line.contending[group] = None
     state.waking.protect(group, look.until)
-    kept = frozenset(cell for cell, _ in lacking(decision.reason)) if look.holds_back else frozenset()
+    kept = frozenset(cell for cell, _ in lacking(reason)) if look.holds_back else frozenset()
     state.waking.keep_back(line, kept)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, Phase, WorkloadId
@@ -13,6 +14,12 @@ from queuectl.core.pending import Entry
 from queuectl.core.quota import Cells, Node, QuotaTree
 from queuectl.core.reasons import PreemptionCause, Reason, Spared
 from queuectl.core.rules import Preemption, Settings, Within
+from queuectl.core.shares import shares_fairly
+
+_ID: Final = attrgetter("id")
+_PRIORITY: Final = attrgetter("priority")
+_ADMITTED_AT: Final = attrgetter("attempt.admitted_at")
+_CHARGED: Final = attrgetter("attempt.assignment.cluster_queue")
 
 
 class Target(NamedTuple):
@@ -41,10 +48,7 @@ class Field:
 
     def fair(self, node: Node) -> bool:
         """Does the tree of `node` share fairly (S1)?"""
-        if node.parent is None:
-            return False
-        enabled = self.tree.root(node).sharing.enabled
-        return self.settings.fair_sharing if enabled is None else enabled
+        return shares_fairly(self.tree, node, self.settings)
 
     def rules(self, node: Node) -> Preemption:
         queue = self.queues.get(node.name)
@@ -127,6 +131,7 @@ class Contest:
         "protected",
         "refusals",
         "rules",
+        "some_leave",
         "tree",
         "within_nominal",
     )
@@ -151,6 +156,8 @@ class Contest:
         self.cells = cells
         self.contested = frozenset(contested)
         self.rules = field.rules(node)
+        self.some_leave = False
+        """Of those sorted some are being evicted, or over."""
         self.protected: dict[WorkloadId, datetime] = {}
         """Who would do but is protected still, and until when."""
         asked = dict(cells)
@@ -184,7 +191,12 @@ class Contest:
 
     def vulnerable(self, node: Node, cause: PreemptionCause) -> list[Entry]:
         """Those eligible in `node` that are not protected from `cause`."""
-        return [entry for entry in self.eligible(node) if not self.is_protected(entry, node, cause)]
+        seconds = self.field.rules(node).min_run_time.seconds(cause)
+        return [
+            entry
+            for entry in self.eligible(node)
+            if not ((seconds or entry.preempted_at) and self.is_protected(entry, node, cause))
+        ]
 
     def is_protected(self, entry: Entry, node: Node, cause: PreemptionCause) -> bool:
         """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
@@ -198,22 +210,38 @@ class Contest:
         self.protected[entry.id] = until if known is None else min(known, until)
         return True
 
+    def holds_what_is_borrowed(self, entry: Entry, queue: Node, below: Node | None) -> bool:
+        """Of one thing that is contested, and that its queue and all cohorts up to `below` borrow (P2, P7).
+
+        Who holds only what is its queue's own would be given it back, and take it back, for ever.
+        """
+        return any(
+            cell in self.contested and _all_borrow(queue, below, cell)
+            for cell, amount in entry.cells
+            if amount
+        )
+
     # --- in which order
 
     def sort(self, entries: list[Entry]) -> list[Entry]:
         """First who is taken first (P5)."""
-        entries.sort(key=self._rank)
+        # Stable passes, the least that counts first: one key made in Python takes three times as long, and
+        # sorting is most of a search.
+        entries.sort(key=_ID)
+        entries.sort(key=_ADMITTED_AT, reverse=True)
+        entries.sort(key=_PRIORITY)
+        name, past = self.node.name, self.field.past_usage
+        queues = {_CHARGED(entry) for entry in entries}
+        if name in queues and past is not None and self.field.queues[name].usage_based:
+            own = [entry for entry in entries if _CHARGED(entry) == name]
+            own.sort(key=lambda entry: _Descending(past(entry.local_queue)))
+            entries[:] = [*(entry for entry in entries if _CHARGED(entry) != name), *own]
+        elif name in queues and len(queues) > 1:
+            entries.sort(key=lambda entry: _CHARGED(entry) == name)
+        if any(map(leaving, entries)):
+            self.some_leave = True
+            entries.sort(key=leaving, reverse=True)
         return entries
-
-    def _rank(self, entry: Entry) -> tuple[object, ...]:
-        attempt = entry.attempt
-        assert attempt is not None
-        own = attempt.assignment.cluster_queue == self.node.name
-        usage: object = 0
-        past = self.field.past_usage
-        if own and past is not None and self.field.queues[self.node.name].usage_based:
-            usage = _Descending(past(entry.local_queue))
-        return (not leaving(entry), own, usage, entry.priority, -attempt.admitted_at.timestamp(), entry.id)
 
     # --- for a search that shares fairly
 
@@ -268,6 +296,15 @@ class Contest:
                 kept.append(target)
         kept.reverse()
         return kept
+
+
+def _all_borrow(queue: Node, below: Node | None, cell: int) -> bool:
+    at: Node | None = queue
+    while at is not None and at is not below:
+        if not at.borrows(cell):
+            return False
+        at = at.parent
+    return True
 
 
 def leaving(entry: Entry) -> bool:

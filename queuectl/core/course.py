@@ -79,6 +79,8 @@ class Course:
         if nomination.mode.preempts and not nomination.victims:
             self._hold_back(head)
             return Mode.NO_CANDIDATES
+        if nomination.mode is Mode.FIT and not self._ahead:
+            return self._let_go(head)
         awaited = [t.entry for t in nomination.victims if t.entry.id in self._chosen]
         if awaited:
             again = self._again(nomination)
@@ -99,6 +101,14 @@ class Course:
         self._chosen |= own
         self._claim(head, nomination, awaited)
         return Mode.PREEMPT
+
+    def _let_go(self, head: Head) -> Mode | None:
+        """It fitted when it was nominated, and nobody but those let go since stands in its way."""
+        if not self._fits(head.node, head.cells):
+            return None
+        self._trial.add(head.node, head.cells)
+        self.admitted.append((head.entry, head.nomination.found))
+        return Mode.FIT
 
     @contextmanager
     def _without(self, victims: Collection[Entry]) -> Iterator[None]:
@@ -125,7 +135,7 @@ class Course:
             head.node.name,
             tuple(nomination.cells),
             tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
-            tuple(nomination.flavors.items()),
+            nomination.found.assignment,
         )
         evicted = [target for target in nomination.victims if not leaving(target.entry)]
         self.preempting.append((head.entry, _waits_for(nomination, len(victims)), claim, evicted))
@@ -150,7 +160,7 @@ class Course:
 
     def _fits(self, node: Node, cells: Cells) -> bool:
         tree = self._trial.tree
-        return all(amount <= max(0, tree.available(node, cell)) for cell, amount in cells)
+        return tree.fits(node, cells)
 
     def _fits_now(self, node: Node, cells: Cells) -> bool:
         """While the victims are still there, too: nobody is let go on quota that is not free yet."""
@@ -168,6 +178,8 @@ class Course:
 
     def end(self) -> None:
         """Back to what is true now, with those admitted charged."""
+        if not self._ahead:
+            return  # nothing else was charged
         self._trial.undo(self._mark)
         for entry, found in self.admitted:
             self._trial.add(self._node_of(entry, found), found.cells)

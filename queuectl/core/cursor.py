@@ -10,6 +10,7 @@ from queuectl.core.menus import Tried
 from queuectl.core.model import LocalQueueName, WorkloadId
 from queuectl.core.ordering import Place
 from queuectl.core.pending import Entry, Group, Line
+from queuectl.core.quota import QuotaTree
 
 UsageOf = Callable[[LocalQueueName], Any]
 """Past usage of a LocalQueue as the plan under way has it; comparable."""
@@ -54,6 +55,16 @@ class Cursor:
         if head is not None:
             lane = head.local_queue if self._usage_of is not None else None
             heapq.heappush(self._lanes.setdefault(lane, []), (head.order, group))
+
+    def advance(self, tree: QuotaTree) -> Entry | None:
+        """Who is looked at next, without those that were parked and lack what they lacked then (W1)."""
+        line, node = self.line, tree.queue(self.line.name)
+        while not self.blocked and self.first is None and (heads := self._heads()):
+            group = heads[0][1]
+            if line.may_fit(group, lambda name: tree.available(node, tree.cell(name))):
+                break
+            heapq.heappop(heads)
+        return self.peek()
 
     def peek(self) -> Entry | None:
         """Who is looked at next, in the order of O1 to O4; None: nobody."""

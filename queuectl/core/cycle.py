@@ -69,7 +69,7 @@ class Cycles:
         while roots and (self._limit is None or done < self._limit):
             done += 1
             for root in list(roots):
-                alive = [c for c in roots[root] if c.peek() is not None]
+                alive = [c for c in roots[root] if c.advance(self._tree) is not None]
                 if all(cursor.passive for cursor in alive):
                     del roots[root]
                     last.pop(root, None)
@@ -152,7 +152,7 @@ class Cycles:
         found = nomination.found
         if _promising(nomination):  # and yet it did not get it: it is kept for others
             found.reason = kept_for_others(self._tree, nomination.menu.node, found.cells)
-            found.mode, nomination.victims = Mode.NO_FIT, ()
+            found.mode, nomination.victims, nomination.kept = Mode.NO_FIT, (), True
         found.tried = NO_BOUND
         return nomination
 
@@ -171,6 +171,7 @@ class Cycles:
     def _refuse(self, head: Head, again: list[Head], reason: Reason | None = None) -> bool:
         """Leave it waiting: parked with its group, unless it has flavors left to try (F8)."""
         found = head.nomination.found
+        kept = reason is not None or head.nomination.kept
         reason = reason or found.reason
         assert reason is not None
         if found.tried:
@@ -185,7 +186,7 @@ class Cycles:
             and rules.reclaim_within_cohort is not Within.ANY
         )
         look = Look(
-            contends=rules.any,
+            contends=rules.any or kept,
             holds_back=holds_back,
             until=head.nomination.protected,
         )
@@ -230,7 +231,8 @@ def tell(
         groups |= line.untold
     for group in groups:
         line = group.line
-        head, reason, _ = outcome.refused.get(group, (None, None if group in woken else group.parked, None))
+        known = None if group in woken or group in line.woken else group.parked
+        head, reason, _ = outcome.refused.get(group, (None, known, None))
         if reason is None and (line.blocked or line in blocked):
             for entry in group.fresh.values():
                 if entry.id not in leaving_ and entry is not line.preemptor:

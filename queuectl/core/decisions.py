@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from queuectl.core.model import Assignment, Attempt, ConfigKey, ObjectRef, Outcome, Workload, WorkloadId
 from queuectl.core.past import NOTHING, Past
 from queuectl.core.reasons import Code, Reason
+from queuectl.core.values import value
 
 
 class Verdict(StrEnum):
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
     RETIRED = "Retired"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Configure:
     """A policy object's spec comes into force (None: it is gone)."""
 
@@ -35,7 +35,7 @@ class Configure:
     verdict: Verdict = Verdict.CONFIGURED
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Enqueue:
     """A workload is seen for the first time, or its queue, priority or past changed while it waited."""
 
@@ -54,7 +54,7 @@ class Victim(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Claim:
     """What a preemptor is going to be given once its victims are gone (C7)."""
 
@@ -62,11 +62,10 @@ class Claim:
     cells: tuple[tuple[int, int], ...]
     """By cell number of the quota tree."""
     victims: tuple[Victim, ...]
-    flavors: tuple[tuple[tuple[str, int], str], ...] = ()
-    """By podset and number of the resource group."""
+    assignment: Assignment
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Look:
     """What memory keeps of having looked at a head in vain."""
 
@@ -82,7 +81,7 @@ class Look:
     """When it is to be looked at again in any case: a protection ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Keep:
     """Leave it waiting, and say why."""
 
@@ -92,11 +91,11 @@ class Keep:
     recorded: bool
     """Its code or the limit that binds is new; else memory alone takes note."""
     verdict: Verdict = Verdict.PENDING
-    look: Look = Look()
-    """For memory alone."""
+    look: Look | None = None
+    """For memory alone; None: it was told what holds for its equals."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Admit:
     """Charge it and let it go. `attempt.debt`: it was found running and is charged all the same."""
 
@@ -109,7 +108,7 @@ class Admit:
     """Of its object, where it waited for this; the ledger has it already."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Amend:
     """While it holds quota something changed that later decisions about it rest on (L16)."""
 
@@ -121,7 +120,7 @@ class Amend:
     verdict: Verdict = Verdict.AMENDED
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Shrink:
     """Some of its pods have ended for good: what they held comes back (L15)."""
 
@@ -133,7 +132,7 @@ class Shrink:
     verdict: Verdict = Verdict.SHRUNK
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Evict:
     """Stop it. Its charge stays until nothing of it is alive."""
 
@@ -147,7 +146,7 @@ class Evict:
     verdict: Verdict = Verdict.EVICTED
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Release:
     """Nothing of it is alive, or it never started: the quota comes back and it waits again."""
 
@@ -160,7 +159,7 @@ class Release:
     verdict: Verdict = Verdict.RELEASED
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Retire:
     """It is over. An open attempt is closed with it."""
 
@@ -187,7 +186,7 @@ class PodsToCount(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Decisions of one or more cycles, valid only against `version` of the engine's state."""
 

@@ -33,12 +33,13 @@ from queuectl.core.quota import QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.report import Condition
 from queuectl.core.resources import FlavorResource, Usage, amounts
+from queuectl.core.values import value
 
 GATE = "Gate"
 """Kind of the key under which the ledger remembers since when a gate is in force."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Route:
     """Where a workload belongs, and why it may not stand in line there."""
 
@@ -311,9 +312,11 @@ class Directory:
                 detail = f"WorkloadPriorityClass {workload.priority_class} not found"
                 return Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
             return value
-        named = next((p.priority_class for p in workload.pod_sets if p.priority_class), None)
-        if named is not None:
-            found = self._pod_priorities.get(named)
-            detail = f"PriorityClass {named} not found"
-            return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
+        for pod_set in workload.pod_sets:
+            if named := pod_set.priority_class:
+                found = self._pod_priorities.get(named)
+                detail = f"PriorityClass {named} not found"
+                return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
+        if not self._pod_priorities:
+            return 0
         return max((c.value for c in self._pod_priorities.values() if c.default), default=0)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
-from typing import Final
 
 from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
@@ -19,6 +18,7 @@ from queuectl.core.cursor import Cursor, UsageOf
 from queuectl.core.cycle import Cycles, tell
 from queuectl.core.decisions import (
     Admit,
+    Amend,
     Configure,
     Decision,
     Evict,
@@ -31,8 +31,7 @@ from queuectl.core.decisions import (
     becomes_row,
 )
 from queuectl.core.events import Event
-from queuectl.core.explaining import NO_BOUND
-from queuectl.core.flavors import Assigned, Mode, adopt
+from queuectl.core.flavors import Assigned, adopt
 from queuectl.core.folding import fold
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
@@ -57,7 +56,6 @@ from queuectl.core.state import State
 from queuectl.core.trial import Trial
 from queuectl.core.wakes import Freed, helped, lines_below
 
-_NO_LOOK: Final = Look()
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
 
@@ -107,8 +105,8 @@ class _Draft:
         else:
             self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
 
-    def stop(self, entry: Entry) -> None:
-        """It leaves by itself: its tree is decided on by the next plan, which knows that it does."""
+    def set_apart(self, entry: Entry) -> None:
+        """It leaves by itself, or holds quota at another priority: the next plan sees whom that exposes."""
         assert entry.attempt is not None
         tree = self._state.tree
         self.contested.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
@@ -199,8 +197,8 @@ class Engine:
                 decisions.append(what)
                 if isinstance(what, Release | Retire):
                     draft.give_back(entry, waits_again=isinstance(what, Release))
-                elif isinstance(what, Evict):
-                    draft.stop(entry)
+                elif isinstance(what, Evict | Amend):
+                    draft.set_apart(entry)
         work = len(due)
         more = len(due) < len(state.due_entries)
         if len(due) < budget:
@@ -236,13 +234,12 @@ class Engine:
         def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
             assert entry.cluster_queue is not None
             menu = state.directory.menu(entry.cluster_queue)
-            found = nominator.nominate(entry, menu, entry.shape, tried, pinned)
             line = state.lines[entry.cluster_queue]
-            if line.preemptor is entry and line.promised and found.mode is not Mode.FIT and not pinned:
-                # With its victims gone it may be offered other flavors first, and miss the room made for it (C7).
-                kept = nominator.nominate(entry, menu, entry.shape, NO_BOUND, line.promised)
-                return kept if kept.mode is Mode.FIT else found
-            return found
+            if line.preemptor is entry and line.promised is not None and not pinned:
+                kept = nominator.promised(entry, menu, line.promised)
+                if kept is not None:
+                    return kept
+            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
 
         run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
         outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))
@@ -278,8 +275,14 @@ class Engine:
         state, tree = self._state, self._state.tree
         active: dict[Node, None] = {}
         looked_at: set[str] = set()
+        called: dict[Line, list[Equals]] = {}
+        for group in woken:
+            if group not in group.line.woken:
+                called.setdefault(group.line, []).append(group)
         for line in lines:
-            groups = (*line.awake, *(group for group in woken if group.line is line))
+            groups = [*line.woken, *called.get(line, ())]
+            if groups or not line.halted:
+                groups += line.awake
             cursor = Cursor(line, groups, usage_of)
             if line.name in settled:
                 cursor.blocked = False
@@ -388,7 +391,7 @@ class Engine:
         return self._state.standing()
 
 
-def _keep(entry: Entry, reason: Reason, look: Look = _NO_LOOK) -> Keep:
+def _keep(entry: Entry, reason: Reason, look: Look | None = None) -> Keep:
     recorded = entry.reason is None or entry.reason.key != reason.key
     return Keep(entry.id, entry.ref, reason, recorded, look=look)
 

@@ -5,14 +5,14 @@ So missed, merged and repeated events are harmless, and a relist is just more ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from queuectl.core.model import ConfigKey, Context, EffectKey, Observation, Policy, Workload, WorkloadId
+from queuectl.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PolicyObserved:
     """A policy object of ours, with its spec as canonical JSON (sorted keys) for the ledger."""
 
@@ -21,7 +21,7 @@ class PolicyObserved:
     spec: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PolicyInvalid:
     """A policy object that got past the API server but can't be read. The last good one stays in force."""
 
@@ -29,36 +29,36 @@ class PolicyInvalid:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PolicyGone:
     key: ConfigKey
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ConfigurationObserved:
     """The component's own configuration, as canonical JSON without secrets: the ledger keeps each version."""
 
     spec: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ContextObserved:
     value: Context
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ContextGone:
     kind: type[Context]
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class WorkloadObserved:
     workload: Workload
     observation: Observation
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class WorkloadGone:
     """Its object is deleted, or no longer carries our label. Its pods may still be alive."""
 
@@ -67,7 +67,7 @@ class WorkloadGone:
     """At which it left, where that is known: an older read does not bring it back."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Listed:
     """A complete list of `source` (a kind's name) has been handed in.
 
@@ -86,7 +86,7 @@ class Result(StrEnum):
     DENIED = "Denied"  # the API server keeps refusing it, for a reason that is not ours
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class EffectSettled:
     key: EffectKey
     result: Result
@@ -96,14 +96,14 @@ class EffectSettled:
     """Denied: in the API server's words."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class TimeCame:
     """It is as late as this by the ledger's clock. An earlier one says nothing."""
 
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PodsCounted:
     """Answer to a probe: by a consistent read, is any pod of this attempt still alive?"""
 

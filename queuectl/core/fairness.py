@@ -166,7 +166,7 @@ class _Search:
             if queue is self._contest.node:
                 entry, cause = entries.popleft(), PreemptionCause.IN_CLUSTER_QUEUE
             elif self._within_nominal:  # P9
-                entry, cause = entries.popleft(), PreemptionCause.IN_COHORT_RECLAMATION
+                entry, cause = self._first_borrower(queue, entries), PreemptionCause.IN_COHORT_RECLAMATION
             else:
                 entry, cause = self._given(queue, strategy), PreemptionCause.IN_COHORT_FAIR_SHARING
             if entry is not None and self._fits_without(entry, cause):
@@ -178,11 +178,11 @@ class _Search:
         """Of those set aside, one more of each queue whose side has the larger share (P8)."""
         chooser = _Chooser(self._contest, self._aside, self._rank)
         while (queue := chooser.choose()) is not None:
-            entry = self._aside[queue][0]
+            entry = self._first_borrower(queue, self._aside[queue])
             mine, theirs = self._sides(queue)
-            if dominant_share(self._tree, mine) < dominant_share(self._tree, theirs) and self._fits_without(
-                entry, PreemptionCause.IN_COHORT_FAIR_SHARING
-            ):
+            larger = dominant_share(self._tree, mine) < dominant_share(self._tree, theirs)
+            cause = PreemptionCause.IN_COHORT_FAIR_SHARING
+            if entry is not None and larger and self._fits_without(entry, cause):
                 return True
             self._aside[queue].clear()
             chooser.reconsider(queue)
@@ -197,15 +197,25 @@ class _Search:
         if before < share:  # without one of its workloads its share is smaller still: none passes
             aside.extend(entries)
             entries.clear()
-        while entries:
-            entry = entries.popleft()
+        while (entry := self._first_borrower(queue, entries)) is not None:
             if strategy is Strategy.LESS_THAN_INITIAL_SHARE:
                 passes = share < before
             else:
                 passes = share <= self._share_without(entry, theirs)
+                if share == before:  # all three are: neither of the two moves a share, both could take turns
+                    passes &= _comes_before(self._contest.entry, entry)  # (P12)
             if passes:
                 return entry
             aside.append(entry)
+        return None
+
+    def _first_borrower(self, queue: Node, entries: deque[Entry]) -> Entry | None:
+        """The first of a queue that holds what the queue borrows; whoever comes before it is out (P7)."""
+        below = self._sides(queue)[1].parent
+        while entries:
+            entry = entries.popleft()
+            if self._contest.holds_what_is_borrowed(entry, queue, below):
+                return entry
         return None
 
     def _sides(self, queue: Node) -> tuple[Node, Node]:
@@ -297,3 +307,8 @@ class _Chooser:
         share = dominant_share(self._tree, node)
         if share.borrowing or node in self._own:
             heapq.heappush(self._rounds.setdefault(cohort, []), _Claim(share, tie, node))
+
+
+def _comes_before(one: Entry, other: Entry) -> bool:
+    """In priority, or where that is equal in creation (O1)."""
+    return (-one.priority, one.order[1]) < (-other.priority, other.order[1])

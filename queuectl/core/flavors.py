@@ -10,7 +10,7 @@ from typing import NamedTuple
 from queuectl.core.explaining import NO_BOUND, never_covered, severity, too_much, with_others, worst
 from queuectl.core.menus import Charge, Group, Menu, Option, Tried
 from queuectl.core.model import Assignment, PodSet, PodSetAssignment
-from queuectl.core.quota import Cells, Node
+from queuectl.core.quota import Cells
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, Amounts, amounts
 from queuectl.core.rules import Fungibility
@@ -133,14 +133,13 @@ class _Scan:
         menu, rules, group = self.menu, self.menu.fungibility, (pod_sets[0].name, number)
         options = menu.groups[number]
         best: _Offer | None = None
-        findings: list[Reason] = []
+        looked_at: list[Option] = []
         for position in range(self.tried.get(group, -1) + 1, len(options)):
             option = options[position]
             if self.pinned and self.pinned.get(group) != option.name:
                 continue
-            offer, finding = self._offer(option, pod_sets, wanted)
-            if finding is not None:
-                findings.append(finding)
+            offer = self._offer(option, pod_sets, wanted)
+            looked_at.append(option)
             stops = not keeps_looking(offer.chance, rules)
             if stops or best is None or better(offer.chance, best.chance, rules):
                 best = offer
@@ -149,13 +148,49 @@ class _Scan:
                     self.left[group] = position
                 break
         if best is None or best.chance.mode is Mode.NO_FIT:
-            self.refusals.append(_nearest(findings, menu.node))
+            self.refusals.append(self._nearest(looked_at, pod_sets, wanted))
             return None
         self.found.chances[group] = best.chance
         self._note(pod_sets, best)
         if best.chance.mode is not Mode.FIT:
-            self.misses.append(_nearest(findings, menu.node))
+            self.misses.append(self._nearest(looked_at, pod_sets, wanted))
         return best.option
+
+    def _nearest(
+        self, options: Sequence[Option], pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+    ) -> Reason:
+        """Within a group the nearest miss counts, the others are listed with it (F4)."""
+        node = self.menu.node
+        found = (self._finding(option, pod_sets, wanted) for option in options)
+        findings = [finding for finding in found if finding is not None]
+        if not findings:
+            return Reason(
+                code=Code.WAITING_FOR_QUOTA, node=str(node), detail="no other flavor is left to try"
+            )
+        return with_others(min(findings, key=severity), findings)
+
+    def _finding(
+        self, option: Option, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+    ) -> Reason | None:
+        """Why one flavor is not simply a fit: of its resources the most severe."""
+        menu, tree = self.menu, self.menu.tree
+        for pod_set in pod_sets:
+            if (why := menu.mismatch(option, pod_set)) is not None:
+                code = Code.NO_MATCHING_FLAVOR
+                return Reason(code=code, flavor=option.name, node=str(menu.node), detail=why)
+        missed = [
+            too_much(tree, menu.node, cell, total)
+            for cell, total in self._totals(option, wanted)
+            if total > max(0, tree.available(menu.node, cell))
+        ]
+        return max(missed, key=severity) if missed else None
+
+    def _totals(self, option: Option, wanted: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+        assumed = self.assumed
+        return [
+            (cell, assumed.get(cell, 0) + amount)
+            for cell, amount in [(option.cells[resource], amount) for resource, amount in wanted]
+        ]
 
     def _note(self, pod_sets: Sequence[PodSet], offer: _Offer) -> None:
         found, chance = self.found, offer.chance
@@ -166,34 +201,23 @@ class _Scan:
             if mode is not Mode.FIT:
                 self.contested.add(cell)
 
-    def _offer(
-        self, option: Option, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
-    ) -> tuple[_Offer, Reason | None]:
-        """What one flavor offers, resource by resource, and why it is not simply a fit."""
+    def _offer(self, option: Option, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]) -> _Offer:
+        """What one flavor offers, resource by resource."""
         menu = self.menu
-        for pod_set in pod_sets:
-            if (why := menu.mismatch(option, pod_set)) is not None:
-                code = Code.NO_MATCHING_FLAVOR
-                reason = Reason(code=code, flavor=option.name, node=str(menu.node), detail=why)
-                return _Offer(option, Chance(Mode.NO_FIT, 0), []), reason
+        if any(menu.mismatch(option, pod_set) is not None for pod_set in pod_sets):
+            return _Offer(option, Chance(Mode.NO_FIT, 0), [])
         tree, node = menu.tree, menu.node
         whole: Chance | None = None
         parts: list[tuple[int, str, Mode]] = []
-        finding: Reason | None = None
-        for resource, amount in wanted:
-            cell = option.cells[resource]
-            total = self.assumed.get(cell, 0) + amount
+        for (resource, _), (cell, total) in zip(wanted, self._totals(option, wanted), strict=True):
             if total <= max(0, tree.available(node, cell)):
                 chance = Chance(Mode.FIT, tree.borrow_level(node, cell, total)[0])
             else:
                 chance = self._without_room(cell, total)
-                miss = too_much(tree, node, cell, total)
-                if finding is None or severity(miss) > severity(finding):
-                    finding = miss
             parts.append((cell, resource, chance.mode))
             if whole is None or better(whole, chance, menu.fungibility):
                 whole = chance
-        return _Offer(option, whole or Chance(Mode.FIT, 0), parts), finding
+        return _Offer(option, whole or Chance(Mode.FIT, 0), parts)
 
     def _without_room(self, cell: int, total: int) -> Chance:
         tree, node = self.menu.tree, self.menu.node
@@ -217,7 +241,7 @@ def assign(
     scan = _Scan(menu, search, tried, pinned)
     assignments: dict[str, PodSetAssignment] = {}
     for together in _groups(charges):
-        requests = [_with_pods(menu, charge) for charge in together]
+        requests = [with_pods(menu, charge) for charge in together]
         for charge in together:
             scan.refusals += [
                 never_covered(menu.node, resource, amount * charge.pod_set.count)
@@ -227,7 +251,7 @@ def assign(
         flavors = scan.assign([charge.pod_set for charge in together], requests)
         for charge, asked in zip(together, requests, strict=True):
             mine = {resource: flavors[resource] for resource, _ in asked if resource in flavors}
-            assignments[charge.pod_set.name] = _assigned(charge.pod_set, asked, mine)
+            assignments[charge.pod_set.name] = assigned(charge.pod_set, asked, mine)
     found = scan.found
     found.tried = scan.left
     found.cells, found.contested = list(scan.assumed.items()), frozenset(scan.contested)
@@ -248,7 +272,7 @@ def adopt(menu: Menu, charges: Sequence[Charge]) -> Assigned:
     assumed: dict[int, int] = {}
     assignments: list[PodSetAssignment] = []
     for charge in charges:
-        pod_set, requests = charge.pod_set, _with_pods(menu, charge)
+        pod_set, requests = charge.pod_set, with_pods(menu, charge)
         scan = _Scan(menu, None, NO_BOUND, NO_BOUND)
         scan.assumed = assumed
         flavors = scan.assign([pod_set], [requests])
@@ -260,19 +284,12 @@ def adopt(menu: Menu, charges: Sequence[Charge]) -> Assigned:
                 cell = option.cells[resource]
                 flavors[resource] = option.name
                 assumed[cell] = assumed.get(cell, 0) + amount * pod_set.count
-        assignments.append(_assigned(pod_set, requests, flavors))
+        assignments.append(assigned(pod_set, requests, flavors))
     assignment = Assignment(cluster_queue=menu.name, pod_sets=tuple(assignments))
     return Assigned(assignment, list(assumed.items()))
 
 
-def _nearest(findings: Sequence[Reason], node: Node) -> Reason:
-    """Within a group the nearest miss counts, the others are listed with it (F4)."""
-    if not findings:
-        return Reason(code=Code.WAITING_FOR_QUOTA, node=str(node), detail="no other flavor is left to try")
-    return with_others(min(findings, key=severity), findings)
-
-
-def _with_pods(menu: Menu, charge: Charge) -> Amounts:
+def with_pods(menu: Menu, charge: Charge) -> Amounts:
     """What one pod is charged in this queue: what nobody covers is left out."""
     covered = tuple(item for item in charge.requests if item[0] in menu.of_resource)
     return amounts((*covered, (PODS, 1))) if PODS in menu.of_resource else covered
@@ -289,7 +306,7 @@ def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:
     return found.values()
 
 
-def _assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> PodSetAssignment:
+def assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> PodSetAssignment:
     return PodSetAssignment(
         name=pod_set.name,
         count=pod_set.count,

@@ -6,7 +6,7 @@ The table of docs/scheduling.md, section L: the first condition that holds count
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
@@ -27,14 +27,15 @@ from queuectl.core.pending import Entry
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, amounts
 from queuectl.core.rules import Settings
+from queuectl.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Probe:
     """Its pods have to be counted before its quota can come back."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Adopt:
     """It runs without an open attempt: charge it as debt."""
 
@@ -43,7 +44,7 @@ class Adopt:
     """Why it may not run on; None: it may."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Resend:
     """The object changed but asks for the same: send the same attempt again."""
 
@@ -79,11 +80,13 @@ def step(entry: Entry, directory: Directory, settings: Settings, now: datetime) 
 def next_time(entry: Entry, settings: Settings, now: datetime) -> datetime | None:
     """When, later than `now`, `step` or its gate may say something else for nothing but the time."""
     if entry.attempt is None:
-        times = [entry.past.until]
-    elif entry.phase is Phase.ADMITTED:
-        times = [_run_ends(entry), _must_be_ready(entry, settings)]
-    else:
-        times = []
+        until = entry.past.until
+        return until if until is not None and until > now else None
+    if entry.phase is not Phase.ADMITTED:
+        return None
+    times = (_run_ends(entry), _must_be_ready(entry, settings))
+    if times == (None, None):
+        return None
     return min((when for when in times if when is not None and when > now), default=None)
 
 

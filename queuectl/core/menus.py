@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from queuectl.core.matching import mismatch
 from queuectl.core.model import ClusterQueue, PodSet, ResourceFlavor
 from queuectl.core.quota import QuotaTree
 from queuectl.core.resources import Amounts, FlavorResource
+from queuectl.core.values import value
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Option:
     """One flavor of a resource group, with the cell number of each of its resources."""
 
@@ -26,13 +27,25 @@ class Option:
 class Menu:
     """A ClusterQueue's resource groups with cells numbered, ready for nominations."""
 
-    __slots__ = ("_all_placed", "covered", "fungibility", "groups", "name", "node", "of_resource", "tree")
+    __slots__ = (
+        "_all_placed",
+        "covered",
+        "fungibility",
+        "groups",
+        "known",
+        "name",
+        "node",
+        "of_resource",
+        "tree",
+    )
 
     def __init__(self, queue: ClusterQueue, tree: QuotaTree, flavors: Mapping[str, ResourceFlavor]) -> None:
         self.name = queue.name
         self.tree = tree
         self.node = tree.queue(queue.name)
         self.fungibility = queue.fungibility
+        self.known: dict[int, tuple[Charge, Any]] = {}
+        """What was looked up for the shapes that asked last (core/plain)."""
         self.groups: list[list[Option]] = []
         self.covered = [group.covered for group in queue.resource_groups]
         self.of_resource: dict[str, int] = {}
@@ -67,7 +80,7 @@ class Menu:
         return mismatch(flavor, pod_set)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Charge:
     """A podset with what one pod of it is charged: its requests and the overhead of its RuntimeClass."""
 

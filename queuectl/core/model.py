@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
@@ -18,6 +17,7 @@ from queuectl.core.rules import (
     Preemption,
     TreeSharing,
 )
+from queuectl.core.values import value
 
 WorkloadId = NewType("WorkloadId", str)
 """Identity of a workload. One made of a single object has that object's UID; names are never identity."""
@@ -61,7 +61,7 @@ class StopPolicy(StrEnum):
     HOLD_AND_DRAIN = "HoldAndDrain"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Requirement:
     """One match expression of a label or node selector. Operators: In NotIn Exists DoesNotExist Gt Lt."""
 
@@ -70,7 +70,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class LabelSelector:
     """All of it must match; an empty one matches everything."""
 
@@ -78,14 +78,14 @@ class LabelSelector:
     expressions: tuple[Requirement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Taint:
     key: str
     value: str
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Toleration:
     key: str | None = None
     operator: str | None = None
@@ -94,7 +94,7 @@ class Toleration:
     seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ResourceFlavor:
     """A class of nodes: what an admitted pod is steered to."""
 
@@ -106,7 +106,7 @@ class ResourceFlavor:
     """Only podsets that ask for a placement get it, where the queue has other flavors too (F2)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ResourceQuota:
     """Quota for one (flavor, resource) at one node of the tree. A limit of None means none."""
 
@@ -115,13 +115,13 @@ class ResourceQuota:
     lending_limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class FlavorQuotas:
     name: str
     resources: tuple[tuple[str, ResourceQuota], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ResourceGroup:
     """Resources that a podset gets from one flavor together; flavors in the order they are tried."""
 
@@ -129,7 +129,7 @@ class ResourceGroup:
     flavors: tuple[FlavorQuotas, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Cohort:
     name: str
     parent: str | None = None
@@ -139,7 +139,7 @@ class Cohort:
     sharing: TreeSharing = AS_SETTINGS_SAY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ClusterQueue:
     name: str
     cohort: str | None = None
@@ -156,7 +156,7 @@ class ClusterQueue:
     """Its LocalQueues take turns by past usage, where the settings say how that is counted (U1)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class LocalQueue:
     name: LocalQueueName
     cluster_queue: str
@@ -165,7 +165,7 @@ class LocalQueue:
     """By which its past usage is divided, in thousandths; 0: last of all."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class WorkloadPriorityClass:
     """Priority of a workload in the queue alone; the pods keep their own."""
 
@@ -179,27 +179,27 @@ Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityC
 # --- what else of the cluster has a say --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Namespace:
     name: str
     labels: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PriorityClass:
     name: str
     value: int
     default: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RuntimeClass:
     name: str
     overhead: Amounts = ()
     """Added to the requests of each pod that names this class."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Node:
     name: str
     labels: tuple[tuple[str, str], ...] = ()
@@ -207,7 +207,7 @@ class Node:
     ready: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Gate:
     """The validating policy in the API server that keeps labelled work suspended."""
 
@@ -221,7 +221,7 @@ Context = Namespace | PriorityClass | RuntimeClass | Node | Gate
 # --- workloads ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class PodSet:
     """`count` pods of one shape. Scheduling fields are the user's own, without what an admission added."""
 
@@ -249,7 +249,7 @@ class Outcome(StrEnum):
     DELETED = "Deleted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What a user asks for, as read from the object: everything that may change an admission."""
 
@@ -271,7 +271,7 @@ class Workload:
     """Why it can't even be charged (a quantity out of range, say); its pod_sets are then empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The state of a workload's object, as last read."""
 
@@ -314,7 +314,7 @@ class AttemptState(StrEnum):
     CLOSED = "Closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class PodSetAssignment:
     """What one podset is charged: `count` pods of `requests` each, each resource from its flavor."""
 
@@ -329,7 +329,7 @@ class PodSetAssignment:
     tolerations: tuple[Toleration, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """The quota a workload holds: in which ClusterQueue, of which flavors."""
 
@@ -359,7 +359,7 @@ class Assignment:
         return sum(pod_set.count for pod_set in self.pod_sets)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One admission of one workload, from its hold to its release. Numbers count from 1."""
 
@@ -387,7 +387,7 @@ class EffectKey(NamedTuple):
     verb: Verb
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class StoredWorkload:
     """What the ledger remembers of a workload that is not over."""
 
@@ -432,7 +432,7 @@ class PastUse(NamedTuple):
     total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The open state of one cluster's ledger at one sequence."""
 
@@ -448,7 +448,7 @@ class Snapshot:
     """Of attempts that are over (U5); empty where the settings share nothing by usage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Effect:
     """A committed decision's Kubernetes write, with all that is needed to make it.
 

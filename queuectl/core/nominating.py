@@ -11,7 +11,9 @@ from queuectl.core.explaining import NO_BOUND
 from queuectl.core.fairness import fair_victims
 from queuectl.core.flavors import Assigned, Chance, Mode, assign
 from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
+from queuectl.core.model import Assignment
 from queuectl.core.pending import Entry
+from queuectl.core.plain import fitting
 from queuectl.core.preemption import classical_victims
 from queuectl.core.quota import Cells
 from queuectl.core.reasons import Code, Reason
@@ -28,6 +30,8 @@ class Nomination:
     victims: tuple[Target, ...] = ()
     protected: datetime | None = None
     """Until then somebody who would do may not be taken."""
+    kept: bool = False
+    """It would fit, but for what is kept for others."""
 
     @property
     def cells(self) -> Cells:
@@ -74,6 +78,17 @@ class Nominator:
             return fewer_pods(charges, look) or whole
         return whole
 
+    def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
+        """What it preempted for, if that is free now: no more than that and nothing else, or others would
+        come to preempt it in their turn, and its victims would have gone for nothing (C7)."""
+        tree, node = menu.tree, menu.node
+        self.work += 1
+        cells = tree.numbered(assignment.usage())
+        if any(amount > max(0, tree.available(node, cell)) for cell, amount in cells):
+            return None
+        level = max((tree.borrow_level(node, cell, amount)[0] for cell, amount in cells), default=0)
+        return Nomination(entry, menu, Assigned(assignment, cells, level=level))
+
     def _look(
         self,
         entry: Entry,
@@ -89,6 +104,10 @@ class Nominator:
         def search(cell: int, amount: int) -> Chance:
             return self.offer(entry, menu, cell, amount, protected, refusals)
 
+        if not tried and not pinned:
+            fit = fitting(menu, charges, self._field.rules(menu.node).any)
+            if fit is not None:
+                return Nomination(entry, menu, fit)
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
         if found.mode.preempts:

@@ -5,11 +5,12 @@ Rules L17 to L20 of docs/scheduling.md. The ledger keeps it, so all of it outliv
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.rules import Requeueing
+from queuectl.core.values import value
 
 MAX_RUN = "queuectl.dev/max-exec-time-seconds"
 """The label that users write, for messages."""
@@ -17,7 +18,7 @@ _AGAIN = 'set queuectl.dev/hold to "true" and take it away to queue it again'
 _SECOND = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Past:
     run_ms: int = 0
     """Milliseconds that it ran in attempts that are over, from each admission to its eviction."""

@@ -7,11 +7,12 @@ only when something that it lacked comes free. So a queue of 10,000 equal jobs c
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from datetime import datetime
 
 from queuectl.core.menus import Charge, Tried
 from queuectl.core.model import (
+    Assignment,
     Attempt,
     LocalQueueName,
     ObjectRef,
@@ -134,16 +135,29 @@ class Group:
     Changed by its line alone.
     """
 
-    __slots__ = ("contends", "fresh", "heap", "holds_back", "key", "line", "members", "parked", "reported")
+    __slots__ = (
+        "fresh",
+        "heap",
+        "holds_back",
+        "key",
+        "lacks",
+        "line",
+        "members",
+        "parked",
+        "reported",
+        "shape",
+    )
 
-    def __init__(self, line: Line, key: Hashable) -> None:
+    def __init__(self, line: Line, key: Hashable, shape: Shape) -> None:
         self.line = line
         self.key = key
+        self.shape = shape
+        """Of the first that stood in it: of all, except under StrictFIFO."""
         self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
         self.parked: Reason | None = None
-        self.contends = False
-        """Parked, and might take from others what it lacks: who comes to hold quota matters too (W3)."""
+        self.lacks: tuple[tuple[FlavorResource, int], ...] = ()
+        """What it lacked when it was parked, as its shelves have it."""
         self.holds_back = False
         """Parked, and keeps what it could use from those that come after it (C6)."""
         self.reported: Hashable = None
@@ -175,6 +189,7 @@ class Line:
         "awake",
         "blocked",
         "by_usage",
+        "contending",
         "groups",
         "keeps",
         "name",
@@ -183,6 +198,7 @@ class Line:
         "shelves",
         "strict",
         "untold",
+        "woken",
     )
 
     def __init__(self, name: str, *, strict: bool, by_usage: bool = False) -> None:
@@ -193,14 +209,18 @@ class Line:
         self.groups: dict[Hashable, Group] = {}
         self.awake: dict[Group, None] = {}
         """Groups that are not parked: their heads are to be looked at."""
+        self.woken: dict[Group, None] = {}
+        """Parked groups to be looked at again, if what came free for them is still there by then (W1)."""
         self.untold: dict[Group, None] = {}
         """Groups with members that have not been told why they wait."""
         self.shelves: dict[FlavorResource, dict[Group, int]] = {}
         """Parked groups by what they lack, each with the amount that would have to be available."""
+        self.contending: dict[Group, None] = {}
+        """Parked groups to whom it matters too who holds quota, and what is kept for whom (W3)."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
-        self.promised: dict[tuple[str, int], str] = {}
-        """The flavors that it has preempted for, by podset and resource group."""
+        self.promised: Assignment | None = None
+        """What it has preempted for."""
         self.keeps: frozenset[FlavorResource] = frozenset()
         """Of what its head keeps some back from others, as long as it leads (C6)."""
         self.blocked = False
@@ -212,10 +232,12 @@ class Line:
         key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(self, key)
+            group = self.groups[key] = Group(self, key, shape)
             self.awake[group] = None
         former = group.head() if self.strict else None
-        entry.group, entry.order, entry.shape = group, place, shape
+        if not self.strict:
+            shape = group.shape  # the same object for all of them: what was looked up for it is found by that
+        entry.group, entry.order, entry.shape, entry.tried = group, place, shape, {}
         entry.turn += 1
         group.push(entry)
         group.members[entry.id] = entry
@@ -224,6 +246,8 @@ class Line:
         if former is not None and place < former.order:
             self._unpark(group)
             self._owe(group, former)
+        elif group in self.contending and group.head() is entry:
+            self._unpark(group)  # it is older than the head that was looked at: others are newer than it (P2)
 
     def remove(self, entry: Entry) -> None:
         group = entry.group
@@ -246,9 +270,9 @@ class Line:
         group = entry.group
         assert group is not None
         self._unpark(group)
-        group.parked = reason
+        group.parked, group.lacks = reason, tuple(lacking(reason))
         del self.awake[group]
-        for cell, amount in lacking(reason):
+        for cell, amount in group.lacks:
             shelf = self.shelves.setdefault(cell, {})
             shelf[group] = min(amount, shelf.get(group, amount))
         self.tell(entry, reason)
@@ -278,14 +302,34 @@ class Line:
         """Look at it again."""
         self._unpark(group)
 
+    def call(self, group: Group) -> None:
+        """Something came free that it lacked: look at it again, unless others are faster."""
+        if group.parked is not None:
+            self.woken[group] = None
+
+    def may_fit(self, group: Group, available: Callable[[FlavorResource], int]) -> bool:
+        """Is a look at a parked group due, by what is available? Where heads keep others out it always is."""
+        if self.strict or group in self.contending or group.parked is None:
+            return True
+        return any(amount <= available(cell) for cell, amount in group.lacks)
+
     def wake_all(self) -> None:
+        """Look at everybody again, from the first flavor on."""
         for group in self.groups.values():
             self._unpark(group)
+            if (head := group.head()) is not None:
+                head.tried = {}
+
+    @property
+    def halted(self) -> bool:
+        """Its head was looked at in vain: under StrictFIFO nobody else is (O4)."""
+        return self.strict and len(self.awake) < len(self.groups)
 
     @property
     def due(self) -> bool:
         """Is there anything to decide here?"""
-        return bool((self.awake and not self.blocked) or self.untold)
+        looked_at = self.woken or (self.awake and not self.halted)
+        return bool((looked_at and not self.blocked) or self.untold)
 
     def waiting(self) -> Iterator[Entry]:
         """All who stand in line, in no order."""
@@ -293,19 +337,23 @@ class Line:
             yield from group.members.values()
 
     def _owe(self, group: Group, entry: Entry) -> None:
+        if entry is self.preemptor:
+            return  # it waits for its victims, whoever comes before it meanwhile
         group.fresh[entry.id] = entry
         self.untold[group] = None
 
     def _unpark(self, group: Group) -> None:
+        self.woken.pop(group, None)
         if group.parked is None:
             return
-        for cell, _ in lacking(group.parked):
+        for cell, _ in group.lacks:
             if (shelf := self.shelves.get(cell)) is not None:
                 shelf.pop(group, None)
                 if not shelf:
                     del self.shelves[cell]
-        group.parked = None
-        group.contends = group.holds_back = False
+        group.parked, group.lacks = None, ()
+        group.holds_back = False
+        self.contending.pop(group, None)
         self.awake[group] = None
 
 

@@ -12,8 +12,9 @@ from queuectl.core.reasons import PreemptionCause
 from queuectl.core.rules import Within
 
 
-class _Candidate(NamedTuple):
-    entry: Entry
+class _From(NamedTuple):
+    """What holds for all candidates of one kind in one queue."""
+
     node: Node
     """Its queue."""
     below: Node
@@ -22,18 +23,20 @@ class _Candidate(NamedTuple):
     only_without_borrowing: bool
 
 
+_Candidates = list[tuple[Entry, _From]]
+
+
 def classical_victims(contest: Contest) -> list[Target]:
     """The victims that make room for it; none where no set of those it may take does."""
     own = contest.sort(contest.vulnerable(contest.node, PreemptionCause.IN_CLUSTER_QUEUE))
-    same = [
-        _Candidate(entry, contest.node, contest.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
-        for entry in own
-    ]
+    here = _From(contest.node, contest.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
+    same = [(entry, here) for entry in own]
     reclaimed, by_priority = _elsewhere(contest)
     ranked = [*reclaimed, *by_priority, *same]
     if not ranked:
         return []
-    ranked.sort(key=lambda candidate: not leaving(candidate.entry))
+    if contest.some_leave:
+        ranked.sort(key=lambda candidate: not leaving(candidate[0]))
     contest.refusals.tried(len(ranked))
     for allow_borrowing in _attempts(contest, bool(reclaimed), bool(reclaimed or by_priority)):
         if victims := _attempt(contest, ranked, allow_borrowing):
@@ -50,10 +53,10 @@ def _attempts(contest: Contest, reclaims: bool, elsewhere: bool) -> tuple[bool, 
     return (False, True) if never and not reclaims else (True, False)
 
 
-def _elsewhere(contest: Contest) -> tuple[list[_Candidate], list[_Candidate]]:
+def _elsewhere(contest: Contest) -> tuple[_Candidates, _Candidates]:
     """Those in other queues: whom it has the upper hand over (P3), and whom by priority, each sorted."""
-    reclaimed: list[_Candidate] = []
-    by_priority: list[_Candidate] = []
+    reclaimed: _Candidates = []
+    by_priority: _Candidates = []
     if contest.rules.reclaim_within_cohort is Within.NEVER:
         return reclaimed, by_priority
     node = contest.node
@@ -64,10 +67,8 @@ def _elsewhere(contest: Contest) -> tuple[list[_Candidate], list[_Candidate]]:
     while at is not None:
         for queue in _borrowers(contest, at, visited):
             if upper_hand:
-                cause = PreemptionCause.IN_COHORT_RECLAMATION
-                reclaimed += [
-                    _Candidate(entry, queue, at, cause, False) for entry in contest.vulnerable(queue, cause)
-                ]
+                there = _From(queue, at, PreemptionCause.IN_COHORT_RECLAMATION, False)
+                reclaimed += [(entry, there) for entry in contest.vulnerable(queue, there.cause)]
             else:
                 by_priority += _by_priority(contest, queue, at)
         upper_hand |= all(at.usage[cell] + amount <= at.subtree[cell] for cell, amount in rest.items())
@@ -76,14 +77,14 @@ def _elsewhere(contest: Contest) -> tuple[list[_Candidate], list[_Candidate]]:
     return _ranked(contest, reclaimed), _ranked(contest, by_priority)
 
 
-def _ranked(contest: Contest, candidates: list[_Candidate]) -> list[_Candidate]:
+def _ranked(contest: Contest, candidates: _Candidates) -> _Candidates:
     if not candidates:
         return candidates
-    by_id = {candidate.entry.id: candidate for candidate in candidates}
-    return [by_id[entry.id] for entry in contest.sort([candidate.entry for candidate in candidates])]
+    origins = dict(candidates)
+    return [(entry, origins[entry]) for entry in contest.sort(list(origins))]
 
 
-def _by_priority(contest: Contest, queue: Node, below: Node) -> Iterator[_Candidate]:
+def _by_priority(contest: Contest, queue: Node, below: Node) -> Iterator[tuple[Entry, _From]]:
     """Without the upper hand: what it may take if it does not borrow afterwards, and what even so (P2)."""
     rules, priority = contest.rules.borrow_within_cohort, contest.entry.priority
     for entry in contest.eligible(queue):
@@ -98,7 +99,7 @@ def _by_priority(contest: Contest, queue: Node, below: Node) -> Iterator[_Candid
             else PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING
         )
         if not contest.is_protected(entry, queue, cause):
-            yield _Candidate(entry, queue, below, cause, bound)
+            yield entry, _From(queue, below, cause, bound)
 
 
 def _borrowers(contest: Contest, cohort: Node, visited: Node) -> Iterator[Node]:
@@ -118,17 +119,17 @@ def _borrows(contest: Contest, node: Node) -> bool:
     return any(node.borrows(cell) for cell in contest.contested)
 
 
-def _attempt(contest: Contest, ranked: list[_Candidate], allow_borrowing: bool) -> list[Target]:
+def _attempt(contest: Contest, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
     targets: list[Target] = []
     try:
-        for candidate in ranked:
-            if candidate.node is not contest.node and (
-                (candidate.only_without_borrowing and allow_borrowing)
-                or not _still_borrows(contest, candidate)
+        for entry, origin in ranked:
+            if origin.node is not contest.node and (
+                (origin.only_without_borrowing and allow_borrowing)
+                or not contest.holds_what_is_borrowed(entry, origin.node, origin.below)
             ):
                 continue
-            contest.take(candidate.entry)
-            targets.append(Target(candidate.entry, candidate.cause))
+            contest.take(entry)
+            targets.append(Target(entry, origin.cause))
             if contest.fits(allow_borrowing):
                 targets = contest.fill_back(targets, allow_borrowing)
                 return targets
@@ -136,13 +137,3 @@ def _attempt(contest: Contest, ranked: list[_Candidate], allow_borrowing: bool) 
     finally:
         for target in targets:
             contest.give_back(target.entry)
-
-
-def _still_borrows(contest: Contest, candidate: _Candidate) -> bool:
-    """Its queue and all cohorts up to the common ancestor: reclaimed is only what is borrowed (P2)."""
-    at: Node | None = candidate.node
-    while at is not None and at is not candidate.below:
-        if not _borrows(contest, at):
-            return False
-        at = at.parent
-    return True

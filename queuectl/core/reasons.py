@@ -5,11 +5,11 @@ The same value reads in the ledger, REST, the CLI, the Kubernetes Event and metr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from queuectl.core.resources import format_amount
+from queuectl.core.values import value
 
 
 class Family(StrEnum):
@@ -100,7 +100,7 @@ class Spared(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Reason:
     """A code with the numbers behind it. Amounts are in base units of `resource`.
 

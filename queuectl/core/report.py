@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from queuectl.core.model import LocalQueueName, ObjectRef
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
+from queuectl.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Condition:
     """Whether a queue can admit. `reason` is one word, as in a Kubernetes condition."""
 
@@ -18,7 +17,7 @@ class Condition:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Waiting:
     ref: ObjectRef
     position: int
@@ -26,7 +25,7 @@ class Waiting:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class LocalQueueReport:
     name: LocalQueueName
     cluster_queue: str
@@ -37,7 +36,7 @@ class LocalQueueReport:
     """The first that wait, in order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ClusterQueueReport:
     name: str
     condition: Condition
@@ -50,7 +49,7 @@ class ClusterQueueReport:
     """How many wait, by the code of why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What no queue's report shows."""
 

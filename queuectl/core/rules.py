@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from queuectl.core.reasons import PreemptionCause
+from queuectl.core.values import value
 
 
 class Within(StrEnum):
@@ -17,7 +17,7 @@ class Within(StrEnum):
     ANY = "Any"  # other queues only
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Borrowing:
     """Preempt in other queues even though it borrows afterwards: victims of lower priority only."""
 
@@ -25,7 +25,7 @@ class Borrowing:
     """Only victims of at most this priority."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class MinRunTime:
     """Seconds that a workload of this queue runs at least before it may be preempted, by cause (P10)."""
 
@@ -46,7 +46,7 @@ class MinRunTime:
                 return self.in_cohort_reclaim_while_borrowing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """Of a ClusterQueue: whom its workloads may take quota from, and how long its own are protected."""
 
@@ -62,7 +62,7 @@ class Preemption:
         return not (self.within_cluster_queue is self.reclaim_within_cohort is Within.NEVER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Fungibility:
     """Whether to settle for a flavor that needs borrowing or preemption, or to look at the next one (F6)."""
 
@@ -82,7 +82,7 @@ class Strategy(StrEnum):
 STRATEGIES = (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, Strategy.LESS_THAN_INITIAL_SHARE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class TreeSharing:
     """Of a root cohort: whether its tree shares fairly, and how. None: as the component's settings say."""
 
@@ -94,7 +94,7 @@ HALF_LIVES = 20
 """How far back past usage counts (U3)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class UsageSharing:
     """Admission fair sharing: LocalQueues of one ClusterQueue take turns by decayed past usage (U1 to U5)."""
 
@@ -106,7 +106,7 @@ class UsageSharing:
     """Of a unit of a resource, in thousandths; 1000 for those not named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Requeueing:
     """How long an evicted workload stays out of its line, by cause (L18)."""
 
@@ -116,7 +116,7 @@ class Requeueing:
     """Evictions after which it is deactivated; None: never."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The component's own configuration, as far as it decides (section `scheduling`)."""
 

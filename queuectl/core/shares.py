@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from queuectl.core.model import NORMAL_WEIGHT
 from queuectl.core.quota import Node, QuotaTree
+from queuectl.core.rules import Settings
 
 
 class Share:
@@ -63,6 +64,14 @@ class Share:
 
 
 NO_SHARE = Share()
+
+
+def shares_fairly(tree: QuotaTree, node: Node, settings: Settings) -> bool:
+    """Does the tree of `node` share fairly (S1)? A queue without a cohort has nobody to share with."""
+    if node.parent is None:
+        return False
+    enabled = tree.root(node).sharing.enabled
+    return settings.fair_sharing if enabled is None else enabled
 
 
 def dominant_share(tree: QuotaTree, node: Node, extra: Sequence[tuple[int, int]] = ()) -> Share:

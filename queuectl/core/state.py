@@ -35,6 +35,7 @@ from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
 from queuectl.core.rules import Settings
 from queuectl.core.survey import Survey
 from queuectl.core.timers import Timers
+from queuectl.core.wakes import prune
 from queuectl.core.waking import Waking
 
 K = TypeVar("K")
@@ -69,7 +70,7 @@ class State:
         self.due_configs: set[ConfigKey] = set()
         self.due_entries: dict[WorkloadId, Entry] = {}
         self.due_lines: set[str] = set()
-        self.waking = Waking(self.directory, self.lines, self.due_lines)
+        self.waking = Waking(self.directory, self.lines, self.due_lines, settings)
         self.gated: dict[WorkloadId, Entry] = {}
         """Kept out of every line, and not yet told why."""
         self.frozen: set[str] = set()
@@ -91,6 +92,8 @@ class State:
 
     def prune(self) -> None:
         """Forget what is no longer due."""
+        for name in self.due_lines:
+            prune(self.tree, self.lines[name])
         self.due_lines -= {name for name in self.due_lines if not self.lines[name].due}
         self.due_configs = {key for key, _ in self.unrecorded_configs()}
 
@@ -300,7 +303,7 @@ class State:
         self.changed_queues.add(queue)
         self.waking.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
         if self.past is not None:
-            self.past.closed((entry.id, attempt.number), max(self.clock, attempt.admitted_at))
+            self.past.closed((entry.id, attempt.number), max(self.now, attempt.admitted_at))
         self.waking.ended(entry)
         entry.attempt, entry.unsent = None, None
         entry.counted = entry.probing = entry.refused = entry.handed = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from queuectl.core.model import ClusterQueue
 from queuectl.core.pending import Entry, Group, Line
@@ -22,9 +22,18 @@ def helped(tree: QuotaTree, lines: Mapping[str, Line], freed: Freed) -> dict[Gro
         roots.setdefault(tree.root(node), set()).update(cells)
     for root, cells in roots.items():
         for line in lines_below(root, lines):
+            found |= line.contending
             if line.shelves:
                 found |= _helped(tree, line, cells)
     return found
+
+
+def prune(tree: QuotaTree, line: Line) -> None:
+    """Whom others were faster than is not looked at (W1)."""
+    node = tree.queue(line.name)
+    for group in list(line.woken):
+        if not line.may_fit(group, lambda name: tree.available(node, tree.cell(name))):
+            del line.woken[group]
 
 
 def _helped(tree: QuotaTree, line: Line, cells: set[FlavorResource]) -> dict[Group, None]:
@@ -33,7 +42,7 @@ def _helped(tree: QuotaTree, line: Line, cells: set[FlavorResource]) -> dict[Gro
     for name in cells & line.shelves.keys():
         available = tree.available(node, tree.cell(name))
         for group, amount in line.shelves[name].items():
-            if amount <= available or group.contends:
+            if amount <= available:
                 found[group] = None
     return found
 
@@ -54,43 +63,39 @@ def tempted(
     lines: Mapping[str, Line],
     queues: Mapping[str, ClusterQueue],
     charged: Iterable[Entry],
+    fair: Callable[[Node], bool],
 ) -> dict[Group, None]:
-    """Parked groups that might preempt one of those that have come to hold quota (W3)."""
+    """Parked groups that might preempt one of those that have come to hold quota, or for whom it changed who
+    borrows (W3). `fair`: does the tree of a queue share fairly? There any charge may move a share."""
     found: dict[Group, None] = {}
-    borrowed: Freed = {}
+    roots: dict[Node, None] = {}
     for entry in charged:
         if entry.attempt is None:
             continue
         node = tree.queue(entry.attempt.assignment.cluster_queue)
         line = lines.get(node.name)
-        queue = queues.get(node.name)
-        if (
-            line is not None
-            and queue is not None
-            and queue.preemption.within_cluster_queue is not Within.NEVER
-        ):
-            names = [tree.names[cell] for cell, _ in entry.cells]
-            found |= _above(line, names, entry)
-        if node.parent is not None:
-            lent = {tree.names[cell] for cell, _ in entry.cells if node.borrows(cell)}
-            if lent:
-                borrowed.setdefault(tree.root(node), set()).update(lent)
-    for root, cells in borrowed.items():
+        if line is not None and line.contending:
+            found |= _above(line, entry)
+        if node.parent is not None and (fair(node) or _borrows(node, entry)):
+            roots[tree.root(node)] = None
+    for root in roots:
         for line in lines_below(root, lines):
             queue = queues.get(line.name)
-            if queue is None or queue.preemption.reclaim_within_cohort is Within.NEVER:
-                continue
-            for name in cells & line.shelves.keys():
-                found |= {group: None for group in line.shelves[name] if group.contends}
+            if queue is not None and queue.preemption.reclaim_within_cohort is not Within.NEVER:
+                found |= line.contending
     return found
 
 
-def _above(line: Line, names: Iterable[FlavorResource], entry: Entry) -> dict[Group, None]:
+def _borrows(queue: Node, entry: Entry) -> bool:
+    """Does any node on the way up use more than is its own of what `entry` holds?"""
+    return any(node.borrows(cell) for node in queue.path() for cell, _ in entry.cells)
+
+
+def _above(line: Line, entry: Entry) -> dict[Group, None]:
     """Groups of the same queue whose head comes before `entry` in priority, or is older."""
     found: dict[Group, None] = {}
-    for name in names:
-        for group in line.shelves.get(name, {}):
-            head = group.head()
-            if group.contends and head is not None and head.order[:2] < entry.order[:2]:
-                found[group] = None
+    for group in line.contending:
+        head = group.head()
+        if head is not None and head.order[:2] < entry.order[:2]:
+            found[group] = None
     return found

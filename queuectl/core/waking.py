@@ -12,6 +12,8 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.pending import Entry, Group, Line
 from queuectl.core.quota import Node
 from queuectl.core.resources import FlavorResource
+from queuectl.core.rules import Settings
+from queuectl.core.shares import shares_fairly
 from queuectl.core.timers import Timers
 from queuectl.core.wakes import Freed, helped, tempted
 
@@ -19,7 +21,10 @@ from queuectl.core.wakes import Freed, helped, tempted
 class Waking:
     """Wakes groups of `lines`, and notes in `due` the names of lines in which something is to be decided."""
 
-    def __init__(self, directory: Directory, lines: Mapping[str, Line], due: set[str]) -> None:
+    def __init__(
+        self, directory: Directory, lines: Mapping[str, Line], due: set[str], settings: Settings
+    ) -> None:
+        self._settings = settings
         self._directory = directory
         self._tree = directory.tree
         self._lines = lines
@@ -39,9 +44,13 @@ class Waking:
         freed, self._freed = self._freed, {}
         charged, self._charged = self._charged, []
         woken = helped(self._tree, self._lines, freed)
-        woken |= tempted(self._tree, self._lines, self._directory.queues, charged)
+        woken |= tempted(self._tree, self._lines, self._directory.queues, charged, self._fair)
         for group in woken:
-            self._wake(group)
+            group.line.call(group)
+            self._due.add(group.line.name)
+
+    def _fair(self, node: Node) -> bool:
+        return shares_fairly(self._tree, node, self._settings)
 
     def _wake(self, group: Group) -> None:
         group.line.wake(group)
@@ -52,7 +61,7 @@ class Waking:
         line.wake_all()
         if line.preemptor is not None:
             self.claims.drop(line.preemptor.id)
-            line.blocked = False
+            line.blocked, line.promised = False, None
         self._due.add(line.name)
 
     # --- what happened
@@ -91,7 +100,7 @@ class Waking:
         line = entry.group.line
         if line.preemptor is not None and line.preemptor is not entry:
             self.drop_claim(line.preemptor)
-        line.preemptor, line.promised = entry, dict(claim.flavors)
+        line.preemptor, line.promised = entry, claim.assignment
         victims = {
             victim.workload: holder
             for victim in claim.victims
@@ -140,4 +149,4 @@ class Waking:
         self._due.add(line.name)
         if self._preemptors and line.preemptor is None and str(entry.ref) in self._preemptors:
             self._preemptors.discard(str(entry.ref))
-            line.preemptor = entry
+            line.preemptor, line.promised = entry, None

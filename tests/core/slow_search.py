@@ -66,7 +66,9 @@ class Slow:
         self.contest.take(entry)
         after = self.shares(queue)[1]
         self.contest.give_back(entry)
-        return mine <= after
+        asks = self.contest.entry
+        first = (-asks.priority, asks.order[1]) < (-entry.priority, entry.order[1])
+        return mine <= after and (mine < before or first)
 
     def take(self, entry: Entry, cause: PreemptionCause, found: list[tuple[str, str]]) -> bool:
         self.contest.take(entry)

@@ -179,6 +179,18 @@ def test_who_has_as_much_gives_what_is_not_its_dominant_resource() -> None:
     assert found == [("cpus", FAIR)]
 
 
+def test_where_no_share_moves_only_who_comes_later_gives() -> None:
+    owner = queue("c", "all", {"x/cpu": 3})
+    arena = Arena(cohort("all", None, {"x/gpu": 4, "x/cpu": 1}), queue("a", "all"), queue("b", "all"), owner)
+    arena.hold("gpus", "b", {"x/gpu": 2}, at=1, priority=9)
+    arena.hold("cpus", "b", {"x/cpu": 1}, priority=1)
+    arena.hold("mine", "a", {"x/gpu": 2})
+    arena.hold("its", "c", {"x/cpu": 3})
+    anybody = Preemption(reclaim_within_cohort=Within.ANY)
+    assert arena.victims("a", {"x/cpu": 1}, priority=1, preemption=anybody) == []
+    assert arena.victims("a", {"x/cpu": 1}, priority=2, preemption=anybody) == [("cpus", FAIR)]
+
+
 def test_the_second_strategy_takes_one_of_each_queue_at_most() -> None:
     arena = Arena(cohort("all", None, {"x/gpu": 100, "x/cpu": 100}), *(queue(name, "all") for name in "abc"))
     arena.hold("b1", "b", {"x/gpu": 40}, priority=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -11,17 +11,15 @@ from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.events import PodsCounted
 from queuectl.core.model import ClusterQueue, Cohort, Outcome, QueueingStrategy, ResourceQuota
 from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.core.rules import Borrowing, Fungibility, MinRunTime, Preemption, Settings, Within
+from queuectl.core.rules import Borrowing, MinRunTime, Preemption, Settings, Within
 from tests.builders import (
     GPU,
     World,
     admitted,
-    flavor,
     group,
     local_queue,
     observed,
     pod_set,
-    policy,
     priority,
     queue,
     workload,
@@ -253,6 +251,26 @@ def test_nobody_is_let_go_on_quota_that_a_victim_of_the_same_cycle_still_holds()
     assert admitted(room.over("there")) == ["preempts", "waits"]
 
 
+def test_what_was_promised_in_a_cycle_stays_promised_when_a_later_head_is_let_go() -> None:
+    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing())
+    room = Room(
+        queue("a", 5, cohort="all", preemption=rules),
+        queue("b", 0, cohort="all"),
+        queue("c", 3, cohort="all", preemption=rules),
+        queue("lends", 1, cohort="all"),
+        queue("victim", 0, cohort="all"),
+    )
+    room.hold("there", "victim", 8, priority_class="low")
+    room.submit(
+        workload("preempts", "a", 6, created=1),
+        workload("fits", "b", 1, created=2),
+        workload("too-late", "c", 4, created=3),
+    )
+    decisions = room.run()
+    assert (evicted(decisions), admitted(decisions)) == (["there"], ["fits"])
+    assert told(decisions)["too-late"] is Code.WAITING_FOR_QUOTA
+
+
 def test_two_that_preempt_at_once_do_not_count_on_the_same_victim() -> None:
     room = Room(
         queue("a", 1, cohort="all", preemption=RECLAIMS),
@@ -286,6 +304,19 @@ def test_what_victims_leave_is_kept_for_who_preempted_them_and_nobody_before_it_
     assert admitted(room.over("there")) == ["asks"]
 
 
+def test_who_preempted_goes_before_an_older_one_of_another_queue_for_what_its_victim_left() -> None:
+    room = Room(
+        queue("a", 1, cohort="all", preemption=RECLAIMS),
+        queue("b", 1, cohort="all"),
+        queue("victim", 0, cohort="all"),
+    )
+    room.hold("v1", "victim")
+    room.hold("v2", "victim")
+    assert len(evicted(room.ask("preempts", "a", created=5))) == 1
+    room.ask("older", "b", created=0)
+    assert admitted(room.over("v1")) == ["preempts"]
+
+
 def test_who_leaves_after_it_preempted_keeps_nobody_from_what_its_victims_left() -> None:
     room = Room(
         queue("q", 1, cohort="all", preemption=RECLAIMS),
@@ -300,45 +331,65 @@ def test_who_leaves_after_it_preempted_keeps_nobody_from_what_its_victims_left()
     assert admitted(room.over("there")) == ["next"]
 
 
-@pytest.mark.parametrize("lets_go", ["it is served", "it is held"])
-def test_a_strict_head_keeps_its_quota_back_until_it_no_longer_waits(lets_go: str) -> None:
-    strict = QueueingStrategy.STRICT_FIFO
-    room = Room(
-        queue("q", 2, cohort="all", strategy=strict, preemption=OWN),
-        queue("other", 1, cohort="all"),
-    )
-    room.hold("holds", "q", priority_class="high")
-    room.hold("lent", "other", 1)
+def test_what_a_strict_head_keeps_back_is_others_once_it_waits_no_more() -> None:
+    room = strict_and_other()
     room.ask("head", "q", 2)
     assert admitted(room.ask("small", "other")) == []
-    assert lets_go
     room.submit(workload("head", "q", 2, hold=True))
     assert admitted(room.run()) == ["small"]
 
 
-def _limited(nodes: Sequence[ClusterQueue], **limits: int) -> list[ClusterQueue]:
-    return [
-        replace(
-            node,
-            resource_groups=tuple(
-                replace(
-                    one,
-                    flavors=tuple(
-                        replace(
-                            f,
-                            resources=tuple(
-                                (name, ResourceQuota(nominal=quota.nominal, **limits))
-                                for name, quota in f.resources
-                            ),
-                        )
-                        for f in one.flavors
-                    ),
-                )
-                for one in node.resource_groups
-            ),
-        )
-        for node in nodes
-    ]
+def test_a_new_strict_head_keeps_back_what_it_lacks_itself_and_nothing_that_the_last_one_lacked() -> None:
+    room = strict_and_other()
+    room.ask("head", "q", 2)
+    assert admitted(room.ask("small", "other")) == []
+    cores = [pod_set(1, {"cpu": 2})]
+    assert admitted(room.ask("ahead", "q", pods=cores, priority_class="high")) == ["small"]
 
 
-_ = (GPU, flavor, group, pod_set, policy, Fungibility, _limited)
+def test_a_strict_head_that_borrows_keeps_back_what_is_left_of_its_own_and_what_it_may_borrow() -> None:
+    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing())
+    strict = QueueingStrategy.STRICT_FIFO
+    one = group({"default": {GPU: 2}})
+    (quotas,) = one.flavors
+    limited = replace(quotas, resources=((GPU, ResourceQuota(nominal=2, borrowing_limit=1)),))
+    room = Room(
+        queue(
+            "q", groups=[replace(one, flavors=(limited,))], cohort="all", strategy=strict, preemption=rules
+        ),
+        queue("lends", 3, cohort="all"),
+        queue("other", 0, cohort="all"),
+    )
+    room.hold("of-q", "q")
+    room.ask("head", "q", 3)
+    assert admitted(room.ask("large", "other", 3, created=1)) == []
+    assert admitted(room.ask("small", "other", 2, created=1)) == ["small"]
+
+
+def strict_and_other() -> Room:
+    """`q`, strict, with two GPUs and cores, `other` with one; one of each is taken in both."""
+    groups = {name: [group({"default": {GPU: size, "cpu": size}})] for name, size in (("q", 2), ("other", 1))}
+    room = Room(
+        queue("q", groups=groups["q"], cohort="all", strategy=QueueingStrategy.STRICT_FIFO),
+        queue("other", groups=groups["other"], cohort="all"),
+    )
+    for name in groups:
+        room.hold(f"of-{name}", name, pods=[pod_set(1, {GPU: 1, "cpu": 1})])
+    return room
+
+
+# --- who is looked at again (W3)
+
+
+def test_when_a_queue_begins_to_borrow_who_could_take_back_from_it_is_looked_at() -> None:
+    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY)
+    room = Room(
+        queue("q", 2, cohort="all", preemption=rules),
+        queue("other", 3, cohort="all"),
+        queue("third", 0, cohort="all"),
+    )
+    room.hold("own", "other", 3, priority_class="low")
+    room.hold("borrows", "third", 1, priority_class="high")
+    assert told(room.ask("asks", "q", 2)) == {"asks": Code.WAITING_FOR_QUOTA}
+    decisions = room.ask("more", "other", 1)
+    assert (admitted(decisions), evicted(decisions)) == (["more"], ["own"])

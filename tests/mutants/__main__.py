@@ -29,7 +29,17 @@ from tests.conftest import shared
 from tests.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Patch, all_patches
 
 SLOW: Final = "tests/core/test_machine.py"
-TABLES: Final = ("making_room", "engine", "lines", "lives", "lifecycle", "freezing")
+TABLES: Final = (
+    "making_room",
+    "borrowing",
+    "attempts",
+    "turns",
+    "engine",
+    "lines",
+    "lives",
+    "lifecycle",
+    "freezing",
+)
 SUITE: Final = ("tests/core", "tests/conformance", "tests/simulator", f"--ignore={SLOW}")
 PLUGINS: Final = ("pytest_asyncio.plugin", "_hypothesis_pytestplugin")
 """All that the suite needs. Others of the environment take longer to load than some bugs to be caught."""

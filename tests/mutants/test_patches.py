@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -18,6 +19,13 @@ def test_there_are_bugs_in_every_part_that_decides() -> None:
     assert len({patch.path for patch in PATCHES}) >= 15
     assert all(patch.path.startswith("queuectl/core/") for patch in PATCHES)
     assert len({patch.sentence for patch in PATCHES}) == len(PATCHES)
+
+
+def test_each_breaks_a_rule_that_is_stated() -> None:
+    stated = set(
+        re.findall(r"^\| ([A-Z][0-9]+) \|", (CHECKOUT / "docs/scheduling.md").read_text(), re.MULTILINE)
+    )
+    assert {patch.rule for patch in PATCHES} <= stated
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)

@@ -1,0 +1,142 @@
+"""What is said of one attempt says nothing of another; what was first stays first (L4 to L12, O2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuectl.core.decisions import Admit, Evict, Release
+from queuectl.core.engine import Engine
+from queuectl.core.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
+from queuectl.core.model import EffectKey, Gate, Namespace, Phase, Snapshot, StoredWorkload, Verb, WorkloadId
+from tests.builders import (
+    SOURCES,
+    T0,
+    World,
+    admitted,
+    flavor,
+    local_queue,
+    observed,
+    policy,
+    queue,
+    workload,
+)
+
+LQ = local_queue("lq", "cq")
+UID = WorkloadId("uid-a")
+
+
+def in_its_second_attempt() -> World:
+    """`a` was edited before its start, so that it was released and let go again; it starts now."""
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a", gpus=1))
+    world.run()
+    (effect,) = world.engine.take_effects()
+    world.tell(observed(workload("a", gpus=2), generation=2))
+    world.tell(EffectSettled(effect.key, Result.REFUSED))
+    assert [type(d) for d in world.run()] == [Release, Admit]
+    return world
+
+
+@pytest.mark.parametrize("result", [Result.DENIED, Result.DONE, Result.REFUSED])
+def test_the_answer_to_a_start_of_an_earlier_attempt_says_nothing_of_this_one(result: Result) -> None:
+    world = in_its_second_attempt()
+    world.tell(EffectSettled(EffectKey(UID, 1, Verb.START), result, 2, "no"))
+    assert world.run() == []
+    (effect,) = world.engine.take_effects()
+    assert effect.key == EffectKey(UID, 2, Verb.START)
+
+
+def test_a_count_of_the_pods_of_an_earlier_attempt_gives_nothing_back() -> None:
+    world = in_its_second_attempt()
+    world.settle(generation=3)
+    world.tell(observed(workload("a", gpus=2, hold=True), suspended=False, generation=3))
+    assert [type(d) for d in world.run()] == [Evict]
+    world.settle(generation=4)
+    world.run()
+    world.tell(PodsCounted(UID, 1, alive=False))
+    assert world.run() == []
+    world.tell(PodsCounted(UID, 2, alive=False))
+    assert Release in [type(d) for d in world.run()]
+
+
+def test_a_stop_that_is_done_gives_nothing_back_while_pods_are_alive() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(observed(workload("a", hold=True), suspended=False, generation=2))
+    assert [type(d) for d in world.run()] == [Evict]
+    world.settle(generation=3)
+    world.tell(observed(workload("a", hold=True), generation=3))
+    assert world.run() == []
+    world.tell(PodsCounted(UID, 1, alive=True))
+    assert world.run() == []
+
+
+def test_that_a_kind_is_not_installed_says_nothing_of_what_runs() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(Listed("Job", None))
+    assert world.plan().probes == ()
+    assert world.run() == []
+
+
+@pytest.mark.parametrize(("second", "debt"), [(-1, True), (0, False), (1, False)])
+def test_what_was_made_when_the_gate_was_installed_is_no_older_than_it(second: int, debt: bool) -> None:
+    world = World(queue("cq", 4), LQ)
+    world.tell(ContextObserved(Gate("queuectl-jobs", T0)))
+    world.tell(observed(workload("a", created=second), suspended=False))
+    (detail,) = (d.detail for d in world.run() if isinstance(d, Admit))
+    assert (detail == "ran before the gate was installed") is debt
+
+
+def test_who_is_taken_back_stands_before_those_of_the_same_second_that_came_after_it() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.submit(workload("later"))
+    world.run()
+    world.tell(observed(workload("a", hold=True), suspended=False, generation=2))
+    world.run()
+    world.tell(observed(workload("a"), suspended=False, generation=2))
+    world.settle(generation=3)
+    world.run()
+    world.tell(observed(workload("a"), generation=3), PodsCounted(UID, 1, alive=False))
+    assert admitted(world.run()) == ["a"]
+
+
+def test_of_those_first_seen_together_the_order_of_the_news_decides_nothing() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.submit(workload("b"), workload("a"), workload("c", created=-1))
+    assert admitted(world.run()) == ["c"]
+    world.tell(policy(queue("cq", 2)))
+    assert admitted(world.run()) == ["a"]
+
+
+def test_after_a_restart_newcomers_of_the_same_second_come_after_those_that_wait() -> None:
+    one = workload("waits")
+    stored = StoredWorkload(
+        id=one.id,
+        ref=one.ref,
+        queue="lq",
+        cluster_queue="cq",
+        priority=0,
+        created_at=one.created_at,
+        arrival=7,
+        phase=Phase.PENDING,
+        attempts=0,
+        attempt=None,
+        reason=None,
+    )
+    world = World(queue("cq", 1), LQ)
+    world.engine = Engine(SOURCES)
+    world.engine.restore(Snapshot(sequence=1, now=T0, workloads=(stored,)))
+    world.tell(
+        ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 1)), policy(LQ)
+    )
+    new = workload("new")
+    world.tell(Listed("policies"), observed(new), observed(one), Listed("Job", frozenset({one.id, new.id})))
+    assert admitted(world.run()) == ["waits"]

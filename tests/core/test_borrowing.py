@@ -1,0 +1,169 @@
+"""How far up a tree quota is borrowed from, and which flavor that makes the better one (Q9, F1 to F9, O5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from queuectl.core.decisions import Admit, Decision, Keep
+from queuectl.core.model import ResourceGroup, ResourceQuota
+from queuectl.core.reasons import Code
+from queuectl.core.rules import Fungibility
+from tests.builders import (
+    GPU,
+    World,
+    admitted,
+    flavor,
+    group,
+    local_queue,
+    observed,
+    pod_set,
+    priority,
+    queue,
+    workload,
+)
+from tests.core.sharing import cells_of, charge, cohort, tree_of
+from tests.core.sharing import queue as node
+
+LQ = local_queue("lq", "q")
+
+
+def given(decisions: list[Decision]) -> list[tuple[str, dict[str, str]]]:
+    """Who was let go, with its flavors by resource."""
+    return [
+        (d.ref.name, dict(p.flavors))
+        for d in decisions
+        if isinstance(d, Admit)
+        for p in d.attempt.assignment.pod_sets
+    ]
+
+
+def flavors(*quotas: tuple[str, Mapping[str, int]]) -> list[ResourceGroup]:
+    return [group(dict(quotas))]
+
+
+# --- Q9
+
+
+@pytest.mark.parametrize(
+    ("amount", "used", "level"), [(2, 0, 0), (3, 0, 1), (4, 0, 1), (5, 0, 2), (6, 0, 3), (1, 2, 1), (1, 4, 2)]
+)
+def test_a_request_borrows_from_as_far_up_as_what_lies_below_does_not_cover(
+    amount: int, used: int, level: int
+) -> None:
+    """Two each in the queue and the cohort that it is in, which nobody else may have; one each above."""
+    own = {"x/gpu": ResourceQuota(nominal=2, lending_limit=0)}
+    tree = tree_of(
+        cohort("root", None, {"x/gpu": 1}),
+        cohort("middle", "root", {"x/gpu": 1}),
+        cohort("near", "middle", own),
+        node("q", "near", own),
+    )
+    charge(tree, "q", {"x/gpu": used})
+    ((cell, _),) = cells_of(tree, {"x/gpu": 1})
+    assert tree.borrow_level(tree.queue("q"), cell, amount)[0] == level
+
+
+# --- F
+
+
+def test_a_flavor_is_as_good_as_its_worst_resource() -> None:
+    groups = flavors(("f1", {"cpu": 4, GPU: 1}), ("f2", {"cpu": 2, GPU: 2}))
+    world = World(flavor("f1"), flavor("f2"), queue("q", groups=groups), LQ)
+    world.submit(workload("a", pods=[pod_set(1, {"cpu": 2, GPU: 2})]))
+    assert given(world.run()) == [("a", {"cpu": "f2", GPU: "f2"})]
+
+
+def test_a_fit_for_one_resource_does_not_hide_that_another_never_fits() -> None:
+    world = World(flavor("f1"), queue("q", groups=flavors(("f1", {"cpu": 4, GPU: 1}))), LQ)
+    world.submit(workload("a", pods=[pod_set(1, {"cpu": 2, GPU: 2})]))
+    (reason,) = (d.reason for d in world.run() if isinstance(d, Keep))
+    assert (reason.code, reason.resource) == (Code.EXCEEDS_MAX_QUOTA, GPU)
+
+
+def test_podsets_of_one_workload_do_not_get_the_same_quota() -> None:
+    groups = flavors(("f1", {GPU: 2}), ("f2", {GPU: 2}))
+    world = World(flavor("f1"), flavor("f2"), queue("q", groups=groups), LQ)
+    world.submit(workload("a", pods=[pod_set(1, {GPU: 2}, "one"), pod_set(2, {GPU: 1}, "two")]))
+    assert given(world.run()) == [("a", {GPU: "f1"}), ("a", {GPU: "f2"})]
+
+
+def test_the_nearest_miss_is_told_first() -> None:
+    groups = flavors(("f1", {GPU: 1}), ("f2", {GPU: 2}))
+    world = World(flavor("f1"), flavor("f2"), queue("q", groups=groups), LQ)
+    world.submit(workload("there", gpus=2), workload("asks", gpus=2, created=1))
+    (reason,) = (d.reason for d in world.run() if isinstance(d, Keep))
+    assert (reason.code, reason.flavor) == (Code.WAITING_FOR_QUOTA, "f2")
+    assert [(r.code, r.flavor) for r in reason.others] == [(Code.EXCEEDS_MAX_QUOTA, "f1")]
+
+
+@pytest.mark.parametrize(("next_first", "name"), [(False, "f1"), (True, "f2")])
+def test_a_queue_may_want_the_next_flavor_tried_before_it_borrows(next_first: bool, name: str) -> None:
+    rules = Fungibility(try_next_before_borrowing=next_first)
+    world = World(
+        flavor("f1"),
+        flavor("f2"),
+        queue("q", groups=flavors(("f1", {GPU: 0}), ("f2", {GPU: 1})), cohort="all", fungibility=rules),
+        queue("other", groups=flavors(("f1", {GPU: 1})), cohort="all"),
+        LQ,
+    )
+    world.submit(workload("a"))
+    assert given(world.run()) == [("a", {GPU: name})]
+
+
+def test_of_two_flavors_that_have_to_be_borrowed_the_nearer_one_is_taken() -> None:
+    rules = Fungibility(try_next_before_borrowing=True)
+    world = World(
+        flavor("far"),
+        flavor("near"),
+        replace(cohort("all", "root"), resource_groups=tuple(flavors(("near", {GPU: 1})))),
+        replace(cohort("root"), resource_groups=tuple(flavors(("far", {GPU: 1})))),
+        queue("q", groups=flavors(("far", {GPU: 0}), ("near", {GPU: 0})), cohort="all", fungibility=rules),
+        LQ,
+    )
+    world.submit(workload("a"))
+    assert given(world.run()) == [("a", {GPU: "near"})]
+
+
+def test_what_runs_already_and_fits_nowhere_is_charged_to_the_first_flavor_that_matches() -> None:
+    groups = flavors(("f1", {GPU: 1}), ("f2", {GPU: 1}), ("f3", {GPU: 1}))
+    labels = {"f1": {"zone": "a"}, "f2": {"zone": "b"}, "f3": {"zone": "b"}}
+    world = World(*(flavor(name, one) for name, one in labels.items()), queue("q", groups=groups), LQ)
+    pods = [pod_set(1, {GPU: 2}, node_selector=(("zone", "b"),))]
+    world.tell(observed(workload("a", pods=pods), suspended=False))
+    assert given(world.run()) == [("a", {GPU: "f2"})]
+
+
+@pytest.mark.parametrize(
+    ("free", "counts"), [(10, [4, 6]), (9, [4, 5]), (8, [3, 4]), (7, [3, 4]), (6, [3, 3]), (4, [2, 2])]
+)
+def test_each_podset_gives_up_its_part_of_the_way_to_its_least_count(free: int, counts: list[int]) -> None:
+    world = World(queue("q", free), LQ)
+    pods = [pod_set(4, {GPU: 1}, "one", min_count=2), pod_set(6, {GPU: 1}, "two", min_count=2)]
+    world.submit(workload("a", pods=pods))
+    (admit,) = (d for d in world.run() if isinstance(d, Admit))
+    assert [p.count for p in admit.attempt.assignment.pod_sets] == counts
+
+
+# --- O
+
+
+def test_who_does_not_borrow_goes_before_who_does() -> None:
+    world = World(
+        queue("q", 0, cohort="all"),
+        queue("other", 1, cohort="all"),
+        LQ,
+        local_queue("lo", "other"),
+    )
+    world.submit(workload("borrows", created=0), workload("own", "lo", created=1))
+    assert admitted(world.run()) == ["own"]
+
+
+def test_the_label_of_a_workload_says_its_priority_before_its_pods_do() -> None:
+    world = World(queue("q", 1), LQ)
+    world.tell(priority("high", 5))
+    pods = [pod_set(1, {GPU: 1}, priority_class="unknown")]
+    world.submit(workload("a", pods=pods, priority_class="high"), workload("b", created=-1))
+    assert admitted(world.run()) == ["a"]

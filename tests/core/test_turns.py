@@ -1,0 +1,77 @@
+"""LocalQueues of one ClusterQueue take turns by what they used of late (docs/scheduling.md, U, P5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queuectl.core.decisions import Evict
+from queuectl.core.model import Outcome
+from queuectl.core.rules import NO_PREEMPTION, Preemption, Settings, UsageSharing, Within
+from tests.builders import World, admitted, local_queue, observed, policy, priority, queue, workload
+
+SETTINGS = Settings(usage_sharing=UsageSharing(half_life=3600, sampling_interval=300))
+
+
+def world(gpus: int, weight: int = 1000, preemption: Preemption = NO_PREEMPTION) -> World:
+    """LocalQueues `idle`, of that weight, and `busy`, that take turns in one ClusterQueue."""
+    shared = queue("cq", gpus, usage_based=True, preemption=preemption)
+    idle = replace(local_queue("idle", "cq"), weight=weight)
+    found = World(shared, idle, local_queue("busy", "cq"), settings=SETTINGS)
+    found.tell(priority("low", -1), priority("high", 1))
+    return found
+
+
+def run_for_an_hour(world: World, name: str, queue: str) -> None:
+    one = workload(name, queue)
+    world.submit(one)
+    assert admitted(world.run()) == [name]
+    world.settle()
+    world.pass_time(3600)
+    world.tell(observed(one, suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    world.run()
+
+
+def test_who_used_less_of_late_goes_first_whatever_age_and_priority() -> None:
+    w = world(1)
+    run_for_an_hour(w, "before", "busy")
+    w.submit(workload("old", "busy", created=0, priority_class="high"), workload("new", "idle", created=9))
+    assert admitted(w.run()) == ["new"]
+
+
+def test_of_one_local_queue_priority_and_age_decide() -> None:
+    w = world(1)
+    w.submit(workload("old", "idle", created=0), workload("urgent", "idle", created=9, priority_class="high"))
+    assert admitted(w.run()) == ["urgent"]
+
+
+def test_each_admission_counts_at_once_so_that_the_next_is_of_another() -> None:
+    w = world(2)
+    w.submit(
+        *(workload(f"busy{n}", "busy", created=n) for n in range(2)), workload("idle", "idle", created=9)
+    )
+    assert admitted(w.run()) == ["busy0", "idle"]
+
+
+def test_what_a_local_queue_used_counts_less_the_larger_its_weight() -> None:
+    w = world(1, weight=3000)
+    run_for_an_hour(w, "first", "idle")
+    run_for_an_hour(w, "second", "busy")
+    w.submit(workload("b", "busy", created=0), workload("i", "idle", created=9))
+    assert admitted(w.run()) == ["i"]
+
+
+def test_a_local_queue_of_weight_zero_comes_last_though_it_used_nothing() -> None:
+    w = world(1, weight=0)
+    run_for_an_hour(w, "before", "busy")
+    w.submit(workload("i", "idle", created=0), workload("b", "busy", created=9))
+    assert admitted(w.run()) == ["b"]
+
+
+def test_quota_is_taken_from_the_local_queue_that_used_more_before_the_lower_priority() -> None:
+    w = world(2, preemption=Preemption(within_cluster_queue=Within.LOWER_PRIORITY))
+    run_for_an_hour(w, "before", "busy")
+    w.submit(workload("b", "busy"), workload("i", "idle", priority_class="low"))
+    assert len(admitted(w.run())) == 2
+    w.tell(policy(local_queue("third", "cq")))
+    w.submit(workload("asks", "third", priority_class="high"))
+    assert [d.ref.name for d in w.run() if isinstance(d, Evict)] == ["b"]
