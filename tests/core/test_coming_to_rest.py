@@ -5,20 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import PodSet, WorkloadPriorityClass
+from queuectl.core.model import Cohort, PodSet, WorkloadPriorityClass
 from queuectl.core.model import Policy as PolicyObject
 from queuectl.core.rules import Borrowing, Preemption, Settings, TreeSharing, Within
-from tests.builders import GPU, World, admitted, flavor, group, local_queue, observed, pod_set, queue, workload
+from tests.builders import (
+    GPU,
+    World,
+    admitted,
+    flavor,
+    group,
+    local_queue,
+    observed,
+    pod_set,
+    queue,
+    workload,
+)
 from tests.core.running import Running
 from tests.core.trees import UNBOUNDED
 from tests.core.trees import World as Made
-from queuectl.core.model import Cohort
 
 LOW_GIVES_WAY = Preemption(within_cluster_queue=Within.LOWER_PRIORITY)
 HIGH, LOW = WorkloadPriorityClass("high", 1), WorkloadPriorityClass("low", -1)
 
 
-def running(*policies: PolicyObject, settings: Settings = Settings(cooldown=0, eviction_budget=UNBOUNDED)) -> Running:  # noqa: B008
+UNGUARDED = Settings(cooldown=0, eviction_budget=UNBOUNDED)
+
+
+def running(*policies: PolicyObject, settings: Settings = UNGUARDED) -> Running:
     """Without the guards of P11, if nothing else is said."""
     return Running(Made(policies, settings, (), 0, 0))
 
