@@ -226,6 +226,7 @@ def tell(
     """Who else than the heads that were refused is to be told why it waits, group by group in order (R2)."""
     leaving_ = {entry.id for entry, _ in outcome.admitted} | {item[0].id for item in outcome.preempting}
     blocked = {item[0].group.line for item in outcome.preempting if item[0].group is not None}
+    called = {group.line for group in woken}
     groups = dict.fromkeys(outcome.refused)
     for line in lines:
         groups |= line.untold
@@ -233,7 +234,8 @@ def tell(
         line = group.line
         known = None if group in woken or group in line.woken else group.parked
         head, reason, _ = outcome.refused.get(group, (None, known, None))
-        if reason is None and (line.blocked or line in blocked):
+        halted = line.halted and not line.woken and line not in called  # its head alone is looked at
+        if reason is None and (line.blocked or line in blocked or halted):
             for entry in group.fresh.values():
                 if entry.id not in leaving_ and entry is not line.preemptor:
                     yield entry, line.behind()

@@ -215,8 +215,8 @@ def _group(line: Line, group: Group) -> Iterator[str]:
         queue = entry.local_queue if line.by_usage else None
         if not line.strict and group.key != (entry.shape, entry.order[0], queue):
             yield f"{entry.ref} is in a group of another shape or priority"
-        if group.parked is None or entry.id in group.fresh:
-            continue
+        if group.parked is None or group in line.woken or entry.id in group.fresh:
+            continue  # it will be told
         told = line.behind() if line.strict and entry is not head else group.parked
         if entry.reason is None or entry.reason.key != told.key:
             yield f"{entry.ref} was told {entry.reason and entry.reason.code}, what holds is {told.code}"

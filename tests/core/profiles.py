@@ -15,8 +15,22 @@ settings.register_profile(
     report_multiple_bugs=False,
     phases=[Phase.generate],
 )
+# As ci, and what fails is not made smaller: for those who ask only whether something does.
+settings.register_profile("first", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 settings.register_profile("long", max_examples=5000, deadline=None)
+
+SEQUENCES = {"ci": 1.0, "quick": 0.3, "long": 11.0}
+"""Of random lives of whole worlds, in shares of what CI plays (some 2,000)."""
 
 
 def load() -> None:
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+    settings.load_profile(_chosen())
+
+
+def sequences(number: int) -> settings:
+    """That many in CI, and as many times more as the profile says."""
+    return settings(max_examples=round(number * SEQUENCES[_chosen()]))
+
+
+def _chosen() -> str:
+    return os.environ.get("HYPOTHESIS_PROFILE", "ci")

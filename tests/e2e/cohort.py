@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from tests.e2e.site import GPU, Json, cluster_queue, eventually, job, local_queue, pod_template
 from tests.e2e.world import World
@@ -78,6 +79,13 @@ async def end_pods(world: World, name: str, kind: str = "Job") -> None:
     for pod in await eventually(f"the pods of {name} are asked to end", look):
         path = f"/api/v1/namespaces/{world.namespace}/pods/{pod['metadata']['name']}"
         await world.api.request("DELETE", path, at_once)
+
+
+async def succeed(world: World, name: str, kind: str = "Job") -> None:
+    """What of it runs ends well, as its kubelet would say."""
+    for pod in await _pods(world, name, kind):
+        path = f"/api/v1/namespaces/{world.namespace}/pods/{pod['metadata']['name']}/status"
+        await world.api.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type=MERGE_PATCH)
 
 
 async def _pods(world: World, name: str, kind: str) -> list[Json]:

@@ -32,6 +32,7 @@ from tests.e2e.world import World
 from tests.sandbox.cluster import WallClock
 
 NAMESPACE = "work"
+_STAY = frozenset({"api", "kube-apiserver"})
 LEASE = "queuectl-system/queuectl-controller"
 """The shipped one."""
 
@@ -90,6 +91,20 @@ class Plant(Site):
         for child in self.children.values():
             await child.stop(0)
         await self.plane.__aexit__(None, None, None)
+
+    async def clear(self, world: World) -> None:
+        """Ready for the next test: no controller, job, pod or log of the last one; REST goes on."""
+        for name in self.children.keys() - _STAY:
+            await self.children.pop(name).stop(0)
+            (self.data / f"{name}.log").unlink()
+        jobs, pods = world.path("Job"), f"/api/v1/namespaces/{world.namespace}/pods"
+        for item in (await world.api.request("GET", jobs))["items"]:
+            await world.delete(item["metadata"]["name"])
+
+        async def empty() -> bool:
+            return not any([(await world.api.request("GET", path))["items"] for path in (jobs, pods)])
+
+        await eventually("jobs and pods of the last test are gone", empty)
 
     # --- outages
 

@@ -7,6 +7,7 @@ import json
 import pytest
 import yaml
 
+from tests.e2e.cohort import LONG, endless, runs, succeed
 from tests.e2e.site import (
     GPU,
     Site,
@@ -24,7 +25,7 @@ LABEL = "example.com/accelerator"
 
 
 async def test_a_labelled_job_runs_on_its_flavor_and_gives_its_quota_back(world: World) -> None:
-    made = await world.submit(job("train", template=pod_template(2)))
+    made = await world.submit(job("train", template=pod_template(2, seconds=0.2)))
     assert made["spec"]["suspend"] is True
     await world.phase("train", "Finished")
     done = await world.get("train")
@@ -76,17 +77,19 @@ async def test_kubectl_describe_says_what_explain_says(world: World, kubectl: Si
 
 
 async def test_jobs_wait_their_turn_and_run_when_there_is_room(world: World) -> None:
-    for name in ("first", "second", "third"):
-        await world.submit(job(name, template=pod_template(8)))
+    await runs(world, endless("first", "main", 8))
+    for name in ("second", "third"):
+        await world.submit(job(name, template=pod_template(8, seconds=0.2)))
     waiting = await world.reason_is("second", "WaitingForQuota")
     assert waiting["shortBy"] == 8
+    await succeed(world, "first")
     for name in ("first", "second", "third"):
         await world.phase(name, "Finished")
     await world.nothing_used(world.namespace)
 
 
 async def test_a_pytorchjob_is_one_gang(world: World) -> None:
-    await world.submit(pytorchjob("gang", workers=3, template=pod_template(2, seconds=5)))
+    await runs(world, pytorchjob("gang", workers=3, template=pod_template(2, LONG)))
     admitted = await world.phase("gang", "Admitted", "PyTorchJob")
     pod_sets = {p["name"]: p["count"] for p in admitted["admission"]["podSets"]}
     assert pod_sets == {"master": 1, "worker": 3}
@@ -94,6 +97,7 @@ async def test_a_pytorchjob_is_one_gang(world: World) -> None:
     obj = await world.started("gang", "PyTorchJob")
     for replica in obj["spec"]["pytorchReplicaSpecs"].values():
         assert replica["template"]["spec"]["nodeSelector"] == {LABEL: "a100"}
+    await succeed(world, "gang", "PyTorchJob")
     await world.phase("gang", "Finished", "PyTorchJob")
     await world.nothing_used(world.namespace)
 
@@ -163,9 +167,9 @@ async def test_higher_priority_goes_first(world: World) -> None:
     )
     await world.submit(job("running", template=pod_template(8, seconds=600)))
     await world.phase("running", "Admitted")
-    await world.submit(job("low", template=pod_template(8)))
+    await world.submit(job("low", template=pod_template(8, seconds=0.2)))
     await world.reason_is("low", "WaitingForQuota")
-    urgent = job("high", template=pod_template(8, seconds=1))
+    urgent = job("high", template=pod_template(8, seconds=0.2))
     urgent["metadata"]["labels"]["queuectl.dev/priority-class"] = f"{world.namespace}-high"
     await world.submit(urgent)
     await world.reason_is("high", "WaitingForQuota")

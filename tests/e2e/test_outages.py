@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 
 import pytest
+import pytest_asyncio
 
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.sandbox.control_plane import find_assets
@@ -34,22 +35,52 @@ def _with_the_real_tier() -> None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: outages, which take minutes, are not tried either")
 
 
-@pytest.fixture
-async def small() -> AsyncIterator[World]:
-    async with _begun("small") as world:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Lend = Callable[[str], AbstractAsyncContextManager[World]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lend() -> AsyncIterator[Lend]:
+    """One site of each kind for all tests, begun when the first of them asks, cleared after each."""
+    async with AsyncExitStack() as stack:
+        known: dict[str, World] = {}
+
+        @asynccontextmanager
+        async def lent(kind: str) -> AsyncIterator[World]:
+            if kind not in known:
+                known[kind] = await stack.enter_async_context(_begun(kind))
+            try:
+                yield known[kind]
+            finally:
+                await _site(known[kind]).clear(known[kind])
+
+        yield lent
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def small(lend: Lend) -> AsyncIterator[World]:
+    async with lend("small") as world:
         yield world
 
 
-@pytest.fixture
-async def either(control_plane: str) -> AsyncIterator[World]:
-    async with _begun(control_plane) as world:
+@pytest_asyncio.fixture(loop_scope="module")
+async def either(control_plane: str, lend: Lend) -> AsyncIterator[World]:
+    async with lend(control_plane) as world:
+        yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def alone() -> AsyncIterator[World]:
+    """For what spoils it."""
+    async with _begun("small") as world:
         yield world
 
 
 @asynccontextmanager
 async def _begun(kind: str) -> AsyncIterator[World]:
     with reachable_folder() as folder:
-        async with asyncio.timeout(400), plant(folder, kind) as (site, world):
+        async with plant(folder, kind) as (site, world):
             await site.begin_rest(world.api)
             yield world
 
@@ -134,13 +165,13 @@ async def test_many_who_ask_while_postgres_is_frozen_do_not_wait_in_turn(small: 
     assert {answer["status"] for answer in answers} == {503}
 
 
-async def test_a_ledger_that_refuses_its_upkeep_is_complained_of_and_goes_on(small: World) -> None:
-    site = _site(small)
+async def test_a_ledger_that_refuses_its_upkeep_is_complained_of_and_goes_on(alone: World) -> None:
+    site = _site(alone)
     await _spoil_next_month(site)
     controller = await site.controller()
     await site.says("controller", "partitions not made ahead")
-    await small.submit(job("train"))
-    await eventually("a job runs all the same", lambda: _finished(small, ["train"]))
+    await alone.submit(job("train"))
+    await eventually("a job runs all the same", lambda: _finished(alone, ["train"]))
     await site.says("controller", "the ledger does not agree with its history: ")
     assert controller.returncode is None
 

@@ -1,0 +1,226 @@
+"""A world that is played: its users and admins act at random, its writes are done at once, pods end later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from datetime import timedelta
+
+from queuectl.core.decisions import Admit, Plan
+from queuectl.core.engine import DEFAULT_BUDGET, Engine
+from queuectl.core.events import Event, PolicyObserved, TimeCame, WorkloadGone, WorkloadObserved
+from queuectl.core.model import Outcome, StopPolicy, WorkloadId, WorkloadPriorityClass
+from queuectl.ledger.memory import MemoryLedger
+from tests.builders import SOURCES, T0
+from tests.core.laws import Scene
+from tests.core.machine import Cluster, wait_for
+from tests.core.trees import CLASSES, Dice, World, cluster_queue, cohort, job
+
+Law = Callable[[Scene], None]
+
+
+class Running(Cluster):
+    def __init__(self, world: World, *laws: Law) -> None:
+        self.world = world
+        self.laws = laws
+        self.now = T0
+        self.made = 0
+        self.evicted: list[tuple[str, str]] = []
+        """By preemption, in order, with who preempted."""
+        self.preemptors: set[WorkloadId] = set()
+        """Who preempted since the last thing that happened outside."""
+        self.let_go: set[WorkloadId] = set()
+        super().__init__()
+        self.ledger = MemoryLedger(lambda: self.now, settings=world.settings)
+        self.start()
+        self.label("ns", {})
+        for value in world.policies:
+            self.set(value)
+        self.deliver()
+
+    def start(self) -> None:
+        self.epoch = wait_for(self.ledger.take_epoch("test"))
+        self.engine = self.fresh()
+        self.watch, self.answers, self.acknowledged = [], [], []
+        self.effects, self.probes = {}, {}
+        self.obey()
+
+    def fresh(self) -> Engine:
+        """A process started now."""
+        engine = Engine(SOURCES, self.world.settings)
+        engine.restore(wait_for(self.ledger.load()))
+        engine.handle(self.everything())
+        assert engine.check() == []
+        return engine
+
+    # --- the driver
+
+    def plan(self, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
+        plan = self.engine.decide(self.now, budget, cycles)
+        assert self.engine.decide(self.now, budget, cycles) == plan, "deciding changed something"
+        return plan
+
+    def carry_out(self, plan: Plan, *, one_cycle: bool) -> bool:
+        """Into the ledger and back; what is to be written is written. Returns whether anything happened."""
+        if not plan.decisions and not plan.probes:
+            assert not self.engine.due or plan.more, "due, and nothing to do: a driver would spin"
+            return plan.more
+        assert self.engine.check(plan) == []
+        scene = Scene(self, plan, one_cycle=one_cycle)
+        for law in self.laws:
+            law(scene)
+        self.preemptors |= {asked.owner.id for asked in scene.preemptions}
+        self.let_go |= {d.attempt.workload for d in plan.decisions if isinstance(d, Admit)}
+        self.evicted += [(victim.workload, str(victim.preemptor)) for victim in plan.victims]
+        self._commit(plan)
+        self.obey()
+        return True
+
+    def decide(self, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> bool:
+        return self.carry_out(self.plan(budget, cycles), one_cycle=cycles == 1)
+
+    def obey(self) -> None:
+        for effect in self.engine.take_effects():
+            self.effects[effect.key.workload] = effect
+        for uid in list(self.effects):
+            self.settle(uid)
+        self.deliver()
+
+    def end_pods(self) -> None:
+        """Of all that were stopped, have finished or are deleted."""
+        self.kill_pods()
+        for uid in list(self.probes):
+            self.count(uid)
+        self.deliver()
+
+    def come_to_rest(self, cycles: int | None = None) -> None:
+        """Nobody outside does anything any more; evictions complete."""
+        bound = self.bound()
+        self.preemptors, self.let_go = set(), set()
+        for _ in range(bound):
+            if not self.decide(cycles=cycles):
+                if not self.probes:
+                    return
+                self.end_pods()
+        raise AssertionError(f"not at rest after {bound} plans")
+
+    @property
+    def shares(self) -> bool:
+        """Is there a tree that shares fairly, or might be one?"""
+        on = [cohort.sharing.enabled for cohort in self.policy.cohorts.values()]
+        return self.world.settings.fair_sharing or any(on)
+
+    def bound(self) -> int:
+        """Everybody is let go, stopped and given back once, each told of the others; flavors are tried."""
+        return 20 + 8 * len(self.jobs.keys() | self.ledger.store.workloads.keys())
+
+    # --- users and admins
+
+    def act(self, dice: Dice) -> None:
+        """One of the things that happen."""
+        happens: list[Callable[[Dice], object]] = [
+            self.submit_some,
+            lambda _: self.decide(cycles=1),
+            lambda _: self.decide(),
+            self.submit_some,
+            lambda _: self.end_pods(),
+            self.finish,
+            lambda _: self.decide(cycles=1),
+            lambda dice: self.decide(budget=1 + dice.below(4)),
+            lambda dice: self.decide(cycles=1 + dice.below(3)),
+            self.remove,
+            self.hold,
+            self.rank,
+            self.rule,
+            self.wait,
+            lambda _: self.start(),
+            lambda _: self.decide(),
+        ]
+        happens[dice.below(len(happens))](dice)
+        self.deliver()
+
+    def submit_some(self, dice: Dice) -> None:
+        for _ in range(1 + dice.below(3)):
+            self.submit_one(dice)
+
+    def anybody(self, dice: Dice, *, running: bool | None = None) -> WorkloadId | None:
+        found = [
+            uid
+            for uid, one in self.jobs.items()
+            if one.finished is None and (running is None or one.suspended is not running)
+        ]
+        return found[dice.below(len(found))] if found else None
+
+    def finish(self, dice: Dice) -> None:
+        if uid := self.anybody(dice, running=True):
+            quiet = dice.pick(True, False)
+            self.write(uid, spec=False, finished=Outcome.SUCCEEDED, quiet=quiet, pods=not quiet)
+
+    def remove(self, dice: Dice) -> None:
+        if uid := self.anybody(dice):
+            self.delete(uid)
+
+    def hold(self, dice: Dice) -> None:
+        if uid := self.anybody(dice):
+            one = self.jobs[uid].workload
+            self.write(uid, spec=False, workload=replace(one, hold=not one.hold))
+
+    def rank(self, dice: Dice) -> None:
+        """Another priority: of one that waits, or of a whole class."""
+        uid = self.anybody(dice, running=False)
+        if uid is None or dice.below(3) == 2:
+            self.set(WorkloadPriorityClass(dice.pick(*CLASSES), dice.below(5) - 2))
+        else:
+            one = replace(self.jobs[uid].workload, priority_class=dice.pick(None, *CLASSES))
+            self.write(uid, spec=False, workload=one)
+
+    def rule(self, dice: Dice) -> None:
+        """An admin changes a queue or a cohort."""
+        world, known = self.world, self.policy
+        if world.depth and dice.below(4) == 3:
+            self.set(cohort(dice, dice.below(world.depth), world.layout))
+            return
+        name = sorted(known.queues)[dice.below(len(known.queues))]
+        if dice.below(4) == 3:
+            stop = dice.pick(StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN)
+            self.set(replace(known.queues[name], stop_policy=stop))
+        else:
+            self.set(cluster_queue(dice, name, world.depth, world.layout))
+
+    def wait(self, dice: Dice) -> None:
+        self.now += timedelta(seconds=dice.pick(1, 6, 20, 4000))
+        due = self.engine.due_at
+        if due is not None and due <= self.now:
+            self.engine.handle([TimeCame(self.now)])
+            assert self.engine.check() == []
+
+    def something(self, dice: Dice) -> Event | None:
+        """News of one thing that happens, not told yet; None where nothing does."""
+        happens = (self.submit_one, self.finish, self.remove, self.hold, self.rank, self.rule)
+        happens[dice.below(len(happens))](dice)
+        events, self.watch = self.watch, []
+        return events[-1] if events else None
+
+    def submit_one(self, dice: Dice) -> None:
+        self.made += 1
+        self.submit(job(dice, f"w{self.made}", self.world))
+
+    @staticmethod
+    def subject(event: Event) -> str:
+        match event:
+            case WorkloadObserved():
+                return event.workload.id
+            case WorkloadGone():
+                return event.workload
+            case PolicyObserved():
+                return str(event.key)
+        raise AssertionError(event)
+
+
+def forked(engine: Engine, events: list[Event]) -> Engine:
+    """The same engine in another life, in which these events come."""
+    other = deepcopy(engine)
+    other.handle(events)
+    assert other.check() == []
+    return other

@@ -1,0 +1,196 @@
+"""Small worlds at random: trees of cohorts, their queues, what admins may write into them, and workloads.
+
+Drawn from bytes, one a choice: a world costs a hundredth of what as many strategies would cost, and the
+simplest choice is the byte 0, towards which hypothesis shrinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from queuectl.core.model import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    PodSet,
+    QueueingStrategy,
+    ResourceGroup,
+    ResourceQuota,
+    StopPolicy,
+    Workload,
+    WorkloadPriorityClass,
+)
+from queuectl.core.model import Policy as PolicyObject
+from queuectl.core.rules import (
+    Borrowing,
+    Fungibility,
+    MinRunTime,
+    Preemption,
+    Settings,
+    Strategy,
+    TreeSharing,
+    UsageSharing,
+    Within,
+)
+from tests.builders import EVERYBODY, GPU, flavor, local_queue, pod_set, queue, workload
+
+T = TypeVar("T")
+
+UNBOUNDED = 10**6
+"""A budget of evictions that nobody uses up."""
+CLASSES = ("low", "high")
+
+
+class Dice:
+    """Choices from bytes, one each; once they are used up the first option is always taken."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left: Iterator[int] = iter(data)
+
+    def below(self, limit: int) -> int:
+        return next(self._left, 0) % limit
+
+    def pick(self, *options: T) -> T:
+        return options[self.below(len(options))]
+
+    def mostly(self, usual: T, *others: T) -> T:
+        """The usual one in three of four cases."""
+        number = self.below(4 * len(others)) - 3 * len(others)
+        return others[number] if number >= 0 else usual
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        left, found = list(items), []
+        while left:
+            found.append(left.pop(self.below(len(left))))
+        return found
+
+
+@dataclass(frozen=True)
+class World:
+    policies: tuple[PolicyObject, ...]
+    settings: Settings
+    locals: tuple[str, ...]
+    """Names of LocalQueues, all in one namespace."""
+    layout: int
+    """Of the resource groups of all queues and cohorts."""
+    depth: int
+
+
+def world(dice: Dice, *, guarded: bool) -> World:
+    """`guarded`: with the guards against being preempted again and again (P11) as they are by default."""
+    layout = dice.below(3)
+    depth = dice.pick(2, 1, 3, 5, 4, 0)
+    cohorts = [cohort(dice, number, layout) for number in range(depth)]
+    queues = [cluster_queue(dice, f"q{n}", depth, layout) for n in range(2 + dice.pick(0, 1, 0, 2, 1, 3, 6))]
+    locals_ = [local_queue(f"l{n}", one.name) for n, one in enumerate(queues)]
+    locals_ += [local_queue(f"m{n}", one.name) for n, one in enumerate(queues) if one.usage_based]
+    settings = Settings(
+        fair_sharing=dice.pick(False, True),
+        strategies=strategies(dice) or Settings().strategies,
+        usage_sharing=dice.pick(None, UsageSharing(half_life=3600), UsageSharing(half_life=0)),
+        cooldown=10 if guarded else 0,
+        eviction_budget=8 if guarded else UNBOUNDED,
+    )
+    classes = [WorkloadPriorityClass("low", -1), WorkloadPriorityClass("high", 1)]
+    policies: tuple[PolicyObject, ...] = (flavor("f1"), flavor("f2"), *classes, *cohorts, *queues, *locals_)
+    return World(policies, settings, tuple(one.name.name for one in locals_), layout, depth)
+
+
+def strategies(dice: Dice) -> tuple[Strategy, ...] | None:
+    first, second = Strategy
+    return dice.pick(None, (first,), (second,), (first, second))
+
+
+def cohort(dice: Dice, number: int, layout: int) -> Cohort:
+    """Under one of those before it: there are no circles."""
+    parent = f"c{number - 1 - dice.mostly(0, 1, number) % number}" if number and dice.below(8) < 7 else None
+    sharing = TreeSharing(enabled=dice.pick(None, True, False), strategies=strategies(dice))
+    return Cohort(
+        name=f"c{number}",
+        parent=parent,
+        resource_groups=groups(dice, layout, limits=parent is not None) if dice.below(3) == 2 else (),
+        weight=dice.mostly(1000, 0, 2500),
+        sharing=sharing,
+    )
+
+
+def cluster_queue(dice: Dice, name: str, cohorts: int, layout: int) -> ClusterQueue:
+    parent = f"c{dice.below(cohorts)}" if cohorts and dice.below(8) < 7 else None
+    return queue(
+        name,
+        groups=groups(dice, layout, limits=parent is not None),
+        strategy=dice.mostly(QueueingStrategy.BEST_EFFORT_FIFO, *QueueingStrategy),
+        stop=dice.pick(*[StopPolicy.NONE] * 12, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN),
+        selector=EVERYBODY,
+        cohort=parent,
+        preemption=preemption(dice),
+        fungibility=Fungibility(
+            try_next_before_borrowing=dice.pick(False, True),
+            try_next_before_preempting=dice.pick(True, False),
+            preemption_over_borrowing=dice.pick(False, True),
+        ),
+        weight=dice.mostly(1000, 0, 2500),
+        usage_based=dice.below(5) == 4,
+    )
+
+
+def preemption(dice: Dice) -> Preemption:
+    seconds = [dice.mostly(0, 0, 5) for _ in range(4)] if dice.below(4) == 3 else [0] * 4
+    return Preemption(
+        within_cluster_queue=dice.pick(
+            Within.LOWER_PRIORITY, Within.LOWER_OR_NEWER_EQUAL_PRIORITY, Within.NEVER
+        ),
+        reclaim_within_cohort=dice.pick(Within.ANY, Within.LOWER_PRIORITY, Within.ANY, Within.NEVER),
+        borrow_within_cohort=dice.pick(None, Borrowing(), None, Borrowing(-1), Borrowing(0)),
+        min_run_time=MinRunTime(*seconds),
+    )
+
+
+def groups(dice: Dice, layout: int, *, limits: bool) -> tuple[ResourceGroup, ...]:
+    """Two flavors of two resources; or of one, the other from one flavor; or two of one resource."""
+    both, gpu = (GPU, "cpu"), (GPU,)
+    if layout == 0:
+        return (resource_group(dice, gpu, ("f1", "f2"), limits),)
+    if layout == 1:
+        return (resource_group(dice, both, ("f1", "f2"), limits),)
+    return (
+        resource_group(dice, gpu, ("f1", "f2"), limits),
+        resource_group(dice, ("cpu",), ("f1",), limits),
+    )
+
+
+def resource_group(
+    dice: Dice, covered: tuple[str, ...], flavors: tuple[str, ...], limits: bool
+) -> ResourceGroup:
+    found = []
+    for name in flavors:
+        quotas = []
+        for resource in covered:
+            nominal = dice.pick(2, 0, 3, 1, 2, 4)
+            borrowing = dice.pick(None, None, None, None, 1, 3, 0) if limits else None
+            lending = dice.pick(None, None, None, None, 1, 2, 0) if limits else None
+            lending = None if lending is None else min(lending, nominal)
+            quota = ResourceQuota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
+            quotas.append((resource, quota))
+        found.append(FlavorQuotas(name=name, resources=tuple(quotas)))
+    return ResourceGroup(covered=covered, flavors=tuple(found))
+
+
+def job(dice: Dice, name: str, world: World) -> Workload:
+    pods: list[PodSet] = []
+    for number in range(dice.pick(1, 1, 1, 2)):
+        count = dice.pick(1, 1, 1, 2, 3)
+        requests = {GPU: dice.pick(1, 2, 1, 3, 2, 1, 4)}
+        if (cpu := dice.mostly(0, 0, 1, 2)) and world.layout:
+            requests["cpu"] = cpu
+        least = dice.pick(None, None, 1) if count > 1 else None
+        pods.append(pod_set(count, requests, name=f"p{number}", min_count=least))
+    return workload(
+        name,
+        dice.pick(*world.locals),
+        pods=pods,
+        created=dice.below(4),
+        priority_class=dice.pick(None, *CLASSES),
+    )
