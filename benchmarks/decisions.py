@@ -37,7 +37,7 @@ SEARCHES: Final = 4
 TOGETHER: Final = 50
 """Events that a busy controller decides on together."""
 STEPS: Final = 200
-"""Events of one kind in one try."""
+"""Events of one kind in one try, at most."""
 TRIES: Final = 3
 
 
@@ -100,21 +100,22 @@ class Full:
         running = {admit.attempt.workload for admit in self.world.run()}
         self.running = [one for one in jobs if one.id in running]
         self.waiting = [one for one in jobs if one.id not in running]
+        self.steps = min(STEPS, 2 * queues)
         self.ends_in_one_try = max(1, min(STEPS // 4, len(self.running) // 8))
         self.next = len(jobs)
 
     def arrivals(self) -> list[Event]:
-        jobs = [job(self.next + n, f"lq-{n * 7 % self.queues}", 1 + n % 3) for n in range(STEPS)]
-        self.next += STEPS
+        jobs = [job(self.next + n, f"lq-{n * 7 % self.queues}", 1 + n % 3) for n in range(self.steps)]
+        self.next += self.steps
         self.waiting += jobs
         return first_seen(jobs)
 
     def repeats(self) -> list[Event]:
         """Nothing about it has changed, as after a relist."""
-        return first_seen(self.waiting[:STEPS])
+        return first_seen(self.waiting[: self.steps])
 
     def deletions(self) -> list[Event]:
-        gone, self.waiting = self.waiting[-STEPS:], self.waiting[:-STEPS]
+        gone, self.waiting = self.waiting[-self.steps :], self.waiting[: -self.steps]
         return [WorkloadGone(one.id) for one in gone]
 
     def ends(self) -> list[Event]:
