@@ -33,7 +33,6 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
-from queuectl.core.ordering import order
 from queuectl.core.past import Past
 from queuectl.core.pending import Entry, lacking
 from queuectl.core.reasons import Code, Reason
@@ -74,7 +73,7 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
         if EffectKey(entry.id, attempt.number, verb) in unsent:
             entry.unsent = verb
-    entry.order = (*order(stored.priority, stored.created_at, stored.arrival), stored.id)
+    entry.order = state.place(entry, stored.created_at)
     entry.recorded = facts(entry)
     state.enter(entry)
     state.refresh(entry)

@@ -114,6 +114,8 @@ class Requeueing:
     most_seconds: int = 3600
     limit: int | None = None
     """Evictions after which it is deactivated; None: never."""
+    loses_place: bool = True
+    """It comes back as if created when its pause ends; else with its old place in time (O6)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.ordering import order
+from queuectl.core.ordering import Place, order
 from queuectl.core.past import NOTHING, kept_out
 from queuectl.core.pending import Entry, Line
 from queuectl.core.reasons import Code, Reason
@@ -208,7 +208,7 @@ class State:
         line = self.lines.get(queue)
         if line is None:
             line = self.lines[queue] = self.new_line(queue)
-        place = (*order(entry.priority, workload.created_at, entry.arrival), entry.id)
+        place = self.place(entry, workload.created_at)
         shape = self.directory.charges(workload)
         if entry.group is not None:
             if entry.group.line is line and entry.order == place and entry.shape == shape:
@@ -216,6 +216,13 @@ class State:
             self.leave(entry)
         line.add(entry, shape, place)
         self.waking.stands(entry, line)
+
+    def place(self, entry: Entry, created_at: datetime) -> Place:
+        """Its place in the order of O1, O2 and O6."""
+        past = entry.past
+        if past.until is not None and self.settings.requeueing.loses_place:
+            created_at = max(created_at, past.until)
+        return (*order(entry.priority, created_at, entry.arrival), entry.id)
 
     def new_line(self, name: str) -> Line:
         queue = self.directory.queues.get(name)
@@ -232,7 +239,7 @@ class State:
         self.tree.add(self.tree.queue(queue), entry.cells)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
-            entry.order = (*order(entry.priority, entry.workload.created_at, entry.arrival), entry.id)
+            entry.order = self.place(entry, entry.workload.created_at)
         self.waking.charge(entry)
         self.changed_queues.add(queue)
         if self.past is not None:

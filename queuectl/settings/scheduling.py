@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
@@ -69,6 +69,8 @@ class WaitForPodsReadySettings(Section):
     requeuing_backoff_max_seconds: int = Field(default=3600, ge=1, le=30 * DAY)
     requeuing_backoff_limit_count: int | None = Field(default=None, ge=0, le=1_000_000)
     """Starts in vain, one after another, after which it is deactivated; none: never."""
+    requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
+    """From when it waits once its pause is over: from then, or from when it was created."""
 
     @model_validator(mode="after")
     def _base_within_max(self) -> WaitForPodsReadySettings:
@@ -119,6 +121,7 @@ class SchedulingSettings(Section):
                 base_seconds=waiting.requeuing_backoff_base_seconds,
                 most_seconds=waiting.requeuing_backoff_max_seconds,
                 limit=waiting.requeuing_backoff_limit_count,
+                loses_place=waiting.requeuing_timestamp == "Eviction",
             ),
             eviction_budget=preemption.eviction_budget,
             eviction_window=preemption.eviction_window_seconds,

@@ -36,9 +36,10 @@ from queuectl.core.model import (
     WorkloadId,
     WorkloadPriorityClass,
 )
+from queuectl.core.past import Past
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import amounts
-from queuectl.core.rules import Settings, UsageSharing
+from queuectl.core.rules import Requeueing, Settings, UsageSharing
 from queuectl.kinds.admission import scheduling
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.requests import RequestProblem
@@ -69,7 +70,11 @@ class Beginning(NamedTuple):
 def beginning(scenario: Scenario) -> Beginning:
     document = scenario.document
     assert document is not None
-    stored = tuple(_stored(w, number) for number, w in enumerate(document.workloads, 1) if w.holds)
+    stored = tuple(
+        _stored(w, number) if w.holds else _set_back(w, number)
+        for number, w in enumerate(document.workloads, 1)
+        if w.holds or _loses_place(w)
+    )
     policy = (*scenario.policy, *_implied(scenario))
     batches: list[tuple[Event, ...]] = [(*policy, Listed(SOURCE))]
     # One by one: those created in the same second come in the order of the document (O2).
@@ -98,6 +103,7 @@ def settings(config: documents.Config) -> Settings:
         )
         if usage is not None and usage.enabled
         else None,
+        requeueing=Requeueing(loses_place=config.pods_ready_requeuing_timestamp == "Eviction"),
     )
 
 
@@ -172,7 +178,8 @@ def _stored(workload: documents.Workload, arrival: int) -> StoredWorkload:
         assignment=Assignment(
             cluster_queue=workload.admission.cluster_queue,
             pod_sets=tuple(
-                _held(name, held, asked[name]) for name, held in workload.admission.pod_sets.items()
+                _held(name, held, asked[name], _reclaimed(workload).get(name, 0))
+                for name, held in workload.admission.pod_sets.items()
             ),
         ),
         admitted_at=workload.quota_reserved_at or workload.admitted_at or _FIRST,
@@ -193,7 +200,40 @@ def _stored(workload: documents.Workload, arrival: int) -> StoredWorkload:
     )
 
 
-def _held(name: str, held: documents.PodSetAdmission, asked: documents.PodSet) -> PodSetAssignment:
+_SETS_BACK = ("PodsReadyTimeout", "AdmissionCheck")
+
+
+def _loses_place(workload: documents.Workload) -> bool:
+    """It waits again, and from when it was evicted (O6)."""
+    return workload.evicted is not None and workload.evicted.reason in _SETS_BACK
+
+
+def _set_back(workload: documents.Workload, arrival: int) -> StoredWorkload:
+    """One that waits and has been evicted before, as the ledger would remember it."""
+    assert workload.evicted is not None
+    return StoredWorkload(
+        id=identity(workload),
+        ref=_ref(workload),
+        queue=_queue(workload),
+        cluster_queue=workload.cluster_queue,
+        priority=workload.priority,
+        created_at=workload.created_at or _FIRST,
+        arrival=arrival,
+        phase=Phase.PENDING,
+        attempts=1,
+        attempt=None,
+        reason=None,
+        past=Past(failures=1, until=workload.evicted.at),
+    )
+
+
+def _reclaimed(workload: documents.Workload) -> dict[str, int]:
+    return {one.name: one.count for one in workload.reclaimable_pods}
+
+
+def _held(
+    name: str, held: documents.PodSetAdmission, asked: documents.PodSet, reclaimed: int
+) -> PodSetAssignment:
     count = asked.count if held.count is None else held.count
     if held.usage is not None:
         each = {resource: amount // count for resource, amount in held.usage.items() if amount}
@@ -201,7 +241,7 @@ def _held(name: str, held: documents.PodSetAdmission, asked: documents.PodSet) -
         each = dict(asked.charged)
     return PodSetAssignment(
         name=name,
-        count=count,
+        count=max(0, count - reclaimed),
         requests=amounts(each),
         flavors=tuple(sorted((r, flavor) for r, flavor in held.flavors.items() if each.get(r))),
     )
@@ -234,7 +274,9 @@ def over(workload: documents.Workload) -> WorkloadObserved:
 def _pod_sets(workload: documents.Workload) -> tuple[tuple[PodSet, ...], Reason | None]:
     """Read as those of any job: what can't be read becomes the workload's problem."""
     try:
-        return tuple(pod_set(given) for given in workload.pod_sets), None
+        reclaimed = _reclaimed(workload)
+        read = (pod_set(given) for given in workload.pod_sets)
+        return tuple(replace(one, count=max(0, one.count - reclaimed.get(one.name, 0))) for one in read), None
     except RequestProblem as problem:
         return (), problem.reason
     except BadField as problem:

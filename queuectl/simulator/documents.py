@@ -170,7 +170,8 @@ class Config(Part):
     local_queue_deleted_before_run: Later = None
     feature_gates: dict[str, StrictBool] = {}
     """Of Kueue; carried along, without effect."""
-    pods_ready_requeuing_timestamp: Later = None
+    pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
+    """From when those wait whose pods did not come up in time."""
     resource_transformations: Later = None
 
 
@@ -217,6 +218,12 @@ class Happened(Part):
     at: Time
 
 
+class Reclaimable(Part):
+    name: Name
+    """Of a podset."""
+    count: Whole
+
+
 class Workload(Part):
     name: Name
     namespace: Name = "default"
@@ -241,7 +248,8 @@ class Workload(Part):
     annotations: Later = None
     owners: Later = None
     preemption_gates: Later = None
-    reclaimable_pods: Later = None
+    reclaimable_pods: tuple[Reclaimable, ...] = ()
+    """Pods that have ended and will not come again: nothing is charged for them."""
     unhealthy_nodes: Later = None
 
     @property

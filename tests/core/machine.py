@@ -334,7 +334,7 @@ class Cluster:
         claiming = {uid for uid in waiting if (told := stored[uid].reason) and told.code is PREEMPTED_FIRST}
         blocked = {str(stored[uid].cluster_queue) for uid in claiming}
         kept_out = {uid: self._kept_out(one, stored[uid].past) for uid, one in waiting.items()}
-        pairs = ((one, stored[uid].arrival) for uid, one in waiting.items())
+        pairs = ((_as_of(one, stored[uid].past), stored[uid].arrival) for uid, one in waiting.items())
         expected = self.policy.waits_for(pairs, usage, blocked, kept_out)
         for uid, code in expected.items():
             reason = stored[WorkloadId(uid)].reason
@@ -406,3 +406,8 @@ def _namespace(name: str, labels: dict[str, str]) -> ContextObserved:
 
 def _policy(value: Any) -> PolicyObserved:
     return replace(policy(value), spec=json.dumps(repr(value)))
+
+
+def _as_of(one: Workload, past: Past) -> Workload:
+    """Who comes back from a pause waits as if created when it ended (O6)."""
+    return one if past.until is None else replace(one, created_at=max(one.created_at, past.until))

@@ -180,3 +180,31 @@ def test_the_examples_of_the_documentation_pass() -> None:
     for scenario in read_scenarios(text, "policy-tests.yaml", policy):
         verdict = judge(scenario)
         assert verdict.result is Result.PASSED, [one.lines() for one in verdict.differences]
+
+
+@pytest.mark.parametrize(("since", "first"), [("Eviction", "a/young"), ("Creation", "a/old")])
+def test_whose_pods_did_not_come_up_waits_from_then_on_unless_the_settings_say_otherwise(
+    since: str, first: str
+) -> None:
+    late = {"reason": "PodsReadyTimeout", "at": "2024-01-01T00:00:00Z"}
+    old = pending("a/old", 8, createdAt="2023-12-31T10:00:00Z", evicted=late)
+    young = pending("a/young", 8, createdAt="2023-12-31T20:00:00Z")
+    document = cycle(TWO, [old, young], config={"podsReadyRequeuingTimestamp": since})
+    assert list(observed(document)["admitted"]) == [first]
+
+
+def test_who_was_preempted_keeps_its_place() -> None:
+    gone = {"reason": "Preempted", "at": "2024-01-01T00:00:00Z"}
+    old = pending("a/old", 8, createdAt="2023-12-31T10:00:00Z", evicted=gone, preempted=gone)
+    young = pending("a/young", 8, createdAt="2023-12-31T20:00:00Z")
+    assert list(observed(cycle(TWO, [old, young]))["admitted"]) == ["a/old"]
+
+
+def test_pods_that_will_not_come_again_are_charged_to_nobody() -> None:
+    lone = queue("a", 8)
+    runs = holding("a/runs", 8)
+    assert observed(cycle(lone, [runs, pending("a/next", 4)]))["admitted"] == {}
+    runs = {**runs, "podSets": [{**runs["podSets"][0], "count": 8, "requests": {GPU: 1}}]}
+    runs["admission"]["podSets"]["main"] |= {"count": 8}
+    runs["reclaimablePods"] = [{"name": "main", "count": 4}]
+    assert list(observed(cycle(lone, [runs, pending("a/next", 4)]))["admitted"]) == ["a/next"]
