@@ -111,7 +111,7 @@ async def test_pages_of_a_tenant_are_measured_while_jobs_start(tmp_path: Path) -
 async def test_an_unknown_benchmark_is_refused_by_name() -> None:
     code, out = await _bench("--only", "engines")
     assert code == 2
-    assert "engines is none of engine, ledger" in out
+    assert "engines is none of engine, decisions, ledger" in out
 
 
 def test_a_goal_is_of_the_figure_or_of_its_ratio() -> None:
