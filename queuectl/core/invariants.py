@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.lifecycle import next_time
 from queuectl.core.model import AttemptState, LocalQueueName, Phase, WorkloadId
-from queuectl.core.pending import Entry, Group, Line, lacking
+from queuectl.core.pending import Entry, Group, Line
 from queuectl.core.quota import Node, QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
@@ -188,7 +188,7 @@ def _line(state: State, line: Line) -> Iterator[str]:
         yield f"{where}: other groups are to be told than those with fresh members"
     parked: dict[FlavorResource, dict[Group, int]] = {}
     for group in groups:
-        for cell, amount in lacking(group.parked) if group.parked is not None else ():
+        for cell, amount in group.lacks:
             shelf = parked.setdefault(cell, {})
             shelf[group] = min(amount, shelf.get(group, amount))
     if line.shelves != parked:

@@ -270,7 +270,8 @@ class Line:
         group = entry.group
         assert group is not None
         self._unpark(group)
-        group.parked, group.lacks = reason, tuple(lacking(reason))
+        partly = any(charge.pod_set.min_count is not None for charge in entry.shape)
+        group.parked, group.lacks = reason, tuple(lacking(reason, partly=partly))
         del self.awake[group]
         for cell, amount in group.lacks:
             shelf = self.shelves.setdefault(cell, {})
@@ -363,8 +364,16 @@ class Line:
 _LACKING = (Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED)
 
 
-def lacking(reason: Reason) -> Iterator[tuple[FlavorResource, int]]:
-    """The cells whose coming free may change this finding, with what would have to be available (W1)."""
+def lacking(reason: Reason, *, partly: bool = False) -> Iterator[tuple[FlavorResource, int]]:
+    """The cells whose coming free may change this finding, with what would have to be available (W1).
+
+    `partly`: the finding is about all of its pods, and it would do with fewer (F9): with anything.
+    """
     for finding in (reason, *reason.others):
-        if finding.code in _LACKING and finding.flavor and finding.resource:
-            yield FlavorResource(finding.flavor, finding.resource), finding.requested or 0
+        if not (finding.flavor and finding.resource):
+            continue
+        cell = FlavorResource(finding.flavor, finding.resource)
+        if partly and finding.code in (*_LACKING, Code.EXCEEDS_MAX_QUOTA):
+            yield cell, 1
+        elif finding.code in _LACKING:
+            yield cell, finding.requested or 0

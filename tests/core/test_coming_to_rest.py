@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import Cohort, PodSet, WorkloadPriorityClass
+from queuectl.core.model import Cohort, Outcome, PodSet, WorkloadPriorityClass
 from queuectl.core.model import Policy as PolicyObject
 from queuectl.core.rules import Borrowing, Preemption, Settings, TreeSharing, Within
 from tests.builders import (
@@ -162,3 +162,16 @@ def test_what_shares_alone_would_repeat_for_ever_the_guards_end() -> None:
     world.submit(workload("all", "la", 5, created=2))
     at_rest(world)
     assert len(world.evicted) == len({victim for victim, _ in world.evicted})
+
+
+def test_who_would_do_with_fewer_pods_is_looked_at_when_less_than_all_come_free() -> None:
+    """W1, F9: of two GPUs one comes free; three pods were asked for, one would do."""
+    world = World(queue("cq", 2), local_queue("lq", "cq"))
+    first, second = workload("first"), workload("second")
+    world.submit(first, second)
+    world.run()
+    world.settle()
+    world.submit(workload("partly", pods=[pod_set(3, {GPU: 1}, min_count=1)], created=1))
+    assert admitted(world.run()) == []
+    world.tell(observed(first, suspended=False, generation=2, finished=Outcome.SUCCEEDED))
+    assert admitted(world.run()) == ["partly"]
