@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.decisions import Admit, Decision, Evict, Keep
-from queuectl.core.model import Outcome, ResourceGroup, ResourceQuota
+from queuectl.core.events import PodsCounted
+from queuectl.core.model import ResourceGroup, ResourceQuota
 from queuectl.core.reasons import Code
 from queuectl.core.rules import Fungibility, Preemption, Within
 from tests.builders import (
@@ -167,19 +168,28 @@ def test_one_that_gets_nothing_of_the_flavor_it_stopped_at_goes_on_with_the_next
     world.submit(workload("own", pods=[pod_set(1, {"cpu": 1})]), workload("borrows", "lo", gpus=2))
     assert sorted(admitted(world.run())) == ["borrows", "own"]
     world.submit(workload("asks", pods=[pod_set(1, {"cpu": 1, GPU: 2})], priority_class="high"))
-    decisions = world.run()
+    decisions: list[Decision] = []
+    for _ in range(3):
+        plan = world.plan()
+        world.commit(plan)
+        decisions += plan.decisions
     assert given(decisions) == [("asks", {"cpu": "f2", GPU: "f2"})]
     assert not any(isinstance(d, Evict) for d in decisions)
 
 
 @pytest.mark.parametrize("lacks", ["cpu", GPU])
-def test_what_ends_wakes_those_who_lack_any_of_what_it_held(lacks: str) -> None:
+def test_who_is_released_wakes_those_who_lack_any_of_what_it_held(lacks: str) -> None:
     world = World(queue("q", groups=[group({"default": {"cpu": 1, GPU: 1}})]), LQ)
-    ends = workload("ends", pods=[pod_set(1, {"cpu": 1, GPU: 1})])
-    world.submit(ends, workload("waits", pods=[pod_set(1, {lacks: 1})], created=1))
-    assert admitted(world.run()) == ["ends"]
+    both = [pod_set(1, {"cpu": 1, GPU: 1})]
+    world.submit(workload("held", pods=both), workload("waits", pods=[pod_set(1, {lacks: 1})], created=1))
+    assert admitted(world.run()) == ["held"]
     world.settle()
-    world.tell(observed(ends, suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    held = workload("held", pods=both, hold=True)
+    world.tell(observed(held, suspended=False, generation=2))
+    world.run()
+    world.settle(generation=3)
+    world.run()
+    world.tell(PodsCounted(held.id, 1, alive=False))
     assert admitted(world.run()) == ["waits"]
 
 

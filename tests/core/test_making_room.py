@@ -134,6 +134,20 @@ def test_nothing_is_taken_from_a_cohort_as_soon_as_it_does_not_borrow_any_more()
     assert sorted(evicted(room.ask("asks", "q", 2))) == ["b1", "third"]
 
 
+def test_who_would_go_beyond_its_nominal_quota_of_one_resource_has_to_be_fair_about_all() -> None:
+    """With it `q` would borrow a third of the cores: as much as `other` without one of its own, and more than
+    that without two, which it would take (P8, P9)."""
+    groups = [group({"default": {GPU: 1, "cpu": 1}})]
+    room = Room(
+        *(queue(name, groups=groups, cohort="all", preemption=RECLAIMS) for name in ("q", "other", "lends")),
+        settings=Settings(fair_sharing=True, cooldown=0),
+    )
+    for name in ("o1", "o2", "o3"):
+        room.hold(name, "other", pods=[pod_set(1, {GPU: 1, "cpu": 1})])
+    assert evicted(room.ask("asks", "q", pods=[pod_set(1, {GPU: 1, "cpu": 2})])) == []
+    assert evicted(room.ask("less", "q", pods=[pod_set(1, {GPU: 1, "cpu": 1})])) == ["o1"]
+
+
 # --- in which order (P5, P6)
 
 
@@ -177,7 +191,7 @@ def test_who_is_leaving_already_counts_first_and_is_not_evicted_again() -> None:
 
 def test_who_leaves_its_own_queue_already_counts_before_borrowers_elsewhere() -> None:
     rules = replace(RECLAIMS, within_cluster_queue=Within.LOWER_PRIORITY)
-    room = Room(queue("q", 1, cohort="all", preemption=rules), queue("other", 1, cohort="all"))
+    room = Room(queue("q", 2, cohort="all", preemption=rules), queue("other", 0, cohort="all"))
     room.hold("leaves", "q")
     room.tell(observed(workload("leaves", "q", hold=True), suspended=False, generation=2))
     assert evicted(room.run()) == ["leaves"]
