@@ -9,6 +9,7 @@ from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
 from queuectl.core.model import EffectKey, Gate, Namespace, Phase, Snapshot, StoredWorkload, Verb, WorkloadId
 from tests.builders import (
+    GPU,
     SOURCES,
     T0,
     World,
@@ -16,6 +17,7 @@ from tests.builders import (
     flavor,
     local_queue,
     observed,
+    pod_set,
     policy,
     queue,
     workload,
@@ -44,6 +46,19 @@ def test_the_answer_to_a_start_of_an_earlier_attempt_says_nothing_of_this_one(re
     assert world.run() == []
     (effect,) = world.engine.take_effects()
     assert effect.key == EffectKey(UID, 2, Verb.START)
+
+
+def test_a_start_is_not_sent_again_for_more_pods_than_were_charged() -> None:
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a", pods=[pod_set(1, {GPU: 1})]))
+    world.run()
+    (effect,) = world.engine.take_effects()
+    world.tell(observed(workload("a", pods=[pod_set(3, {GPU: 1})]), generation=2))
+    world.tell(EffectSettled(effect.key, Result.REFUSED))
+    released, again = world.run()
+    assert isinstance(released, Release)
+    assert isinstance(again, Admit)
+    assert [p.count for p in again.attempt.assignment.pod_sets] == [3]
 
 
 def test_a_count_of_the_pods_of_an_earlier_attempt_gives_nothing_back() -> None:

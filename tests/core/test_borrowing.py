@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.core.decisions import Admit, Decision, Keep
+from queuectl.core.decisions import Admit, Decision, Evict, Keep
+from queuectl.core.events import PodsCounted
 from queuectl.core.model import ResourceGroup, ResourceQuota
 from queuectl.core.reasons import Code
-from queuectl.core.rules import Fungibility
+from queuectl.core.rules import Fungibility, Preemption, Within
 from tests.builders import (
     GPU,
     World,
@@ -125,6 +126,71 @@ def test_of_two_flavors_that_have_to_be_borrowed_the_nearer_one_is_taken() -> No
     )
     world.submit(workload("a"))
     assert given(world.run()) == [("a", {GPU: "near"})]
+
+
+def test_what_others_borrowed_is_taken_back_before_one_s_own_is_stopped() -> None:
+    rules = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+    world = World(
+        flavor("f1"),
+        flavor("f2"),
+        queue("q", groups=flavors(("f1", {GPU: 1}), ("f2", {GPU: 1})), cohort="all", preemption=rules),
+        queue("other", groups=flavors(("f2", {GPU: 0})), cohort="all"),
+        LQ,
+        local_queue("lo", "other"),
+    )
+    world.tell(priority("high", 1))
+    world.submit(workload("own"), workload("borrows", "lo"))
+    assert sorted(admitted(world.run())) == ["borrows", "own"]
+    world.submit(workload("asks", priority_class="high"))
+    assert [d.ref.name for d in world.run() if isinstance(d, Evict)] == ["borrows"]
+
+
+def test_one_that_gets_nothing_of_the_flavor_it_stopped_at_goes_on_with_the_next() -> None:
+    """In f1 there are victims for each resource alone, and none for both: one is lent, of the other nothing
+    is left to its queue, which may not borrow (P4)."""
+    rules = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+    groups = flavors(("f1", {"cpu": 1, GPU: 2}), ("f2", {"cpu": 1, GPU: 2}))
+    world = World(
+        flavor("f1"),
+        flavor("f2"),
+        queue(
+            "q",
+            groups=groups,
+            cohort="all",
+            preemption=rules,
+            fungibility=Fungibility(try_next_before_preempting=False),
+        ),
+        queue("other", groups=flavors(("f1", {GPU: 0})), cohort="all"),
+        LQ,
+        local_queue("lo", "other"),
+    )
+    world.tell(priority("high", 1))
+    world.submit(workload("own", pods=[pod_set(1, {"cpu": 1})]), workload("borrows", "lo", gpus=2))
+    assert sorted(admitted(world.run())) == ["borrows", "own"]
+    world.submit(workload("asks", pods=[pod_set(1, {"cpu": 1, GPU: 2})], priority_class="high"))
+    decisions: list[Decision] = []
+    for _ in range(3):
+        plan = world.plan()
+        world.commit(plan)
+        decisions += plan.decisions
+    assert given(decisions) == [("asks", {"cpu": "f2", GPU: "f2"})]
+    assert not any(isinstance(d, Evict) for d in decisions)
+
+
+@pytest.mark.parametrize("lacks", ["cpu", GPU])
+def test_who_is_released_wakes_those_who_lack_any_of_what_it_held(lacks: str) -> None:
+    world = World(queue("q", groups=[group({"default": {"cpu": 1, GPU: 1}})]), LQ)
+    both = [pod_set(1, {"cpu": 1, GPU: 1})]
+    world.submit(workload("held", pods=both), workload("waits", pods=[pod_set(1, {lacks: 1})], created=1))
+    assert admitted(world.run()) == ["held"]
+    world.settle()
+    held = workload("held", pods=both, hold=True)
+    world.tell(observed(held, suspended=False, generation=2))
+    world.run()
+    world.settle(generation=3)
+    world.run()
+    world.tell(PodsCounted(held.id, 1, alive=False))
+    assert admitted(world.run()) == ["waits"]
 
 
 def test_what_runs_already_and_fits_nowhere_is_charged_to_the_first_flavor_that_matches() -> None:

@@ -134,6 +134,20 @@ def test_nothing_is_taken_from_a_cohort_as_soon_as_it_does_not_borrow_any_more()
     assert sorted(evicted(room.ask("asks", "q", 2))) == ["b1", "third"]
 
 
+def test_who_would_go_beyond_its_nominal_quota_of_one_resource_has_to_be_fair_about_all() -> None:
+    """With it `q` would borrow a third of the cores: as much as `other` without one of its own, and more than
+    that without two, which it would take (P8, P9)."""
+    groups = [group({"default": {GPU: 1, "cpu": 1}})]
+    room = Room(
+        *(queue(name, groups=groups, cohort="all", preemption=RECLAIMS) for name in ("q", "other", "lends")),
+        settings=Settings(fair_sharing=True, cooldown=0),
+    )
+    for name in ("o1", "o2", "o3"):
+        room.hold(name, "other", pods=[pod_set(1, {GPU: 1, "cpu": 1})])
+    assert evicted(room.ask("asks", "q", pods=[pod_set(1, {GPU: 1, "cpu": 2})])) == []
+    assert evicted(room.ask("less", "q", pods=[pod_set(1, {GPU: 1, "cpu": 1})])) == ["o1"]
+
+
 # --- in which order (P5, P6)
 
 
@@ -175,6 +189,17 @@ def test_who_is_leaving_already_counts_first_and_is_not_evicted_again() -> None:
     assert admitted(room.over("leaves")) == ["asks"]
 
 
+def test_who_leaves_its_own_queue_already_counts_before_borrowers_elsewhere() -> None:
+    rules = replace(RECLAIMS, within_cluster_queue=Within.LOWER_PRIORITY)
+    room = Room(queue("q", 2, cohort="all", preemption=rules), queue("other", 0, cohort="all"))
+    room.hold("leaves", "q")
+    room.tell(observed(workload("leaves", "q", hold=True), suspended=False, generation=2))
+    assert evicted(room.run()) == ["leaves"]
+    room.hold("lent", "other")
+    decisions = room.ask("asks", "q", priority_class="high")
+    assert (evicted(decisions), told(decisions)) == ([], {"asks": Code.WAITING_FOR_PREEMPTED_WORKLOADS})
+
+
 # --- who is protected (P10, P11)
 
 
@@ -208,6 +233,14 @@ def test_who_waits_for_several_protections_to_end_is_looked_at_when_the_first_do
     assert told(room.ask("asks", "q", priority_class="high")) == {"asks": Code.MIN_RUN_TIME_PROTECTED}
     room.pass_time(30)
     assert evicted(room.run()) == ["first"]
+
+
+def test_a_protection_is_no_reason_where_more_than_that_stands_in_the_way() -> None:
+    guarded = replace(OWN, min_run_time=MinRunTime(in_cluster_queue=60))
+    room = Room(queue("q", 3, preemption=guarded))
+    room.hold("low", "q", 1, priority_class="low")
+    room.hold("high", "q", 2, priority_class="high")
+    assert told(room.ask("asks", "q", 2)) == {"asks": Code.WAITING_FOR_QUOTA}
 
 
 def test_who_was_preempted_as_often_as_its_budget_allows_is_left_alone_for_a_while() -> None:
