@@ -127,7 +127,7 @@ def test_who_reclaims_is_below_its_guarantee(made: bytes, jobs: list[bytes], scr
 def test_where_trees_do_not_share_no_two_take_turns_in_preempting_each_other(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    """P12. With nothing but the rules: the guards of P11 are off. It comes to rest within `Running.bound` plans,
+    """P12. With nothing but the rules, the guards of P11 off. It comes to rest within `Running.bound` plans,
     and two do not take turns: who preempts the same workload again was preempted by a third meanwhile."""
     running = play(made, jobs, script, guarded=False)
     if running.shares:
