@@ -127,7 +127,8 @@ class Cycles:
             if tried:  # what was once looked at to its end is not begun again: the search ends (F8)
                 left = nomination.found.tried.items()
                 nomination.found.tried = {group: last for group, last in left if group in tried}
-            if tried and not nomination.found.tried and not _promising(nomination):
+            over = not nomination.found.tried if tried else cursor.passive
+            if over and not _promising(nomination):
                 nomination = self._all_together(entry)
             head = Head(cursor, nomination)
             if nomination.mode is Mode.NO_FIT:

@@ -124,17 +124,22 @@ def test_who_reclaims_is_below_its_guarantee(made: bytes, jobs: list[bytes], scr
 
 @profiles.sequences(200)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_where_trees_do_not_share_nobody_is_preempted_twice_for_the_same_workload(
+def test_where_trees_do_not_share_no_two_take_turns_in_preempting_each_other(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    """P12. With nothing but the rules: the guards of P11 are off. And it comes to rest within
-    `Running.bound` plans."""
+    """P12. With nothing but the rules: the guards of P11 are off. It comes to rest within `Running.bound` plans,
+    and two do not take turns: who preempts the same workload again was preempted by a third meanwhile."""
     running = play(made, jobs, script, guarded=False)
     if running.shares:
         return
     running.evicted.clear()
     running.come_to_rest(cycles)
-    assert max(Counter(running.evicted).values(), default=0) <= 1, running.evicted
+    last: dict[tuple[str, str], int] = {}
+    for number, (victim, preemptor) in enumerate(running.evicted):
+        meanwhile = running.evicted[last.get((victim, preemptor), number) : number]
+        thirds = [by for gone, by in meanwhile if gone == preemptor and by != victim]
+        assert thirds or not meanwhile, running.evicted
+        last[victim, preemptor] = number
 
 
 @profiles.sequences(150)
