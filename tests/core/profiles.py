@@ -19,7 +19,7 @@ settings.register_profile(
 settings.register_profile("first", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 settings.register_profile("long", max_examples=5000, deadline=None)
 
-SEQUENCES = {"ci": 1.0, "quick": 0.3, "long": 11.0}
+SEQUENCES = {"ci": 1.0, "first": 0.3, "quick": 0.3, "long": 11.0}
 """Of random lives of whole worlds, in shares of what CI plays (some 2,000)."""
 
 

@@ -25,7 +25,7 @@ async def test_what_is_borrowed_goes_back_to_its_owner_and_nobody_else_gets_it_m
 
     await world.submit(endless("owner", "owners", 6))
     waits = await world.reason_is("owner", "WaitingForPreemptedWorkloads")
-    assert (waits["requested"], waits["resource"], waits["node"]) == (6, GPU, f"ClusterQueue/{owners}")
+    assert (waits["requested"], waits["resource"], waits["node"]) == (6, GPU, f"Cohort/{world.namespace}")
     taken = await evicted(world, "guest")
     assert (taken["code"], taken["cause"]) == ("Preempted", "InCohortReclamation")
     assert taken["by"] == f"{world.namespace}/Job/owner"
