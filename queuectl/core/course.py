@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queuectl.core.claims import OpenClaim
 from queuectl.core.contest import Field, Target, leaving
@@ -186,15 +186,9 @@ class Course:
 
 
 def _waits_for(nomination: Nomination, victims: int) -> Reason:
-    found = nomination.found.reason
     detail = f"{victims} {'workload has' if victims == 1 else 'workloads have'} to end first"
-    return Reason(
-        code=Code.WAITING_FOR_PREEMPTED_WORKLOADS,
-        flavor=found.flavor if found else None,
-        resource=found.resource if found else None,
-        requested=found.requested if found else None,
-        available=found.available if found else None,
-        short_by=found.short_by if found else None,
-        node=str(nomination.menu.node),
-        detail=detail,
-    )
+    found = nomination.found.reason
+    if found is None:  # its victims are gone already, as far as this cycle is concerned
+        found = Reason(code=Code.WAITING_FOR_QUOTA, node=str(nomination.menu.node))
+    code = Code.WAITING_FOR_PREEMPTED_WORKLOADS
+    return replace(found, code=code, detail=detail, considered=None, victims=(), others=())

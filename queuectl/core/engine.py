@@ -12,8 +12,7 @@ from itertools import chain, islice
 
 from queuectl.core import freezing
 from queuectl.core.applying import apply, probe, restore
-from queuectl.core.claims import OpenClaim
-from queuectl.core.contest import Field, Target
+from queuectl.core.contest import Target
 from queuectl.core.cursor import Cursor, UsageOf
 from queuectl.core.cycle import Cycles, tell
 from queuectl.core.decisions import (
@@ -30,6 +29,7 @@ from queuectl.core.decisions import (
     Retire,
     becomes_row,
 )
+from queuectl.core.draft import Draft
 from queuectl.core.events import Event
 from queuectl.core.flavors import Assigned, adopt
 from queuectl.core.folding import fold
@@ -53,8 +53,7 @@ from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
 from queuectl.core.resources import Usage
 from queuectl.core.rules import Settings
 from queuectl.core.state import State
-from queuectl.core.trial import Trial
-from queuectl.core.wakes import Freed, helped
+from queuectl.core.wakes import helped
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
@@ -62,67 +61,6 @@ DEFAULT_BUDGET = 2_000
 
 class StalePlan(Exception):
     """The state moved on between `decide` and `commit`; decide again."""
-
-
-class _Draft:
-    """What a plan under way would charge and free. Undone once the plan is made."""
-
-    def __init__(self, state: State, now: datetime) -> None:
-        self._state = state
-        self.trial = Trial(state.tree)
-        self.field = Field(
-            tree=state.tree,
-            queues=state.directory.queues,
-            holders=state.holders,
-            settings=state.settings,
-            now=now,
-        )
-        self.field.past_usage = state.past_usage(now, self.field.added)
-        self.moved: set[WorkloadId] = set()
-        """Workloads that the plan lets go, or ends."""
-        self.freed: Freed = {}
-        """By ClusterQueue, what comes free with the plan."""
-        self.contested: set[Node] = set()
-        """Roots of trees that have to wait for the next plan: whoever is taken back there may be the first in
-        order for what it gives back, and stands in line only when this plan is applied (C9)."""
-
-    def charge(self, entry: Entry, found: Assigned) -> None:
-        self.moved.add(entry.id)
-        self.field.add(entry, found.assignment)
-        self.trial.add(self._state.tree.queue(found.assignment.cluster_queue), found.cells)
-
-    def give_back(self, entry: Entry, *, waits_again: bool) -> None:
-        if not waits_again:
-            self.moved.add(entry.id)
-        if entry.attempt is None:
-            return
-        tree = self._state.tree
-        node = tree.queue(entry.attempt.assignment.cluster_queue)
-        self.trial.remove(node, entry.cells)
-        self.field.away.add(entry.id)
-        if waits_again:
-            self.contested.add(tree.root(node))
-        else:
-            self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
-
-    def set_apart(self, entry: Entry) -> None:
-        """It leaves by itself, or holds quota at another priority: the next plan sees whom that exposes."""
-        assert entry.attempt is not None
-        tree = self._state.tree
-        self.contested.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
-
-    def claims(self) -> tuple[list[OpenClaim], set[str]]:
-        """Those whose victims hold quota still, and the queues whose preemptor waits for nobody any more."""
-        away = self.field.away
-        waiting: list[OpenClaim] = []
-        settled: set[str] = set()
-        for claim in self._state.waking.claims:
-            left = {key: victim for key, victim in claim.victims.items() if key not in away}
-            if left:
-                waiting.append(replace(claim, victims=left))
-            else:
-                settled.add(claim.node.name)
-        return waiting, settled
 
 
 class Engine:
@@ -176,13 +114,13 @@ class Engine:
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
-        draft = _Draft(self._state, now)
+        draft = Draft(self._state, now)
         try:
             return self._plan(now, budget, cycles, draft)
         finally:
             draft.trial.undo()
 
-    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: _Draft) -> Plan:
+    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: Draft) -> Plan:
         state = self._state
         decisions: list[Decision] = [Configure(key, spec) for key, spec in state.unrecorded_configs()]
         probes: list[PodsToCount] = []
@@ -217,7 +155,7 @@ class Engine:
         )
 
     def _admissions(
-        self, now: datetime, budget: int, cycles: int | None, draft: _Draft, decisions: list[Decision]
+        self, now: datetime, budget: int, cycles: int | None, draft: Draft, decisions: list[Decision]
     ) -> tuple[int, bool]:
         """Run cycles and append what they decide. Returns the work, and whether any is left."""
         state, tree = self._state, self._state.tree
@@ -298,7 +236,7 @@ class Engine:
                 cursor.passive = True
                 yield cursor
 
-    def _adopt(self, entry: Entry, what: Adopt, now: datetime, draft: _Draft) -> Iterator[Decision]:
+    def _adopt(self, entry: Entry, what: Adopt, now: datetime, draft: Draft) -> Iterator[Decision]:
         """Charge what runs already: as its own annotation says, else as it would be charged today."""
         state = self._state
         assert entry.workload is not None

@@ -126,6 +126,7 @@ def fair_victims(contest: Contest, strategies: Sequence[Strategy]) -> list[Targe
     search = _Search(contest)
     if not search.queues:
         return []
+    contest.refusals.tried(sum(map(len, search.queues.values())))
     contest.tree.add(contest.node, contest.cells)
     try:
         try:

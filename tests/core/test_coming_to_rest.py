@@ -5,20 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import PodSet, WorkloadPriorityClass
+from queuectl.core.model import Cohort, PodSet, WorkloadPriorityClass
 from queuectl.core.model import Policy as PolicyObject
 from queuectl.core.rules import Borrowing, Preemption, Settings, TreeSharing, Within
-from tests.builders import GPU, World, admitted, flavor, group, local_queue, observed, pod_set, queue, workload
+from tests.builders import (
+    GPU,
+    World,
+    admitted,
+    flavor,
+    group,
+    local_queue,
+    observed,
+    pod_set,
+    policy,
+    queue,
+    workload,
+)
 from tests.core.running import Running
 from tests.core.trees import UNBOUNDED
 from tests.core.trees import World as Made
-from queuectl.core.model import Cohort
 
 LOW_GIVES_WAY = Preemption(within_cluster_queue=Within.LOWER_PRIORITY)
 HIGH, LOW = WorkloadPriorityClass("high", 1), WorkloadPriorityClass("low", -1)
 
+UNGUARDED = Settings(cooldown=0, eviction_budget=UNBOUNDED)
 
-def running(*policies: PolicyObject, settings: Settings = Settings(cooldown=0, eviction_budget=UNBOUNDED)) -> Running:  # noqa: B008
+
+def running(*policies: PolicyObject, settings: Settings = UNGUARDED) -> Running:
     """Without the guards of P11, if nothing else is said."""
     return Running(Made(policies, settings, (), 0, 0))
 
@@ -54,7 +67,7 @@ def test_a_search_through_the_flavors_of_two_podsets_ends() -> None:
 
 def test_who_is_held_by_its_user_is_not_preempted_by_the_same_plan() -> None:
     world = World(queue("cq", 1, preemption=LOW_GIVES_WAY), local_queue("lq", "cq"))
-    world.tell(*(e for e in [_priority(HIGH), _priority(LOW)]))
+    world.tell(policy(HIGH), policy(LOW))
     world.submit(low := workload("low", priority_class="low"))
     world.run()
     world.settle()
@@ -67,7 +80,7 @@ def test_who_is_held_by_its_user_is_not_preempted_by_the_same_plan() -> None:
 
 def test_who_has_risen_is_not_preempted_by_the_plan_that_says_so() -> None:
     world = World(queue("cq", 1, preemption=LOW_GIVES_WAY), local_queue("lq", "cq"))
-    world.tell(_priority(HIGH), _priority(LOW))
+    world.tell(policy(HIGH), policy(LOW))
     world.submit(low := workload("low", priority_class="low"))
     world.run()
     world.settle()
@@ -149,9 +162,3 @@ def test_what_shares_alone_would_repeat_for_ever_the_guards_end() -> None:
     world.submit(workload("all", "la", 5, created=2))
     at_rest(world)
     assert len(world.evicted) == len({victim for victim, _ in world.evicted})
-
-
-def _priority(value: WorkloadPriorityClass):  # type: ignore[no-untyped-def]
-    from tests.builders import policy
-
-    return policy(value)
