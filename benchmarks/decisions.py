@@ -27,7 +27,7 @@ QUEUES: Final = 1_000
 JOBS: Final = 50
 """Of each queue."""
 ROOM: Final = 10
-"""Jobs of each queue that run where all is full."""
+"""Jobs of each queue that run on its own quota where all is full; half as many again run on the cohorts'."""
 CANDIDATES: Final = 1_000
 VICTIMS: Final = 8
 EACH: Final = 20
@@ -95,7 +95,7 @@ class Full:
     def __init__(self, queues: int) -> None:
         self.queues = queues
         self.world = Forest(queues, gpus=ROOM)
-        jobs = jobs_of(queues, JOBS + ROOM)
+        jobs = jobs_of(queues, JOBS + ROOM + ROOM // 2)
         hand_in(self.world, first_seen(jobs))
         running = {admit.attempt.workload for admit in self.world.run()}
         self.running = [one for one in jobs if one.id in running]

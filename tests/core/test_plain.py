@@ -1,0 +1,77 @@
+"""What is found from what was looked up once is what a full look finds (F1 to F9)."""
+
+from __future__ import annotations
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from queuectl.core.flavors import Chance, Mode, assign
+from queuectl.core.menus import Charge, Menu
+from queuectl.core.model import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    PodSet,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+    Taint,
+)
+from queuectl.core.plain import fitting
+from queuectl.core.quota import QuotaTree
+from queuectl.core.rules import Fungibility
+from tests.core import profiles
+
+profiles.load()
+
+few = st.integers(0, 4)
+limit = st.none() | few
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[ResourceGroup, ...]:
+    def quotas(flavor: str, *resources: str) -> FlavorQuotas:
+        drawn = tuple((r, ResourceQuota(nominal=draw(few), borrowing_limit=draw(limit))) for r in resources)
+        return FlavorQuotas(name=flavor, resources=drawn)
+
+    first = tuple(quotas(flavor, "cpu", "gpu") for flavor in ("a", "b", "tainted"))
+    second = ResourceGroup(covered=("memory",), flavors=(quotas("c", "memory"), quotas("d", "memory")))
+    return ResourceGroup(covered=("cpu", "gpu"), flavors=first), second
+
+
+FLAVORS = {name: ResourceFlavor(name=name) for name in "abcd"} | {
+    "tainted": ResourceFlavor(name="tainted", node_taints=(Taint("spot", "", "NoSchedule"),))
+}
+
+
+@given(
+    groups(),
+    groups(),
+    st.builds(Fungibility, try_next_before_borrowing=st.booleans(), preemption_over_borrowing=st.booleans()),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(1, 3)), max_size=4),
+    st.dictionaries(st.sampled_from(["cpu", "gpu", "memory", "disk"]), st.integers(1, 3), min_size=1),
+    st.integers(1, 2),
+)
+def test_a_fit_found_at_once_is_the_one_that_a_full_look_finds(
+    own: tuple[ResourceGroup, ...],
+    shared: tuple[ResourceGroup, ...],
+    rules: Fungibility,
+    used: list[tuple[int, int]],
+    requests: dict[str, int],
+    count: int,
+) -> None:
+    tree = QuotaTree()
+    tree.set_cohort(Cohort(name="root", resource_groups=shared))
+    queue = ClusterQueue(name="q", cohort="root", resource_groups=own, fungibility=rules)
+    tree.set_queue(queue)
+    tree.add(tree.queue("q"), used)
+    asked = tuple(sorted(requests.items()))
+    charge = Charge(PodSet(name="main", count=count, requests=asked), asked)
+    menu = Menu(queue, tree, FLAVORS)
+    full = assign(menu, [charge], lambda cell, amount: Chance(Mode.NO_CANDIDATES, 0))
+    for _ in range(2):  # looked up, then remembered
+        found = fitting(menu, [charge], preempts=False)
+        event("found" if found is not None else "left to a full look")
+        assert found is None or found == full
+        if full.mode is Mode.FIT and not rules.try_next_before_borrowing:
+            assert found is not None
