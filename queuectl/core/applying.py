@@ -183,7 +183,6 @@ def _park(state: State, entry: Entry, reason: Reason, look: Look) -> None:
     assert group is not None
     line = group.line
     line.park(entry, reason)
-    group.holds_back = look.holds_back
     if look.contends:
         line.contending[group] = None
     state.waking.protect(group, look.until)

@@ -181,10 +181,7 @@ class Cycles:
             return True
         rules = self._field.rules(head.node)
         holds_back = (
-            head.cursor.line.strict
-            and found.mode is not Mode.FIT
-            and found.mode.preempts
-            and rules.reclaim_within_cohort is not Within.ANY
+            head.cursor.line.strict and found.mode.preempts and rules.reclaim_within_cohort is not Within.ANY
         )
         look = Look(
             contends=rules.any or kept,
@@ -193,13 +190,12 @@ class Cycles:
         )
         group = head.entry.group
         assert group is not None
+        self.outcome.refused[group] = (head.entry, reason, look)
         if holds_back:
             known = head.cursor.passive
             head.cursor.passive = True
-            self.outcome.refused[group] = (head.entry, reason, look)
             return not known
         head.cursor.park()
-        self.outcome.refused[group] = (head.entry, reason, look)
         return True
 
     def _kept(self, head: Head) -> Reason:

@@ -84,10 +84,9 @@ class Nominator:
         tree, node = menu.tree, menu.node
         self.work += 1
         cells = tree.numbered(assignment.usage())
-        if any(amount > max(0, tree.available(node, cell)) for cell, amount in cells):
+        if not tree.fits(node, cells):
             return None
-        level = max((tree.borrow_level(node, cell, amount)[0] for cell, amount in cells), default=0)
-        return Nomination(entry, menu, Assigned(assignment, cells, level=level))
+        return Nomination(entry, menu, Assigned(assignment, cells, level=tree.level(node, cells)))
 
     def _look(
         self,

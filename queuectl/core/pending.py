@@ -138,7 +138,6 @@ class Group:
     __slots__ = (
         "fresh",
         "heap",
-        "holds_back",
         "key",
         "lacks",
         "line",
@@ -158,8 +157,6 @@ class Group:
         self.parked: Reason | None = None
         self.lacks: tuple[tuple[FlavorResource, int], ...] = ()
         """What it lacked when it was parked, as its shelves have it."""
-        self.holds_back = False
-        """Parked, and keeps what it could use from those that come after it (C6)."""
         self.reported: Hashable = None
         """Key of the reason its members were last told."""
         self.fresh: dict[WorkloadId, Entry] = {}
@@ -356,7 +353,6 @@ class Line:
                 if not shelf:
                     del self.shelves[cell]
         group.parked, group.lacks = None, ()
-        group.holds_back = False
         self.contending.pop(group, None)
         self.awake[group] = None
 

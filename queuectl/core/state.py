@@ -243,12 +243,7 @@ class State:
         self.waking.charge(entry)
         self.changed_queues.add(queue)
         if self.past is not None:
-            self.past.opened(
-                entry.local_queue,
-                (entry.id, attempt.number),
-                attempt.assignment.resources(),
-                attempt.admitted_at,
-            )
+            _count(self.past, entry, attempt)
 
     def recount(self, past: Iterable[PastUse]) -> None:
         """Past usage anew: what the ledger says, and what is held now."""
@@ -258,12 +253,7 @@ class State:
         self.past.restore(past)
         for entry in self.entries.values():
             if (attempt := entry.attempt) is not None:
-                self.past.opened(
-                    entry.local_queue,
-                    (entry.id, attempt.number),
-                    attempt.assignment.resources(),
-                    attempt.admitted_at,
-                )
+                _count(self.past, entry, attempt)
 
     def past_usage(
         self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
@@ -376,3 +366,9 @@ def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) ->
     del place[entry.id]
     if not place:
         del places[key]
+
+
+def _count(past: PastUsage, entry: Entry, attempt: Attempt) -> None:
+    """From its admission on it counts for its LocalQueue (U1)."""
+    key = (entry.id, attempt.number)
+    past.opened(entry.local_queue, key, attempt.assignment.resources(), attempt.admitted_at)
