@@ -278,13 +278,12 @@ class Contest:
         self.tree.add(_charged(self.tree, entry), entry.cells)
 
     def fits(self, allow_borrowing: bool = True) -> bool:
-        node, tree = self.node, self.tree
-        for cell, amount in self.cells:
-            if amount > max(0, tree.available(node, cell)):
-                return False
-            if not allow_borrowing and node.parent is not None and node.borrows(cell, amount):
-                return False
-        return True
+        node = self.node
+        if not self.tree.fits(node, self.cells):
+            return False
+        if allow_borrowing or node.parent is None:
+            return True
+        return not any(node.borrows(cell, amount) for cell, amount in self.cells)
 
     def fill_back(self, targets: list[Target], allow_borrowing: bool) -> list[Target]:
         """Of victims that make room together, leave out who is not needed: last but one to first (P6)."""

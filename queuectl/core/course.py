@@ -90,7 +90,7 @@ class Course:
         own = {target.entry.id: target.entry for target in nomination.victims}
         fits_now = nomination.mode is Mode.FIT and not awaited
         with self._without((self._chosen | own).values()):
-            fits = self._fits(head.node, nomination.cells)
+            fits = self._trial.tree.fits(head.node, nomination.cells)
         if not fits or (fits_now and self._ahead and not self._fits_now(head.node, nomination.cells)):
             return None
         self._trial.add(head.node, nomination.cells)
@@ -104,7 +104,7 @@ class Course:
 
     def _let_go(self, head: Head) -> Mode | None:
         """It fitted when it was nominated, and nobody but those let go since stands in its way."""
-        if not self._fits(head.node, head.cells):
+        if not self._trial.tree.fits(head.node, head.cells):
             return None
         self._trial.add(head.node, head.cells)
         self.admitted.append((head.entry, head.nomination.found))
@@ -158,17 +158,13 @@ class Course:
         self._trial.add(node, kept)
         self._ahead = True
 
-    def _fits(self, node: Node, cells: Cells) -> bool:
-        tree = self._trial.tree
-        return tree.fits(node, cells)
-
     def _fits_now(self, node: Node, cells: Cells) -> bool:
         """While the victims are still there, too: nobody is let go on quota that is not free yet."""
         ahead = self._trial.undo(self._mark)
         mark = self._trial.mark()
         for entry, found in self.admitted:
             self._trial.add(self._node_of(entry, found), found.cells)
-        fits = self._fits(node, cells)
+        fits = self._trial.tree.fits(node, cells)
         self._trial.undo(mark)
         self._trial.redo(ahead)
         return fits
