@@ -19,27 +19,30 @@ from queuectl.core.events import (
     WorkloadObserved,
 )
 from queuectl.core.model import (
-    ClusterQueue,
-    Cohort,
     ConfigKey,
     EffectKey,
+    ObjectRef,
+    Observation,
+    Outcome,
+    PodSet,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.policy import (
+    ClusterQueue,
+    Cohort,
     FlavorQuotas,
     LabelSelector,
     LocalQueue,
     LocalQueueName,
     Namespace,
-    ObjectRef,
-    Observation,
-    Outcome,
-    PodSet,
     Policy,
+    Preemption,
+    PreemptionPolicy,
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
-    Workload,
-    WorkloadId,
 )
-from queuectl.core.rules import Preemption, Within
 
 GPU = "nvidia.com/gpu"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -194,7 +197,7 @@ class Lent(Forest):
         return replace(
             super().queue(number, gpus),
             resource_groups=(group,),
-            preemption=Preemption(reclaim_within_cohort=Within.ANY),
+            preemption=Preemption(reclaim_within_cohort=PreemptionPolicy.ANY),
         )
 
 

@@ -9,9 +9,17 @@ from typing import NamedTuple, Protocol
 
 from queuectl.core.decisions import Plan
 from queuectl.core.events import EffectSettled, WorkloadGone, WorkloadObserved
-from queuectl.core.model import ConfigKey, Effect, EffectKey, ObjectRef, Snapshot, StoredWorkload, WorkloadId
+from queuectl.core.model import (
+    ConfigKey,
+    Effect,
+    EffectKey,
+    LedgerSnapshot,
+    ObjectRef,
+    StoredWorkload,
+    WorkloadId,
+)
 from queuectl.core.reasons import Reason
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 
 
 class LostLeadership(Exception):
@@ -63,7 +71,7 @@ class Ledger(Protocol):
     async def take_epoch(self, holder: str) -> int:
         """Raise the epoch: from now on only writes that carry it count. Returns it."""
 
-    async def load(self) -> Snapshot:
+    async def load(self) -> LedgerSnapshot:
         """The open state, read in one transaction."""
 
     async def now(self) -> datetime:

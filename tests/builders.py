@@ -20,34 +20,36 @@ from queuectl.core.events import (
 )
 from queuectl.core.model import (
     Attempt,
-    ClusterQueue,
     ConfigKey,
+    ObjectRef,
+    Observation,
+    Outcome,
+    PodSet,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.policy import (
+    ClusterQueue,
     FlavorQuotas,
     LabelSelector,
     LocalQueue,
     LocalQueueName,
     Namespace,
-    ObjectRef,
-    Observation,
-    Outcome,
-    PodSet,
     Policy,
     QueueingStrategy,
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
+    SchedulingConfiguration,
     StopPolicy,
     Taint,
     Toleration,
-    Workload,
-    WorkloadId,
     WorkloadPriorityClass,
 )
 from queuectl.core.resources import amounts
-from queuectl.core.rules import Settings
 
 GPU = "nvidia.com/gpu"
-SETTINGS = Settings()
+SETTINGS = SchedulingConfiguration()
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 EVERYBODY = LabelSelector()
 SOURCES = frozenset({"policies", "Job"})
@@ -185,7 +187,10 @@ class World:
     """An engine, with a ledger that accepts everything: sequence numbers run from 1."""
 
     def __init__(
-        self, *policies: Policy, namespaces: Iterable[str] = ("ns",), settings: Settings = SETTINGS
+        self,
+        *policies: Policy,
+        namespaces: Iterable[str] = ("ns",),
+        settings: SchedulingConfiguration = SETTINGS,
     ) -> None:
         self.engine = Engine(SOURCES, settings)
         self.sequence = 0

@@ -11,7 +11,7 @@ from queuectl.api import schemas
 from queuectl.api.advice import advice
 from queuectl.api.state import LocalQueueState, QueueState, State, Under
 from queuectl.api.tree import cohort_condition, nominal_quota
-from queuectl.core import model
+from queuectl.core import model, policy
 from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Limit, Reason, Spared
 from queuectl.core.resources import FlavorResource
@@ -225,7 +225,7 @@ def _holder(amount: int, value: model.StoredWorkload, readable: Readable) -> sch
 
 
 def _cluster_queue(value: QueueState) -> dict[str, Any]:
-    queue = value.queue or model.ClusterQueue(name=value.name)
+    queue = value.queue or policy.ClusterQueue(name=value.name)
     return {
         "name": value.name,
         "cohort": queue.cohort,
@@ -285,7 +285,7 @@ def local_queue_detail(value: LocalQueueState, committed: dict[str, Any]) -> sch
     return schemas.LocalQueueDetail(**_local_queue(value), **committed)
 
 
-def _cohort(name: str, value: model.Cohort | None, under: Under, state: State) -> dict[str, Any]:
+def _cohort(name: str, value: policy.Cohort | None, under: Under, state: State) -> dict[str, Any]:
     nominal: Counter[FlavorResource] = Counter()
     used: Counter[FlavorResource] = Counter()
     for cohort in under.cohorts:
@@ -307,12 +307,12 @@ def _cohort(name: str, value: model.Cohort | None, under: Under, state: State) -
     }
 
 
-def cohort(name: str, value: model.Cohort | None, under: Under, state: State) -> schemas.Cohort:
+def cohort(name: str, value: policy.Cohort | None, under: Under, state: State) -> schemas.Cohort:
     return schemas.Cohort(**_cohort(name, value, under, state))
 
 
 def cohort_detail(
-    name: str, value: model.Cohort | None, under: Under, state: State, committed: dict[str, Any]
+    name: str, value: policy.Cohort | None, under: Under, state: State, committed: dict[str, Any]
 ) -> schemas.CohortDetail:
     return schemas.CohortDetail(**_cohort(name, value, under, state), **committed)
 
@@ -321,7 +321,7 @@ Quotas = Mapping[str, tuple[int, int]]
 """Nominal and used, by resource."""
 
 
-def _flavor(value: model.ResourceFlavor, quotas: Quotas) -> dict[str, Any]:
+def _flavor(value: policy.ResourceFlavor, quotas: Quotas) -> dict[str, Any]:
     return {
         "name": value.name,
         "node_labels": dict(value.node_labels),
@@ -346,12 +346,12 @@ def _flavor(value: model.ResourceFlavor, quotas: Quotas) -> dict[str, Any]:
     }
 
 
-def flavor(value: model.ResourceFlavor, quotas: Quotas) -> schemas.ResourceFlavor:
+def flavor(value: policy.ResourceFlavor, quotas: Quotas) -> schemas.ResourceFlavor:
     return schemas.ResourceFlavor(**_flavor(value, quotas))
 
 
 def flavor_detail(
-    value: model.ResourceFlavor, quotas: Quotas, committed: dict[str, Any]
+    value: policy.ResourceFlavor, quotas: Quotas, committed: dict[str, Any]
 ) -> schemas.ResourceFlavorDetail:
     return schemas.ResourceFlavorDetail(**_flavor(value, quotas), **committed)
 

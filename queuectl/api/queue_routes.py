@@ -9,7 +9,7 @@ from queuectl.api import documents, query, schemas
 from queuectl.api.asking import Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES
 from queuectl.api.problems import not_found
-from queuectl.core.model import LocalQueueName
+from queuectl.core.policy import LocalQueueName
 
 Found = TypeVar("Found")
 

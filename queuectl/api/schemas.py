@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Phase, QueueingStrategy, StopPolicy
+from queuectl.core.model import Phase
+from queuectl.core.policy import QueueingStrategy, StopPolicy
 from queuectl.core.reasons import Code, Family, Limit, PreemptionCause
 
 AMOUNT = "In base units: thousandths of a cpu, bytes of memory, devices, pods."

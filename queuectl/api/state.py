@@ -14,19 +14,16 @@ from typing import Final, TypeVar, get_args
 
 from queuectl.api.seats import Seats
 from queuectl.api.tree import cluster_queue_condition, cohorts_above, local_queue_condition, nominal_quota
-from queuectl.core.model import (
+from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
+from queuectl.core.policy import (
     ClusterQueue,
     Cohort,
-    ConfigKey,
+    Condition,
     LocalQueue,
     LocalQueueName,
-    Phase,
     Policy,
     ResourceFlavor,
-    StoredWorkload,
-    WorkloadId,
 )
-from queuectl.core.report import Condition
 from queuectl.core.resources import FlavorResource
 from queuectl.ports import Reading
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from queuectl.core.model import ClusterQueue, Cohort, ConfigKey, LocalQueue, Policy, ResourceGroup, StopPolicy
-from queuectl.core.policy import READY, condition
-from queuectl.core.report import Condition
+from queuectl.core.directory import READY, condition
+from queuectl.core.model import ConfigKey
+from queuectl.core.policy import (
+    ClusterQueue,
+    Cohort,
+    Condition,
+    LocalQueue,
+    Policy,
+    ResourceGroup,
+    StopPolicy,
+)
 from queuectl.core.resources import FlavorResource
 
 Policies = Mapping[ConfigKey, Policy | str]

@@ -14,8 +14,9 @@ from queuectl.controller.notices import notices
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame
-from queuectl.core.model import EffectKey, LocalQueueName
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.model import EffectKey
+from queuectl.core.policy import LocalQueueName
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import Usage
 from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerRefused, LedgerUnavailable
 

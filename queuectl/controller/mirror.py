@@ -38,8 +38,9 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
-from queuectl.core.model import AttemptState, Effect, EffectKey, Gate, ObjectRef, Snapshot, WorkloadId
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.model import AttemptState, Effect, EffectKey, LedgerSnapshot, ObjectRef, WorkloadId
+from queuectl.core.policy import Gate
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.context import GATE
 from queuectl.ports import Ledger, LedgerUnavailable, Notice
 
@@ -217,7 +218,7 @@ class Mirror:
 
     # --- what was decided
 
-    def prime(self, snapshot: Snapshot) -> None:
+    def prime(self, snapshot: LedgerSnapshot) -> None:
         """Begin, from what the ledger remembers. After that it is only told of commits."""
         if self._since is not None:
             return
@@ -330,7 +331,7 @@ class MirroredLedger:
     async def take_epoch(self, holder: str) -> int:
         return await self._inner.take_epoch(holder)
 
-    async def load(self) -> Snapshot:
+    async def load(self) -> LedgerSnapshot:
         snapshot = await self._inner.load()
         self._mirror.prime(snapshot)
         return snapshot

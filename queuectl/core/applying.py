@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
@@ -13,33 +14,36 @@ from queuectl.core.decisions import (
     Configure,
     Decision,
     Enqueue,
+    Evaluation,
     Evict,
     Keep,
-    Look,
+    Plan,
+    PodsToCount,
     Release,
     Retire,
     Shrink,
 )
 from queuectl.core.directory import GATE
+from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import facts
 from queuectl.core.model import (
     Attempt,
     AttemptState,
     EffectKey,
-    LocalQueueName,
+    LedgerSnapshot,
+    PastAttempts,
     Phase,
-    Snapshot,
     StoredWorkload,
     Verb,
     WorkloadId,
 )
-from queuectl.core.past import Past
-from queuectl.core.pending import Entry, lacking
+from queuectl.core.policy import LocalQueueName
+from queuectl.core.queues.pending import lacking
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.state import State
 
 
-def restore(state: State, snapshot: Snapshot) -> None:
+def restore(state: State, snapshot: LedgerSnapshot) -> None:
     for key, spec in snapshot.configs:
         state.recorded_specs[key] = spec
         state.due_configs.add(key)
@@ -134,7 +138,7 @@ def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> Non
             _leave_behind(entry, decision.past)
 
 
-def _leave_behind(entry: Entry, past: Past | None) -> None:
+def _leave_behind(entry: Entry, past: PastAttempts | None) -> None:
     if past is not None:
         entry.past = past
         entry.recorded = facts(entry)
@@ -178,7 +182,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         _park(state, entry, decision.reason, look)
 
 
-def _park(state: State, entry: Entry, reason: Reason, look: Look) -> None:
+def _park(state: State, entry: Entry, reason: Reason, look: Evaluation) -> None:
     group = entry.group
     assert group is not None
     line = group.line
@@ -212,3 +216,73 @@ def subject(decision: Decision) -> WorkloadId:
             raise AssertionError("a policy object is no workload")
         case _:
             return decision.workload
+
+
+ELSEWHERE = ""
+"""The root of policy objects, and of workloads whose queue leads nowhere."""
+
+
+def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
+    """`plan` as one plan for each root it concerns, by its name; what belongs to none comes first."""
+    decisions: defaultdict[str, list[Decision]] = defaultdict(list)
+    for decision in plan.decisions:
+        decisions[_root_of(state, decision)].append(decision)
+    probes: defaultdict[str, list[PodsToCount]] = defaultdict(list)
+    for probe in plan.probes:
+        probes[state.root(state.entries[probe.workload])].append(probe)
+    return [
+        (root, replace(plan, decisions=tuple(decisions[root]), probes=tuple(probes[root])))
+        for root in sorted(decisions.keys() | probes.keys())
+    ]
+
+
+def freeze(state: State, root: str) -> None:
+    """Decide nothing about the workloads under `root` until it is thawed."""
+    again = root in state.frozen
+    state.frozen.add(root)
+    for entry in _under(state, root):
+        state.route(entry)
+        state.refresh(entry)
+        if again:
+            state.gated.pop(entry.id, None)  # not even that much is accepted
+    state.prune()
+
+
+def thaw(state: State, root: str, snapshot: LedgerSnapshot) -> None:
+    """Take what the ledger has of `root` in place of what memory has, and what was observed with it."""
+    former = {entry.id: entry for entry in _under(state, root)}
+    for entry in former.values():
+        state.release(entry)
+        state.drop(entry)
+    state.frozen.discard(root)
+    unsent = frozenset(snapshot.effects)
+    for stored in snapshot.workloads:
+        known = former.pop(stored.id, None)
+        if known is not None:
+            entry = restore_workload(state, stored, unsent)
+            entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
+            # What was seen may be older than our last write, or than the object's last edit.
+            entry.generation = known.generation
+            entry.refused = entry.unsent is Verb.START and entry.observation is not None
+    for known in former.values():
+        entry = Entry(known.id, known.ref)
+        entry.queue, entry.arrival = known.queue, known.arrival
+        entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
+        state.enter(entry)
+    for entry in list(state.entries.values()):
+        state.route(entry)
+        state.refresh(entry)
+    state.recount(snapshot.past_usage)
+    state.prune()
+
+
+def _under(state: State, root: str) -> list[Entry]:
+    return [entry for entry in state.entries.values() if state.root(entry) == root]
+
+
+def _root_of(state: State, decision: Decision) -> str:
+    if isinstance(decision, Configure):
+        return ELSEWHERE
+    if isinstance(decision, Enqueue):
+        return state.root_of_queue(decision.cluster_queue)
+    return state.root(state.entries[subject(decision)])

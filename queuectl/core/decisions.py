@@ -6,8 +6,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from queuectl.core.model import Assignment, Attempt, ConfigKey, ObjectRef, Outcome, Workload, WorkloadId
-from queuectl.core.past import NOTHING, Past
+from queuectl.core.model import (
+    NO_PAST_ATTEMPTS,
+    Assignment,
+    Attempt,
+    ConfigKey,
+    ObjectRef,
+    Outcome,
+    PastAttempts,
+    Workload,
+    WorkloadId,
+)
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.values import value
 
@@ -43,7 +52,7 @@ class Enqueue:
     cluster_queue: str | None
     priority: int
     arrival: int
-    past: Past = NOTHING
+    past: PastAttempts = NO_PAST_ATTEMPTS
     verdict: Verdict = Verdict.QUEUED
 
 
@@ -66,7 +75,7 @@ class Claim:
 
 
 @value(frozen=True, slots=True)
-class Look:
+class Evaluation:
     """What memory keeps of having looked at a head in vain."""
 
     claim: Claim | None = None
@@ -91,7 +100,7 @@ class Keep:
     recorded: bool
     """Its code or the limit that binds is new; else memory alone takes note."""
     verdict: Verdict = Verdict.PENDING
-    look: Look | None = None
+    look: Evaluation | None = None
     """For memory alone; None: it was told what holds for its equals."""
 
 
@@ -116,7 +125,7 @@ class Amend:
     ref: ObjectRef
     attempt: int
     priority: int
-    past: Past
+    past: PastAttempts
     verdict: Verdict = Verdict.AMENDED
 
 
@@ -141,7 +150,7 @@ class Evict:
     attempt: int
     reason: Reason
     preemptor: WorkloadId | None = None
-    past: Past | None = None
+    past: PastAttempts | None = None
     """What this attempt leaves behind; the engine fills it in."""
     verdict: Verdict = Verdict.EVICTED
 
@@ -154,7 +163,7 @@ class Release:
     ref: ObjectRef
     attempt: int
     detail: str
-    past: Past | None = None
+    past: PastAttempts | None = None
     """What it leaves behind; None: what it had already."""
     verdict: Verdict = Verdict.RELEASED
 

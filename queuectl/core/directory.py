@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from queuectl.core.matching import selects
-from queuectl.core.menus import Charge, Menu
-from queuectl.core.model import (
+from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, selects
+from queuectl.core.model import ConfigKey, Workload
+from queuectl.core.policy import (
     ClusterQueue,
     Cohort,
-    ConfigKey,
+    Condition,
     Context,
     Gate,
     LabelSelector,
@@ -24,14 +24,10 @@ from queuectl.core.model import (
     ResourceFlavor,
     RuntimeClass,
     StopPolicy,
-    Workload,
     WorkloadPriorityClass,
 )
-from queuectl.core.policy import condition
-from queuectl.core.quota import Node as QuotaNode
-from queuectl.core.quota import QuotaTree
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import Condition
 from queuectl.core.resources import FlavorResource, Usage, amounts
 from queuectl.core.values import value
 
@@ -49,7 +45,7 @@ class Route:
 
 
 @dataclass(slots=True)
-class Touched:
+class Affected:
     """Whom a change may concern."""
 
     everybody: bool = False
@@ -78,13 +74,13 @@ class Directory:
         self._pod_priorities: dict[str, PriorityClass] = {}
         self._runtimes: dict[str, RuntimeClass] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
-        self._menus: dict[str, Menu] = {}
+        self._menus: dict[str, QueueFlavors] = {}
         self._conditions: dict[str, Condition] = {}
         self._pointing: dict[str, dict[LocalQueueName, None]] = {}
 
     # --- change
 
-    def observe(self, value: Policy, touched: Touched) -> None:
+    def observe(self, value: Policy, touched: Affected) -> None:
         match value:
             case ClusterQueue():
                 self.queues[value.name] = value
@@ -108,7 +104,7 @@ class Directory:
                 self._priorities[value.name] = value.value
                 touched.everybody = True
 
-    def forget(self, key: ConfigKey, touched: Touched) -> None:
+    def forget(self, key: ConfigKey, touched: Affected) -> None:
         self.invalid.pop(key, None)
         match key.kind:
             case "ClusterQueue":
@@ -131,7 +127,7 @@ class Directory:
                 self._priorities.pop(key.name, None)
                 touched.everybody = True
 
-    def observe_context(self, value: Context, touched: Touched) -> None:
+    def observe_context(self, value: Context, touched: Affected) -> None:
         match value:
             case Namespace():
                 labels = dict(value.labels)
@@ -150,7 +146,7 @@ class Directory:
             case Gate():
                 self.gate, self.gate_since = value, value.installed_at
 
-    def forget_context(self, kind: type[Context], name: str, touched: Touched) -> None:
+    def forget_context(self, kind: type[Context], name: str, touched: Affected) -> None:
         if kind is Namespace:
             self._namespaces.pop(name, None)
             touched.namespaces.add(name)
@@ -182,7 +178,7 @@ class Directory:
             if any(used.name == flavor for used in group.flavors)
         }
 
-    def _changed(self, touched: Touched, queues: Iterable[str]) -> None:
+    def _changed(self, touched: Affected, queues: Iterable[str]) -> None:
         for name in queues:
             self._menus.pop(name, None)
             self._conditions.pop(name, None)
@@ -190,11 +186,11 @@ class Directory:
 
     # --- read
 
-    def menu(self, name: str) -> Menu:
+    def menu(self, name: str) -> QueueFlavors:
         """Of a ClusterQueue that exists."""
         menu = self._menus.get(name)
         if menu is None:
-            menu = self._menus[name] = Menu(self.queues[name], self.tree, self.flavors)
+            menu = self._menus[name] = QueueFlavors(self.queues[name], self.tree, self.flavors)
         return menu
 
     def pointing_to(self, cluster_queue: str) -> Collection[LocalQueueName]:
@@ -320,3 +316,23 @@ class Directory:
         if not self._pod_priorities:
             return 0
         return max((c.value for c in self._pod_priorities.values() if c.default), default=0)
+
+
+READY = Condition(True, "Ready", "Can admit new workloads")
+
+
+def condition(queue: ClusterQueue, flavors: Container[str], *, cyclic: bool = False) -> Condition:
+    """Whether `queue` can admit, given the names of the flavors that exist (docs/scheduling.md, Q1).
+
+    `cyclic`: its cohort, or one above it, is its own ancestor.
+    """
+    if queue.stop_policy is not StopPolicy.NONE:
+        return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
+    if cyclic:
+        return Condition(False, "CohortCycle", f"cohort {queue.cohort} is its own ancestor")
+    missing = sorted(
+        {f.name for group in queue.resource_groups for f in group.flavors if f.name not in flavors}
+    )
+    if missing:
+        return Condition(False, "FlavorNotFound", f"ResourceFlavor not found: {', '.join(missing)}")
+    return READY

@@ -10,50 +10,43 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
-from queuectl.core import freezing
+from queuectl.core import applying
 from queuectl.core.applying import apply, probe, restore
-from queuectl.core.contest import Target
-from queuectl.core.cursor import Cursor, UsageOf
-from queuectl.core.cycle import Cycles, tell
+from queuectl.core.cycle.cycle import Cycles, tell
+from queuectl.core.cycle.journal import PlanDraft
+from queuectl.core.cycle.nomination import Nomination, Nominator
+from queuectl.core.cycle.queue_heads import QueueHeads, UsageOf
 from queuectl.core.decisions import (
     Admit,
     Amend,
     Configure,
     Decision,
+    Evaluation,
     Evict,
     Keep,
-    Look,
     Plan,
     PodsToCount,
     Release,
     Retire,
     becomes_row,
 )
-from queuectl.core.draft import Draft
+from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.events import Event
-from queuectl.core.flavors import Assigned, adopt
-from queuectl.core.folding import fold
+from queuectl.core.flavors.assignment import AssignmentResult, adopt
+from queuectl.core.flavors.queue_flavors import LastTriedFlavors, PodSetGroup
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
-from queuectl.core.menus import Group, Tried
-from queuectl.core.model import (
-    Attempt,
-    AttemptState,
-    Effect,
-    EffectKey,
-    Snapshot,
-    WorkloadId,
-)
-from queuectl.core.nominating import Nomination, Nominator
-from queuectl.core.pending import Entry, Line
-from queuectl.core.pending import Group as Equals
-from queuectl.core.quota import Node
+from queuectl.core.model import Attempt, AttemptState, Effect, EffectKey, LedgerSnapshot, WorkloadId
+from queuectl.core.observing import fold
+from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.preemption.search import Target
+from queuectl.core.queues.inadmissible import helped
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
+from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
 from queuectl.core.resources import Usage
-from queuectl.core.rules import Settings
 from queuectl.core.state import State
-from queuectl.core.wakes import helped
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
@@ -67,7 +60,9 @@ class Engine:
     """`sources` are the lists that must have been read before anything is decided: the ledger may remember
     workloads that ended while nobody was watching, and a queue that is not there yet admits nobody."""
 
-    def __init__(self, sources: frozenset[str], settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
+    def __init__(
+        self, sources: frozenset[str], settings: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    ) -> None:
         self._state = State(sources, settings)
         self._version = 0
         self._cycle = 0
@@ -87,7 +82,7 @@ class Engine:
         times = (self._state.timers.earliest, self._state.waking.due_at)
         return min((when for when in times if when is not None), default=None)
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: LedgerSnapshot) -> None:
         """Start from what the ledger says. Call once, before any event."""
         restore(self._state, snapshot)
         self._state.waking.wake()
@@ -114,13 +109,13 @@ class Engine:
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
-        draft = Draft(self._state, now)
+        draft = PlanDraft(self._state, now)
         try:
             return self._plan(now, budget, cycles, draft)
         finally:
             draft.trial.undo()
 
-    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: Draft) -> Plan:
+    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft) -> Plan:
         state = self._state
         decisions: list[Decision] = [Configure(key, spec) for key, spec in state.unrecorded_configs()]
         probes: list[PodsToCount] = []
@@ -155,21 +150,21 @@ class Engine:
         )
 
     def _admissions(
-        self, now: datetime, budget: int, cycles: int | None, draft: Draft, decisions: list[Decision]
+        self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, decisions: list[Decision]
     ) -> tuple[int, bool]:
         """Run cycles and append what they decide. Returns the work, and whether any is left."""
         state, tree = self._state, self._state.tree
         woken = helped(tree, state.lines, draft.freed)
         claims, settled = draft.claims()
         names = state.due_lines | {group.line.name for group in woken} | settled
-        lines: list[Line] = []
+        lines: list[PendingQueue] = []
         for name in sorted(names):
             line = state.lines.get(name)
             if line is not None and tree.root(tree.queue(name)) not in draft.contested:
                 lines.append(line)
         nominator = Nominator(draft.field)
 
-        def nominate(entry: Entry, tried: Tried, pinned: Mapping[Group, str]) -> Nomination:
+        def nominate(entry: Entry, tried: LastTriedFlavors, pinned: Mapping[PodSetGroup, str]) -> Nomination:
             assert entry.cluster_queue is not None
             menu = state.directory.menu(entry.cluster_queue)
             line = state.lines[entry.cluster_queue]
@@ -191,7 +186,7 @@ class Engine:
         ]
         for entry, reason, claim, targets in outcome.preempting:
             decisions += [_evict(target, entry) for target in targets]
-            decisions.append(_keep(entry, reason, Look(claim=claim)))
+            decisions.append(_keep(entry, reason, Evaluation(claim=claim)))
         # Heads that were looked at are told in any case: that is what parks their groups.
         decisions += [_keep(*found) for found in outcome.refused.values()]
         decisions += [_keep(*found) for found in outcome.lingering]
@@ -204,16 +199,16 @@ class Engine:
 
     def _cursors(
         self,
-        lines: Iterable[Line],
-        woken: Mapping[Equals, None],
+        lines: Iterable[PendingQueue],
+        woken: Mapping[EquivalenceGroup, None],
         settled: Set[str],
         usage_of: UsageOf | None,
-    ) -> Iterator[Cursor]:
+    ) -> Iterator[QueueHeads]:
         """Of the lines to be looked at, and of those in the same trees whose heads keep something back."""
         state, tree = self._state, self._state.tree
-        active: dict[Node, None] = {}
+        active: dict[QuotaNode, None] = {}
         looked_at: set[str] = set()
-        called: dict[Line, list[Equals]] = {}
+        called: dict[PendingQueue, list[EquivalenceGroup]] = {}
         for group in woken:
             if group not in group.line.woken:
                 called.setdefault(group.line, []).append(group)
@@ -221,7 +216,7 @@ class Engine:
             groups = [*line.woken, *called.get(line, ())]
             if groups or not line.halted:
                 groups += line.awake
-            cursor = Cursor(line, groups, usage_of)
+            cursor = QueueHeads(line, groups, usage_of)
             if line.name in settled:
                 cursor.blocked = False
             looked_at.add(line.name)
@@ -232,11 +227,11 @@ class Engine:
             if keeping is None or keeping.blocked or not keeping.keeps:
                 continue
             if tree.root(tree.queue(name)) in active:
-                cursor = Cursor(keeping, keeping.groups.values(), usage_of)
+                cursor = QueueHeads(keeping, keeping.groups.values(), usage_of)
                 cursor.passive = True
                 yield cursor
 
-    def _adopt(self, entry: Entry, what: Adopt, now: datetime, draft: Draft) -> Iterator[Decision]:
+    def _adopt(self, entry: Entry, what: Adopt, now: datetime, draft: PlanDraft) -> Iterator[Decision]:
         """Charge what runs already: as its own annotation says, else as it would be charged today."""
         state = self._state
         assert entry.workload is not None
@@ -244,7 +239,7 @@ class Engine:
         assert entry.cluster_queue is not None
         marked = entry.observation.admission
         if marked is not None:
-            found = Assigned(marked.assignment, state.tree.numbered(marked.assignment.usage()))
+            found = AssignmentResult(marked.assignment, state.tree.numbered(marked.assignment.usage()))
         else:
             directory = state.directory
             found = adopt(directory.menu(entry.cluster_queue), directory.charges(entry.workload))
@@ -283,7 +278,7 @@ class Engine:
 
     def split(self, plan: Plan) -> list[tuple[str, Plan]]:
         """A plan that the ledger refused, as one plan for each root cohort, to be committed one by one."""
-        return freezing.split(self._state, plan)
+        return applying.split(self._state, plan)
 
     def commit_part(self, plan: Plan, first: int) -> None:
         """Apply one plan of `split` that the ledger has accepted."""
@@ -291,12 +286,12 @@ class Engine:
 
     def freeze(self, root: str) -> None:
         """Decide nothing about the workloads under `root`: memory and ledger disagree about them."""
-        freezing.freeze(self._state, root)
+        applying.freeze(self._state, root)
         self._version += 1
 
-    def thaw(self, root: str, snapshot: Snapshot) -> None:
+    def thaw(self, root: str, snapshot: LedgerSnapshot) -> None:
         """Load what is under `root` again, as the ledger has it, and go on with it."""
-        freezing.thaw(self._state, root, snapshot)
+        applying.thaw(self._state, root, snapshot)
         self._state.waking.wake()
         self._version += 1
 
@@ -326,12 +321,12 @@ class Engine:
         """Of queues in which anything changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
 
-    def standing(self) -> Standing:
+    def standing(self) -> ClusterReport:
         """What no queue's report shows, as it is now. Costs what waits without a queue."""
         return self._state.standing()
 
 
-def _keep(entry: Entry, reason: Reason, look: Look | None = None) -> Keep:
+def _keep(entry: Entry, reason: Reason, look: Evaluation | None = None) -> Keep:
     recorded = entry.reason is None or entry.reason.key != reason.key
     return Keep(entry.id, entry.ref, reason, recorded, look=look)
 
@@ -353,7 +348,7 @@ def _created(entry: Entry) -> datetime | None:
     return entry.workload.created_at if entry.workload else None
 
 
-def _attempt(entry: Entry, found: Assigned, now: datetime) -> Attempt:
+def _attempt(entry: Entry, found: AssignmentResult, now: datetime) -> Attempt:
     return Attempt(
         workload=entry.id,
         number=entry.attempts + 1,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from queuectl.core.model import ConfigKey, Context, EffectKey, Observation, Policy, Workload, WorkloadId
+from queuectl.core.model import ConfigKey, EffectKey, Observation, Workload, WorkloadId
+from queuectl.core.policy import Context, Policy
 from queuectl.core.values import value
 
 

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
+from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.lifecycle import next_time
-from queuectl.core.model import AttemptState, LocalQueueName, Phase, WorkloadId
-from queuectl.core.pending import Entry, Group, Line
-from queuectl.core.quota import Node, QuotaTree
+from queuectl.core.model import AttemptState, Phase, WorkloadId
+from queuectl.core.policy import LocalQueueName
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
 
@@ -88,7 +90,7 @@ def _over_quota(state: State, admit: Admit, used: dict[tuple[str, FlavorResource
 
 
 def _used_below(
-    node: Node, cell: int, name: FlavorResource, used: dict[tuple[str, FlavorResource], int]
+    node: QuotaNode, cell: int, name: FlavorResource, used: dict[tuple[str, FlavorResource], int]
 ) -> int:
     """What `used` by ClusterQueue amounts to at `node` (Q2)."""
     if node.kind == "ClusterQueue":
@@ -125,7 +127,7 @@ def _usage(state: State) -> Iterator[str]:
             yield f"{workload} is over, and still among the holders of {name}"
 
 
-def _node(tree: QuotaTree, node: Node, held: Counter[FlavorResource]) -> Iterator[str]:
+def _node(tree: QuotaTree, node: QuotaNode, held: Counter[FlavorResource]) -> Iterator[str]:
     for cell, name in enumerate(tree.names):
         subtree, usage = node.nominal[cell], held[name]
         for child in node.children.values():
@@ -179,14 +181,14 @@ def _may_stand(entry: Entry) -> bool:
     return waits and seen is not None and seen.suspended and seen.finished is None
 
 
-def _line(state: State, line: Line) -> Iterator[str]:
+def _line(state: State, line: PendingQueue) -> Iterator[str]:
     where = f"the line of {line.name}"
     groups = list(line.groups.values())
     if line.awake.keys() != {group for group in groups if group.parked is None}:
         yield f"{where}: other groups are awake than those that are not parked"
     if line.untold.keys() != {group for group in groups if group.fresh}:
         yield f"{where}: other groups are to be told than those with fresh members"
-    parked: dict[FlavorResource, dict[Group, int]] = {}
+    parked: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
     for group in groups:
         for cell, amount in group.lacks:
             shelf = parked.setdefault(cell, {})
@@ -200,7 +202,7 @@ def _line(state: State, line: Line) -> Iterator[str]:
             yield f"{where}: {wrong}"
 
 
-def _group(line: Line, group: Group) -> Iterator[str]:
+def _group(line: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
     if not group.members:
         yield "an empty group"
     standing = Counter(

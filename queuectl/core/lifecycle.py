@@ -11,22 +11,13 @@ from datetime import datetime, timedelta
 
 from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
 from queuectl.core.directory import Directory
-from queuectl.core.matching import mismatch
-from queuectl.core.model import (
-    Attempt,
-    Observation,
-    Outcome,
-    Phase,
-    StopPolicy,
-    Verb,
-    Workload,
-    WorkloadId,
-)
-from queuectl.core.past import MAX_RUN, failed, ran, run_ends
-from queuectl.core.pending import Entry
+from queuectl.core.entries import Entry
+from queuectl.core.flavors.queue_flavors import mismatch
+from queuectl.core.model import Attempt, Observation, Outcome, Phase, Verb, Workload, WorkloadId
+from queuectl.core.policy import SchedulingConfiguration, StopPolicy
+from queuectl.core.queues.requeueing import MAX_RUN, failed, ran, run_ends
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, amounts
-from queuectl.core.rules import Settings
 from queuectl.core.values import value
 
 
@@ -66,7 +57,7 @@ def remaining(workload: Workload, seen: Observation) -> Workload:
     return replace(workload, pod_sets=pod_sets)
 
 
-def step(entry: Entry, directory: Directory, settings: Settings, now: datetime) -> Step | None:
+def step(entry: Entry, directory: Directory, settings: SchedulingConfiguration, now: datetime) -> Step | None:
     """The next decision about `entry`, or None if nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
@@ -77,7 +68,7 @@ def step(entry: Entry, directory: Directory, settings: Settings, now: datetime) 
     )
 
 
-def next_time(entry: Entry, settings: Settings, now: datetime) -> datetime | None:
+def next_time(entry: Entry, settings: SchedulingConfiguration, now: datetime) -> datetime | None:
     """When, later than `now`, `step` or its gate may say something else for nothing but the time."""
     if entry.attempt is None:
         until = entry.past.until
@@ -91,7 +82,7 @@ def next_time(entry: Entry, settings: Settings, now: datetime) -> datetime | Non
 
 
 def accounted(
-    decision: Decision, entries: Mapping[WorkloadId, Entry], now: datetime, settings: Settings
+    decision: Decision, entries: Mapping[WorkloadId, Entry], now: datetime, settings: SchedulingConfiguration
 ) -> Decision:
     """`decision` with what the attempt that it ends leaves behind (L17, L18)."""
     match decision:
@@ -210,7 +201,7 @@ def _taken_away(entry: Entry, directory: Directory) -> Reason | None:
     return None
 
 
-def _expired(entry: Entry, settings: Settings, now: datetime) -> Evict | None:
+def _expired(entry: Entry, settings: SchedulingConfiguration, now: datetime) -> Evict | None:
     """Its time is over (L13, L14)."""
     attempt, ends, late = entry.attempt, _run_ends(entry), _must_be_ready(entry, settings)
     assert attempt is not None
@@ -233,7 +224,7 @@ def _run_ends(entry: Entry) -> datetime | None:
     return run_ends(entry.past, workload.max_run_seconds, attempt.admitted_at)
 
 
-def _must_be_ready(entry: Entry, settings: Settings) -> datetime | None:
+def _must_be_ready(entry: Entry, settings: SchedulingConfiguration) -> datetime | None:
     """None also where nobody says that its pods are not ready: nothing is stopped on doubt."""
     attempt, seen = entry.attempt, entry.observation
     if settings.pods_ready_timeout is None or attempt is None or attempt.debt:
@@ -244,7 +235,7 @@ def _must_be_ready(entry: Entry, settings: Settings) -> datetime | None:
     return started + timedelta(seconds=settings.pods_ready_timeout)
 
 
-def _changed(entry: Entry, directory: Directory, settings: Settings) -> Amend | Shrink | None:
+def _changed(entry: Entry, directory: Directory, settings: SchedulingConfiguration) -> Amend | Shrink | None:
     """What the ledger has to know of one that runs on (L15, L16)."""
     attempt, workload, seen = entry.attempt, entry.workload, entry.observation
     assert attempt is not None

@@ -6,17 +6,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
-from queuectl.core.past import NOTHING, Past
+from queuectl.core.policy import (
+    LocalQueueName,
+    Requirement,
+    ResourceFlavor,
+    Toleration,
+)
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import Amounts, FlavorResource, Usage
-from queuectl.core.rules import (
-    AS_SETTINGS_SAY,
-    NO_PREEMPTION,
-    SETTLES_BY_BORROWING,
-    Fungibility,
-    Preemption,
-    TreeSharing,
-)
 from queuectl.core.values import value
 
 WorkloadId = NewType("WorkloadId", str)
@@ -35,187 +32,20 @@ class ObjectRef(NamedTuple):
         return f"{self.namespace}/{self.kind}/{self.name}"
 
 
-class LocalQueueName(NamedTuple):
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-NORMAL_WEIGHT = 1000
-"""Weights of fair shares are in thousandths."""
-
-
-# --- policy ---------------------------------------------------------------------------------------
-
-
-class QueueingStrategy(StrEnum):
-    BEST_EFFORT_FIFO = "BestEffortFIFO"
-    STRICT_FIFO = "StrictFIFO"
-
-
-class StopPolicy(StrEnum):
-    NONE = "None"
-    HOLD = "Hold"
-    HOLD_AND_DRAIN = "HoldAndDrain"
-
-
-@value(frozen=True, slots=True)
-class Requirement:
-    """One match expression of a label or node selector. Operators: In NotIn Exists DoesNotExist Gt Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-@value(frozen=True, slots=True)
-class LabelSelector:
-    """All of it must match; an empty one matches everything."""
-
-    labels: tuple[tuple[str, str], ...] = ()
-    expressions: tuple[Requirement, ...] = ()
-
-
-@value(frozen=True, slots=True)
-class Taint:
-    key: str
-    value: str
-    effect: str
-
-
-@value(frozen=True, slots=True)
-class Toleration:
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-    seconds: int | None = None
-
-
 @value(frozen=True, slots=True, kw_only=True)
-class ResourceFlavor:
-    """A class of nodes: what an admitted pod is steered to."""
-
-    name: str
-    node_labels: tuple[tuple[str, str], ...] = ()
-    node_taints: tuple[Taint, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    topology: str | None = None
-    """Only podsets that ask for a placement get it, where the queue has other flavors too (F2)."""
-
-
-@value(frozen=True, slots=True, kw_only=True)
-class ResourceQuota:
-    """Quota for one (flavor, resource) at one node of the tree. A limit of None means none."""
-
-    nominal: int
-    borrowing_limit: int | None = None
-    lending_limit: int | None = None
+class PastAttempts:
+    run_ms: int = 0
+    """Milliseconds that it ran in attempts that are over, from each admission to its eviction."""
+    failures: int = 0
+    """Starts that came to nothing, one after another."""
+    barred: Reason | None = None
+    """Why it is kept out of its line: BackingOff until `until`, or Deactivated until its user acts."""
+    until: datetime | None = None
+    ready: int = 0
+    """Number of the last attempt whose pods were all ready; 0: none was."""
 
 
-@value(frozen=True, slots=True, kw_only=True)
-class FlavorQuotas:
-    name: str
-    resources: tuple[tuple[str, ResourceQuota], ...]
-
-
-@value(frozen=True, slots=True, kw_only=True)
-class ResourceGroup:
-    """Resources that a podset gets from one flavor together; flavors in the order they are tried."""
-
-    covered: tuple[str, ...]
-    flavors: tuple[FlavorQuotas, ...]
-
-
-@value(frozen=True, slots=True, kw_only=True)
-class Cohort:
-    name: str
-    parent: str | None = None
-    resource_groups: tuple[ResourceGroup, ...] = ()
-    weight: int = NORMAL_WEIGHT
-    """Of its fair share, in thousandths; 0: served after all others."""
-    sharing: TreeSharing = AS_SETTINGS_SAY
-
-
-@value(frozen=True, slots=True, kw_only=True)
-class ClusterQueue:
-    name: str
-    cohort: str | None = None
-    resource_groups: tuple[ResourceGroup, ...] = ()
-    namespace_selector: LabelSelector | None = None
-    """None admits nobody, an empty selector everybody."""
-    queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
-    stop_policy: StopPolicy = StopPolicy.NONE
-    preemption: Preemption = NO_PREEMPTION
-    fungibility: Fungibility = SETTLES_BY_BORROWING
-    weight: int = NORMAL_WEIGHT
-    """Of its fair share, in thousandths; 0: served after all others."""
-    usage_based: bool = False
-    """Its LocalQueues take turns by past usage, where the settings say how that is counted (U1)."""
-
-
-@value(frozen=True, slots=True, kw_only=True)
-class LocalQueue:
-    name: LocalQueueName
-    cluster_queue: str
-    stop_policy: StopPolicy = StopPolicy.NONE
-    weight: int = NORMAL_WEIGHT
-    """By which its past usage is divided, in thousandths; 0: last of all."""
-
-
-@value(frozen=True, slots=True)
-class WorkloadPriorityClass:
-    """Priority of a workload in the queue alone; the pods keep their own."""
-
-    name: str
-    value: int
-
-
-Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass
-
-
-# --- what else of the cluster has a say --------------------------------------------------------------
-
-
-@value(frozen=True, slots=True)
-class Namespace:
-    name: str
-    labels: tuple[tuple[str, str], ...] = ()
-
-
-@value(frozen=True, slots=True)
-class PriorityClass:
-    name: str
-    value: int
-    default: bool = False
-
-
-@value(frozen=True, slots=True)
-class RuntimeClass:
-    name: str
-    overhead: Amounts = ()
-    """Added to the requests of each pod that names this class."""
-
-
-@value(frozen=True, slots=True)
-class Node:
-    name: str
-    labels: tuple[tuple[str, str], ...] = ()
-    allocatable: Amounts = ()
-    ready: bool = True
-
-
-@value(frozen=True, slots=True)
-class Gate:
-    """The validating policy in the API server that keeps labelled work suspended."""
-
-    name: str
-    installed_at: datetime
-
-
-Context = Namespace | PriorityClass | RuntimeClass | Node | Gate
+NO_PAST_ATTEMPTS = PastAttempts()
 
 
 # --- workloads ------------------------------------------------------------------------------------
@@ -406,7 +236,7 @@ class StoredWorkload:
     """The open one."""
     reason: Reason | None
     submitter: str | None = None
-    past: Past = NOTHING
+    past: PastAttempts = NO_PAST_ATTEMPTS
     preempted_at: tuple[datetime, ...] = ()
     """When it was preempted, oldest first: the last few within the eviction window (P11)."""
 
@@ -433,7 +263,7 @@ class PastUse(NamedTuple):
 
 
 @value(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class LedgerSnapshot:
     """The open state of one cluster's ledger at one sequence."""
 
     sequence: int

@@ -11,38 +11,41 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
 
-from queuectl.core.decay import PastUsage, UsageValue
 from queuectl.core.directory import Directory
+from queuectl.core.entries import Entry, Place, order
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
-    NORMAL_WEIGHT,
+    NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
     ConfigKey,
     Effect,
     EffectKey,
-    LocalQueueName,
     PastUse,
-    QueueingStrategy,
     Workload,
     WorkloadId,
 )
-from queuectl.core.ordering import Place, order
-from queuectl.core.past import NOTHING, kept_out
-from queuectl.core.pending import Entry, Line
+from queuectl.core.policy import (
+    DEFAULT_CONFIGURATION,
+    NORMAL_WEIGHT,
+    LocalQueueName,
+    QueueingStrategy,
+    SchedulingConfiguration,
+)
+from queuectl.core.queues.inadmissible import Requeuer, prune
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.queues.requeueing import Timers, kept_out
+from queuectl.core.queues.usage_history import PastUsage, UsageValue
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Standing
-from queuectl.core.rules import Settings
-from queuectl.core.survey import Survey
-from queuectl.core.timers import Timers
-from queuectl.core.wakes import prune
-from queuectl.core.waking import Waking
+from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 
 K = TypeVar("K")
 
 
 class State:
-    def __init__(self, sources: frozenset[str], settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
+    def __init__(
+        self, sources: frozenset[str], settings: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    ) -> None:
         self.settings = settings
         self.clock = datetime.min.replace(tzinfo=UTC)
         """As late as it is known to be."""
@@ -58,7 +61,7 @@ class State:
         """All entries, by the LocalQueue they name."""
         self.holders: dict[str, dict[WorkloadId, Entry]] = {}
         """Those with an open attempt, by the ClusterQueue that is charged."""
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, PendingQueue] = {}
         self.missing = set(sources)
         """Lists that have not been read yet."""
         self.arrival = 0
@@ -70,7 +73,7 @@ class State:
         self.due_configs: set[ConfigKey] = set()
         self.due_entries: dict[WorkloadId, Entry] = {}
         self.due_lines: set[str] = set()
-        self.waking = Waking(self.directory, self.lines, self.due_lines, settings)
+        self.waking = Requeuer(self.directory, self.lines, self.due_lines, settings)
         self.gated: dict[WorkloadId, Entry] = {}
         """Kept out of every line, and not yet told why."""
         self.frozen: set[str] = set()
@@ -181,7 +184,7 @@ class State:
         entry.cluster_queue, entry.priority, entry.gate = route.cluster_queue, route.priority, route.gate
         kept = kept_out(entry.past, workload.max_run_seconds, self.clock)
         if kept is not None and workload.hold:  # L20
-            entry.past, kept = NOTHING, None
+            entry.past, kept = NO_PAST_ATTEMPTS, None
         entry.gate = entry.gate or kept
         if self.frozen and (root := self.root(entry)) in self.frozen:
             if entry.recorded is None:
@@ -224,11 +227,11 @@ class State:
             created_at = max(created_at, past.until)
         return (*order(entry.priority, created_at, entry.arrival), entry.id)
 
-    def new_line(self, name: str) -> Line:
+    def new_line(self, name: str) -> PendingQueue:
         queue = self.directory.queues.get(name)
         strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
         by_usage = queue is not None and queue.usage_based and self.settings.usage_sharing is not None
-        return Line(name, strict=strict, by_usage=by_usage)
+        return PendingQueue(name, strict=strict, by_usage=by_usage)
 
     # --- charges
 
@@ -346,15 +349,15 @@ class State:
             [name for name in queues if name not in known],
         )
 
-    def standing(self) -> Standing:
-        return Standing(
+    def standing(self) -> ClusterReport:
+        return ClusterReport(
             strays=self._survey().strays(self._known_queues()),
             frozen=len(self.frozen),
             gated=self.directory.gate is not None,
         )
 
-    def _survey(self) -> Survey:
-        return Survey(self.directory, self.members, self.holders, self.lines)
+    def _survey(self) -> ReportBuilder:
+        return ReportBuilder(self.directory, self.members, self.holders, self.lines)
 
     def _known_queues(self) -> Set[str]:
         invalid = {key.name for key in self.directory.invalid if key.kind == "ClusterQueue"}

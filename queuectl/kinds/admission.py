@@ -13,15 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from queuectl.core.model import (
-    Assignment,
-    Attempt,
-    AttemptState,
-    PodSetAssignment,
-    ResourceFlavor,
-    Toleration,
-    WorkloadId,
-)
+from queuectl.core.model import Assignment, Attempt, AttemptState, PodSetAssignment, WorkloadId
+from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.core.resources import MAX_AMOUNT, amounts
 from queuectl.kinds.fields import (
     BadField,

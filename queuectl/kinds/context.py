@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from queuectl.core.events import ContextGone
-from queuectl.core.model import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass
+from queuectl.core.policy import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass
 from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
 from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, timestamp
 from queuectl.kinds.jobs import conditions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuectl.core.model import Workload
-from queuectl.core.past import MAX_RUN
+from queuectl.core.queues.requeueing import MAX_RUN
 from queuectl.kinds.fields import Json, mapping
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 

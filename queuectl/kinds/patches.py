@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.model import Effect, ObjectRef, Workload
-from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport
+from queuectl.core.policy import Condition
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.kinds.admission import (
     ADMISSION_ANNOTATION,

@@ -12,16 +12,23 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from queuectl.core.events import PolicyInvalid, PolicyObserved
-from queuectl.core.model import (
+from queuectl.core.model import ConfigKey
+from queuectl.core.policy import (
     NORMAL_WEIGHT,
+    BorrowWithinCohort,
     ClusterQueue,
     Cohort,
-    ConfigKey,
+    FairSharing,
+    FlavorFungibility,
     FlavorQuotas,
     LabelSelector,
     LocalQueue,
     LocalQueueName,
+    MinRunTime,
     Policy,
+    Preemption,
+    PreemptionPolicy,
+    PreemptionStrategy,
     QueueingStrategy,
     Requirement,
     ResourceFlavor,
@@ -33,15 +40,6 @@ from queuectl.core.model import (
     WorkloadPriorityClass,
 )
 from queuectl.core.resources import BadQuantity, parse_quantity
-from queuectl.core.rules import (
-    Borrowing,
-    Fungibility,
-    MinRunTime,
-    Preemption,
-    Strategy,
-    TreeSharing,
-    Within,
-)
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.fields import Json, clean
@@ -180,7 +178,7 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         queueing_strategy=QueueingStrategy(spec.queueing_strategy),
         stop_policy=StopPolicy(spec.stop_policy),
         preemption=_preemption(spec.preemption),
-        fungibility=Fungibility(
+        fungibility=FlavorFungibility(
             try_next_before_borrowing=spec.flavor_fungibility.when_can_borrow == "TryNextFlavor",
             try_next_before_preempting=spec.flavor_fungibility.when_can_preempt == "TryNextFlavor",
             preemption_over_borrowing=spec.flavor_fungibility.preference == "PreemptionOverBorrowing",
@@ -194,9 +192,9 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
 def _preemption(model: objects.Preemption) -> Preemption:
     borrowing, protected = model.borrow_within_cohort, model.min_run_time or objects.MinRunTime()
     return Preemption(
-        within_cluster_queue=Within(model.within_cluster_queue),
-        reclaim_within_cohort=Within(model.reclaim_within_cohort),
-        borrow_within_cohort=Borrowing(borrowing.max_priority_threshold)
+        within_cluster_queue=PreemptionPolicy(model.within_cluster_queue),
+        reclaim_within_cohort=PreemptionPolicy(model.reclaim_within_cohort),
+        borrow_within_cohort=BorrowWithinCohort(borrowing.max_priority_threshold)
         if borrowing is not None and borrowing.policy != "Never"
         else None,
         min_run_time=MinRunTime(
@@ -242,9 +240,9 @@ def _cohort(key: ConfigKey, model: objects.CohortObject) -> Cohort:
         parent=spec.parent_name,
         resource_groups=groups,
         weight=_weight(sharing),
-        sharing=TreeSharing(
+        sharing=FairSharing(
             enabled=sharing.enabled if sharing else None,
-            strategies=tuple(Strategy(name) for name in sharing.preemption_strategies)
+            strategies=tuple(PreemptionStrategy(name) for name in sharing.preemption_strategies)
             if sharing and sharing.preemption_strategies
             else None,
         ),

@@ -10,15 +10,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import (
-    ObjectRef,
-    Observation,
-    Outcome,
-    PodSet,
-    Requirement,
-    Workload,
-    WorkloadId,
-)
+from queuectl.core.model import ObjectRef, Observation, Outcome, PodSet, Workload, WorkloadId
+from queuectl.core.policy import Requirement
 from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.admission import (
     ADMISSION_ANNOTATION,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from queuectl.core.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Effect, ObjectRef, WorkloadId
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339
 from queuectl.kinds.jobs import JOB_KINDS, JobKind, catching_up

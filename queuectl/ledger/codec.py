@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.model import PodSetAssignment, Toleration
-from queuectl.core.past import NOTHING, Past
+from queuectl.core.model import NO_PAST_ATTEMPTS, PastAttempts, PodSetAssignment
+from queuectl.core.policy import Toleration
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason, Spared
 
 PAYLOAD_VERSION: Final = 1
@@ -92,9 +92,9 @@ def reason_from_json(value: Json) -> Reason:
 # --- pasts
 
 
-def past_to_json(past: Past) -> Json | None:
+def past_to_json(past: PastAttempts) -> Json | None:
     """None for one that says nothing."""
-    if past == NOTHING:
+    if past == NO_PAST_ATTEMPTS:
         return None
     found: Json = {"runMs": past.run_ms, "failures": past.failures, "ready": past.ready}
     if past.barred is not None:
@@ -104,10 +104,10 @@ def past_to_json(past: Past) -> Json | None:
     return found
 
 
-def past_from_json(value: Json | None) -> Past:
+def past_from_json(value: Json | None) -> PastAttempts:
     if value is None:
-        return NOTHING
-    return Past(
+        return NO_PAST_ATTEMPTS
+    return PastAttempts(
         run_ms=value["runMs"],
         failures=value["failures"],
         ready=value["ready"],

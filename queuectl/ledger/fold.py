@@ -25,17 +25,18 @@ from queuectl.core.decisions import (
     Shrink,
 )
 from queuectl.core.model import (
+    NO_PAST_ATTEMPTS,
     Assignment,
     AttemptState,
     ConfigKey,
     EffectKey,
     ObjectRef,
     Outcome,
+    PastAttempts,
     Phase,
     Verb,
     WorkloadId,
 )
-from queuectl.core.past import NOTHING, Past
 from queuectl.core.resources import MAX_AMOUNT
 from queuectl.ledger.codec import (
     Json,
@@ -179,7 +180,7 @@ class Fold:
             "submitter": seen.submitter,
             "shape": seen.shape,
         }
-        if decision.past != NOTHING:
+        if decision.past != NO_PAST_ATTEMPTS:
             line.payload |= _past(decision.past)
 
     def _admit(self, segment: Segment, line: DecisionLine, decision: Admit, rebuilt_from: int | None) -> None:
@@ -275,7 +276,7 @@ def line_reason(line: DecisionLine) -> Json | None:
     return None if line.reason is None else reason_to_json(line.reason)
 
 
-def _past(past: Past | None) -> Json:
+def _past(past: PastAttempts | None) -> Json:
     return {} if past is None else {"past": past_to_json(past)}
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from queuectl.core.model import AttemptState, ConfigKey, EffectKey, ObjectRef, Phase, WorkloadId
-from queuectl.core.past import Past
+from queuectl.core.model import AttemptState, ConfigKey, EffectKey, ObjectRef, PastAttempts, Phase, WorkloadId
 from queuectl.core.reasons import Reason
 from queuectl.ledger.codec import Json
 
@@ -40,7 +39,7 @@ class WorkloadLine:
     submitter: str | None
     labels: dict[str, str]
     shape: str
-    past: Past
+    past: PastAttempts
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class WorkloadChange:
     reason: Reason | None = None
     reason_set: bool = False
     priority: int | None = None
-    past: Past | None = None
+    past: PastAttempts | None = None
 
     @property
     def closes(self) -> bool:

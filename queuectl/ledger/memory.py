@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from queuectl.core.decay import PastUsage
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.model import (
     Assignment,
@@ -16,16 +15,16 @@ from queuectl.core.model import (
     AttemptState,
     ConfigKey,
     EffectKey,
-    LocalQueueName,
+    LedgerSnapshot,
+    PastAttempts,
     PastUse,
     Phase,
-    Snapshot,
     StoredWorkload,
     WorkloadId,
 )
-from queuectl.core.past import Past
+from queuectl.core.policy import LocalQueueName, SchedulingConfiguration
+from queuectl.core.queues.usage_history import PastUsage
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.rules import Settings
 from queuectl.ledger.codec import (
     past_from_json,
     past_to_json,
@@ -114,11 +113,11 @@ class MemoryLedger:
         store: MemoryStore | None = None,
         *,
         beside: Beside | None = None,
-        settings: Settings | None = None,
+        settings: SchedulingConfiguration | None = None,
     ) -> None:
         self._clock = clock
         self._beside = beside
-        self._settings = settings or Settings()
+        self._settings = settings or SchedulingConfiguration()
         self.store = store if store is not None else MemoryStore()
 
     # --- ports.Ledger
@@ -129,11 +128,11 @@ class MemoryLedger:
         self.store.batches.clear()
         return self.store.epoch
 
-    async def load(self) -> Snapshot:
+    async def load(self) -> LedgerSnapshot:
         store = self.store
         times = self._preemptions()
         workloads = [replace(one, preempted_at=times[one.id]) for one in store.workloads.values()]
-        return Snapshot(
+        return LedgerSnapshot(
             sequence=store.sequence,
             now=store.now,
             workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))),
@@ -403,7 +402,7 @@ def _as_stored(reason: Reason | None) -> Reason | None:
     return None if reason is None else reason_from_json(reason_to_json(reason))
 
 
-def _past_as_stored(past: Past) -> Past:
+def _past_as_stored(past: PastAttempts) -> PastAttempts:
     return past_from_json(past_to_json(past))
 
 

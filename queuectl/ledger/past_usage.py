@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 from sqlalchemy import ARRAY, Text, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.decay import PastUsage
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import LocalQueueName, PastUse, WorkloadId
+from queuectl.core.model import PastUse, WorkloadId
+from queuectl.core.policy import AdmissionFairSharing, LocalQueueName
+from queuectl.core.queues.usage_history import PastUsage
 from queuectl.core.reasons import Code
-from queuectl.core.rules import UsageSharing
 from queuectl.ledger import tables as t
 
 PREEMPTIONS_KEPT: Final = 16
@@ -41,7 +41,7 @@ class _Ended(NamedTuple):
 
 
 async def past_usage(
-    connection: AsyncConnection, cluster: str, sharing: UsageSharing, sequence: int, now: datetime
+    connection: AsyncConnection, cluster: str, sharing: AdmissionFairSharing, sequence: int, now: datetime
 ) -> tuple[PastUse, ...]:
     """Of all holds that ended up to `sequence`, which was decided at `now`."""
     past = PastUsage(sharing)

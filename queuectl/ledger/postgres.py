@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model import EffectKey, PastUse, Snapshot, StoredWorkload
-from queuectl.core.rules import Settings
+from queuectl.core.model import EffectKey, LedgerSnapshot, PastUse, StoredWorkload
+from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
 from queuectl.ledger.engine import ledger_call, reading
@@ -34,13 +34,13 @@ class PostgresLedger:
         cluster_id: str,
         *,
         beside: Beside | None = None,
-        settings: Settings | None = None,
+        settings: SchedulingConfiguration | None = None,
     ) -> None:
         """`beside` adds to a decision's payload what no decision says; by `settings` the past counts."""
         self._engine = engine
         self._cluster = cluster_id
         self._beside = beside
-        self._settings = settings or Settings()
+        self._settings = settings or SchedulingConfiguration()
 
     @ledger_call
     async def take_epoch(self, holder: str) -> int:
@@ -67,11 +67,11 @@ class PostgresLedger:
             return epoch
 
     @ledger_call
-    async def load(self) -> Snapshot:
+    async def load(self) -> LedgerSnapshot:
         async with reading(self._engine) as connection:
             found = (await connection.execute(_leadership(self._cluster))).one_or_none()
             sequence, now = (found.sequence, found.now) if found else (0, None)
-            return Snapshot(
+            return LedgerSnapshot(
                 sequence=sequence,
                 now=now,
                 workloads=tuple(await self._workloads(connection, sequence, now)),

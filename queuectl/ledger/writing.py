@@ -13,8 +13,7 @@ import asyncpg
 from sqlalchemy import Delete, Insert, Select, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import AttemptState, ConfigKey, EffectKey
-from queuectl.core.past import Past
+from queuectl.core.model import AttemptState, ConfigKey, EffectKey, PastAttempts
 from queuectl.ledger import shrinking
 from queuectl.ledger import statements as s
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
@@ -206,7 +205,7 @@ def _hold_row(line: HoldLine) -> tuple[Any, ...]:
     )
 
 
-def _past(past: Past) -> str | None:
+def _past(past: PastAttempts) -> str | None:
     found = past_to_json(past)
     return None if found is None else dump(found)
 

@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from queuectl.core.report import ClusterQueueReport
+from queuectl.core.reports import ClusterQueueReport
 from queuectl.core.resources import CPU, FlavorResource
 from queuectl.metrics.bounds import OTHER, Names, Row, summed
 from queuectl.metrics.probes import Probes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from queuectl.core.decisions import Plan
 from queuectl.core.events import Result
 from queuectl.core.model import EffectKey
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import Usage
 from queuectl.metrics.registry import Metrics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from queuectl.core.report import Standing
+from queuectl.core.reports import ClusterReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,6 @@ class Probes:
     """Seconds since our last good write of the lease, None while it is not ours; None itself: no lease."""
     silence: Callable[[], Mapping[str, float | None]]
     """Seconds since the API server was last heard, by kind; None: never."""
-    standing: Callable[[], Standing]
+    standing: Callable[[], ClusterReport]
     unsettled: Callable[[], tuple[int, float]]
     """How many committed Kubernetes writes are not done, and for how many seconds the oldest."""

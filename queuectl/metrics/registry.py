@@ -13,7 +13,7 @@ from typing import Final
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
-from queuectl.core.report import ClusterQueueReport
+from queuectl.core.reports import ClusterQueueReport
 from queuectl.core.resources import FlavorResource
 from queuectl.metrics.bounds import Names
 from queuectl.metrics.collectors import Capacity, Health, Reports

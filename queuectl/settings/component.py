@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from queuectl.core.rules import HALF_LIVES
+from queuectl.core.policy import HALF_LIVES
 from queuectl.files import BadFile, documents, read
 from queuectl.settings.scheduling import DAY, SchedulingSettings
 from queuectl.settings.section import Section

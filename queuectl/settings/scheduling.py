@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
-from queuectl.core import rules
+from queuectl.core import policy
 from queuectl.core.resources import CPU, BadQuantity, format_amount, parse_quantity
 from queuectl.settings.section import Section
 
@@ -18,15 +18,15 @@ _MAX_WEIGHT: Final = 1_000_000
 class FairSharingSettings(Section):
     enabled: bool = False
     """Trees share fairly whose root cohort does not say."""
-    preemption_strategies: tuple[Annotated[rules.Strategy, Field(strict=False)], ...] = Field(
-        default=rules.STRATEGIES, strict=False
+    preemption_strategies: tuple[Annotated[policy.PreemptionStrategy, Field(strict=False)], ...] = Field(
+        default=policy.STRATEGIES, strict=False
     )
 
     @field_validator("preemption_strategies")
     @classmethod
-    def _in_order(cls, value: tuple[rules.Strategy, ...]) -> tuple[rules.Strategy, ...]:
-        if value != rules.STRATEGIES and len(value) != 1:
-            first, second = rules.STRATEGIES
+    def _in_order(cls, value: tuple[policy.PreemptionStrategy, ...]) -> tuple[policy.PreemptionStrategy, ...]:
+        if value != policy.STRATEGIES and len(value) != 1:
+            first, second = policy.STRATEGIES
             raise ValueError(f"must be one of {first} and {second}, or both in this order")
         return value
 
@@ -99,17 +99,17 @@ class SchedulingSettings(Section):
     wait_for_pods_ready: WaitForPodsReadySettings = WaitForPodsReadySettings()
     preemption: PreemptionSettings = PreemptionSettings()
 
-    def rules(self) -> rules.Settings:
+    def rules(self) -> policy.SchedulingConfiguration:
         """As the core knows them."""
         usage, waiting, preemption = (
             self.admission_fair_sharing,
             self.wait_for_pods_ready,
             self.preemption,
         )
-        return rules.Settings(
+        return policy.SchedulingConfiguration(
             fair_sharing=self.fair_sharing.enabled,
             strategies=self.fair_sharing.preemption_strategies,
-            usage_sharing=rules.UsageSharing(
+            usage_sharing=policy.AdmissionFairSharing(
                 half_life=usage.usage_half_life_seconds,
                 sampling_interval=usage.usage_sampling_interval_seconds,
                 weights=tuple(sorted(usage.resource_weights.items())),
@@ -117,7 +117,7 @@ class SchedulingSettings(Section):
             if usage is not None
             else None,
             pods_ready_timeout=waiting.timeout_seconds,
-            requeueing=rules.Requeueing(
+            requeueing=policy.RequeuingStrategy(
                 base_seconds=waiting.requeuing_backoff_base_seconds,
                 most_seconds=waiting.requeuing_backoff_max_seconds,
                 limit=waiting.requeuing_backoff_limit_count,

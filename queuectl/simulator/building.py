@@ -7,39 +7,37 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from queuectl.core.decay import PastUsage
-from queuectl.core.events import (
-    ContextObserved,
-    Event,
-    Listed,
-    PolicyObserved,
-    WorkloadObserved,
-)
+from queuectl.core.events import ContextObserved, Event, Listed, PolicyObserved, WorkloadObserved
 from queuectl.core.model import (
     Assignment,
     Attempt,
     AttemptState,
     ConfigKey,
-    LocalQueue,
-    LocalQueueName,
-    Namespace,
+    LedgerSnapshot,
     ObjectRef,
     Observation,
     Outcome,
+    PastAttempts,
     PastUse,
     Phase,
     PodSet,
     PodSetAssignment,
-    Snapshot,
     StoredWorkload,
     Workload,
     WorkloadId,
+)
+from queuectl.core.policy import (
+    AdmissionFairSharing,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    RequeuingStrategy,
+    SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.past import Past
+from queuectl.core.queues.usage_history import PastUsage
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import amounts
-from queuectl.core.rules import Requeueing, Settings, UsageSharing
 from queuectl.kinds.admission import scheduling
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.requests import RequestProblem
@@ -57,7 +55,7 @@ _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Beginning(NamedTuple):
     """What an engine must be told to be in the state that a document describes."""
 
-    snapshot: Snapshot
+    snapshot: LedgerSnapshot
     """Those that hold quota, as a ledger would remember them."""
     batches: tuple[tuple[Event, ...], ...]
     """Events in the order in which they are to be folded."""
@@ -80,7 +78,9 @@ def beginning(scenario: Scenario) -> Beginning:
     # One by one: those created in the same second come in the order of the document (O2).
     batches += [(observed(workload),) for workload in document.workloads]
     return Beginning(
-        snapshot=Snapshot(sequence=0, now=None, workloads=stored, past_usage=_past_usage(document.config)),
+        snapshot=LedgerSnapshot(
+            sequence=0, now=None, workloads=stored, past_usage=_past_usage(document.config)
+        ),
         batches=tuple(batches),
         references={identity(w): w.reference for w in document.workloads},
         queues={
@@ -91,19 +91,19 @@ def beginning(scenario: Scenario) -> Beginning:
     )
 
 
-def settings(config: documents.Config) -> Settings:
+def settings(config: documents.Config) -> SchedulingConfiguration:
     usage = config.admission_fair_sharing
-    return Settings(
+    return SchedulingConfiguration(
         fair_sharing=config.fair_sharing.enabled,
         strategies=config.fair_sharing.strategies,
-        usage_sharing=UsageSharing(
+        usage_sharing=AdmissionFairSharing(
             half_life=usage.usage_half_life_time,
             sampling_interval=usage.usage_sampling_interval,
             weights=tuple(sorted((name, round(w * 1000)) for name, w in usage.resource_weights.items())),
         )
         if usage is not None and usage.enabled
         else None,
-        requeueing=Requeueing(loses_place=config.pods_ready_requeuing_timestamp == "Eviction"),
+        requeueing=RequeuingStrategy(loses_place=config.pods_ready_requeuing_timestamp == "Eviction"),
     )
 
 
@@ -223,7 +223,7 @@ def _set_back(workload: documents.Workload, arrival: int) -> StoredWorkload:
         attempts=1,
         attempt=None,
         reason=None,
-        past=Past(failures=1, until=workload.evicted.at),
+        past=PastAttempts(failures=1, until=workload.evicted.at),
     )
 
 

@@ -24,9 +24,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from queuectl.core.policy import STRATEGIES, PreemptionStrategy
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
-from queuectl.core.rules import STRATEGIES, Strategy
 from queuectl.kinds.fields import BadField, timestamp
 from queuectl.kinds.requests import pod_requests
 from queuectl.simulator.words import WORDS
@@ -145,8 +145,12 @@ class FairSharing(Part):
     preemption_strategies: tuple[Literal[tuple(map(str, STRATEGIES))], ...] | None = None  # type: ignore[valid-type]
 
     @property
-    def strategies(self) -> tuple[Strategy, ...]:
-        return tuple(map(Strategy, self.preemption_strategies)) if self.preemption_strategies else STRATEGIES
+    def strategies(self) -> tuple[PreemptionStrategy, ...]:
+        return (
+            tuple(map(PreemptionStrategy, self.preemption_strategies))
+            if self.preemption_strategies
+            else STRATEGIES
+        )
 
 
 class AdmissionFairSharing(Part):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from queuectl.core.applying import restore
-from queuectl.core.contest import Contest, Field, Target
-from queuectl.core.fairness import fair_victims
-from queuectl.core.folding import fold
-from queuectl.core.preemption import classical_victims
+from queuectl.core.observing import fold
+from queuectl.core.preemption.classical import classical_victims
+from queuectl.core.preemption.fair import fair_victims
+from queuectl.core.preemption.search import PreemptionSearch, Snapshot, Target
 from queuectl.core.resources import FlavorResource, Usage
 from queuectl.core.state import State
 from queuectl.simulator.building import SOURCE, beginning, identity, settings
@@ -22,7 +22,7 @@ def preempted(scenario: Scenario) -> PreemptionExpect:
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)
-    field = Field(
+    field = Snapshot(
         tree=state.tree,
         queues=state.directory.queues,
         holders=state.holders,
@@ -42,13 +42,13 @@ def preempted(scenario: Scenario) -> PreemptionExpect:
     )
 
 
-def _search(field: Field, document: Preemption, state: State) -> list[Target]:
+def _search(field: Snapshot, document: Preemption, state: State) -> list[Target]:
     incoming = document.incoming
     workload = next(w for w in document.workloads if w.reference == incoming.workload)
     usage, contested = _request(document, workload)
     node = field.tree.queue(incoming.cluster_queue)
     cells = field.tree.numbered(usage)
-    contest = Contest(
+    contest = PreemptionSearch(
         field,
         node,
         state.entries[identity(workload)],

@@ -10,7 +10,8 @@ from typing import Any, Final
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
 from queuectl.core.events import PolicyObserved
-from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, PodSetAssignment
+from queuectl.core.model import Assignment, PodSetAssignment
+from queuectl.core.policy import ClusterQueue, LocalQueueName
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import format_amount
 from queuectl.simulator.building import SOURCE, beginning, over, settings

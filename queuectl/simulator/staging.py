@@ -11,7 +11,7 @@ from typing import Final
 
 from queuectl.core.engine import Engine
 from queuectl.core.events import PolicyObserved
-from queuectl.core.model import ClusterQueue, Cohort
+from queuectl.core.policy import ClusterQueue, Cohort
 from queuectl.simulator.arrivals import (
     MOST_WORKLOADS,
     Arrival,

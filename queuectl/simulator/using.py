@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.model import ClusterQueue, Cohort, ResourceGroup
+from queuectl.core.policy import ClusterQueue, Cohort, ResourceGroup
 from queuectl.core.resources import FlavorResource, Usage
 from queuectl.simulator.playing import Run
 

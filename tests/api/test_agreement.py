@@ -10,8 +10,9 @@ from queuectl.api.documents import as_of
 from queuectl.api.state import State
 from queuectl.api.view import View
 from queuectl.core.events import PolicyGone, PolicyObserved, WorkloadObserved
-from queuectl.core.model import ConfigKey, LocalQueueName, Outcome, ResourceFlavor, Verb
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.model import ConfigKey, Outcome, Verb
+from queuectl.core.policy import LocalQueueName, ResourceFlavor
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.policy import parse_policy, policy_event
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import GPU, World, observed, seen, workload

@@ -7,7 +7,8 @@ import random
 
 from queuectl.api.state import State
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, Phase, Policy
+from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.policy import Policy
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import LedgerUnavailable, Reading, SchemaMismatch
 from tests.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload

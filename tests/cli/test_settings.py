@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from queuectl.core import rules
+from queuectl.core import policy
 from queuectl.settings import Address, ConfigurationError, load
 
 URL = "postgresql://queuectl@db/queuectl"
@@ -176,7 +176,7 @@ def test_cursors_are_signed_alike_by_all_replicas_of_one_database() -> None:
 
 
 def test_without_a_section_scheduling_is_as_the_core_has_it() -> None:
-    assert load(environ={}).scheduling.rules() == rules.Settings()
+    assert load(environ={}).scheduling.rules() == policy.SchedulingConfiguration()
 
 
 def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
@@ -192,16 +192,16 @@ def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
         "  preemption: {evictionBudget: 3, evictionWindowSeconds: 7200, cooldownSeconds: 0}\n"
     )
     settings = load(path, environ={})
-    assert settings.scheduling.rules() == rules.Settings(
+    assert settings.scheduling.rules() == policy.SchedulingConfiguration(
         fair_sharing=True,
-        strategies=(rules.Strategy.LESS_THAN_INITIAL_SHARE,),
-        usage_sharing=rules.UsageSharing(
+        strategies=(policy.PreemptionStrategy.LESS_THAN_INITIAL_SHARE,),
+        usage_sharing=policy.AdmissionFairSharing(
             half_life=604_800,
             sampling_interval=60,
             weights=(("cpu", 500), ("memory", 0), ("nvidia.com/gpu", 30_500), ("pods", 2_000)),
         ),
         pods_ready_timeout=1800,
-        requeueing=rules.Requeueing(base_seconds=5, most_seconds=50, limit=0),
+        requeueing=policy.RequeuingStrategy(base_seconds=5, most_seconds=50, limit=0),
         eviction_budget=3,
         eviction_window=7200,
         cooldown=0,

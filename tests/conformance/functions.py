@@ -9,29 +9,19 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.contest import Contest, Field, Refusals
+from queuectl.core.cycle.nomination import Nominator
+from queuectl.core.entries import Entry
 from queuectl.core.events import PolicyObserved
-from queuectl.core.flavors import Chance, Mode, assign, better, keeps_looking
-from queuectl.core.folding import fold
-from queuectl.core.menus import Charge, Menu, fewer_pods
-from queuectl.core.model import (
-    Assignment,
-    Attempt,
-    AttemptState,
-    ClusterQueue,
-    ConfigKey,
-    LocalQueueName,
-    ObjectRef,
-    PodSet,
-    WorkloadId,
-)
-from queuectl.core.nominating import Nominator
-from queuectl.core.pending import Entry
-from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.flavors.assignment import GranularMode, Mode, assign, better, keeps_looking
+from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
+from queuectl.core.model import Assignment, Attempt, AttemptState, ConfigKey, ObjectRef, PodSet, WorkloadId
+from queuectl.core.observing import fold
+from queuectl.core.policy import ClusterQueue, FlavorFungibility, LocalQueueName, SchedulingConfiguration
+from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot
+from queuectl.core.quota.shares import dominant_share
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import Code
 from queuectl.core.resources import FlavorResource, format_amount
-from queuectl.core.rules import Fungibility, Settings
-from queuectl.core.shares import dominant_share
 from queuectl.core.state import State
 from queuectl.kinds.policy import policy_event
 from queuectl.simulator import documents
@@ -153,7 +143,7 @@ def dominant_shares(vector: Vector) -> list[str]:
     return _unlike(vector["expect"], {"shares": found})
 
 
-def _named(tree: QuotaTree, kind: str, name: str) -> Node:
+def _named(tree: QuotaTree, kind: str, name: str) -> QuotaNode:
     return next(node for node in tree.nodes() if (node.kind, node.name) == (kind, name))
 
 
@@ -172,10 +162,10 @@ _MODES: Final = {
 
 def flavor_mode_preference(vector: Vector) -> list[str]:
     one, other = (
-        Chance(_MODES[vector[side]["preemptionMode"]], vector[side]["borrowingLevel"]) for side in "ab"
+        GranularMode(_MODES[vector[side]["preemptionMode"]], vector[side]["borrowingLevel"]) for side in "ab"
     )
     given = vector["flavorFungibility"]
-    rules = Fungibility(
+    rules = FlavorFungibility(
         try_next_before_borrowing=given.get("whenCanBorrow") == "TryNextFlavor",
         try_next_before_preempting=given.get("whenCanPreempt", "TryNextFlavor") == "TryNextFlavor",
         preemption_over_borrowing=given.get("preference") == "PreemptionOverBorrowing",
@@ -202,7 +192,7 @@ class _Oracle(Nominator):
 
     def __init__(self, vector: Vector, state: State) -> None:
         super().__init__(
-            Field(
+            Snapshot(
                 tree=state.tree,
                 queues=state.directory.queues,
                 holders={},
@@ -215,18 +205,18 @@ class _Oracle(Nominator):
     def taking(
         self,
         entry: Entry,
-        menu: Menu,
+        menu: QueueFlavors,
         cell: int,
         amount: int,
         protected: dict[int, datetime],
-        refusals: Refusals,
-    ) -> Chance:
+        refusals: RejectedCandidates,
+    ) -> GranularMode:
         name = menu.tree.names[cell]
         said = next(
             (one for one in self._said["results"] if (one["flavor"], one["resource"]) == tuple(name)),
             self._said["default"],
         )
-        return Chance(_MODES[said["result"]], said["borrowingAfter"])
+        return GranularMode(_MODES[said["result"]], said["borrowingAfter"])
 
 
 def _placed(given: documents.PodSet) -> PodSet:
@@ -242,7 +232,7 @@ class _Assigning:
     def __init__(self, vector: Vector) -> None:
         state = _state(vector)
         request = vector["request"]
-        self.menu: Menu = state.directory.menu(request["clusterQueue"])
+        self.menu: QueueFlavors = state.directory.menu(request["clusterQueue"])
         already = request.get("reclaimablePods", {})
         given = [
             documents.PodSet.model_validate({**one, "count": one["count"] - already.get(one["name"], 0)})
@@ -251,7 +241,9 @@ class _Assigning:
         self.charges = [Charge(_placed(one), one.charged) for one in given]
         entry = Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks"))
         oracle = _Oracle(vector, state)
-        self.search = lambda cell, amount: oracle.offer(entry, self.menu, cell, amount, {}, Refusals())
+        self.search = lambda cell, amount: oracle.offer(
+            entry, self.menu, cell, amount, {}, RejectedCandidates()
+        )
         self.found = assign(self.menu, self.charges, self.search)
 
     def observed(self) -> dict[str, Any]:
@@ -303,7 +295,7 @@ class _Assigning:
         for option in self.menu.groups[number]:
             group = (charge.pod_set.name, number)
             found = assign(self.menu, [*before, charge], self.search, {}, {**pinned, group: option.name})
-            chance = found.chances.get(group, Chance(Mode.NO_FIT, 0))
+            chance = found.chances.get(group, GranularMode(Mode.NO_FIT, 0))
             told: dict[str, Any] = {"flavor": option.name.removesuffix(TOO), "mode": _public(chance.mode)}
             if chance.mode is Mode.NO_FIT:
                 assert found.reason is not None
@@ -358,7 +350,7 @@ def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def candidate_order(vector: Vector) -> list[str]:
-    state = State(frozenset(), Settings())
+    state = State(frozenset(), SchedulingConfiguration())
     usage: dict[LocalQueueName, float] = {}
     entries = []
     for given in vector["candidates"]:
@@ -377,16 +369,16 @@ def candidate_order(vector: Vector) -> list[str]:
         )
         entries.append(entry)
     fold(state, read_manifests([_usage_based(vector["preemptorClusterQueue"])]).events)
-    field = Field(
+    field = Snapshot(
         tree=state.tree,
         queues=state.directory.queues,
         holders={},
-        settings=Settings(),
+        settings=SchedulingConfiguration(),
         now=_NOW,
         past_usage=usage.__getitem__,
     )
     preemptor = Entry(WorkloadId("preemptor"), ObjectRef("default", "Job", "preemptor", "preemptor"))
-    contest = Contest(field, state.tree.queue(vector["preemptorClusterQueue"]), preemptor, [], ())
+    contest = PreemptionSearch(field, state.tree.queue(vector["preemptorClusterQueue"]), preemptor, [], ())
     return _unlike(vector["expect"], {"order": [entry.id for entry in contest.sort(entries)]})
 
 

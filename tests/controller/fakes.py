@@ -11,13 +11,13 @@ from queuectl.core.model import (
     AttemptState,
     Effect,
     EffectKey,
+    LedgerSnapshot,
     ObjectRef,
     Outcome,
-    Snapshot,
     Workload,
     WorkloadId,
 )
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ledger.memory import MemoryLedger
 from queuectl.ports import ClusterUnavailable, LedgerRefused, LedgerUnavailable, Notice, WriteDenied
 from tests.builders import seen
@@ -59,7 +59,7 @@ class CrashingLedger:
         self._crashes.boundary("after take_epoch")
         return epoch
 
-    async def load(self) -> Snapshot:
+    async def load(self) -> LedgerSnapshot:
         return await self._inner.load()
 
     async def now(self):  # type: ignore[no-untyped-def]
@@ -222,6 +222,6 @@ class JobCluster:
             raise ClusterUnavailable("away")
 
 
-def opened(snapshot: Snapshot) -> dict[str, AttemptState]:
+def opened(snapshot: LedgerSnapshot) -> dict[str, AttemptState]:
     """Open attempts by the name of their workload."""
     return {w.ref.name: w.attempt.state for w in snapshot.workloads if w.attempt is not None}

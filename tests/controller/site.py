@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Event, Listed
-from queuectl.core.model import Namespace, Policy
-from queuectl.core.rules import Settings
+from queuectl.core.policy import Namespace, Policy, SchedulingConfiguration
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from tests.builders import SETTINGS, SOURCES, T0, flavor, local_queue, policy, queue
 from tests.controller.fakes import Crashes, CrashingLedger, JobCluster
@@ -35,7 +34,7 @@ class Silent:
 class Site:
     """A cluster and a ledger that outlive controllers."""
 
-    def __init__(self, settings: Settings = SETTINGS, *, tick: float = 1) -> None:
+    def __init__(self, settings: SchedulingConfiguration = SETTINGS, *, tick: float = 1) -> None:
         """`tick`: seconds that the ledger's clock goes on each time it is read; 0: it runs as clocks do."""
         self.settings = settings
         self._tick = tick

@@ -9,9 +9,9 @@ import pytest
 
 from queuectl.controller import loop
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import LocalQueue, Phase, StopPolicy, Workload, WorkloadId
+from queuectl.core.model import Phase, Workload, WorkloadId
+from queuectl.core.policy import LocalQueue, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.reasons import Code
-from queuectl.core.rules import Requeueing, Settings
 from tests.builders import GPU, local_queue, pod_set, policy, priority, queue, workload
 from tests.controller.site import Site
 
@@ -101,7 +101,9 @@ async def test_run_time_adds_up_over_leaders_and_attempts() -> None:
 
 
 async def test_pods_that_do_not_come_up_give_way_to_others_and_are_tried_again_after_a_pause() -> None:
-    site = Site(Settings(pods_ready_timeout=30, requeueing=Requeueing(base_seconds=20)), tick=5)
+    site = Site(
+        SchedulingConfiguration(pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=20)), tick=5
+    )
     async with site.leading():
         site.cluster.submit(A, workload("b", gpus=2, created=1))
         await running(site, "a")
@@ -117,7 +119,10 @@ async def test_pods_that_do_not_come_up_give_way_to_others_and_are_tried_again_a
 
 
 async def test_a_pause_is_kept_by_the_next_leader() -> None:
-    site = Site(Settings(pods_ready_timeout=30, requeueing=Requeueing(base_seconds=3600)), tick=5)
+    site = Site(
+        SchedulingConfiguration(pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=3600)),
+        tick=5,
+    )
     async with site.leading():
         site.cluster.submit(A)
         await running(site, "a")
@@ -139,7 +144,10 @@ async def test_a_pause_is_kept_by_the_next_leader() -> None:
 
 
 async def test_more_failures_than_allowed_deactivate_it() -> None:
-    site = Site(Settings(pods_ready_timeout=30, requeueing=Requeueing(base_seconds=1, limit=1)), tick=5)
+    site = Site(
+        SchedulingConfiguration(pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=1, limit=1)),
+        tick=5,
+    )
     async with site.leading():
         site.cluster.submit(A)
         await running(site, "a")

@@ -9,8 +9,8 @@ import pytest
 
 from queuectl.controller import effects
 from queuectl.core.model import AttemptState
+from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.reasons import Code
-from queuectl.core.rules import Requeueing, Settings
 from queuectl.ports import LostLeadership
 from tests.builders import local_queue, queue, workload
 from tests.controller.fakes import Crash, opened
@@ -146,7 +146,7 @@ async def test_a_start_that_is_denied_gives_way_and_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
-    site = Site(Settings(requeueing=Requeueing(base_seconds=1)))
+    site = Site(SchedulingConfiguration(requeueing=RequeuingStrategy(base_seconds=1)))
     site.cluster.denies = "a"
     async with site.leading():
         site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))

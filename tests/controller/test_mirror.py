@@ -15,7 +15,8 @@ from queuectl.controller.loop import Controller
 from queuectl.controller.mirror import Mirror, MirroredLedger
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextGone, ContextObserved, Event, Listed, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Gate, Namespace, Outcome, Policy, Workload, WorkloadId
+from queuectl.core.model import Outcome, Workload, WorkloadId
+from queuectl.core.policy import Gate, Namespace, Policy
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ports import DecisionRow, LedgerUnavailable
 from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, seen, workload

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuectl.core.decisions import Admit, Claim, Enqueue, Evict, Keep, Plan, Release, Retire
-from queuectl.core.model import Attempt, ClusterQueue, ObjectRef, WorkloadId
+from queuectl.core.model import Attempt, ObjectRef, WorkloadId
+from queuectl.core.policy import ClusterQueue, Preemption, PreemptionPolicy
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.resources import FlavorResource
-from queuectl.core.rules import Preemption, Within
 from tests.builders import T0
 from tests.core.reference import Cell, Named, Policy, Usage
 
@@ -242,11 +242,11 @@ def priority_is_respected(scene: Scene) -> None:
             policy = rules.within_cluster_queue if own else rules.reclaim_within_cohort
             other = scene.stored[victim.workload]
             cause = victim.reason.cause
-            assert policy is not Within.NEVER, f"{asked.queue} never takes from {victim.ref}"
+            assert policy is not PreemptionPolicy.NEVER, f"{asked.queue} never takes from {victim.ref}"
             assert own is (cause is PreemptionCause.IN_CLUSTER_QUEUE)
-            if policy is Within.LOWER_PRIORITY:
+            if policy is PreemptionPolicy.LOWER_PRIORITY:
                 assert other.priority < owner.priority
-            elif policy is Within.LOWER_OR_NEWER_EQUAL_PRIORITY:
+            elif policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
                 newer = (-other.priority, other.created_at) > (-owner.priority, owner.created_at)
                 assert newer, f"{victim.ref} comes before {owner.ref}"
             if cause is PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING:

@@ -26,32 +26,37 @@ from queuectl.core.events import (
 from queuectl.core.model import (
     Attempt,
     AttemptState,
-    ClusterQueue,
-    Cohort,
     ConfigKey,
     Effect,
     EffectKey,
-    LocalQueue,
-    LocalQueueName,
-    Namespace,
     Observation,
     Outcome,
-    ResourceFlavor,
+    PastAttempts,
     Verb,
     Workload,
     WorkloadId,
+)
+from queuectl.core.policy import (
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    LocalQueueName,
+    Namespace,
+    RequeuingStrategy,
+    ResourceFlavor,
+    SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.past import Past
 from queuectl.core.reasons import Code
 from queuectl.core.resources import PODS, Amounts
-from queuectl.core.rules import Requeueing, Settings
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0, policy
 from tests.core.reference import Policy, Usage
 
 T = TypeVar("T")
-SETTINGS = Settings(pods_ready_timeout=30, requeueing=Requeueing(base_seconds=10, most_seconds=30, limit=3))
+SETTINGS = SchedulingConfiguration(
+    pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=10, most_seconds=30, limit=3)
+)
 
 PREEMPTED_FIRST = Code.WAITING_FOR_PREEMPTED_WORKLOADS
 KEPT = "what is free is kept for workloads that come first"
@@ -359,7 +364,7 @@ class Cluster:
                 assert attempt.debt or more == 0 or not settled, f"{uid} holds what {more} pods have left"
         assert not [uid for uid in stored.keys() - self.jobs.keys() if stored[uid].attempt is None]
 
-    def _kept_out(self, one: Workload, past: Past) -> Code | None:
+    def _kept_out(self, one: Workload, past: PastAttempts) -> Code | None:
         if one.max_run_seconds is not None and past.run_ms >= one.max_run_seconds * 1000:
             return Code.DEACTIVATED
         if past.barred is None or (past.until is not None and past.until <= self.now):
@@ -408,6 +413,6 @@ def _policy(value: Any) -> PolicyObserved:
     return replace(policy(value), spec=json.dumps(repr(value)))
 
 
-def _as_of(one: Workload, past: Past) -> Workload:
+def _as_of(one: Workload, past: PastAttempts) -> Workload:
     """Who comes back from a pause waits as if created when it ended (O6)."""
     return one if past.until is None else replace(one, created_at=max(one.created_at, past.until))

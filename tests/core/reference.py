@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from queuectl.core.model import (
+from queuectl.core.model import PodSet, Workload, WorkloadId
+from queuectl.core.policy import (
     ClusterQueue,
     Cohort,
     LocalQueue,
     LocalQueueName,
-    PodSet,
     QueueingStrategy,
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
     StopPolicy,
-    Workload,
-    WorkloadId,
 )
 from queuectl.core.reasons import Code
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from queuectl.core.decisions import Decision, Evict, Keep
 from queuectl.core.events import PodsCounted
-from queuectl.core.model import ClusterQueue, Cohort
+from queuectl.core.policy import ClusterQueue, Cohort, Preemption, PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.core.rules import Preemption, Settings, Within
 from tests.builders import (
     World,
     admitted,
@@ -18,15 +17,15 @@ from tests.builders import (
     workload,
 )
 
-RECLAIMS = Preemption(reclaim_within_cohort=Within.ANY)
-OWN = Preemption(within_cluster_queue=Within.LOWER_PRIORITY)
-PATIENT = Settings(cooldown=0)
+RECLAIMS = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
+OWN = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+PATIENT = SchedulingConfiguration(cooldown=0)
 
 
 class Room(World):
     """Queues with a LocalQueue of the same name each, and priorities `low` and `high`."""
 
-    def __init__(self, *nodes: ClusterQueue | Cohort, settings: Settings = PATIENT) -> None:
+    def __init__(self, *nodes: ClusterQueue | Cohort, settings: SchedulingConfiguration = PATIENT) -> None:
         queues = [node for node in nodes if isinstance(node, ClusterQueue)]
         super().__init__(*nodes, *(local_queue(one.name, one.name) for one in queues), settings=settings)
         self.tell(priority("low", -1), priority("high", 1))

@@ -10,7 +10,8 @@ from datetime import timedelta
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import Event, PolicyObserved, TimeCame, WorkloadGone, WorkloadObserved
-from queuectl.core.model import Outcome, StopPolicy, WorkloadId, WorkloadPriorityClass
+from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.policy import StopPolicy, WorkloadPriorityClass
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0
 from tests.core.laws import Scene

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from queuectl.core.model import (
+from queuectl.core.policy import (
     NORMAL_WEIGHT,
     ClusterQueue,
     Cohort,
@@ -15,7 +15,7 @@ from queuectl.core.model import (
     ResourceGroup,
     ResourceQuota,
 )
-from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 
 Quotas = Mapping[str, int | ResourceQuota]
@@ -61,7 +61,7 @@ def tree_of(*nodes: Cohort | ClusterQueue) -> QuotaTree:
     return tree
 
 
-def node_of(tree: QuotaTree, name: str) -> Node:
+def node_of(tree: QuotaTree, name: str) -> QuotaNode:
     return next(node for node in tree.nodes() if node.name == name)
 
 
@@ -112,7 +112,7 @@ def forests(draw: st.DrawFn) -> QuotaTree:
 SlowShare = tuple[bool, Fraction]
 
 
-def slow_share(tree: QuotaTree, node: Node) -> SlowShare:
+def slow_share(tree: QuotaTree, node: QuotaNode) -> SlowShare:
     """S2 and S3, word for word: whether it is infinite, and the fraction."""
     if node.parent is None:
         return False, Fraction(0)
@@ -128,7 +128,7 @@ def slow_share(tree: QuotaTree, node: Node) -> SlowShare:
     return (True, ratio) if node.weight == 0 else (False, ratio / Fraction(node.weight, 1000))
 
 
-def borrows(node: Node) -> bool:
+def borrows(node: QuotaNode) -> bool:
     return node.parent is not None and any(
         used > own for used, own in zip(node.usage, node.subtree, strict=True)
     )

@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 
-from queuectl.core.contest import Contest
-from queuectl.core.pending import Entry
-from queuectl.core.quota import Node
+from queuectl.core.entries import Entry
+from queuectl.core.policy import PreemptionStrategy
+from queuectl.core.preemption.search import PreemptionSearch
+from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
-from queuectl.core.rules import Strategy
 from tests.core.sharing import borrows, slow_share
 
 
 class Slow:
     """The search with nothing remembered from one step to the next."""
 
-    def __init__(self, contest: Contest) -> None:
+    def __init__(self, contest: PreemptionSearch) -> None:
         self.contest = contest
         self.tree = contest.tree
         self.node = contest.node
         self.taken: list[Entry] = []
 
-    def choose(self, node: Node, lists: dict[Node, list[Entry]]) -> Node | None:
+    def choose(self, node: QuotaNode, lists: dict[QuotaNode, list[Entry]]) -> QuotaNode | None:
         """From `node` down; None where nothing is left."""
         if node.kind == "ClusterQueue":
             return node if lists.get(node) else None
@@ -42,7 +42,7 @@ class Slow:
         first = self.contest.sort([lists[queue][0] for queue, _ in best])[0]
         return next(queue for queue, _ in best if lists[queue][0] is first)
 
-    def sides(self, queue: Node) -> tuple[Node, Node]:
+    def sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
         mine, theirs = list(self.node.path()), list(queue.path())
         while mine[-1] is theirs[-1]:
             mine.pop()
@@ -55,13 +55,13 @@ class Slow:
         self.tree.add(self.node, self.contest.cells)
         return fits
 
-    def shares(self, queue: Node) -> tuple[tuple[bool, Fraction], tuple[bool, Fraction]]:
+    def shares(self, queue: QuotaNode) -> tuple[tuple[bool, Fraction], tuple[bool, Fraction]]:
         mine, theirs = self.sides(queue)
         return slow_share(self.tree, mine), slow_share(self.tree, theirs)
 
-    def passes(self, strategy: Strategy, queue: Node, entry: Entry) -> bool:
+    def passes(self, strategy: PreemptionStrategy, queue: QuotaNode, entry: Entry) -> bool:
         mine, before = self.shares(queue)
-        if strategy is Strategy.LESS_THAN_INITIAL_SHARE:
+        if strategy is PreemptionStrategy.LESS_THAN_INITIAL_SHARE:
             return mine < before
         self.contest.take(entry)
         after = self.shares(queue)[1]
@@ -76,7 +76,7 @@ class Slow:
         found.append((entry.id, cause.value))
         return self.fits()
 
-    def search(self, strategies: Sequence[Strategy]) -> list[tuple[str, str]]:
+    def search(self, strategies: Sequence[PreemptionStrategy]) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
         nominal = self.contest.within_nominal
         lists = {node: list(self.contest.candidates(node)) for node in self.contest.nodes_with_candidates()}
@@ -99,13 +99,13 @@ class Slow:
 
     def first(
         self,
-        root: Node,
-        lists: dict[Node, list[Entry]],
-        strategy: Strategy,
+        root: QuotaNode,
+        lists: dict[QuotaNode, list[Entry]],
+        strategy: PreemptionStrategy,
         nominal: bool,
         take: Callable[[Entry, PreemptionCause], bool],
     ) -> bool:
-        self.aside: dict[Node, list[Entry]] = {}
+        self.aside: dict[QuotaNode, list[Entry]] = {}
         while (queue := self.choose(root, lists)) is not None:
             if queue is self.node:
                 if take(lists[queue].pop(0), PreemptionCause.IN_CLUSTER_QUEUE):
@@ -123,7 +123,7 @@ class Slow:
                     self.aside.setdefault(queue, []).append(entry)
         return False
 
-    def second(self, root: Node, take: Callable[[Entry, PreemptionCause], bool]) -> bool:
+    def second(self, root: QuotaNode, take: Callable[[Entry, PreemptionCause], bool]) -> bool:
         while (queue := self.choose(root, self.aside)) is not None:
             mine, theirs = self.shares(queue)
             if mine < theirs and take(self.aside[queue][0], PreemptionCause.IN_COHORT_FAIR_SHARING):

@@ -7,7 +7,8 @@ import pytest
 from queuectl.core.decisions import Admit, Evict, Release
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
-from queuectl.core.model import EffectKey, Gate, Namespace, Phase, Snapshot, StoredWorkload, Verb, WorkloadId
+from queuectl.core.model import EffectKey, LedgerSnapshot, Phase, StoredWorkload, Verb, WorkloadId
+from queuectl.core.policy import Gate, Namespace
 from tests.builders import (
     GPU,
     SOURCES,
@@ -148,7 +149,7 @@ def test_after_a_restart_newcomers_of_the_same_second_come_after_those_that_wait
     )
     world = World(queue("cq", 1), LQ)
     world.engine = Engine(SOURCES)
-    world.engine.restore(Snapshot(sequence=1, now=T0, workloads=(stored,)))
+    world.engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=(stored,)))
     world.tell(
         ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 1)), policy(LQ)
     )

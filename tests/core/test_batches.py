@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from queuectl.core.events import EffectSettled, Event, Listed, Result
-from queuectl.core.model import Outcome, QueueingStrategy, WorkloadId
+from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.policy import QueueingStrategy
 from queuectl.core.reasons import Code
 from tests.builders import (
     GPU,

@@ -9,9 +9,8 @@ import pytest
 
 from queuectl.core.decisions import Admit, Decision, Evict, Keep
 from queuectl.core.events import PodsCounted
-from queuectl.core.model import ResourceGroup, ResourceQuota
+from queuectl.core.policy import FlavorFungibility, Preemption, PreemptionPolicy, ResourceGroup, ResourceQuota
 from queuectl.core.reasons import Code
-from queuectl.core.rules import Fungibility, Preemption, Within
 from tests.builders import (
     GPU,
     World,
@@ -102,7 +101,7 @@ def test_the_nearest_miss_is_told_first() -> None:
 
 @pytest.mark.parametrize(("next_first", "name"), [(False, "f1"), (True, "f2")])
 def test_a_queue_may_want_the_next_flavor_tried_before_it_borrows(next_first: bool, name: str) -> None:
-    rules = Fungibility(try_next_before_borrowing=next_first)
+    rules = FlavorFungibility(try_next_before_borrowing=next_first)
     world = World(
         flavor("f1"),
         flavor("f2"),
@@ -115,7 +114,7 @@ def test_a_queue_may_want_the_next_flavor_tried_before_it_borrows(next_first: bo
 
 
 def test_of_two_flavors_that_have_to_be_borrowed_the_nearer_one_is_taken() -> None:
-    rules = Fungibility(try_next_before_borrowing=True)
+    rules = FlavorFungibility(try_next_before_borrowing=True)
     world = World(
         flavor("far"),
         flavor("near"),
@@ -129,7 +128,9 @@ def test_of_two_flavors_that_have_to_be_borrowed_the_nearer_one_is_taken() -> No
 
 
 def test_what_others_borrowed_is_taken_back_before_one_s_own_is_stopped() -> None:
-    rules = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+    rules = Preemption(
+        within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY
+    )
     world = World(
         flavor("f1"),
         flavor("f2"),
@@ -148,7 +149,9 @@ def test_what_others_borrowed_is_taken_back_before_one_s_own_is_stopped() -> Non
 def test_one_that_gets_nothing_of_the_flavor_it_stopped_at_goes_on_with_the_next() -> None:
     """In f1 there are victims for each resource alone, and none for both: one is lent, of the other nothing
     is left to its queue, which may not borrow (P4)."""
-    rules = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+    rules = Preemption(
+        within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY
+    )
     groups = flavors(("f1", {"cpu": 1, GPU: 2}), ("f2", {"cpu": 1, GPU: 2}))
     world = World(
         flavor("f1"),
@@ -158,7 +161,7 @@ def test_one_that_gets_nothing_of_the_flavor_it_stopped_at_goes_on_with_the_next
             groups=groups,
             cohort="all",
             preemption=rules,
-            fungibility=Fungibility(try_next_before_preempting=False),
+            fungibility=FlavorFungibility(try_next_before_preempting=False),
         ),
         queue("other", groups=flavors(("f1", {GPU: 0})), cohort="all"),
         LQ,

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuectl.core.decisions import Evict
-from queuectl.core.model import Cohort, Outcome, PodSet, WorkloadPriorityClass
-from queuectl.core.model import Policy as PolicyObject
-from queuectl.core.rules import Borrowing, Preemption, Settings, TreeSharing, Within
+from queuectl.core.model import Outcome, PodSet
+from queuectl.core.policy import (
+    BorrowWithinCohort,
+    Cohort,
+    FairSharing,
+    Preemption,
+    PreemptionPolicy,
+    SchedulingConfiguration,
+    WorkloadPriorityClass,
+)
+from queuectl.core.policy import Policy as PolicyObject
 from tests.builders import (
     GPU,
     World,
@@ -25,13 +33,13 @@ from tests.core.running import Running
 from tests.core.trees import UNBOUNDED
 from tests.core.trees import World as Made
 
-LOW_GIVES_WAY = Preemption(within_cluster_queue=Within.LOWER_PRIORITY)
+LOW_GIVES_WAY = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 HIGH, LOW = WorkloadPriorityClass("high", 1), WorkloadPriorityClass("low", -1)
 
-UNGUARDED = Settings(cooldown=0, eviction_budget=UNBOUNDED)
+UNGUARDED = SchedulingConfiguration(cooldown=0, eviction_budget=UNBOUNDED)
 
 
-def running(*policies: PolicyObject, settings: Settings = UNGUARDED) -> Running:
+def running(*policies: PolicyObject, settings: SchedulingConfiguration = UNGUARDED) -> Running:
     """Without the guards of P11, if nothing else is said."""
     return Running(Made(policies, settings, (), 0, 0))
 
@@ -93,7 +101,7 @@ def test_who_has_risen_is_not_preempted_by_the_plan_that_says_so() -> None:
 
 def test_who_holds_nothing_but_its_queues_own_is_not_taken_for_what_its_queue_borrows() -> None:
     """P2: `owned` holds f2, of which its queue has enough; what its queue borrows is f1."""
-    take = Preemption(reclaim_within_cohort=Within.ANY, borrow_within_cohort=Borrowing())
+    take = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY, borrow_within_cohort=BorrowWithinCohort())
     world = running(
         flavor("f1"),
         flavor("f2"),
@@ -122,14 +130,15 @@ def test_a_preemptor_takes_no_more_than_it_preempted_for() -> None:
             "qa",
             1,
             cohort="c",
-            preemption=Preemption(reclaim_within_cohort=Within.ANY),
+            preemption=Preemption(reclaim_within_cohort=PreemptionPolicy.ANY),
         ),
         queue(
             "qb",
             2,
             cohort="c",
             preemption=Preemption(
-                reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing()
+                reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY,
+                borrow_within_cohort=BorrowWithinCohort(),
             ),
         ),
         local_queue("la", "qa"),
@@ -146,15 +155,15 @@ def test_a_preemptor_takes_no_more_than_it_preempted_for() -> None:
 def test_what_shares_alone_would_repeat_for_ever_the_guards_end() -> None:
     """P11: `all` takes from `big` by its share, and `own` with it; `own` is within nominal and takes it back;
     then there is room for `big` again."""
-    share = Preemption(reclaim_within_cohort=Within.ANY)
+    share = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
     world = running(
         flavor("default"),
-        Cohort(name="c", sharing=TreeSharing(enabled=True)),
+        Cohort(name="c", sharing=FairSharing(enabled=True)),
         queue("qa", 4, cohort="c", preemption=share),
         queue("qb", 1, cohort="c", preemption=share),
         local_queue("la", "qa"),
         local_queue("lb", "qb"),
-        settings=Settings(),
+        settings=SchedulingConfiguration(),
     )
     world.submit(workload("own", "lb", 1))
     world.submit(workload("big", "lb", 4, created=1))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.decay import LAST, PastUsage, UsageValue, factor
-from queuectl.core.model import LocalQueueName, PastUse, WorkloadId
-from queuectl.core.rules import HALF_LIVES, UsageSharing
+from queuectl.core.model import PastUse, WorkloadId
+from queuectl.core.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName
+from queuectl.core.queues.usage_history import LAST, PastUsage, UsageValue, factor
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 A, B = LocalQueueName("ns", "a"), LocalQueueName("ns", "b")
@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
 
 HALF_LIFE = 3_600
-SHARING = UsageSharing(half_life=HALF_LIFE, sampling_interval=300)
+SHARING = AdmissionFairSharing(half_life=HALF_LIFE, sampling_interval=300)
 FAR = 30 * HALF_LIFE * 1_000_000
 MOMENTS = st.integers(0, FAR)
 AMOUNTS = st.integers(0, 2**63 - 1)
@@ -65,7 +65,7 @@ def tell(past: PastUsage, history: list[Span]) -> PastUsage:
     return past
 
 
-def usage(history: list[Span], now: datetime = NOW, sharing: UsageSharing = SHARING) -> UsageValue:
+def usage(history: list[Span], now: datetime = NOW, sharing: AdmissionFairSharing = SHARING) -> UsageValue:
     return tell(PastUsage(sharing), history).of(A, 1000, now)
 
 
@@ -145,7 +145,7 @@ def by_formula(span: Span, now_us: int, half_life: int) -> Decimal:
 @settings(max_examples=60)
 @given(st.lists(spans(), max_size=5), st.sampled_from([1, 7, HALF_LIFE, WEEK, 10 * 365 * 86_400]))
 def test_usage_is_what_the_formula_says_but_for_the_stated_error(history: list[Span], half_life: int) -> None:
-    sharing = UsageSharing(half_life=half_life, sampling_interval=0)
+    sharing = AdmissionFairSharing(half_life=half_life, sampling_interval=0)
     found = units(usage(history, sharing=sharing))
     with localcontext() as context:
         context.prec = 60
@@ -248,13 +248,13 @@ def test_usage_is_in_proportion_to_the_weight_and_none_is_last(queues: list[tupl
 
 @pytest.mark.parametrize("half_life", [0, HALF_LIFE])
 def test_a_weight_of_zero_is_behind_all_others(half_life: int) -> None:
-    past = PastUsage(UsageSharing(half_life=half_life))
+    past = PastUsage(AdmissionFairSharing(half_life=half_life))
     past.given(B, {"memory": 2**63 - 1}, START)
     assert past.of(A, 0, START) == LAST > past.of(B, 1, START)
 
 
 def test_without_a_half_life_the_past_does_not_count() -> None:
-    past = PastUsage(UsageSharing(half_life=0))
+    past = PastUsage(AdmissionFairSharing(half_life=0))
     past.opened(A, key(1), {GPU: 8}, START)
     past.closed(key(1), at(5))
     past.opened(A, key(2), {GPU: 8}, at(5))
@@ -277,7 +277,7 @@ def test_without_a_half_life_the_past_does_not_count() -> None:
 def test_resources_count_by_their_weights(
     weights: tuple[tuple[str, int], ...], less: Mapping[str, int], more: Mapping[str, int]
 ) -> None:
-    past = PastUsage(UsageSharing(half_life=HALF_LIFE, weights=weights))
+    past = PastUsage(AdmissionFairSharing(half_life=HALF_LIFE, weights=weights))
     past.given(A, less, START)
     past.given(B, more, START)
     assert past.of(A, 1000, START) < past.of(B, 1000, START)
@@ -287,7 +287,7 @@ def test_resources_count_by_their_weights(
 
 
 def test_queues_of_which_nothing_counts_any_more_are_forgotten() -> None:
-    past = PastUsage(UsageSharing(half_life=1, sampling_interval=1))
+    past = PastUsage(AdmissionFairSharing(half_life=1, sampling_interval=1))
     for number in range(1_000):
         name = LocalQueueName("ns", str(number))
         past.opened(name, key(number), {GPU: 1}, at(number))

@@ -9,7 +9,8 @@ import pytest
 from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import StalePlan
 from queuectl.core.events import EffectSettled, PodsCounted, Result, TimeCame, WorkloadGone
-from queuectl.core.model import Outcome, QueueingStrategy, StopPolicy, Taint, WorkloadId
+from queuectl.core.model import Outcome, WorkloadId
+from queuectl.core.policy import QueueingStrategy, StopPolicy, Taint
 from queuectl.core.reasons import Code, Limit
 from tests.builders import (
     GPU,

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.contest import Contest, Field
-from queuectl.core.fairness import fair_victims
-from queuectl.core.model import (
-    Assignment,
-    Attempt,
-    AttemptState,
+from queuectl.core.entries import Entry
+from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Phase, WorkloadId
+from queuectl.core.policy import (
+    STRATEGIES,
     ClusterQueue,
     Cohort,
-    ObjectRef,
-    Phase,
-    WorkloadId,
+    MinRunTime,
+    Preemption,
+    PreemptionPolicy,
+    PreemptionStrategy,
+    SchedulingConfiguration,
 )
-from queuectl.core.pending import Entry
-from queuectl.core.quota import QuotaTree
-from queuectl.core.rules import STRATEGIES, MinRunTime, Preemption, Settings, Strategy, Within
+from queuectl.core.preemption.fair import fair_victims
+from queuectl.core.preemption.search import PreemptionSearch, Snapshot
+from queuectl.core.quota.tree import QuotaTree
 from tests.core import profiles
 from tests.core.sharing import (
     NAMES,
@@ -45,7 +45,9 @@ T0 = datetime(2030, 1, 1, tzinfo=UTC)
 GPU = "x/gpu"
 
 
-ANY = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+ANY = Preemption(
+    within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY
+)
 
 
 class Arena:
@@ -80,22 +82,22 @@ class Arena:
         *,
         priority: int = 0,
         preemption: Preemption = ANY,
-        strategies: tuple[Strategy, ...] = STRATEGIES,
+        strategies: tuple[PreemptionStrategy, ...] = STRATEGIES,
         contested: Sequence[str] | None = None,
         theirs: Preemption = ANY,
-    ) -> Contest:
+    ) -> PreemptionSearch:
         names = {node.name for node in self.tree.nodes() if node.kind == "ClusterQueue"}
         rules = {name: preemption if name == queue else theirs for name in names}
-        field = Field(
+        field = Snapshot(
             tree=self.tree,
             queues={name: ClusterQueue(name=name, preemption=rules[name]) for name in sorted(names)},
             holders=self.holders,
-            settings=Settings(fair_sharing=True, strategies=strategies),
+            settings=SchedulingConfiguration(fair_sharing=True, strategies=strategies),
             now=T0 + timedelta(hours=1),
         )
         cells = cells_of(self.tree, amounts)
         asked = [cell for cell, _ in cells_of(self.tree, dict.fromkeys(contested or amounts, 1))]
-        return Contest(field, self.tree.queue(queue), self._entry("asking", priority), cells, asked)
+        return PreemptionSearch(field, self.tree.queue(queue), self._entry("asking", priority), cells, asked)
 
     def victims(self, queue: str, amounts: Mapping[str, int], **fields: object) -> list[tuple[str, str]]:
         """Names and causes; the tree must stay as it is."""
@@ -152,9 +154,13 @@ def test_a_large_one_is_taken_though_it_leaves_less_where_the_second_strategy_sa
     arena = three()
     fill(arena, "a", 3)
     arena.hold("large", "b", {GPU: 6})
-    assert arena.victims("a", {GPU: 1}, strategies=(Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)) == []
+    assert (
+        arena.victims("a", {GPU: 1}, strategies=(PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)) == []
+    )
     assert arena.victims("a", {GPU: 1}) == [("large", FAIR)]
-    assert arena.victims("a", {GPU: 1}, strategies=(Strategy.LESS_THAN_INITIAL_SHARE,)) == [("large", FAIR)]
+    assert arena.victims("a", {GPU: 1}, strategies=(PreemptionStrategy.LESS_THAN_INITIAL_SHARE,)) == [
+        ("large", FAIR)
+    ]
     assert arena.victims("a", {GPU: 3}) == []
 
 
@@ -163,7 +169,7 @@ def test_as_much_as_the_other_has_afterwards_is_not_too_much() -> None:
     fill(arena, "a", 3)
     fill(arena, "b", 5)
     fill(arena, "c", 1)
-    final = (Strategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)
+    final = (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,)
     assert arena.victims("a", {GPU: 1}, strategies=final) == [("b1", FAIR)]
     assert arena.victims("a", {GPU: 2}, strategies=final) == []
 
@@ -174,7 +180,7 @@ def test_who_has_as_much_gives_what_is_not_its_dominant_resource() -> None:
     arena.hold("cpus", "b", {"x/cpu": 1})
     arena.hold("mine", "a", {"x/gpu": 2})
     arena.hold("others", "c", {"x/cpu": 3}, priority=9)
-    lower = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY)
+    lower = Preemption(reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY)
     found = arena.victims("a", {"x/cpu": 1}, priority=1, preemption=lower)
     assert found == [("cpus", FAIR)]
 
@@ -186,7 +192,7 @@ def test_where_no_share_moves_only_who_comes_later_gives() -> None:
     arena.hold("cpus", "b", {"x/cpu": 1}, priority=1)
     arena.hold("mine", "a", {"x/gpu": 2})
     arena.hold("its", "c", {"x/cpu": 3})
-    anybody = Preemption(reclaim_within_cohort=Within.ANY)
+    anybody = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
     assert arena.victims("a", {"x/cpu": 1}, priority=1, preemption=anybody) == []
     assert arena.victims("a", {"x/cpu": 1}, priority=2, preemption=anybody) == [("cpus", FAIR)]
 
@@ -198,7 +204,8 @@ def test_the_second_strategy_takes_one_of_each_queue_at_most() -> None:
     arena.hold("c1", "c", {"x/cpu": 60}, priority=9)
     arena.hold("a1", "a", {"x/gpu": 40}, priority=-1)
     lower = Preemption(
-        within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.LOWER_PRIORITY
+        within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY,
+        reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY,
     )
     # At first its share, 50, is more than either of b would leave there; without a1 it is 10, and b1 goes.
     # Only b2 would help, and b does not give twice.
@@ -215,7 +222,8 @@ def test_its_own_queue_gives_though_it_borrows_nothing() -> None:
     fill(arena, "a", 2, priority=-1)
     fill(arena, "b", 3, priority=9)
     lower = Preemption(
-        within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.LOWER_PRIORITY
+        within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY,
+        reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY,
     )
     assert arena.victims("a", {GPU: 2}, preemption=lower) == [("a1", OWN), ("a2", OWN)]
 
@@ -322,8 +330,8 @@ def test_policy_and_protection_say_whom_it_may_take_at_all() -> None:
     arena = three()
     fill(arena, "a", 6, at=3599)
     fill(arena, "b", 3)
-    never = Preemption(reclaim_within_cohort=Within.NEVER)
-    lower = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY)
+    never = Preemption(reclaim_within_cohort=PreemptionPolicy.NEVER)
+    lower = Preemption(reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY)
     safe = Preemption(min_run_time=MinRunTime(in_cohort_reclamation=2))
     assert arena.victims("c", {GPU: 1}, preemption=never) == []
     assert arena.victims("c", {GPU: 1}, preemption=lower) == []
@@ -338,7 +346,7 @@ def test_an_error_on_the_way_leaves_the_tree_as_it_was(monkeypatch: pytest.Monke
     contest = arena.contest("c", {GPU: 3})
     before = usages(arena.tree)
     calls = iter([False, False])
-    monkeypatch.setattr(Contest, "fits", lambda *_, **__: next(calls))
+    monkeypatch.setattr(PreemptionSearch, "fits", lambda *_, **__: next(calls))
     with pytest.raises((StopIteration, RuntimeError)):
         fair_victims(contest, STRATEGIES)
     assert usages(arena.tree) == before
@@ -347,8 +355,10 @@ def test_an_error_on_the_way_leaves_the_tree_as_it_was(monkeypatch: pytest.Monke
 HOLDERS = st.lists(st.tuples(st.sampled_from(QUEUES), REQUEST, st.integers(-1, 1)), max_size=14)
 POLICIES = st.builds(
     Preemption,
-    within_cluster_queue=st.sampled_from([Within.NEVER, Within.LOWER_PRIORITY]),
-    reclaim_within_cohort=st.sampled_from([Within.LOWER_PRIORITY, Within.ANY, Within.ANY]),
+    within_cluster_queue=st.sampled_from([PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY]),
+    reclaim_within_cohort=st.sampled_from(
+        [PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY, PreemptionPolicy.ANY]
+    ),
 )
 
 
@@ -366,7 +376,7 @@ def test_the_victims_are_those_that_a_slow_reading_of_the_rules_finds(
     name: str,
     amounts: dict[str, int],
     preemption: Preemption,
-    strategies: tuple[Strategy, ...],
+    strategies: tuple[PreemptionStrategy, ...],
 ) -> None:
     arena = Arena()
     arena.tree = tree

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.fairness import tournament
-from queuectl.core.ordering import Place
-from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.entries import Place
+from queuectl.core.quota.shares import tournament
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from tests.core import profiles
 from tests.core.sharing import (
     QUEUES,
@@ -35,7 +35,7 @@ GPU = "x/gpu"
 
 class Head(NamedTuple):
     name: str
-    node: Node
+    node: QuotaNode
     cells: Cells
     order: Place
 
@@ -152,7 +152,7 @@ def test_a_head_in_a_tree_a_thousand_deep_comes_out() -> None:
 
 def slow_tournament(tree: QuotaTree, heads: Sequence[Head]) -> Head:
     """Who wins, from nothing: each head's standing at each level, then the recursive choice."""
-    standing: dict[tuple[Node, str], tuple[object, ...]] = {}
+    standing: dict[tuple[QuotaNode, str], tuple[object, ...]] = {}
     for one in heads:
         tree.add(one.node, one.cells)
         for node in one.node.path():
@@ -160,7 +160,7 @@ def slow_tournament(tree: QuotaTree, heads: Sequence[Head]) -> Head:
             standing[node, one.name] = (borrowing, slow_share(tree, node), one.order)
         tree.remove(one.node, one.cells)
 
-    def winner(node: Node) -> Head | None:
+    def winner(node: QuotaNode) -> Head | None:
         if node.kind == "ClusterQueue":
             return next((one for one in heads if one.node is node), None)
         found = [(child, winner(child)) for child in node.children.values()]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from queuectl.core.decisions import Admit, Keep, Release
-from queuectl.core.model import AttemptState, EffectKey, Phase, Snapshot, StoredWorkload, Verb
+from queuectl.core.model import AttemptState, EffectKey, LedgerSnapshot, Phase, StoredWorkload, Verb
 from queuectl.core.reasons import Code
 from tests.builders import T0, World, admitted, local_queue, observed, queue, workload
 
 LQ = local_queue("lq", "cq")
 
 
-def running(world: World, *unsent: Verb) -> Snapshot:
+def running(world: World, *unsent: Verb) -> LedgerSnapshot:
     """What the ledger has of a world with one workload, which it has let go."""
     (entry,) = world.engine._state.entries.values()
     assert entry.attempt is not None
@@ -29,7 +29,7 @@ def running(world: World, *unsent: Verb) -> Snapshot:
         reason=None,
     )
     effects = tuple(EffectKey(entry.id, 1, verb) for verb in unsent)
-    return Snapshot(sequence=world.sequence, now=T0, workloads=(stored,), effects=effects)
+    return LedgerSnapshot(sequence=world.sequence, now=T0, workloads=(stored,), effects=effects)
 
 
 def test_what_is_frozen_waits_and_is_told_so_while_other_roots_go_on() -> None:
@@ -77,7 +77,7 @@ def test_what_the_ledger_does_not_know_is_queued_anew_when_it_thaws() -> None:
     world.submit(workload("a"))
     world.run()
     world.engine.freeze("ClusterQueue/cq")
-    world.engine.thaw("ClusterQueue/cq", Snapshot(sequence=0, now=None))
+    world.engine.thaw("ClusterQueue/cq", LedgerSnapshot(sequence=0, now=None))
     assert admitted(world.run()) == ["a"]
 
 

@@ -35,19 +35,17 @@ from queuectl.core.events import (
 )
 from queuectl.core.model import (
     ConfigKey,
-    Namespace,
+    LedgerSnapshot,
     Outcome,
+    PastAttempts,
     Phase,
-    Snapshot,
-    StopPolicy,
     StoredWorkload,
     Workload,
     WorkloadId,
 )
-from queuectl.core.past import Past
+from queuectl.core.policy import Namespace, RequeuingStrategy, SchedulingConfiguration, StopPolicy
+from queuectl.core.queues.requeueing import Timers
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.rules import Requeueing, Settings
-from queuectl.core.timers import Timers
 from tests.builders import (
     GPU,
     SOURCES,
@@ -67,14 +65,16 @@ from tests.builders import (
 LQ = local_queue("lq", "cq")
 ID = WorkloadId("uid-a")
 LIMIT, TIMEOUT = 100, 30
-SETTINGS = Settings(pods_ready_timeout=TIMEOUT, requeueing=Requeueing(base_seconds=60, most_seconds=200))
+SETTINGS = SchedulingConfiguration(
+    pods_ready_timeout=TIMEOUT, requeueing=RequeuingStrategy(base_seconds=60, most_seconds=200)
+)
 A = workload("a", gpus=4, pods=[pod_set(4, {GPU: 1})], max_run_seconds=LIMIT)
 
 
 class Life:
     """Workload `a` alone in a queue for four GPUs, and what was decided about it."""
 
-    def __init__(self, settings: Settings = SETTINGS, one: Workload = A) -> None:
+    def __init__(self, settings: SchedulingConfiguration = SETTINGS, one: Workload = A) -> None:
         self.world = World(
             queue("cq", 4), queue("other", 4), LQ, local_queue("lo", "other"), settings=settings
         )
@@ -182,7 +182,7 @@ def stop(which: str, how: StopPolicy) -> Callable[[Life], object]:
 def preempt(life: Life) -> None:
     """As the search for victims does it."""
     reason = Reason(code=Code.PREEMPTED, by="ns/Job/urgent")
-    plan = replace(life.world.plan(), decisions=(Evict(ID, A.ref, 1, reason, past=Past(run_ms=1)),))
+    plan = replace(life.world.plan(), decisions=(Evict(ID, A.ref, 1, reason, past=PastAttempts(run_ms=1)),))
     life.world.commit(plan)
     life.phase, life.reason, life.code = Phase.EVICTING, reason, Code.PREEMPTED
 
@@ -281,7 +281,7 @@ def test_it_is_stopped_when_its_time_is_over_and_not_before() -> None:
     (evict,) = life.wait(1)
     assert isinstance(evict, Evict)
     assert evict.reason.code is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
-    assert evict.past == Past(run_ms=LIMIT * 1000, ready=1)
+    assert evict.past == PastAttempts(run_ms=LIMIT * 1000, ready=1)
     life.stopped()
     assert (life.phase, life.code) == (Phase.PENDING, Code.DEACTIVATED)
     assert life.world.engine.due_at is None
@@ -414,7 +414,7 @@ def test_time_for_its_pods_counts_from_when_the_cluster_let_it_go() -> None:
 
 
 def test_without_a_timeout_nobody_asks_for_ready_pods() -> None:
-    life = Life(Settings(), replace(A, max_run_seconds=None))
+    life = Life(SchedulingConfiguration(), replace(A, max_run_seconds=None))
     life.see()
     life.settle()
     assert life.see(suspended=False, ready=False) == []
@@ -423,7 +423,7 @@ def test_without_a_timeout_nobody_asks_for_ready_pods() -> None:
 
 
 def deactivated_by_failures() -> Life:
-    life = Life(replace(SETTINGS, requeueing=Requeueing(limit=1)))
+    life = Life(replace(SETTINGS, requeueing=RequeuingStrategy(limit=1)))
     life.see()
     for _ in range(2):
         life.settle()
@@ -487,7 +487,13 @@ def test_starts_that_are_denied_back_off_too_and_a_start_that_works_is_none() ->
 # --- what outlives a restart
 
 
-def restarted(past: Past, *, attempt: bool = False, settings: Settings = SETTINGS, **fields: object) -> World:
+def restarted(
+    past: PastAttempts,
+    *,
+    attempt: bool = False,
+    settings: SchedulingConfiguration = SETTINGS,
+    **fields: object,
+) -> World:
     """A process that begins with what the ledger says of `a`, an hour after T0."""
     now = T0 + timedelta(hours=1)
     held = None
@@ -511,7 +517,7 @@ def restarted(past: Past, *, attempt: bool = False, settings: Settings = SETTING
     )
     world = World(queue("cq", 4), LQ, settings=settings)
     world.engine = Engine(SOURCES, settings)
-    world.engine.restore(Snapshot(sequence=9, now=now, workloads=(stored,)))
+    world.engine.restore(LedgerSnapshot(sequence=9, now=now, workloads=(stored,)))
     world.now = now
     world.tell(
         ContextObserved(Namespace("ns")),
@@ -526,7 +532,7 @@ def restarted(past: Past, *, attempt: bool = False, settings: Settings = SETTING
 def test_a_pause_outlives_a_restart() -> None:
     until = T0 + timedelta(hours=1, seconds=40)
     why = Reason(code=Code.BACKING_OFF, detail="until then")
-    world = restarted(Past(failures=3, barred=why, until=until))
+    world = restarted(PastAttempts(failures=3, barred=why, until=until))
     assert world.run() == []
     assert world.engine.due_at == until
     world.pass_time(39)
@@ -536,21 +542,21 @@ def test_a_pause_outlives_a_restart() -> None:
 
 
 def test_run_time_outlives_a_restart() -> None:
-    world = restarted(Past(run_ms=30_000), attempt=True)
+    world = restarted(PastAttempts(run_ms=30_000), attempt=True)
     assert world.engine.due_at == T0 + timedelta(hours=1, seconds=LIMIT - 30)
     world.pass_time(LIMIT - 30)
     (evict,) = world.run()
     assert isinstance(evict, Evict)
-    assert evict.past == Past(run_ms=LIMIT * 1000)
+    assert evict.past == PastAttempts(run_ms=LIMIT * 1000)
 
 
 def test_deactivation_outlives_a_restart() -> None:
-    world = restarted(Past(run_ms=LIMIT * 1000))
+    world = restarted(PastAttempts(run_ms=LIMIT * 1000))
     assert [d.reason.code for d in world.run() if isinstance(d, Keep)] == [Code.DEACTIVATED]
 
 
 def test_held_while_nobody_watched_it_begins_anew() -> None:
-    world = restarted(Past(run_ms=LIMIT * 1000), hold=True)
+    world = restarted(PastAttempts(run_ms=LIMIT * 1000), hold=True)
     assert [d.reason.code for d in world.run() if isinstance(d, Keep)] == [Code.ON_HOLD]
     world.tell(observed(A))
     assert admitted(world.run()) == ["a"]

@@ -13,18 +13,8 @@ from queuectl.core.events import (
     PolicyInvalid,
     Result,
 )
-from queuectl.core.model import (
-    ConfigKey,
-    Namespace,
-    Outcome,
-    Phase,
-    PriorityClass,
-    QueueingStrategy,
-    RuntimeClass,
-    Snapshot,
-    StopPolicy,
-    StoredWorkload,
-)
+from queuectl.core.model import ConfigKey, LedgerSnapshot, Outcome, Phase, StoredWorkload
+from queuectl.core.policy import Namespace, PriorityClass, QueueingStrategy, RuntimeClass, StopPolicy
 from queuectl.core.reasons import Code
 from tests.builders import (
     GPU,
@@ -249,7 +239,7 @@ def test_two_with_the_same_place_in_time_go_by_their_identity() -> None:
         for one in ones
     )
     world.engine = Engine(SOURCES)
-    world.engine.restore(Snapshot(sequence=3, now=T0, workloads=stored))
+    world.engine.restore(LedgerSnapshot(sequence=3, now=T0, workloads=stored))
     world.tell(ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 1)))
     world.tell(policy(LQ), Listed("policies"), *(observed(one) for one in ones))
     world.tell(Listed("Job", frozenset(one.id for one in ones)))

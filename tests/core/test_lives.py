@@ -20,17 +20,14 @@ from queuectl.core.events import (
 from queuectl.core.model import (
     ConfigKey,
     EffectKey,
-    Gate,
-    Namespace,
+    LedgerSnapshot,
     Outcome,
     Phase,
-    QueueingStrategy,
-    ResourceFlavor,
-    Snapshot,
     StoredWorkload,
     Verb,
     WorkloadId,
 )
+from queuectl.core.policy import Gate, Namespace, QueueingStrategy, ResourceFlavor
 from queuectl.core.reasons import Code
 from tests.builders import (
     GPU,
@@ -101,7 +98,7 @@ def restarted(world: World, unsent: Verb, *jobs: WorkloadObserved) -> World:
     )
     world.engine = Engine(SOURCES)
     key = EffectKey(one.id, 1, unsent)
-    world.engine.restore(Snapshot(sequence=3, now=T0, workloads=(stored,), effects=(key,)))
+    world.engine.restore(LedgerSnapshot(sequence=3, now=T0, workloads=(stored,), effects=(key,)))
     world.tell(ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 4)))
     world.tell(policy(LQ), Listed("policies"), *jobs)
     world.tell(Listed("Job", frozenset(job.workload.id for job in jobs)))

@@ -10,29 +10,25 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from queuectl.core.model import (
+from queuectl.core.model import Outcome, PodSet, WorkloadId
+from queuectl.core.policy import (
+    NO_PREEMPTION,
+    BorrowWithinCohort,
     Cohort,
+    FairSharing,
     LabelSelector,
     LocalQueueName,
-    Outcome,
-    PodSet,
+    MinRunTime,
+    Preemption,
+    PreemptionPolicy,
+    PreemptionStrategy,
     QueueingStrategy,
     ResourceGroup,
     ResourceQuota,
     StopPolicy,
     Taint,
     Toleration,
-    WorkloadId,
     WorkloadPriorityClass,
-)
-from queuectl.core.rules import (
-    NO_PREEMPTION,
-    Borrowing,
-    MinRunTime,
-    Preemption,
-    Strategy,
-    TreeSharing,
-    Within,
 )
 from tests.builders import EVERYBODY, GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.core import profiles
@@ -86,16 +82,22 @@ GROUPS = st.builds(quotas, st.integers(0, 6), st.integers(0, 3), mostly(0, 1, 3)
 PREEMPTION = st.builds(
     Preemption,
     within_cluster_queue=st.sampled_from(
-        [Within.NEVER, Within.LOWER_PRIORITY, Within.LOWER_OR_NEWER_EQUAL_PRIORITY]
+        [
+            PreemptionPolicy.NEVER,
+            PreemptionPolicy.LOWER_PRIORITY,
+            PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY,
+        ]
     ),
-    reclaim_within_cohort=st.sampled_from([Within.ANY, Within.NEVER, Within.LOWER_PRIORITY]),
-    borrow_within_cohort=mostly(None, Borrowing(), Borrowing(0)),
+    reclaim_within_cohort=st.sampled_from(
+        [PreemptionPolicy.ANY, PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY]
+    ),
+    borrow_within_cohort=mostly(None, BorrowWithinCohort(), BorrowWithinCohort(0)),
     min_run_time=mostly(MinRunTime(), MinRunTime(5, 5, 5, 5)),
 )
 SHARING = st.builds(
-    TreeSharing,
+    FairSharing,
     enabled=st.sampled_from([None, True, True]),
-    strategies=st.sampled_from([None, *((s,) for s in Strategy)]),
+    strategies=st.sampled_from([None, *((s,) for s in PreemptionStrategy)]),
 )
 ASKS: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,

@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from queuectl.core.model import Cohort, Outcome
+from queuectl.core.model import Outcome
+from queuectl.core.policy import (
+    BorrowWithinCohort,
+    Cohort,
+    MinRunTime,
+    Preemption,
+    PreemptionPolicy,
+    SchedulingConfiguration,
+)
 from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.core.rules import Borrowing, MinRunTime, Preemption, Settings, Within
 from tests.builders import (
     GPU,
     admitted,
@@ -25,7 +32,7 @@ from tests.core.room import OWN, RECLAIMS, Room, causes, evicted, told
 
 @pytest.mark.parametrize(("created", "victims"), [(4, ["there"]), (5, []), (6, [])])
 def test_of_the_same_priority_only_who_is_newer_gives_way(created: int, victims: list[str]) -> None:
-    newer = Preemption(within_cluster_queue=Within.LOWER_OR_NEWER_EQUAL_PRIORITY)
+    newer = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
     room = Room(queue("q", 1, preemption=newer))
     room.hold("there", "q", created=5)
     assert evicted(room.ask("asks", "q", created=created)) == victims
@@ -36,7 +43,8 @@ def test_while_borrowing_a_victim_may_have_the_greatest_priority_allowed_and_no_
     bound: int, victims: list[str]
 ) -> None:
     rules = Preemption(
-        reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing(most_priority=bound)
+        reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY,
+        borrow_within_cohort=BorrowWithinCohort(most_priority=bound),
     )
     room = Room(queue("q", 1, cohort="all", preemption=rules), queue("other", 1, cohort="all"))
     room.hold("there", "other", 2)
@@ -44,7 +52,7 @@ def test_while_borrowing_a_victim_may_have_the_greatest_priority_allowed_and_no_
 
 
 def test_who_would_fill_its_own_quota_exactly_takes_back_what_it_lent() -> None:
-    rules = Preemption(reclaim_within_cohort=Within.ANY, borrow_within_cohort=Borrowing())
+    rules = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY, borrow_within_cohort=BorrowWithinCohort())
     room = Room(queue("q", 2, cohort="all", preemption=rules), queue("other", 1, cohort="all"))
     room.hold("there", "other", 3)
     decisions = room.ask("asks", "q", 2, priority_class="high")
@@ -52,7 +60,7 @@ def test_who_would_fill_its_own_quota_exactly_takes_back_what_it_lent() -> None:
 
 
 def test_who_may_take_back_in_its_own_cohort_may_also_where_that_cohort_borrows() -> None:
-    rules = Preemption(reclaim_within_cohort=Within.ANY, borrow_within_cohort=Borrowing())
+    rules = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY, borrow_within_cohort=BorrowWithinCohort())
     room = Room(
         Cohort(name="mine", parent="root"),
         queue("q", 1, cohort="mine", preemption=rules),
@@ -87,7 +95,7 @@ def test_who_would_go_beyond_its_nominal_quota_of_one_resource_has_to_be_fair_ab
     groups = [group({"default": {GPU: 1, "cpu": 1}})]
     room = Room(
         *(queue(name, groups=groups, cohort="all", preemption=RECLAIMS) for name in ("q", "other", "lends")),
-        settings=Settings(fair_sharing=True, cooldown=0),
+        settings=SchedulingConfiguration(fair_sharing=True, cooldown=0),
     )
     for name in ("o1", "o2", "o3"):
         room.hold(name, "other", pods=[pod_set(1, {GPU: 1, "cpu": 1})])
@@ -107,7 +115,7 @@ def test_who_was_let_go_last_is_taken_first() -> None:
 
 
 def test_borrowers_go_before_those_of_its_own_queue_and_lower_priority_before_higher() -> None:
-    rules = replace(RECLAIMS, within_cluster_queue=Within.LOWER_PRIORITY)
+    rules = replace(RECLAIMS, within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     room = Room(queue("q", 2, cohort="all", preemption=rules), queue("other", 0, cohort="all"))
     room.hold("own", "q", priority_class="low")
     room.hold("borrower", "other", priority_class="high")
@@ -137,7 +145,7 @@ def test_who_is_leaving_already_counts_first_and_is_not_evicted_again() -> None:
 
 
 def test_who_leaves_its_own_queue_already_counts_before_borrowers_elsewhere() -> None:
-    rules = replace(RECLAIMS, within_cluster_queue=Within.LOWER_PRIORITY)
+    rules = replace(RECLAIMS, within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     room = Room(queue("q", 2, cohort="all", preemption=rules), queue("other", 0, cohort="all"))
     room.hold("leaves", "q")
     room.tell(observed(workload("leaves", "q", hold=True), suspended=False, generation=2))
@@ -192,7 +200,8 @@ def test_a_protection_is_no_reason_where_more_than_that_stands_in_the_way() -> N
 
 def test_who_was_preempted_as_often_as_its_budget_allows_is_left_alone_for_a_while() -> None:
     room = Room(
-        queue("q", 1, preemption=OWN), settings=Settings(eviction_budget=2, eviction_window=1000, cooldown=0)
+        queue("q", 1, preemption=OWN),
+        settings=SchedulingConfiguration(eviction_budget=2, eviction_window=1000, cooldown=0),
     )
     room.hold("often", "q", priority_class="low")
     for number, name in enumerate(("first", "second"), start=1):

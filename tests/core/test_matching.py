@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.matching import meets, mismatch, selects, tolerated
-from queuectl.core.model import LabelSelector, Requirement, Taint, Toleration
+from queuectl.core.flavors.queue_flavors import meets, mismatch, selects, tolerated
+from queuectl.core.policy import LabelSelector, Requirement, Taint, Toleration
 from tests.builders import flavor, pod_set
 
 LABELS = {"team": "a", "size": "5", "empty": ""}

@@ -5,21 +5,21 @@ from __future__ import annotations
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from queuectl.core.flavors import Chance, Mode, assign
-from queuectl.core.menus import Charge, Menu
-from queuectl.core.model import (
+from queuectl.core.flavors.assignment import GranularMode, Mode, assign
+from queuectl.core.flavors.fast_path import fitting
+from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
+from queuectl.core.model import PodSet
+from queuectl.core.policy import (
     ClusterQueue,
     Cohort,
+    FlavorFungibility,
     FlavorQuotas,
-    PodSet,
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
     Taint,
 )
-from queuectl.core.plain import fitting
-from queuectl.core.quota import QuotaTree
-from queuectl.core.rules import Fungibility
+from queuectl.core.quota.tree import QuotaTree
 from tests.core import profiles
 
 profiles.load()
@@ -47,7 +47,9 @@ FLAVORS = {name: ResourceFlavor(name=name) for name in "abcd"} | {
 @given(
     groups(),
     groups(),
-    st.builds(Fungibility, try_next_before_borrowing=st.booleans(), preemption_over_borrowing=st.booleans()),
+    st.builds(
+        FlavorFungibility, try_next_before_borrowing=st.booleans(), preemption_over_borrowing=st.booleans()
+    ),
     st.lists(st.tuples(st.integers(0, 7), st.integers(1, 3)), max_size=4),
     st.dictionaries(st.sampled_from(["cpu", "gpu", "memory", "disk"]), st.integers(1, 3), min_size=1),
     st.integers(1, 2),
@@ -55,7 +57,7 @@ FLAVORS = {name: ResourceFlavor(name=name) for name in "abcd"} | {
 def test_a_fit_found_at_once_is_the_one_that_a_full_look_finds(
     own: tuple[ResourceGroup, ...],
     shared: tuple[ResourceGroup, ...],
-    rules: Fungibility,
+    rules: FlavorFungibility,
     used: list[tuple[int, int]],
     requests: dict[str, int],
     count: int,
@@ -67,8 +69,8 @@ def test_a_fit_found_at_once_is_the_one_that_a_full_look_finds(
     tree.add(tree.queue("q"), used)
     asked = tuple(sorted(requests.items()))
     charge = Charge(PodSet(name="main", count=count, requests=asked), asked)
-    menu = Menu(queue, tree, FLAVORS)
-    full = assign(menu, [charge], lambda cell, amount: Chance(Mode.NO_CANDIDATES, 0))
+    menu = QueueFlavors(queue, tree, FLAVORS)
+    full = assign(menu, [charge], lambda cell, amount: GranularMode(Mode.NO_CANDIDATES, 0))
     for _ in range(2):  # looked up, then remembered
         found = fitting(menu, [charge], preempts=False)
         event("found" if found is not None else "left to a full look")

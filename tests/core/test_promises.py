@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from queuectl.core.model import QueueingStrategy, ResourceQuota
+from queuectl.core.policy import (
+    BorrowWithinCohort,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+    ResourceQuota,
+)
 from queuectl.core.reasons import Code
-from queuectl.core.rules import Borrowing, Preemption, Within
 from tests.builders import (
     GPU,
     admitted,
@@ -37,7 +42,9 @@ def test_nobody_is_let_go_on_quota_that_a_victim_of_the_same_cycle_still_holds()
 
 
 def test_what_was_promised_in_a_cycle_stays_promised_when_a_later_head_is_let_go() -> None:
-    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing())
+    rules = Preemption(
+        reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY, borrow_within_cohort=BorrowWithinCohort()
+    )
     room = Room(
         queue("a", 5, cohort="all", preemption=rules),
         queue("b", 0, cohort="all"),
@@ -133,7 +140,9 @@ def test_a_new_strict_head_keeps_back_what_it_lacks_itself_and_nothing_that_the_
 
 
 def test_a_strict_head_that_borrows_keeps_back_what_is_left_of_its_own_and_what_it_may_borrow() -> None:
-    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY, borrow_within_cohort=Borrowing())
+    rules = Preemption(
+        reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY, borrow_within_cohort=BorrowWithinCohort()
+    )
     strict = QueueingStrategy.STRICT_FIFO
     one = group({"default": {GPU: 2}})
     (quotas,) = one.flavors
@@ -167,7 +176,7 @@ def strict_and_other() -> Room:
 
 
 def test_when_a_queue_begins_to_borrow_who_could_take_back_from_it_is_looked_at() -> None:
-    rules = Preemption(reclaim_within_cohort=Within.LOWER_PRIORITY)
+    rules = Preemption(reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY)
     room = Room(
         queue("q", 2, cohort="all", preemption=rules),
         queue("other", 3, cohort="all"),

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
-from queuectl.core.quota import Node, QuotaTree
+from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 from tests.core import profiles
 
@@ -78,24 +78,24 @@ def picture(tree: QuotaTree) -> dict[str, tuple[list[int], list[int], str]]:
 # --- the textbook: recursive, from nominal quota and the usage of queues alone
 
 
-def subtree(node: Node, cell: int) -> int:
+def subtree(node: QuotaNode, cell: int) -> int:
     return node.nominal[cell] + sum(
         subtree(child, cell) - private(child, cell) for child in node.children.values()
     )
 
 
-def private(node: Node, cell: int) -> int:
+def private(node: QuotaNode, cell: int) -> int:
     limit = node.lending[cell]
     return 0 if limit is None else max(0, subtree(node, cell) - limit)
 
 
-def usage(node: Node, cell: int) -> int:
+def usage(node: QuotaNode, cell: int) -> int:
     if node.kind == "ClusterQueue":
         return node.usage[cell]
     return sum(max(0, usage(child, cell) - private(child, cell)) for child in node.children.values())
 
 
-def available(node: Node, cell: int) -> int:
+def available(node: QuotaNode, cell: int) -> int:
     if node.parent is None:
         return subtree(node, cell) - usage(node, cell)
     from_parent = available(node.parent, cell)
@@ -107,7 +107,7 @@ def available(node: Node, cell: int) -> int:
     return max(0, private(node, cell) - usage(node, cell)) + from_parent
 
 
-def potential(node: Node, cell: int) -> int:
+def potential(node: QuotaNode, cell: int) -> int:
     if node.parent is None:
         return subtree(node, cell)
     reach = private(node, cell) + potential(node.parent, cell)
@@ -218,7 +218,7 @@ def circular(name: str, parents: dict[str, str | None]) -> bool:
     return at is not None
 
 
-def closes(node: Node, tree: QuotaTree) -> bool:
+def closes(node: QuotaNode, tree: QuotaTree) -> bool:
     """Would following the parent it asks for lead back to it?"""
     above = next(other for other in tree.nodes() if other.kind == "Cohort" and other.name == node.wanted)
     return node in list(above.path())

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.model import ResourceQuota
-from queuectl.core.quota import QuotaTree
-from queuectl.core.shares import Share, dominant_share
+from queuectl.core.policy import ResourceQuota
+from queuectl.core.quota.shares import Share, dominant_share
+from queuectl.core.quota.tree import QuotaTree
 from tests.core import profiles
 from tests.core.sharing import (
     QUEUES,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuectl.core.entries import Entry
 from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.pending import Entry, Line
+from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 from tests.core import profiles
@@ -30,7 +31,7 @@ def entries() -> list[Entry]:
 def test_the_head_is_the_first_of_those_who_stand_however_often_they_leave_and_return(
     steps: list[tuple[int, int]], strict: bool
 ) -> None:
-    line, everybody = Line("cq", strict=strict), entries()
+    line, everybody = PendingQueue("cq", strict=strict), entries()
     for number, priority in steps:
         entry = everybody[number]
         if entry.group is not None:
@@ -47,7 +48,7 @@ def test_the_head_is_the_first_of_those_who_stand_however_often_they_leave_and_r
 
 
 def test_those_who_lack_something_are_found_by_it_until_they_wake() -> None:
-    line, (first, second, *_) = Line("cq", strict=False), entries()
+    line, (first, second, *_) = PendingQueue("cq", strict=False), entries()
     line.add(first, (), (0, 0, 1, first.id))
     line.add(second, (), (-1, 0, 2, second.id))
     line.park(first, LACKS)
@@ -61,7 +62,7 @@ def test_those_who_lack_something_are_found_by_it_until_they_wake() -> None:
 
 
 def test_a_line_that_everybody_left_remembers_nobody() -> None:
-    line, (first, *_) = Line("cq", strict=False), entries()
+    line, (first, *_) = PendingQueue("cq", strict=False), entries()
     line.add(first, (), (0, 0, 1, first.id))
     line.park(first, LACKS)
     line.remove(first)
@@ -70,7 +71,7 @@ def test_a_line_that_everybody_left_remembers_nobody() -> None:
 
 @given(st.permutations(range(60)), st.sets(st.integers(0, 59), min_size=2, max_size=12))
 def test_who_stays_when_most_have_left_goes_in_order(places: list[int], staying: set[int]) -> None:
-    line = Line("cq", strict=False)
+    line = PendingQueue("cq", strict=False)
     made = [Entry(WorkloadId(f"uid-{n}"), ObjectRef("ns", "Job", f"{n}", f"uid-{n}")) for n in range(60)]
     for entry, place in zip(made, places, strict=True):
         line.add(entry, (), (0, place, 0, entry.id))

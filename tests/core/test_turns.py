@@ -6,10 +6,16 @@ from dataclasses import replace
 
 from queuectl.core.decisions import Evict
 from queuectl.core.model import Outcome
-from queuectl.core.rules import NO_PREEMPTION, Preemption, Settings, UsageSharing, Within
+from queuectl.core.policy import (
+    NO_PREEMPTION,
+    AdmissionFairSharing,
+    Preemption,
+    PreemptionPolicy,
+    SchedulingConfiguration,
+)
 from tests.builders import World, admitted, local_queue, observed, policy, priority, queue, workload
 
-SETTINGS = Settings(usage_sharing=UsageSharing(half_life=3600, sampling_interval=300))
+SETTINGS = SchedulingConfiguration(usage_sharing=AdmissionFairSharing(half_life=3600, sampling_interval=300))
 
 
 def world(gpus: int, weight: int = 1000, preemption: Preemption = NO_PREEMPTION) -> World:
@@ -68,7 +74,7 @@ def test_a_local_queue_of_weight_zero_comes_last_though_it_used_nothing() -> Non
 
 
 def test_quota_is_taken_from_the_local_queue_that_used_more_before_the_lower_priority() -> None:
-    w = world(2, preemption=Preemption(within_cluster_queue=Within.LOWER_PRIORITY))
+    w = world(2, preemption=Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY))
     run_for_an_hour(w, "before", "busy")
     w.submit(workload("b", "busy"), workload("i", "idle", priority_class="low"))
     assert len(admitted(w.run())) == 2

@@ -10,30 +10,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from queuectl.core.model import (
+from queuectl.core.model import PodSet, Workload
+from queuectl.core.policy import (
+    AdmissionFairSharing,
+    BorrowWithinCohort,
     ClusterQueue,
     Cohort,
+    FairSharing,
+    FlavorFungibility,
     FlavorQuotas,
-    PodSet,
+    MinRunTime,
+    Preemption,
+    PreemptionPolicy,
+    PreemptionStrategy,
     QueueingStrategy,
     ResourceGroup,
     ResourceQuota,
+    SchedulingConfiguration,
     StopPolicy,
-    Workload,
     WorkloadPriorityClass,
 )
-from queuectl.core.model import Policy as PolicyObject
-from queuectl.core.rules import (
-    Borrowing,
-    Fungibility,
-    MinRunTime,
-    Preemption,
-    Settings,
-    Strategy,
-    TreeSharing,
-    UsageSharing,
-    Within,
-)
+from queuectl.core.policy import Policy as PolicyObject
 from tests.builders import EVERYBODY, GPU, flavor, local_queue, pod_set, queue, workload
 
 T = TypeVar("T")
@@ -70,7 +67,7 @@ class Dice:
 @dataclass(frozen=True)
 class World:
     policies: tuple[PolicyObject, ...]
-    settings: Settings
+    settings: SchedulingConfiguration
     locals: tuple[str, ...]
     """Names of LocalQueues, all in one namespace."""
     layout: int
@@ -86,10 +83,12 @@ def world(dice: Dice, *, guarded: bool) -> World:
     queues = [cluster_queue(dice, f"q{n}", depth, layout) for n in range(2 + dice.pick(0, 1, 0, 2, 1, 3, 6))]
     locals_ = [local_queue(f"l{n}", one.name) for n, one in enumerate(queues)]
     locals_ += [local_queue(f"m{n}", one.name) for n, one in enumerate(queues) if one.usage_based]
-    settings = Settings(
+    settings = SchedulingConfiguration(
         fair_sharing=dice.pick(False, True),
-        strategies=strategies(dice) or Settings().strategies,
-        usage_sharing=dice.pick(None, UsageSharing(half_life=3600), UsageSharing(half_life=0)),
+        strategies=strategies(dice) or SchedulingConfiguration().strategies,
+        usage_sharing=dice.pick(
+            None, AdmissionFairSharing(half_life=3600), AdmissionFairSharing(half_life=0)
+        ),
         cooldown=10 if guarded else 0,
         eviction_budget=8 if guarded else UNBOUNDED,
     )
@@ -98,15 +97,15 @@ def world(dice: Dice, *, guarded: bool) -> World:
     return World(policies, settings, tuple(one.name.name for one in locals_), layout, depth)
 
 
-def strategies(dice: Dice) -> tuple[Strategy, ...] | None:
-    first, second = Strategy
+def strategies(dice: Dice) -> tuple[PreemptionStrategy, ...] | None:
+    first, second = PreemptionStrategy
     return dice.pick(None, (first,), (second,), (first, second))
 
 
 def cohort(dice: Dice, number: int, layout: int) -> Cohort:
     """Under one of those before it: there are no circles."""
     parent = f"c{number - 1 - dice.mostly(0, 1, number) % number}" if number and dice.below(8) < 7 else None
-    sharing = TreeSharing(enabled=dice.pick(None, True, False), strategies=strategies(dice))
+    sharing = FairSharing(enabled=dice.pick(None, True, False), strategies=strategies(dice))
     return Cohort(
         name=f"c{number}",
         parent=parent,
@@ -126,7 +125,7 @@ def cluster_queue(dice: Dice, name: str, cohorts: int, layout: int) -> ClusterQu
         selector=EVERYBODY,
         cohort=parent,
         preemption=preemption(dice),
-        fungibility=Fungibility(
+        fungibility=FlavorFungibility(
             try_next_before_borrowing=dice.pick(False, True),
             try_next_before_preempting=dice.pick(True, False),
             preemption_over_borrowing=dice.pick(False, True),
@@ -140,10 +139,19 @@ def preemption(dice: Dice) -> Preemption:
     seconds = [dice.mostly(0, 0, 5) for _ in range(4)] if dice.below(4) == 3 else [0] * 4
     return Preemption(
         within_cluster_queue=dice.pick(
-            Within.LOWER_PRIORITY, Within.LOWER_OR_NEWER_EQUAL_PRIORITY, Within.NEVER
+            PreemptionPolicy.LOWER_PRIORITY,
+            PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY,
+            PreemptionPolicy.NEVER,
         ),
-        reclaim_within_cohort=dice.pick(Within.ANY, Within.LOWER_PRIORITY, Within.ANY, Within.NEVER),
-        borrow_within_cohort=dice.pick(None, Borrowing(), None, Borrowing(-1), Borrowing(0)),
+        reclaim_within_cohort=dice.pick(
+            PreemptionPolicy.ANY,
+            PreemptionPolicy.LOWER_PRIORITY,
+            PreemptionPolicy.ANY,
+            PreemptionPolicy.NEVER,
+        ),
+        borrow_within_cohort=dice.pick(
+            None, BorrowWithinCohort(), None, BorrowWithinCohort(-1), BorrowWithinCohort(0)
+        ),
         min_run_time=MinRunTime(*seconds),
     )
 

@@ -15,11 +15,10 @@ from queuectl.core.model import (
     Effect,
     EffectKey,
     PodSetAssignment,
-    ResourceFlavor,
-    Toleration,
     Verb,
     WorkloadId,
 )
+from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.kinds.admission import Admission, Scheduling, additions, parse, render
 from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.patches import pointer, start, stop

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.core.events import PolicyInvalid, PolicyObserved
-from queuectl.core.model import (
+from queuectl.core.model import ConfigKey
+from queuectl.core.policy import (
     ClusterQueue,
     Cohort,
-    ConfigKey,
     FlavorQuotas,
     LabelSelector,
     LocalQueue,

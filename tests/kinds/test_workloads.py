@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.core.model import ObjectRef, Outcome, Requirement, Toleration
+from queuectl.core.model import ObjectRef, Outcome
+from queuectl.core.policy import Requirement, Toleration
 from queuectl.core.reasons import Code
 from queuectl.kinds.jobs import JOB_KINDS, job_kind
 from queuectl.kinds.workloads import MAX_ANNOTATIONS, observe

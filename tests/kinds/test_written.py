@@ -4,17 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queuectl.core.events import ContextGone
-from queuectl.core.model import (
-    Gate,
-    LocalQueueName,
-    Namespace,
-    Node,
-    ObjectRef,
-    PriorityClass,
-    RuntimeClass,
-)
+from queuectl.core.model import ObjectRef
+from queuectl.core.policy import Condition, Gate, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport, Waiting
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.core.resources import FlavorResource
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kinds.jobs import JOB_KINDS

@@ -13,17 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from queuectl.core.model import (
-    Assignment,
-    Attempt,
-    AttemptState,
-    Effect,
-    EffectKey,
-    PodSetAssignment,
-    ResourceFlavor,
-    Toleration,
-    Verb,
-)
+from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, PodSetAssignment, Verb
+from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.workloads import observe

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from queuectl.core.events import ContextObserved, Listed, Result, WorkloadObserved
-from queuectl.core.model import Gate, LocalQueueName, ResourceFlavor, Verb
-from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport
+from queuectl.core.model import Verb
+from queuectl.core.policy import Condition, Gate, LocalQueueName, ResourceFlavor
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.lease import KubeLease
 from queuectl.kube.reflector import reflectors

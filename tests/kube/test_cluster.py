@@ -12,9 +12,10 @@ import pytest
 import pytest_asyncio
 
 from queuectl.core.events import Result, WorkloadGone, WorkloadObserved
-from queuectl.core.model import LocalQueueName, Verb
+from queuectl.core.model import Verb
+from queuectl.core.policy import Condition, LocalQueueName
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import ClusterQueueReport, Condition, LocalQueueReport, Waiting
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.core.resources import FlavorResource
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.session import api_path, cluster_id

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from queuectl.core.events import ContextGone, ContextObserved, Listed, WorkloadGone, WorkloadObserved
-from queuectl.core.model import PriorityClass, WorkloadId
+from queuectl.core.model import WorkloadId
+from queuectl.core.policy import PriorityClass
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import api_path

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from queuectl.core.events import Result
-from queuectl.core.model import Effect, ResourceFlavor
+from queuectl.core.model import Effect
+from queuectl.core.policy import ResourceFlavor
 from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster

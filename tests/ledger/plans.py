@@ -19,19 +19,20 @@ from queuectl.core.decisions import (
     Shrink,
 )
 from queuectl.core.model import (
+    NO_PAST_ATTEMPTS,
     Assignment,
     Attempt,
     AttemptState,
     ConfigKey,
     ObjectRef,
     Outcome,
+    PastAttempts,
     PodSet,
     PodSetAssignment,
-    Toleration,
     Workload,
     WorkloadId,
 )
-from queuectl.core.past import NOTHING, Past
+from queuectl.core.policy import Toleration
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 
 GPU = "nvidia.com/gpu"
@@ -53,7 +54,7 @@ PREEMPTED = Reason(
 )
 
 
-BACKING_OFF = Past(
+BACKING_OFF = PastAttempts(
     run_ms=12_345,
     failures=2,
     barred=Reason(code=Code.BACKING_OFF, detail="until 2026-01-02T04:04:05Z: its pods were not all ready"),
@@ -84,7 +85,12 @@ def workload(name: str, **fields: object) -> Workload:
 
 
 def enqueue(
-    name: str, *, queue: str | None = "team-a", priority: int = 0, arrival: int = 1, past: Past = NOTHING
+    name: str,
+    *,
+    queue: str | None = "team-a",
+    priority: int = 0,
+    arrival: int = 1,
+    past: PastAttempts = NO_PAST_ATTEMPTS,
 ) -> Enqueue:
     return Enqueue(workload(name), queue, priority, arrival, past)
 
@@ -131,7 +137,7 @@ def keep(name: str, reason: Reason = WAITING, *, recorded: bool = True) -> Keep:
     return Keep(wid(name), ref(name), reason, recorded)
 
 
-def amend(name: str, number: int = 1, priority: int = 7, past: Past = NOTHING) -> Amend:
+def amend(name: str, number: int = 1, priority: int = 7, past: PastAttempts = NO_PAST_ATTEMPTS) -> Amend:
     return Amend(wid(name), ref(name), number, priority, past)
 
 
@@ -140,11 +146,11 @@ def shrink(name: str, number: int = 1, *, workers: int, gpus: int = 4) -> Shrink
     return Shrink(wid(name), ref(name), number, assignment)
 
 
-def evict(name: str, number: int = 1, reason: Reason = PREEMPTED, past: Past | None = None) -> Evict:
+def evict(name: str, number: int = 1, reason: Reason = PREEMPTED, past: PastAttempts | None = None) -> Evict:
     return Evict(wid(name), ref(name), number, reason, wid("urgent"), past)
 
 
-def release(name: str, number: int = 1, past: Past | None = None) -> Release:
+def release(name: str, number: int = 1, past: PastAttempts | None = None) -> Release:
     return Release(wid(name), ref(name), number, "nothing of it is alive", past)
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from queuectl.core.decisions import Decision
-from queuectl.core.model import EffectKey, Outcome, Verb
-from queuectl.core.past import NOTHING, Past
+from queuectl.core.model import NO_PAST_ATTEMPTS, EffectKey, Outcome, PastAttempts, Verb
 from queuectl.ledger.engine import connect
 from queuectl.ledger.memory import MemoryLedger
 from queuectl.ledger.postgres import PostgresLedger
@@ -40,10 +39,10 @@ from tests.ledger.plans import (
 START = datetime(2026, 11, 1, tzinfo=UTC)
 NAMES = st.sampled_from(["one", "two", "three"])
 NUMBERS = st.integers(1, 3)
-PASTS = st.sampled_from([NOTHING, BACKING_OFF, Past(run_ms=1)])
+PASTS = st.sampled_from([NO_PAST_ATTEMPTS, BACKING_OFF, PastAttempts(run_ms=1)])
 
 
-def _enqueue(name: str, queue: str | None, priority: int, past: Past) -> Decision:
+def _enqueue(name: str, queue: str | None, priority: int, past: PastAttempts) -> Decision:
     return enqueue(name, queue=queue, priority=priority, past=past)
 
 

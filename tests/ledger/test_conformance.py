@@ -11,18 +11,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.decisions import Decision, Enqueue
 from queuectl.core.model import (
+    NO_PAST_ATTEMPTS,
     Assignment,
     AttemptState,
     ConfigKey,
     EffectKey,
+    LedgerSnapshot,
     Outcome,
     Phase,
     PodSetAssignment,
-    Snapshot,
     StoredWorkload,
     Verb,
 )
-from queuectl.core.past import NOTHING
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.postgres import PostgresLedger
@@ -108,7 +108,7 @@ async def book(request: pytest.FixtureRequest, cluster: str, engine: AsyncEngine
 
 
 async def test_a_new_ledger_is_empty(book: Book) -> None:
-    assert await book.ledger.load() == Snapshot(sequence=0, now=None)
+    assert await book.ledger.load() == LedgerSnapshot(sequence=0, now=None)
 
 
 async def test_each_taking_raises_the_epoch(book: Book) -> None:
@@ -266,13 +266,13 @@ async def test_a_deposed_leader_stores_nothing(book: Book) -> None:
 
 async def test_what_an_attempt_leaves_behind_comes_back_as_it_was_written(book: Book) -> None:
     await book.write(enqueue("one"), admit("one", now=await book.now()))
-    assert (await book.one("one")).past == NOTHING
+    assert (await book.one("one")).past == NO_PAST_ATTEMPTS
     await book.write(evict("one", past=BACKING_OFF))
     assert (await book.one("one")).past == BACKING_OFF
     await book.write(release("one"))
     assert (await book.one("one")).past == BACKING_OFF, "a release that says nothing of it leaves it"
-    await book.write(enqueue("one", past=NOTHING))
-    assert (await book.one("one")).past == NOTHING
+    await book.write(enqueue("one", past=NO_PAST_ATTEMPTS))
+    assert (await book.one("one")).past == NO_PAST_ATTEMPTS
     await book.write(admit("one", 2, now=await book.now()), release("one", 2, past=BACKING_OFF))
     assert (await book.one("one")).past == BACKING_OFF
 

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decay import PastUsage
 from queuectl.core.decisions import Admit, Decision, Enqueue
-from queuectl.core.model import LocalQueueName, Snapshot, StoredWorkload
+from queuectl.core.model import LedgerSnapshot, StoredWorkload
+from queuectl.core.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName, SchedulingConfiguration
+from queuectl.core.queues.usage_history import PastUsage
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.rules import HALF_LIVES, Settings, UsageSharing
 from queuectl.ledger import past_usage
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.postgres import PostgresLedger
@@ -23,8 +23,8 @@ from tests.ledger.plans import GPU, admit, enqueue, evict, keep, plan, release, 
 
 START = datetime(2026, 5, 5, tzinfo=UTC)
 HALF_LIFE = 60
-SHARING = UsageSharing(half_life=HALF_LIFE, sampling_interval=30)
-SETTINGS = Settings(usage_sharing=SHARING, eviction_window=600)
+SHARING = AdmissionFairSharing(half_life=HALF_LIFE, sampling_interval=30)
+SETTINGS = SchedulingConfiguration(usage_sharing=SHARING, eviction_window=600)
 QUEUES = tuple(LocalQueueName("ns", name) for name in ("lq", "left", "right"))
 
 
@@ -49,7 +49,7 @@ class Book:
         await self.ledger.commit(plan(*decisions, now=self.now), (), epoch=self.epoch, batch=name)
 
 
-MakeBook = Callable[[Settings], Book]
+MakeBook = Callable[[SchedulingConfiguration], Book]
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -71,7 +71,7 @@ def queued(name: str, queue: LocalQueueName, arrival: int = 1) -> Enqueue:
     return replace(enqueue(name, arrival=arrival), workload=workload(name, queue=queue.name))
 
 
-def restarted(snapshot: Snapshot) -> PastUsage:
+def restarted(snapshot: LedgerSnapshot) -> PastUsage:
     """As a controller begins with it."""
     past = PastUsage(SHARING)
     past.restore(snapshot.past_usage)
@@ -179,11 +179,11 @@ async def test_what_is_too_old_to_count_is_not_told(book: Book) -> None:
     assert (await book.ledger.load()).past_usage == ()
 
 
-@pytest.mark.parametrize("sharing", [None, UsageSharing(half_life=0)])
+@pytest.mark.parametrize("sharing", [None, AdmissionFairSharing(half_life=0)])
 async def test_nothing_is_told_where_past_usage_does_not_count(
-    make: MakeBook, sharing: UsageSharing | None
+    make: MakeBook, sharing: AdmissionFairSharing | None
 ) -> None:
-    book = make(Settings(usage_sharing=sharing))
+    book = make(SchedulingConfiguration(usage_sharing=sharing))
     await book.begin()
     await book.write(enqueue("one"), admit("one", now=book.now))
     await book.write(retire("one", 1), after=1)

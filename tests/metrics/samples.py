@@ -10,8 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from queuectl.core.decisions import Admit, Evict, Plan
 from queuectl.core.events import Result
 from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
+from queuectl.core.policy import Condition
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import ClusterQueueReport, Condition, Standing
+from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
 from queuectl.metrics.admission import AdmissionMetrics
 from queuectl.metrics.exposition import Exposition
@@ -90,7 +91,7 @@ def controller() -> Metrics:
             leads=lambda: True,
             lease_age=lambda: 1.0,
             silence=lambda: {"Job": 1.0},
-            standing=lambda: Standing(strays=(), frozen=0, gated=True),
+            standing=lambda: ClusterReport(strays=(), frozen=0, gated=True),
             unsettled=lambda: (0, 0.0),
         )
     )

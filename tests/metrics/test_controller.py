@@ -10,8 +10,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.events import Result
 from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
+from queuectl.core.policy import Condition
 from queuectl.core.reasons import Code, PreemptionCause, Reason
-from queuectl.core.report import ClusterQueueReport, Condition, Standing
+from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
 from queuectl.metrics.bounds import Names, summed
 from queuectl.metrics.endpoint import application
@@ -53,7 +54,7 @@ PROBES = Probes(
     leads=lambda: True,
     lease_age=lambda: 1.0,
     silence=dict,
-    standing=lambda: Standing(strays=(), frozen=0, gated=True),
+    standing=lambda: ClusterReport(strays=(), frozen=0, gated=True),
     unsettled=lambda: (0, 0.0),
 )
 
@@ -188,7 +189,7 @@ def test_evictions_are_counted_by_reason_and_by_the_rule_of_a_preemption() -> No
 
 def test_those_without_a_queue_are_counted_too() -> None:
     metrics = Metrics()
-    standing = Standing(strays=((Code.QUEUE_NOT_FOUND, 4),), frozen=2, gated=False)
+    standing = ClusterReport(strays=((Code.QUEUE_NOT_FOUND, 4),), frozen=2, gated=False)
     metrics.observe(replace(PROBES, standing=lambda: standing, unsettled=lambda: (3, 12.5)))
     found = lines(metrics)
     for line in (

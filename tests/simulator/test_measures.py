@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.model import Cohort, WorkloadId
+from queuectl.core.model import WorkloadId
+from queuectl.core.policy import Cohort
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.core.resources import FlavorResource, Usage
 from queuectl.simulator.measures import measures

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from queuectl.core.policy import Preemption, PreemptionPolicy
 from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.core.rules import Preemption, Within
 from queuectl.simulator.arrivals import Arrival, Exponential, Lognormal, Template, Uniform, arrivals
 from queuectl.simulator.playing import History, Life, Play
 from tests.builders import GPU, T0, World, local_queue, pod_set, priority, queue, workload
@@ -117,7 +117,9 @@ def test_progress_never_runs_back_and_comes_to_its_end(until: float | None) -> N
 
 def sharing(*names: str, gpus: int = 4, **fields: Any) -> World:
     """Queues of one cohort, that take back what is theirs."""
-    takes = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
+    takes = Preemption(
+        within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY
+    )
     made = World(
         *(replace(queue(name, gpus, cohort="all"), preemption=takes, **fields) for name in names),
         *(local_queue(name, name) for name in names),

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from queuectl.core.matching import meets, tolerated
-from queuectl.core.model import Requirement, Taint, Toleration
+from queuectl.core.flavors.queue_flavors import meets, tolerated
+from queuectl.core.policy import Requirement, Taint, Toleration
 from queuectl.core.resources import Amounts, BadQuantity, parse_quantity
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.requests import RequestProblem, pod_requests

@@ -1,4 +1,4 @@
-"""Makes the reports that readers see. Costs what the queues asked about have waiting, no more."""
+"""What readers see of the engine: immutable, made on demand."""
 
 from __future__ import annotations
 
@@ -6,17 +6,64 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 
 from queuectl.core.directory import Directory
-from queuectl.core.model import LocalQueueName, WorkloadId
-from queuectl.core.pending import Entry, Line
+from queuectl.core.entries import Entry
+from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.policy import Condition, LocalQueueName
+from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.report import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.core.resources import FlavorResource
+from queuectl.core.values import value
+
+
+@value(frozen=True, slots=True)
+class Waiting:
+    ref: ObjectRef
+    position: int
+    """From 1, in its ClusterQueue."""
+    reason: Reason
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class LocalQueueReport:
+    name: LocalQueueName
+    cluster_queue: str
+    condition: Condition
+    pending: int
+    admitted: int
+    first: tuple[Waiting, ...]
+    """The first that wait, in order."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class ClusterQueueReport:
+    name: str
+    condition: Condition
+    pending: int
+    admitted: int
+    nominal: tuple[tuple[FlavorResource, int], ...]
+    used: tuple[tuple[FlavorResource, int], ...]
+    """Held by open attempts, those being evicted included."""
+    reasons: tuple[tuple[Code, int], ...] = ()
+    """How many wait, by the code of why."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class ClusterReport:
+    """What no queue's report shows."""
+
+    strays: tuple[tuple[Code, int], ...]
+    """How many wait without a ClusterQueue, by the code of why."""
+    frozen: int
+    """Root cohorts about which nothing is decided: memory and ledger disagree about them."""
+    gated: bool
+    """The policy that keeps labelled work suspended has been seen in the cluster."""
+
 
 FIRST = 50
 """How many of those that wait a LocalQueue's status names."""
 
 
-class Survey:
+class ReportBuilder:
     """One look at the queues: all entries by LocalQueue, and those charged by ClusterQueue (`holders`)."""
 
     def __init__(
@@ -24,7 +71,7 @@ class Survey:
         directory: Directory,
         members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
-        lines: Mapping[str, Line],
+        lines: Mapping[str, PendingQueue],
     ) -> None:
         self._directory = directory
         self._members = members

@@ -9,12 +9,18 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from queuectl.core.model import Assignment, ClusterQueue, LocalQueueName, Phase, WorkloadId
-from queuectl.core.pending import Entry
-from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.entries import Entry
+from queuectl.core.model import Assignment, Phase, WorkloadId
+from queuectl.core.policy import (
+    ClusterQueue,
+    LocalQueueName,
+    Preemption,
+    PreemptionPolicy,
+    SchedulingConfiguration,
+)
+from queuectl.core.quota.shares import shares_fairly
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import PreemptionCause, Reason, Spared
-from queuectl.core.rules import Preemption, Settings, Within
-from queuectl.core.shares import shares_fairly
 
 _ID: Final = attrgetter("id")
 _PRIORITY: Final = attrgetter("priority")
@@ -30,14 +36,14 @@ class Target(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Field:
+class Snapshot:
     """All who hold quota, as seen at one moment."""
 
     tree: QuotaTree
     queues: dict[str, ClusterQueue]
     holders: dict[str, dict[WorkloadId, Entry]]
     """Those with an open attempt, by the ClusterQueue that is charged."""
-    settings: Settings
+    settings: SchedulingConfiguration
     now: datetime
     past_usage: Callable[[LocalQueueName], object] | None = None
     """Of a LocalQueue, comparable, with what was `added`; None: no queue counts it."""
@@ -46,11 +52,11 @@ class Field:
     away: set[WorkloadId] = field(default_factory=set)
     """Holders whose charge is given back by the plan under way."""
 
-    def fair(self, node: Node) -> bool:
+    def fair(self, node: QuotaNode) -> bool:
         """Does the tree of `node` share fairly (S1)?"""
         return shares_fairly(self.tree, node, self.settings)
 
-    def rules(self, node: Node) -> Preemption:
+    def rules(self, node: QuotaNode) -> Preemption:
         queue = self.queues.get(node.name)
         return queue.preemption if queue is not None else Preemption()
 
@@ -61,7 +67,7 @@ class Field:
             for resource, amount in assignment.resources().items():
                 added[resource] = added.get(resource, 0) + amount
 
-    def holding(self, node: Node) -> Iterable[Entry]:
+    def holding(self, node: QuotaNode) -> Iterable[Entry]:
         found = self.holders.get(node.name)
         if not found:
             return ()
@@ -73,7 +79,7 @@ class Field:
 _MOST_NAMED: Final = 4
 
 
-class Refusals:
+class RejectedCandidates:
     """Who was considered as a victim in vain (R3)."""
 
     __slots__ = ("_spared", "_tried")
@@ -117,7 +123,7 @@ def _told(when: datetime) -> str:
     return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
-class Contest:
+class PreemptionSearch:
     """`cells`: the whole request; `contested`: those of its cells that do not fit."""
 
     __slots__ = (
@@ -138,17 +144,17 @@ class Contest:
 
     def __init__(
         self,
-        field: Field,
-        node: Node,
+        field: Snapshot,
+        node: QuotaNode,
         entry: Entry,
         cells: Cells,
         contested: Collection[int],
-        refusals: Refusals | None = None,
+        refusals: RejectedCandidates | None = None,
         *,
         heeds_protection: bool = True,
     ) -> None:
         self._heeds_protection = heeds_protection
-        self.refusals = Refusals() if refusals is None else refusals
+        self.refusals = RejectedCandidates() if refusals is None else refusals
         self.field = field
         self.tree = field.tree
         self.node = node
@@ -166,20 +172,20 @@ class Contest:
         self._allowed = {True: self.rules.within_cluster_queue, False: self.rules.reclaim_within_cohort}
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SchedulingConfiguration:
         return self.field.settings
 
     # --- who is eligible
 
-    def eligible(self, node: Node) -> Iterator[Entry]:
+    def eligible(self, node: QuotaNode) -> Iterator[Entry]:
         """Holders in `node`, a ClusterQueue, that policy and priority let it take quota from (P2)."""
         policy = self._allowed[node is self.node]
-        if policy is Within.NEVER:
+        if policy is PreemptionPolicy.NEVER:
             return
         priority, created, contested = self.entry.priority, self.entry.order[1], self.contested
         for entry in self.field.holding(node):
-            spared = policy is not Within.ANY and entry.priority >= priority
-            if spared and policy is Within.LOWER_OR_NEWER_EQUAL_PRIORITY:
+            spared = policy is not PreemptionPolicy.ANY and entry.priority >= priority
+            if spared and policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
                 spared = entry.priority > priority or entry.order[1] <= created
             for cell, _ in entry.cells:
                 if cell in contested:
@@ -189,7 +195,7 @@ class Contest:
                         yield entry
                     break
 
-    def vulnerable(self, node: Node, cause: PreemptionCause) -> list[Entry]:
+    def vulnerable(self, node: QuotaNode, cause: PreemptionCause) -> list[Entry]:
         """Those eligible in `node` that are not protected from `cause`."""
         seconds = self.field.rules(node).min_run_time.seconds(cause)
         return [
@@ -198,7 +204,7 @@ class Contest:
             if not ((seconds or entry.preempted_at) and self.is_protected(entry, node, cause))
         ]
 
-    def is_protected(self, entry: Entry, node: Node, cause: PreemptionCause) -> bool:
+    def is_protected(self, entry: Entry, node: QuotaNode, cause: PreemptionCause) -> bool:
         """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
         if leaving(entry) or not self._heeds_protection:
             return False
@@ -210,7 +216,7 @@ class Contest:
         self.protected[entry.id] = until if known is None else min(known, until)
         return True
 
-    def holds_what_is_borrowed(self, entry: Entry, queue: Node, below: Node | None) -> bool:
+    def holds_what_is_borrowed(self, entry: Entry, queue: QuotaNode, below: QuotaNode | None) -> bool:
         """Of one thing that is contested, and that its queue and all cohorts up to `below` borrow (P2, P7).
 
         Who holds only what is its queue's own would be given it back, and take it back, for ever.
@@ -245,10 +251,10 @@ class Contest:
 
     # --- for a search that shares fairly
 
-    def nodes_with_candidates(self) -> list[Node]:
+    def nodes_with_candidates(self) -> list[QuotaNode]:
         """Queues of the same tree in which somebody is eligible; of others only those that borrow (P7)."""
         found = [self.node] if any(True for _ in self.eligible(self.node)) else []
-        if self._allowed[False] is Within.NEVER:
+        if self._allowed[False] is PreemptionPolicy.NEVER:
             return found
         todo = [self.tree.root(self.node)]
         while todo:
@@ -259,7 +265,7 @@ class Contest:
                 found.append(at)
         return found
 
-    def candidates(self, node: Node) -> list[Entry]:
+    def candidates(self, node: QuotaNode) -> list[Entry]:
         """Of one of these queues, sorted; those protected from the cause it would be are left out."""
         if node is self.node:
             cause = PreemptionCause.IN_CLUSTER_QUEUE
@@ -297,8 +303,8 @@ class Contest:
         return kept
 
 
-def _all_borrow(queue: Node, below: Node | None, cell: int) -> bool:
-    at: Node | None = queue
+def _all_borrow(queue: QuotaNode, below: QuotaNode | None, cell: int) -> bool:
+    at: QuotaNode | None = queue
     while at is not None and at is not below:
         if not at.borrows(cell):
             return False
@@ -312,7 +318,7 @@ def leaving(entry: Entry) -> bool:
     return entry.phase is Phase.EVICTING or entry.gone or (seen is not None and seen.finished is not None)
 
 
-def protected_until(entry: Entry, seconds: int, settings: Settings) -> datetime | None:
+def protected_until(entry: Entry, seconds: int, settings: SchedulingConfiguration) -> datetime | None:
     attempt = entry.attempt
     assert attempt is not None
     until = attempt.admitted_at + timedelta(seconds=seconds) if seconds else None
@@ -327,7 +333,7 @@ def protected_until(entry: Entry, seconds: int, settings: Settings) -> datetime 
     return until
 
 
-def _charged(tree: QuotaTree, entry: Entry) -> Node:
+def _charged(tree: QuotaTree, entry: Entry) -> QuotaNode:
     assert entry.attempt is not None
     return tree.queue(entry.attempt.assignment.cluster_queue)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from queuectl.core.contest import Contest, Target, leaving
-from queuectl.core.pending import Entry
-from queuectl.core.quota import Node
+from queuectl.core.entries import Entry
+from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.preemption.search import PreemptionSearch, Target, leaving
+from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
-from queuectl.core.rules import Within
 
 
 class _From(NamedTuple):
     """What holds for all candidates of one kind in one queue."""
 
-    node: Node
+    node: QuotaNode
     """Its queue."""
-    below: Node
+    below: QuotaNode
     """Common ancestor of its queue and the preemptor's."""
     cause: PreemptionCause
     only_without_borrowing: bool
@@ -26,7 +26,7 @@ class _From(NamedTuple):
 _Candidates = list[tuple[Entry, _From]]
 
 
-def classical_victims(contest: Contest) -> list[Target]:
+def classical_victims(contest: PreemptionSearch) -> list[Target]:
     """The victims that make room for it; none where no set of those it may take does."""
     own = contest.sort(contest.vulnerable(contest.node, PreemptionCause.IN_CLUSTER_QUEUE))
     here = _From(contest.node, contest.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
@@ -44,7 +44,7 @@ def classical_victims(contest: Contest) -> list[Target]:
     return []
 
 
-def _attempts(contest: Contest, reclaims: bool, elsewhere: bool) -> tuple[bool, ...]:
+def _attempts(contest: PreemptionSearch, reclaims: bool, elsewhere: bool) -> tuple[bool, ...]:
     """Whether it may borrow afterwards, in the order in which that is tried (P4)."""
     never = contest.rules.borrow_within_cohort is None
     node = contest.node
@@ -53,11 +53,11 @@ def _attempts(contest: Contest, reclaims: bool, elsewhere: bool) -> tuple[bool, 
     return (False, True) if never and not reclaims else (True, False)
 
 
-def _elsewhere(contest: Contest) -> tuple[_Candidates, _Candidates]:
+def _elsewhere(contest: PreemptionSearch) -> tuple[_Candidates, _Candidates]:
     """Those in other queues: whom it has the upper hand over (P3), and whom by priority, each sorted."""
     reclaimed: _Candidates = []
     by_priority: _Candidates = []
-    if contest.rules.reclaim_within_cohort is Within.NEVER:
+    if contest.rules.reclaim_within_cohort is PreemptionPolicy.NEVER:
         return reclaimed, by_priority
     node = contest.node
     rest = dict(contest.cells)
@@ -77,14 +77,16 @@ def _elsewhere(contest: Contest) -> tuple[_Candidates, _Candidates]:
     return _ranked(contest, reclaimed), _ranked(contest, by_priority)
 
 
-def _ranked(contest: Contest, candidates: _Candidates) -> _Candidates:
+def _ranked(contest: PreemptionSearch, candidates: _Candidates) -> _Candidates:
     if not candidates:
         return candidates
     origins = dict(candidates)
     return [(entry, origins[entry]) for entry in contest.sort(list(origins))]
 
 
-def _by_priority(contest: Contest, queue: Node, below: Node) -> Iterator[tuple[Entry, _From]]:
+def _by_priority(
+    contest: PreemptionSearch, queue: QuotaNode, below: QuotaNode
+) -> Iterator[tuple[Entry, _From]]:
     """Without the upper hand: what it may take if it does not borrow afterwards, and what even so (P2)."""
     rules, priority = contest.rules.borrow_within_cohort, contest.entry.priority
     for entry in contest.eligible(queue):
@@ -102,7 +104,7 @@ def _by_priority(contest: Contest, queue: Node, below: Node) -> Iterator[tuple[E
             yield entry, _From(queue, below, cause, bound)
 
 
-def _borrowers(contest: Contest, cohort: Node, visited: Node) -> Iterator[Node]:
+def _borrowers(contest: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode) -> Iterator[QuotaNode]:
     """Queues under `cohort` that use more than is theirs of what is contested, but for `visited`'s (P2)."""
     todo = [child for child in cohort.children.values() if child is not visited]
     while todo:
@@ -115,11 +117,11 @@ def _borrowers(contest: Contest, cohort: Node, visited: Node) -> Iterator[Node]:
             yield at
 
 
-def _borrows(contest: Contest, node: Node) -> bool:
+def _borrows(contest: PreemptionSearch, node: QuotaNode) -> bool:
     return any(node.borrows(cell) for cell in contest.contested)
 
 
-def _attempt(contest: Contest, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
+def _attempt(contest: PreemptionSearch, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
     targets: list[Target] = []
     try:
         for entry, origin in ranked:

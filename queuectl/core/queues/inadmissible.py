@@ -2,27 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
-from queuectl.core.claims import Claims, OpenClaim
 from queuectl.core.decisions import Claim
 from queuectl.core.directory import Directory
+from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.model import WorkloadId
-from queuectl.core.pending import Entry, Group, Line
-from queuectl.core.quota import Node
+from queuectl.core.policy import ClusterQueue, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.preemption.claims import Claims, OpenClaim
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.queues.requeueing import Timers
+from queuectl.core.quota.shares import shares_fairly
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
-from queuectl.core.rules import Settings
-from queuectl.core.shares import shares_fairly
-from queuectl.core.timers import Timers
-from queuectl.core.wakes import Freed, helped, tempted
+
+Freed = dict[QuotaNode, set[FlavorResource]]
+"""What came free, by the ClusterQueue that gave it back."""
 
 
-class Waking:
+def helped(tree: QuotaTree, lines: Mapping[str, PendingQueue], freed: Freed) -> dict[EquivalenceGroup, None]:
+    """Parked groups that might fit now, or find victims now; the state is left as it is (W1, W3)."""
+    found: dict[EquivalenceGroup, None] = {}
+    roots: Freed = {}
+    for node, cells in freed.items():
+        roots.setdefault(tree.root(node), set()).update(cells)
+    for root, cells in roots.items():
+        for line in lines_below(root, lines):
+            found |= line.contending
+            if line.shelves:
+                found |= _helped(tree, line, cells)
+    return found
+
+
+def prune(tree: QuotaTree, line: PendingQueue) -> None:
+    """Whom others were faster than is not looked at (W1)."""
+    node = tree.queue(line.name)
+    for group in list(line.woken):
+        if not line.may_fit(group, tree, node):
+            del line.woken[group]
+
+
+def _helped(tree: QuotaTree, line: PendingQueue, cells: set[FlavorResource]) -> dict[EquivalenceGroup, None]:
+    found: dict[EquivalenceGroup, None] = {}
+    node = tree.queue(line.name)
+    for name in cells & line.shelves.keys():
+        available = tree.available(node, tree.cell(name))
+        for group, amount in line.shelves[name].items():
+            if amount <= available:
+                found[group] = None
+    return found
+
+
+def lines_below(root: QuotaNode, lines: Mapping[str, PendingQueue]) -> Iterator[PendingQueue]:
+    """Of all ClusterQueues of a tree."""
+    todo = [root]
+    while todo:
+        at = todo.pop()
+        if at.kind == "Cohort":
+            todo.extend(at.children.values())
+        elif (line := lines.get(at.name)) is not None:
+            yield line
+
+
+def tempted(
+    tree: QuotaTree,
+    lines: Mapping[str, PendingQueue],
+    queues: Mapping[str, ClusterQueue],
+    charged: Iterable[Entry],
+    fair: Callable[[QuotaNode], bool],
+) -> dict[EquivalenceGroup, None]:
+    """Parked groups that might preempt one of those that have come to hold quota, or for whom it changed who
+    borrows (W3). `fair`: does the tree of a queue share fairly? There any charge may move a share."""
+    found: dict[EquivalenceGroup, None] = {}
+    roots: dict[QuotaNode, None] = {}
+    for entry in charged:
+        if entry.attempt is None:
+            continue
+        node = tree.queue(entry.attempt.assignment.cluster_queue)
+        line = lines.get(node.name)
+        if line is not None and line.contending:
+            found |= _above(line, entry)
+        if node.parent is not None and (fair(node) or _borrows(node, entry)):
+            roots[tree.root(node)] = None
+    for root in roots:
+        for line in lines_below(root, lines):
+            queue = queues.get(line.name)
+            if queue is not None and queue.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
+                found |= line.contending
+    return found
+
+
+def _borrows(queue: QuotaNode, entry: Entry) -> bool:
+    """Does any node on the way up use more than is its own of what `entry` holds?"""
+    return any(node.borrows(cell) for node in queue.path() for cell, _ in entry.cells)
+
+
+def _above(line: PendingQueue, entry: Entry) -> dict[EquivalenceGroup, None]:
+    """Groups of the same queue whose head comes before `entry` in priority, or is older."""
+    found: dict[EquivalenceGroup, None] = {}
+    for group in line.contending:
+        head = group.head()
+        if head is not None and head.order[:2] < entry.order[:2]:
+            found[group] = None
+    return found
+
+
+class Requeuer:
     """Wakes groups of `lines`, and notes in `due` the names of lines in which something is to be decided."""
 
     def __init__(
-        self, directory: Directory, lines: Mapping[str, Line], due: set[str], settings: Settings
+        self,
+        directory: Directory,
+        lines: Mapping[str, PendingQueue],
+        due: set[str],
+        settings: SchedulingConfiguration,
     ) -> None:
         self._settings = settings
         self._directory = directory
@@ -36,7 +130,7 @@ class Waking:
         """What came free since somebody was last woken for it."""
         self._charged: list[Entry] = []
         """Those that have come to hold quota since then, or hold it at another priority."""
-        self._protections: Timers[Group] = Timers()
+        self._protections: Timers[EquivalenceGroup] = Timers()
         """When those whom a parked group might preempt are protected no longer (W4)."""
         self._preemptors: set[str] = set()
         """Those for whom somebody was being evicted when this process started, as evictions name them."""
@@ -51,14 +145,14 @@ class Waking:
             group.line.call(group)
             self._due.add(group.line.name)
 
-    def _fair(self, node: Node) -> bool:
+    def _fair(self, node: QuotaNode) -> bool:
         return shares_fairly(self._tree, node, self._settings)
 
-    def _wake(self, group: Group) -> None:
+    def _wake(self, group: EquivalenceGroup) -> None:
         group.line.wake(group)
         self._due.add(group.line.name)
 
-    def rethink(self, line: Line) -> None:
+    def rethink(self, line: PendingQueue) -> None:
         """Look at everybody in it again, and at what its preemptor claims."""
         line.wake_all()
         if line.preemptor is not None:
@@ -68,7 +162,7 @@ class Waking:
 
     # --- what happened
 
-    def free(self, node: Node, cells: Iterable[FlavorResource]) -> None:
+    def free(self, node: QuotaNode, cells: Iterable[FlavorResource]) -> None:
         """Some of `cells` came free at a ClusterQueue."""
         self._freed.setdefault(node, set()).update(cells)
 
@@ -122,7 +216,7 @@ class Waking:
         if claim is not None:
             self.free(claim.node, (self._tree.names[cell] for cell, _ in claim.cells))
 
-    def keep_back(self, line: Line, cells: frozenset[FlavorResource]) -> None:
+    def keep_back(self, line: PendingQueue, cells: frozenset[FlavorResource]) -> None:
         """What its head keeps back from others from now on (C6)."""
         if line.keeps - cells:
             self.free(self._tree.queue(line.name), line.keeps - cells)
@@ -131,7 +225,7 @@ class Waking:
 
     # --- what time and a restart bring
 
-    def protect(self, group: Group, until: datetime | None) -> None:
+    def protect(self, group: EquivalenceGroup, until: datetime | None) -> None:
         """Look at it again then."""
         self._protections.set(group, until)
 
@@ -147,7 +241,7 @@ class Waking:
         """Somebody is being evicted for it: it comes first in its line when it is seen (C7)."""
         self._preemptors.add(preemptor)
 
-    def stands(self, entry: Entry, line: Line) -> None:
+    def stands(self, entry: Entry, line: PendingQueue) -> None:
         """It has come to stand in `line`."""
         self._due.add(line.name)
         if self._preemptors and line.preemptor is None and str(entry.ref) in self._preemptors:

@@ -6,28 +6,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from queuectl.core.claims import OpenClaim
-from queuectl.core.contest import Field, Target, leaving
-from queuectl.core.cursor import Cursor
+from queuectl.core.cycle.journal import UsageJournal
+from queuectl.core.cycle.nomination import Nomination
+from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.decisions import Claim, Victim
-from queuectl.core.explaining import NO_BOUND
-from queuectl.core.flavors import Assigned, Mode
-from queuectl.core.menus import Group, Tried
+from queuectl.core.entries import Entry, Place
+from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, Mode
+from queuectl.core.flavors.queue_flavors import LastTriedFlavors, PodSetGroup
 from queuectl.core.model import WorkloadId
-from queuectl.core.nominating import Nomination
-from queuectl.core.ordering import Place
-from queuectl.core.pending import Entry
-from queuectl.core.quota import Cells, Node
+from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.preemption.claims import OpenClaim
+from queuectl.core.preemption.search import Snapshot, Target, leaving
+from queuectl.core.quota.tree import Cells, QuotaNode
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.rules import Within
-from queuectl.core.trial import Trial
 
-Nominate = Callable[[Entry, Tried, Mapping[Group, str]], Nomination]
+Nominate = Callable[[Entry, LastTriedFlavors, Mapping[PodSetGroup, str]], Nomination]
 
 
 @dataclass(slots=True)
-class Head:
-    cursor: Cursor
+class NominatedHead:
+    cursor: QueueHeads
     nomination: Nomination
 
     @property
@@ -35,7 +33,7 @@ class Head:
         return self.nomination.entry
 
     @property
-    def node(self) -> Node:
+    def node(self) -> QuotaNode:
         return self.nomination.menu.node
 
     @property
@@ -52,19 +50,21 @@ class Head:
         return self.cursor.first is self.entry
 
 
-class Course:
+class CyclePass:
     """One cycle's way through its heads, as if everybody chosen to go were gone already (C3).
 
     Claims of earlier cycles count as processed first.
     """
 
-    def __init__(self, field: Field, trial: Trial, claims: Iterable[OpenClaim], nominate: Nominate) -> None:
+    def __init__(
+        self, field: Snapshot, trial: UsageJournal, claims: Iterable[OpenClaim], nominate: Nominate
+    ) -> None:
         self._field = field
         self._trial = trial
         self._nominate = nominate
         self._mark = trial.mark()
         self._chosen: dict[WorkloadId, Entry] = {}
-        self.admitted: list[tuple[Entry, Assigned]] = []
+        self.admitted: list[tuple[Entry, AssignmentResult]] = []
         self.preempting: list[tuple[Entry, Reason, Claim, list[Target]]] = []
         self.claims: list[OpenClaim] = []
         for claim in claims:
@@ -73,7 +73,7 @@ class Course:
         self._ahead = trial.mark() > self._mark
         """Is more charged than is true now?"""
 
-    def process(self, head: Head) -> Mode | None:
+    def process(self, head: NominatedHead) -> Mode | None:
         """FIT: admitted. PREEMPT: its victims are chosen. NO_CANDIDATES: refused. None: skipped."""
         nomination = head.nomination
         if nomination.mode.preempts and not nomination.victims:
@@ -102,7 +102,7 @@ class Course:
         self._claim(head, nomination, awaited)
         return Mode.PREEMPT
 
-    def _let_go(self, head: Head) -> Mode | None:
+    def _let_go(self, head: NominatedHead) -> Mode | None:
         """It fitted when it was nominated, and nobody but those let go since stands in its way."""
         if not self._trial.tree.fits(head.node, head.cells):
             return None
@@ -129,7 +129,7 @@ class Course:
         self._field.away -= chosen
         return again if again.mode is Mode.FIT or again.victims else None
 
-    def _claim(self, head: Head, nomination: Nomination, awaited: list[Entry]) -> None:
+    def _claim(self, head: NominatedHead, nomination: Nomination, awaited: list[Entry]) -> None:
         victims = {v.id: v for v in (*awaited, *(target.entry for target in nomination.victims))}
         claim = Claim(
             head.node.name,
@@ -141,10 +141,10 @@ class Course:
         self.preempting.append((head.entry, _waits_for(nomination, len(victims)), claim, evicted))
         self.claims.append(OpenClaim(head.entry, head.node, nomination.cells, victims))
 
-    def _hold_back(self, head: Head) -> None:
+    def _hold_back(self, head: NominatedHead) -> None:
         """Keep what it could use from those that come after it in this cycle (C6)."""
         node = head.node
-        if self._field.rules(node).reclaim_within_cohort is Within.ANY:
+        if self._field.rules(node).reclaim_within_cohort is PreemptionPolicy.ANY:
             return
         kept: Cells = []
         for cell, amount in head.nomination.cells:
@@ -158,7 +158,7 @@ class Course:
         self._trial.add(node, kept)
         self._ahead = True
 
-    def _fits_now(self, node: Node, cells: Cells) -> bool:
+    def _fits_now(self, node: QuotaNode, cells: Cells) -> bool:
         """While the victims are still there, too: nobody is let go on quota that is not free yet."""
         ahead = self._trial.undo(self._mark)
         mark = self._trial.mark()
@@ -169,7 +169,7 @@ class Course:
         self._trial.redo(ahead)
         return fits
 
-    def _node_of(self, entry: Entry, found: Assigned) -> Node:
+    def _node_of(self, entry: Entry, found: AssignmentResult) -> QuotaNode:
         return self._trial.tree.queue(found.assignment.cluster_queue)
 
     def end(self) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
-from queuectl.core.directory import GATE, Touched
+from queuectl.core.directory import GATE, Affected
+from queuectl.core.entries import Entry
 from queuectl.core.events import (
     ConfigurationObserved,
     ContextGone,
@@ -26,20 +27,11 @@ from queuectl.core.events import (
     WorkloadObserved,
 )
 from queuectl.core.lifecycle import remaining
-from queuectl.core.model import (
-    ConfigKey,
-    Context,
-    Gate,
-    ObjectRef,
-    Observation,
-    Verb,
-    Workload,
-    WorkloadId,
-)
-from queuectl.core.past import tried_anew
-from queuectl.core.pending import Entry
+from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
+from queuectl.core.policy import Context, Gate
+from queuectl.core.queues.inadmissible import lines_below
+from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.state import State
-from queuectl.core.wakes import lines_below
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
 """Under which the ledger keeps the component's own configuration."""
@@ -51,7 +43,7 @@ Rules = PolicyObserved | PolicyInvalid | PolicyGone | ConfigurationObserved | Co
 class _Batch:
     """What the events of one batch concern."""
 
-    touched: Touched = field(default_factory=Touched)
+    touched: Affected = field(default_factory=Affected)
     entries: dict[WorkloadId, Entry] = field(default_factory=dict)
     new: list[Entry] = field(default_factory=list)
     rules: bool = False
@@ -103,7 +95,7 @@ def _fold(state: State, event: Event, batch: _Batch) -> None:
 # --- policy and context
 
 
-def _fold_rules(state: State, event: Rules, touched: Touched) -> None:
+def _fold_rules(state: State, event: Rules, touched: Affected) -> None:
     match event:
         case PolicyObserved():
             _observe_policy(state, event, touched)
@@ -125,7 +117,7 @@ def _fold_rules(state: State, event: Rules, touched: Touched) -> None:
             assert_never(event)
 
 
-def _observe_policy(state: State, event: PolicyObserved, touched: Touched) -> None:
+def _observe_policy(state: State, event: PolicyObserved, touched: Affected) -> None:
     if state.directory.invalid.pop(event.key, None) is not None:
         _report(state, event.key)
     if state.specs.get(event.key) != event.spec:
@@ -141,7 +133,7 @@ def _report(state: State, key: ConfigKey) -> None:
         state.changed.update(state.directory.pointing_to(key.name))
 
 
-def _observe_context(state: State, value: Context, touched: Touched) -> None:
+def _observe_context(state: State, value: Context, touched: Affected) -> None:
     state.directory.observe_context(value, touched)
     if isinstance(value, Gate):
         key = ConfigKey(GATE, "", value.name)
@@ -149,7 +141,7 @@ def _observe_context(state: State, value: Context, touched: Touched) -> None:
         state.due_configs.add(key)
 
 
-def _concerned(state: State, touched: Touched) -> Iterator[Entry]:
+def _concerned(state: State, touched: Affected) -> Iterator[Entry]:
     """Whom a change of policy or context may concern."""
     for name in touched.cluster_queues:
         _rebuild(state, name)

@@ -6,180 +6,18 @@ only when something that it lacked comes free. So a queue of 10,000 equal jobs c
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable, Iterator
-from datetime import datetime
 
-from queuectl.core.menus import Charge, Tried
+from queuectl.core.entries import Entry, EquivalenceGroup, Place, Shape
 from queuectl.core.model import (
     Assignment,
-    Attempt,
-    LocalQueueName,
-    ObjectRef,
-    Observation,
-    Phase,
-    Verb,
-    Workload,
-    WorkloadId,
 )
-from queuectl.core.ordering import Place
-from queuectl.core.past import NOTHING
-from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 
-Shape = tuple[Charge, ...]
-"""What a workload is charged and where it may run: all that a look depends on, but for its queue."""
 
-
-class Entry:
-    """All that is known of one workload that is not over."""
-
-    __slots__ = (
-        "arrival",
-        "attempt",
-        "attempts",
-        "cells",
-        "cluster_queue",
-        "counted",
-        "denied",
-        "gate",
-        "generation",
-        "gone",
-        "gone_at",
-        "group",
-        "handed",
-        "id",
-        "local_queue",
-        "observation",
-        "order",
-        "past",
-        "phase",
-        "preempted_at",
-        "priority",
-        "probing",
-        "queue",
-        "reason",
-        "recorded",
-        "ref",
-        "refused",
-        "shape",
-        "tried",
-        "turn",
-        "unsent",
-        "workload",
-    )
-
-    def __init__(self, workload: WorkloadId, ref: ObjectRef) -> None:  # noqa: PLR0915 (a line per field)
-        self.id = workload
-        self.ref = ref
-        self.workload: Workload | None = None
-        """None: the ledger knows it, but its object has not been seen since the start."""
-        self.observation: Observation | None = None
-        self.phase = Phase.PENDING
-        self.attempt: Attempt | None = None
-        self.attempts = 0
-        self.preempted_at: tuple[datetime, ...] = ()
-        """When it was last preempted, oldest first; the last 16 times at most (P11)."""
-        self.arrival = 0
-        self.priority = 0
-        self.queue = ""
-        self.local_queue = LocalQueueName(ref.namespace, "")
-        """The LocalQueue of that name in its namespace, which need not exist."""
-        self.cells: Cells = []
-        """What its open attempt holds."""
-        self.cluster_queue: str | None = None
-        self.order: Place = (0, 0, 0, workload)
-        self.shape: Shape = ()
-        self.tried: Tried = {}
-        """Flavors looked at in the last cycle, if it is to go on from there (F8)."""
-        self.turn = 0
-        """How many times it has stood in a line: tells its place in a heap from those it had before."""
-        self.group: Group | None = None
-        self.gate: Reason | None = None
-        """Why it may not even stand in line."""
-        self.reason: Reason | None = None
-        """As last decided."""
-        self.recorded: Hashable = None
-        """What the ledger knows of it: changes of this are recorded."""
-        self.gone = False
-        """Its object is away, or no longer ours."""
-        self.gone_at = ""
-        """The resourceVersion at which it left, where that is known."""
-        self.unsent: Verb | None = None
-        """A committed write that is not acknowledged."""
-        self.handed = False
-        """That write is in the hands of the driver."""
-        self.refused = False
-        """The object had changed when we tried to start it, or may have: not to be started before a look."""
-        self.denied: str | None = None
-        """Why the API server would not let us start it as it is; until it is released for that."""
-        self.past = NOTHING
-        self.generation: int | None = None
-        """Of the object after our last acknowledged write."""
-        self.probing = False
-        """The driver counts its pods."""
-        self.counted = False
-        """It did, and nothing was alive."""
-
-    @property
-    def current(self) -> bool:
-        """Does the observation show the object as our last acknowledged write left it, or later?"""
-        seen = self.observation
-        return seen is not None and (self.generation is None or seen.generation >= self.generation)
-
-
-class Group:
-    """Workloads that any look would find equal: of the same shape and priority.
-
-    Changed by its line alone.
-    """
-
-    __slots__ = (
-        "fresh",
-        "heap",
-        "key",
-        "lacks",
-        "line",
-        "members",
-        "parked",
-        "reported",
-        "shape",
-    )
-
-    def __init__(self, line: Line, key: Hashable, shape: Shape) -> None:
-        self.line = line
-        self.key = key
-        self.shape = shape
-        """Of the first that stood in it: of all, except under StrictFIFO."""
-        self.heap: list[tuple[Place, int, Entry]] = []
-        self.members: dict[WorkloadId, Entry] = {}
-        self.parked: Reason | None = None
-        self.lacks: tuple[tuple[FlavorResource, int], ...] = ()
-        """What it lacked when it was parked, as its shelves have it."""
-        self.reported: Hashable = None
-        """Key of the reason its members were last told."""
-        self.fresh: dict[WorkloadId, Entry] = {}
-        """Members that have not been told."""
-
-    def head(self) -> Entry | None:
-        """First in order; forgets those that left."""
-        while self.heap:
-            _, turn, entry = self.heap[0]
-            if entry.group is self and entry.turn == turn:
-                return entry
-            heapq.heappop(self.heap)
-        return None
-
-    def push(self, entry: Entry) -> None:
-        # What leaves stays in the heap until it comes up; those that come and go must not make it grow.
-        if len(self.heap) > 2 * len(self.members) + 16:
-            self.heap = [item for item in self.heap if item[2].group is self and item[2].turn == item[1]]
-            heapq.heapify(self.heap)
-        heapq.heappush(self.heap, (entry.order, entry.turn, entry))
-
-
-class Line:
+class PendingQueue:
     """Those that wait in one ClusterQueue."""
 
     __slots__ = (
@@ -203,16 +41,16 @@ class Line:
         self.strict = strict
         self.by_usage = by_usage
         """LocalQueues take turns by their past usage (U1)."""
-        self.groups: dict[Hashable, Group] = {}
-        self.awake: dict[Group, None] = {}
+        self.groups: dict[Hashable, EquivalenceGroup] = {}
+        self.awake: dict[EquivalenceGroup, None] = {}
         """Groups that are not parked: their heads are to be looked at."""
-        self.woken: dict[Group, None] = {}
+        self.woken: dict[EquivalenceGroup, None] = {}
         """Parked groups to be looked at again, if what came free for them is still there by then (W1)."""
-        self.untold: dict[Group, None] = {}
+        self.untold: dict[EquivalenceGroup, None] = {}
         """Groups with members that have not been told why they wait."""
-        self.shelves: dict[FlavorResource, dict[Group, int]] = {}
+        self.shelves: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
         """Parked groups by what they lack, each with the amount that would have to be available."""
-        self.contending: dict[Group, None] = {}
+        self.contending: dict[EquivalenceGroup, None] = {}
         """Parked groups to whom it matters too who holds quota, and what is kept for whom (W3)."""
         self.preemptor: Entry | None = None
         """Has preempted, and comes first until it is let go (C7)."""
@@ -229,7 +67,7 @@ class Line:
         key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(self, key, shape)
+            group = self.groups[key] = EquivalenceGroup(self, key, shape)
             self.awake[group] = None
         former = group.head() if self.strict else None
         if not self.strict:
@@ -286,7 +124,7 @@ class Line:
             self.untold[group] = None
         self.told(group, entry)
 
-    def told(self, group: Group, entry: Entry) -> None:
+    def told(self, group: EquivalenceGroup, entry: Entry) -> None:
         """`entry` knows why it waits, or is not in this line any more."""
         group.fresh.pop(entry.id, None)
         if not group.fresh:
@@ -296,16 +134,16 @@ class Line:
         """Why the others wait where somebody else alone is looked at (StrictFIFO, or a preemptor)."""
         return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
 
-    def wake(self, group: Group) -> None:
+    def wake(self, group: EquivalenceGroup) -> None:
         """Look at it again."""
         self._unpark(group)
 
-    def call(self, group: Group) -> None:
+    def call(self, group: EquivalenceGroup) -> None:
         """Something came free that it lacked: look at it again, unless others are faster."""
         if group.parked is not None:
             self.woken[group] = None
 
-    def may_fit(self, group: Group, tree: QuotaTree, node: Node) -> bool:
+    def may_fit(self, group: EquivalenceGroup, tree: QuotaTree, node: QuotaNode) -> bool:
         """Is a look at a parked group due, by what is available? Where heads keep others out it always is."""
         if self.strict or group in self.contending or group.parked is None:
             return True
@@ -337,13 +175,13 @@ class Line:
         for group in self.groups.values():
             yield from group.members.values()
 
-    def _owe(self, group: Group, entry: Entry) -> None:
+    def _owe(self, group: EquivalenceGroup, entry: Entry) -> None:
         if entry is self.preemptor:
             return  # it waits for its victims, whoever comes before it meanwhile
         group.fresh[entry.id] = entry
         self.untold[group] = None
 
-    def _unpark(self, group: Group) -> None:
+    def _unpark(self, group: EquivalenceGroup) -> None:
         self.woken.pop(group, None)
         if group.parked is None:
             return

@@ -6,19 +6,20 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from queuectl.core.menus import Tried
-from queuectl.core.model import LocalQueueName, WorkloadId
-from queuectl.core.ordering import Place
-from queuectl.core.pending import Entry, Group, Line
-from queuectl.core.quota import QuotaTree
+from queuectl.core.entries import Entry, EquivalenceGroup, Place
+from queuectl.core.flavors.queue_flavors import LastTriedFlavors
+from queuectl.core.model import WorkloadId
+from queuectl.core.policy import LocalQueueName
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.tree import QuotaTree
 
 UsageOf = Callable[[LocalQueueName], Any]
 """Past usage of a LocalQueue as the plan under way has it; comparable."""
 
-Heads = list[tuple[Place, Group]]
+Heads = list[tuple[Place, EquivalenceGroup]]
 
 
-class Cursor:
+class QueueHeads:
     __slots__ = (
         "_gone",
         "_lanes",
@@ -31,7 +32,9 @@ class Cursor:
         "tried",
     )
 
-    def __init__(self, line: Line, groups: Iterable[Group], usage_of: UsageOf | None = None) -> None:
+    def __init__(
+        self, line: PendingQueue, groups: Iterable[EquivalenceGroup], usage_of: UsageOf | None = None
+    ) -> None:
         self.line = line
         self.first: Entry | None = line.preemptor
         """Comes before all others (C7)."""
@@ -39,15 +42,15 @@ class Cursor:
         """Nobody more is looked at in this plan."""
         self.passive = False
         """Its head is known not to fit, and looked at only for what it holds back (C6)."""
-        self.tried: dict[WorkloadId, Tried] = {}
+        self.tried: dict[WorkloadId, LastTriedFlavors] = {}
         self._usage_of = usage_of if line.by_usage else None
         self._lanes: dict[LocalQueueName | None, Heads] = {}
-        self._taken: list[tuple[Group, tuple[Place, int, Entry]]] = []
+        self._taken: list[tuple[EquivalenceGroup, tuple[Place, int, Entry]]] = []
         self._gone: set[WorkloadId] = set()
         for group in groups:
             self._push(group)
 
-    def _push(self, group: Group) -> None:
+    def _push(self, group: EquivalenceGroup) -> None:
         head = group.head()
         while head is not None and head.id in self._gone:
             self._taken.append((group, heapq.heappop(group.heap)))
@@ -99,7 +102,7 @@ class Cursor:
         self._taken.append((group, heapq.heappop(group.heap)))
         self._push(group)
 
-    def _forget(self, group: Group) -> None:
+    def _forget(self, group: EquivalenceGroup) -> None:
         for heads in self._lanes.values():
             kept = [item for item in heads if item[1] is not group]
             if len(kept) != len(heads):

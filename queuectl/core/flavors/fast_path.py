@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from queuectl.core.flavors import Assigned, Chance, Mode, assigned, with_pods
-from queuectl.core.menus import Charge, Group, Menu
+from queuectl.core.flavors.assignment import AssignmentResult, GranularMode, Mode, assigned, with_pods
+from queuectl.core.flavors.queue_flavors import Charge, PodSetGroup, QueueFlavors
 from queuectl.core.model import Assignment
-from queuectl.core.quota import Cells
+from queuectl.core.quota.tree import Cells
 
 KEPT = 256
 """Shapes that one menu remembers at most."""
@@ -28,25 +28,27 @@ class Choice:
         self.cells = cells
 
 
-class Plain:
+class FastPath:
     """One podset in one queue. `groups`: by resource group, the flavors it could use, in order."""
 
     __slots__ = ("_finished", "_menu", "charge", "groups", "last")
 
-    def __init__(self, menu: Menu, charge: Charge, groups: dict[int, list[Choice]]) -> None:
+    def __init__(self, menu: QueueFlavors, charge: Charge, groups: dict[int, list[Choice]]) -> None:
         self.charge = charge
         self.groups = groups
         self._menu = menu
         self._finished: dict[tuple[int, ...], _Finished] = {}
 
-    def assigned(self, choices: Sequence[Choice], levels: Sequence[int]) -> Assigned:
+    def assigned(self, choices: Sequence[Choice], levels: Sequence[int]) -> AssignmentResult:
         key = tuple([choice.position for choice in choices])
         done = self._finished.get(key)
         if done is None:
             chosen = dict(zip(self.groups, choices, strict=True))
             done = self._finished[key] = _Finished(self._menu, self.charge, chosen)
-        chances = {group: Chance(Mode.FIT, level) for group, level in zip(done.groups, levels, strict=True)}
-        return Assigned(
+        chances = {
+            group: GranularMode(Mode.FIT, level) for group, level in zip(done.groups, levels, strict=True)
+        }
+        return AssignmentResult(
             done.assignment,
             done.cells,
             level=max(levels),
@@ -61,11 +63,11 @@ class _Finished:
 
     __slots__ = ("assignment", "cells", "groups", "modes", "tried")
 
-    def __init__(self, menu: Menu, charge: Charge, choices: Mapping[int, Choice]) -> None:
+    def __init__(self, menu: QueueFlavors, charge: Charge, choices: Mapping[int, Choice]) -> None:
         pod_set, requests = charge.pod_set, with_pods(menu, charge)
         cells = [cell for choice in choices.values() for cell, _ in choice.cells]
         flavors = {menu.tree.names[cell].resource: menu.tree.names[cell].flavor for cell in cells}
-        self.groups: list[Group] = [(pod_set.name, number) for number in choices]
+        self.groups: list[PodSetGroup] = [(pod_set.name, number) for number in choices]
         pod_sets = (assigned(pod_set, requests, flavors),)
         self.assignment = Assignment(cluster_queue=menu.name, pod_sets=pod_sets)
         self.cells = [item for choice in choices.values() for item in choice.cells]
@@ -77,7 +79,7 @@ class _Finished:
         }
 
 
-def fitting(menu: Menu, charges: Sequence[Charge], preempts: bool) -> Assigned | None:
+def fitting(menu: QueueFlavors, charges: Sequence[Charge], preempts: bool) -> AssignmentResult | None:
     """Where it fits, if looking for that ends at a flavor that fits (F6); None: look at it in full.
 
     `preempts`: the queue may take quota from others, so that a flavor that does not fit may be preferred to
@@ -106,7 +108,7 @@ def fitting(menu: Menu, charges: Sequence[Charge], preempts: bool) -> Assigned |
     return plain.assigned(chosen, levels)
 
 
-def _plain(menu: Menu, charges: Sequence[Charge]) -> Plain | None:
+def _plain(menu: QueueFlavors, charges: Sequence[Charge]) -> FastPath | None:
     if len(charges) != 1:
         return None
     charge = charges[0]
@@ -119,7 +121,7 @@ def _plain(menu: Menu, charges: Sequence[Charge]) -> Plain | None:
     return known[1]
 
 
-def _looked_up(menu: Menu, charge: Charge) -> Plain | None:
+def _looked_up(menu: QueueFlavors, charge: Charge) -> FastPath | None:
     pod_set = charge.pod_set
     total = {resource: amount * pod_set.count for resource, amount in with_pods(menu, charge)}
     if not total or any(resource not in menu.of_resource for resource, _ in charge.requests):
@@ -132,4 +134,4 @@ def _looked_up(menu: Menu, charge: Charge) -> Plain | None:
             for position, option in enumerate(menu.groups[number])
             if menu.mismatch(option, pod_set) is None
         ]
-    return Plain(menu, charge, groups)
+    return FastPath(menu, charge, groups)

@@ -5,11 +5,13 @@ Exact: shares are fractions of integers, compared by multiplying crosswise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from queuectl.core.model import NORMAL_WEIGHT
-from queuectl.core.quota import Node, QuotaTree
-from queuectl.core.rules import Settings
+from queuectl.core.entries import Place
+from queuectl.core.policy import NORMAL_WEIGHT, SchedulingConfiguration
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
 
 class Share:
@@ -66,7 +68,7 @@ class Share:
 NO_SHARE = Share()
 
 
-def shares_fairly(tree: QuotaTree, node: Node, settings: Settings) -> bool:
+def shares_fairly(tree: QuotaTree, node: QuotaNode, settings: SchedulingConfiguration) -> bool:
     """Does the tree of `node` share fairly (S1)? A queue without a cohort has nobody to share with."""
     if node.parent is None:
         return False
@@ -74,7 +76,7 @@ def shares_fairly(tree: QuotaTree, node: Node, settings: Settings) -> bool:
     return settings.fair_sharing if enabled is None else enabled
 
 
-def dominant_share(tree: QuotaTree, node: Node, extra: Sequence[tuple[int, int]] = ()) -> Share:
+def dominant_share(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, int]] = ()) -> Share:
     """Share of `node` (S2). `extra` are (cell, amount) pairs that count as if `node` itself used them too."""
     if node.parent is None:
         return NO_SHARE
@@ -94,7 +96,7 @@ def dominant_share(tree: QuotaTree, node: Node, extra: Sequence[tuple[int, int]]
     return Share(1000 * NORMAL_WEIGHT * most, lent * node.weight, resource=dominant, borrowing=True)
 
 
-def _borrowed(tree: QuotaTree, node: Node, extra: Sequence[tuple[int, int]]) -> dict[str, int]:
+def _borrowed(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, int]]) -> dict[str, int]:
     """What it uses beyond the quota of its subtree, by resource over all flavors, in base units."""
     usage = node.usage
     if extra:
@@ -109,7 +111,7 @@ def _borrowed(tree: QuotaTree, node: Node, extra: Sequence[tuple[int, int]]) -> 
     return over
 
 
-def lendable(tree: QuotaTree, cohort: Node) -> dict[str, int]:
+def lendable(tree: QuotaTree, cohort: QuotaNode) -> dict[str, int]:
     """What the children of `cohort` could draw at most, by resource over all flavors, in base units (S2).
 
     Changes with quota and shape alone, so it is remembered until one of them does.
@@ -121,3 +123,93 @@ def lendable(tree: QuotaTree, cohort: Node) -> dict[str, int]:
             lends[resource] = lends.get(resource, 0) + tree.potential(cohort, cell)
         cohort.lends = (tree.version, lends)
     return lends
+
+
+class Contender(Protocol):
+    """The first of one ClusterQueue, with what it would be charged."""
+
+    @property
+    def node(self) -> QuotaNode: ...
+    @property
+    def cells(self) -> Cells: ...
+    @property
+    def order(self) -> Place: ...
+
+
+H = TypeVar("H", bound=Contender)
+
+
+def tournament(tree: QuotaTree, heads: Iterable[H]) -> Iterator[H]:
+    """Heads of one root's tree, one per queue, each once, the fairest next (S4, S5).
+
+    The caller processes a head before it asks for the next one. That may change the usage of its queue;
+    quota, and usage of other queues, must stay as they are until the last head is out.
+    """
+    bracket = _Tournament(tree, heads)
+    while (head := bracket.winner) is not None:
+        yield head
+        bracket.leave(head)
+
+
+class _Tournament(Generic[H]):
+    """For each cohort a heap of its children's winners, the first of them its own winner."""
+
+    def __init__(self, tree: QuotaTree, heads: Iterable[H]) -> None:
+        self._tree = tree
+        self._rounds: dict[QuotaNode, list[tuple[bool, Share, Place, H]]] = {}
+        self._missing: dict[QuotaNode, int] = {}
+        """How many children have yet to name their winner."""
+        self.winner: H | None = None
+        first = list(heads)
+        seen: set[QuotaNode] = set()
+        for head in first:
+            assert head.node not in seen, f"two heads of {head.node}"
+            assert tree.root(head.node) is tree.root(first[0].node), f"{head.node} is in another tree"
+            at = head.node
+            while at not in seen:
+                seen.add(at)
+                if at.parent is None:
+                    break
+                self._missing[at.parent] = self._missing.get(at.parent, 0) + 1
+                at = at.parent
+        for head in first:
+            self._climb(head.node, head)
+
+    def leave(self, head: H) -> None:
+        """The winner is out, and its queue's usage may have changed."""
+        self.winner = None
+        for cohort in head.node.path():
+            if cohort is not head.node:
+                heapq.heappop(self._rounds[cohort])  # itself: it won all of them
+                self._missing[cohort] = 1
+        self._climb(head.node, None)
+
+    def _climb(self, node: QuotaNode, winner: H | None) -> None:
+        """`node` names its winner; so does each ancestor that waited for no other child."""
+        charged: H | None = None
+        try:
+            while (cohort := node.parent) is not None:
+                if winner is not charged:
+                    self._charge(charged, winner)
+                    charged = winner
+                if winner is not None:
+                    heapq.heappush(self._rounds.setdefault(cohort, []), self._standing(node, winner))
+                self._missing[cohort] -= 1
+                if self._missing[cohort]:
+                    return
+                node, contenders = cohort, self._rounds.get(cohort)
+                winner = contenders[0][-1] if contenders else None
+            self.winner = winner
+        finally:
+            self._charge(charged, None)
+
+    def _charge(self, before: H | None, after: H | None) -> None:
+        if before is not None:
+            self._tree.remove(before.node, before.cells)
+        if after is not None:
+            self._tree.add(after.node, after.cells)
+
+    def _standing(self, node: QuotaNode, head: H) -> tuple[bool, Share, Place, H]:
+        """Smaller goes first. `head` is charged, so that its share is what it would be (S4, S5)."""
+        borrows = any(amount and node.borrows(cell) for cell, amount in head.cells)
+        return borrows, dominant_share(self._tree, node), head.order, head

@@ -6,18 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from queuectl.core.contest import Contest, Field, Refusals, Target
-from queuectl.core.explaining import NO_BOUND
-from queuectl.core.fairness import fair_victims
-from queuectl.core.flavors import Assigned, Chance, Mode, assign
-from queuectl.core.menus import Charge, Group, Menu, Tried, fewer_pods
+from queuectl.core.entries import Entry
+from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, GranularMode, Mode, assign
+from queuectl.core.flavors.fast_path import fitting
+from queuectl.core.flavors.queue_flavors import (
+    Charge,
+    LastTriedFlavors,
+    PodSetGroup,
+    QueueFlavors,
+    fewer_pods,
+)
 from queuectl.core.model import Assignment
-from queuectl.core.pending import Entry
-from queuectl.core.plain import fitting
-from queuectl.core.preemption import classical_victims
-from queuectl.core.quota import Cells
+from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.preemption.classical import classical_victims
+from queuectl.core.preemption.fair import fair_victims
+from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target
+from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.rules import Within
 
 
 @dataclass(slots=True)
@@ -25,8 +30,8 @@ class Nomination:
     """A head, what it would be given, and whom it would take that from."""
 
     entry: Entry
-    menu: Menu
-    found: Assigned
+    menu: QueueFlavors
+    found: AssignmentResult
     victims: tuple[Target, ...] = ()
     protected: datetime | None = None
     """Until then somebody who would do may not be taken."""
@@ -38,7 +43,7 @@ class Nomination:
         return self.found.cells
 
     @property
-    def flavors(self) -> dict[Group, str]:
+    def flavors(self) -> dict[PodSetGroup, str]:
         return {
             (pod_set.name, self.menu.of_resource[resource]): flavor
             for pod_set in self.found.assignment.pod_sets
@@ -53,17 +58,17 @@ class Nomination:
 class Nominator:
     """Searches from one `field`. Everything is left as it was. `work` counts what it cost."""
 
-    def __init__(self, field: Field) -> None:
+    def __init__(self, field: Snapshot) -> None:
         self._field = field
         self.work = 0
 
     def nominate(
         self,
         entry: Entry,
-        menu: Menu,
+        menu: QueueFlavors,
         charges: Sequence[Charge],
-        tried: Tried = NO_BOUND,
-        pinned: Mapping[Group, str] = NO_BOUND,
+        tried: LastTriedFlavors = NO_BOUND,
+        pinned: Mapping[PodSetGroup, str] = NO_BOUND,
     ) -> Nomination:
         """In full, else with as few pods less as will do (F9)."""
         whole = self._look(entry, menu, charges, tried, pinned)
@@ -78,7 +83,7 @@ class Nominator:
             return fewer_pods(charges, look) or whole
         return whole
 
-    def promised(self, entry: Entry, menu: Menu, assignment: Assignment) -> Nomination | None:
+    def promised(self, entry: Entry, menu: QueueFlavors, assignment: Assignment) -> Nomination | None:
         """What it preempted for, if that is free now: no more than that and nothing else, or others would
         come to preempt it in their turn, and its victims would have gone for nothing (C7)."""
         tree, node = menu.tree, menu.node
@@ -86,21 +91,21 @@ class Nominator:
         cells = tree.numbered(assignment.usage())
         if not tree.fits(node, cells):
             return None
-        return Nomination(entry, menu, Assigned(assignment, cells, level=tree.level(node, cells)))
+        return Nomination(entry, menu, AssignmentResult(assignment, cells, level=tree.level(node, cells)))
 
     def _look(
         self,
         entry: Entry,
-        menu: Menu,
+        menu: QueueFlavors,
         charges: Sequence[Charge],
-        tried: Tried,
-        pinned: Mapping[Group, str],
+        tried: LastTriedFlavors,
+        pinned: Mapping[PodSetGroup, str],
     ) -> Nomination:
         self.work += 1
         protected: dict[int, datetime] = {}
-        refusals = Refusals()
+        refusals = RejectedCandidates()
 
-        def search(cell: int, amount: int) -> Chance:
+        def search(cell: int, amount: int) -> GranularMode:
             return self.offer(entry, menu, cell, amount, protected, refusals)
 
         if not tried and not pinned:
@@ -110,7 +115,7 @@ class Nominator:
         found = assign(menu, charges, search, tried, pinned)
         nomination = Nomination(entry, menu, found)
         if found.mode.preempts:
-            contest = Contest(self._field, menu.node, entry, found.cells, found.contested, refusals)
+            contest = PreemptionSearch(self._field, menu.node, entry, found.cells, found.contested, refusals)
             nomination.victims = tuple(self._victims(contest))
             if (until := self._protected_until(contest, nomination.victims)) is not None:
                 protected |= dict.fromkeys(found.contested, until)
@@ -126,44 +131,44 @@ class Nominator:
     def offer(
         self,
         entry: Entry,
-        menu: Menu,
+        menu: QueueFlavors,
         cell: int,
         amount: int,
         protected: dict[int, datetime],
-        refusals: Refusals,
-    ) -> Chance:
+        refusals: RejectedCandidates,
+    ) -> GranularMode:
         """What preemption offers for one cell alone (F3): by whom it would be given, and the level after."""
         tree, node = menu.tree, menu.node
         rules = self._field.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
         fair = self._field.fair(node)
         borrows = rules.borrow_within_cohort is not None or (
-            fair and rules.reclaim_within_cohort is not Within.NEVER
+            fair and rules.reclaim_within_cohort is not PreemptionPolicy.NEVER
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
-            return Chance(Mode.NO_FIT, 0)
+            return GranularMode(Mode.NO_FIT, 0)
         return self.taking(entry, menu, cell, amount, protected, refusals)
 
     def taking(
         self,
         entry: Entry,
-        menu: Menu,
+        menu: QueueFlavors,
         cell: int,
         amount: int,
         protected: dict[int, datetime],
-        refusals: Refusals,
-    ) -> Chance:
+        refusals: RejectedCandidates,
+    ) -> GranularMode:
         """What its victims would be for one cell alone, and the level once they are gone."""
         tree, node = menu.tree, menu.node
         level, _ = tree.borrow_level(node, cell, amount)
         if not self._field.rules(node).any:
-            return Chance(Mode.NO_CANDIDATES, level)
-        contest = Contest(self._field, node, entry, [(cell, amount)], (cell,), refusals)
+            return GranularMode(Mode.NO_CANDIDATES, level)
+        contest = PreemptionSearch(self._field, node, entry, [(cell, amount)], (cell,), refusals)
         victims = self._victims(contest)
         if (until := self._protected_until(contest, victims)) is not None:
             protected[cell] = until
         if not victims:
-            return Chance(Mode.NO_CANDIDATES, level)
+            return GranularMode(Mode.NO_CANDIDATES, level)
         own = False
         for entry_, _ in victims:
             contest.take(entry_)
@@ -172,9 +177,9 @@ class Nominator:
         level = tree.borrow_level(node, cell, amount)[0]
         for entry_, _ in victims:
             contest.give_back(entry_)
-        return Chance(Mode.PREEMPT if own else Mode.RECLAIM, level)
+        return GranularMode(Mode.PREEMPT if own else Mode.RECLAIM, level)
 
-    def _victims(self, contest: Contest) -> Sequence[Target]:
+    def _victims(self, contest: PreemptionSearch) -> Sequence[Target]:
         self.work += 1
         if not contest.rules.any:
             return ()
@@ -183,12 +188,12 @@ class Nominator:
             return fair_victims(contest, strategies or contest.settings.strategies)
         return classical_victims(contest)
 
-    def _protected_until(self, contest: Contest, victims: Sequence[Target]) -> datetime | None:
+    def _protected_until(self, contest: PreemptionSearch, victims: Sequence[Target]) -> datetime | None:
         """Where nothing but a protection stands in its way: when the first of them ends (P10, P11)."""
         if victims or not contest.protected:
             return None
         field, node, entry = self._field, contest.node, contest.entry
-        bold = Contest(field, node, entry, contest.cells, contest.contested, heeds_protection=False)
+        bold = PreemptionSearch(field, node, entry, contest.cells, contest.contested, heeds_protection=False)
         return min(contest.protected.values()) if self._victims(bold) else None
 
 

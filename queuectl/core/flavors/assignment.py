@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from queuectl.core.explaining import NO_BOUND, never_covered, severity, too_much, with_others, worst
-from queuectl.core.menus import Charge, Group, Menu, Option, Tried
+from queuectl.core.flavors.queue_flavors import (
+    Charge,
+    FlavorOption,
+    LastTriedFlavors,
+    PodSetGroup,
+    QueueFlavors,
+)
 from queuectl.core.model import Assignment, PodSet, PodSetAssignment
-from queuectl.core.quota import Cells
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.policy import FlavorFungibility
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree, too_much
+from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import PODS, Amounts, amounts
-from queuectl.core.rules import Fungibility
+
+NO_BOUND: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Mode(IntEnum):
@@ -30,14 +38,14 @@ class Mode(IntEnum):
         return Mode.NO_FIT < self < Mode.FIT
 
 
-class Chance(NamedTuple):
+class GranularMode(NamedTuple):
     """A mode, and how far up the tree the request borrows (Q9)."""
 
     mode: Mode
     level: int
 
 
-def better(one: Chance, other: Chance, rules: Fungibility) -> bool:
+def better(one: GranularMode, other: GranularMode, rules: FlavorFungibility) -> bool:
     """Is `one` strictly preferred (F7)?"""
     low = min(one.mode, other.mode)
     if low <= Mode.NO_CANDIDATES and one.mode != other.mode:
@@ -47,7 +55,7 @@ def better(one: Chance, other: Chance, rules: Fungibility) -> bool:
     return (one.mode, -one.level) > (other.mode, -other.level)
 
 
-def keeps_looking(chance: Chance, rules: Fungibility) -> bool:
+def keeps_looking(chance: GranularMode, rules: FlavorFungibility) -> bool:
     """Is the next flavor looked at too, after one that offers this (F6)?"""
     return (
         chance.mode <= Mode.NO_CANDIDATES
@@ -56,12 +64,12 @@ def keeps_looking(chance: Chance, rules: Fungibility) -> bool:
     )
 
 
-Search = Callable[[int, int], Chance]
+Search = Callable[[int, int], GranularMode]
 """What taking quota from others would offer for (cell, amount); the amount does not fit as it is."""
 
 
 @dataclass(slots=True)
-class Assigned:
+class AssignmentResult:
     """What a nomination found. `mode` is the worst over all podsets, `level` the highest."""
 
     assignment: Assignment
@@ -71,19 +79,19 @@ class Assigned:
     level: int = 0
     contested: frozenset[int] = frozenset()
     """Cells that do not fit as they are."""
-    chances: dict[Group, Chance] = field(default_factory=dict)
+    chances: dict[PodSetGroup, GranularMode] = field(default_factory=dict)
     """By the first of the podsets that get their flavors together, and resource group."""
     modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
     """By podset and resource."""
     reason: Reason | None = None
     """Why it does not fit as it is; there is one unless `mode` is FIT."""
-    tried: Tried = field(default_factory=dict)
+    tried: LastTriedFlavors = field(default_factory=dict)
     """Where to go on looking next time: empty where all flavors were looked at."""
 
 
 class _Offer(NamedTuple):
-    option: Option
-    chance: Chance
+    option: FlavorOption
+    chance: GranularMode
     parts: list[tuple[int, str, Mode]]
     """Cell, resource and mode of each."""
 
@@ -91,7 +99,13 @@ class _Offer(NamedTuple):
 class _Scan:
     """One nomination under way."""
 
-    def __init__(self, menu: Menu, search: Search | None, tried: Tried, pinned: Mapping[Group, str]) -> None:
+    def __init__(
+        self,
+        menu: QueueFlavors,
+        search: Search | None,
+        tried: LastTriedFlavors,
+        pinned: Mapping[PodSetGroup, str],
+    ) -> None:
         self.menu = menu
         self.search = search
         self.tried = tried
@@ -100,8 +114,8 @@ class _Scan:
         self.refusals: list[Reason] = []
         self.misses: list[Reason] = []
         self.contested: set[int] = set()
-        self.found = Assigned(Assignment(cluster_queue=menu.name, pod_sets=()), [])
-        self.left: dict[Group, int] = {}
+        self.found = AssignmentResult(Assignment(cluster_queue=menu.name, pod_sets=()), [])
+        self.left: dict[PodSetGroup, int] = {}
 
     def assign(self, pod_sets: Sequence[PodSet], requests: Sequence[Amounts]) -> dict[str, str]:
         """Flavors by resource for podsets that get them together (F1); what none would do for is missing."""
@@ -109,7 +123,7 @@ class _Scan:
         for pod_set, asked in zip(pod_sets, requests, strict=True):
             for resource, amount in asked:
                 total[resource] = total.get(resource, 0) + amount * pod_set.count
-        menu, chosen = self.menu, dict[str, Option]()
+        menu, chosen = self.menu, dict[str, FlavorOption]()
         looked_at: set[int] = set()
         for resource in total:
             number = menu.of_resource[resource]
@@ -128,12 +142,12 @@ class _Scan:
 
     def _choose(
         self, number: int, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
-    ) -> Option | None:
+    ) -> FlavorOption | None:
         """The flavor for `wanted`, with what it offers noted; None: none would do, as `refusals` say."""
         menu, rules, group = self.menu, self.menu.fungibility, (pod_sets[0].name, number)
         options = menu.groups[number]
         best: _Offer | None = None
-        looked_at: list[Option] = []
+        looked_at: list[FlavorOption] = []
         for position in range(self.tried.get(group, -1) + 1, len(options)):
             option = options[position]
             if self.pinned and self.pinned.get(group) != option.name:
@@ -157,7 +171,7 @@ class _Scan:
         return best.option
 
     def _nearest(
-        self, options: Sequence[Option], pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, options: Sequence[FlavorOption], pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
     ) -> Reason:
         """Within a group the nearest miss counts, the others are listed with it (F4)."""
         node = self.menu.node
@@ -170,7 +184,7 @@ class _Scan:
         return with_others(min(findings, key=severity), findings)
 
     def _finding(
-        self, option: Option, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, option: FlavorOption, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
     ) -> Reason | None:
         """Why one flavor is not simply a fit: of its resources the most severe."""
         menu, tree = self.menu, self.menu.tree
@@ -185,7 +199,7 @@ class _Scan:
         ]
         return max(missed, key=severity) if missed else None
 
-    def _totals(self, option: Option, wanted: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+    def _totals(self, option: FlavorOption, wanted: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
         assumed = self.assumed
         return [
             (cell, assumed.get(cell, 0) + amount)
@@ -201,38 +215,40 @@ class _Scan:
             if mode is not Mode.FIT:
                 self.contested.add(cell)
 
-    def _offer(self, option: Option, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]) -> _Offer:
+    def _offer(
+        self, option: FlavorOption, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+    ) -> _Offer:
         """What one flavor offers, resource by resource."""
         menu = self.menu
         if any(menu.mismatch(option, pod_set) is not None for pod_set in pod_sets):
-            return _Offer(option, Chance(Mode.NO_FIT, 0), [])
+            return _Offer(option, GranularMode(Mode.NO_FIT, 0), [])
         tree, node = menu.tree, menu.node
-        whole: Chance | None = None
+        whole: GranularMode | None = None
         parts: list[tuple[int, str, Mode]] = []
         for (resource, _), (cell, total) in zip(wanted, self._totals(option, wanted), strict=True):
             if total <= max(0, tree.available(node, cell)):
-                chance = Chance(Mode.FIT, tree.borrow_level(node, cell, total)[0])
+                chance = GranularMode(Mode.FIT, tree.borrow_level(node, cell, total)[0])
             else:
                 chance = self._without_room(cell, total)
             parts.append((cell, resource, chance.mode))
             if whole is None or better(whole, chance, menu.fungibility):
                 whole = chance
-        return _Offer(option, whole or Chance(Mode.FIT, 0), parts)
+        return _Offer(option, whole or GranularMode(Mode.FIT, 0), parts)
 
-    def _without_room(self, cell: int, total: int) -> Chance:
+    def _without_room(self, cell: int, total: int) -> GranularMode:
         tree, node = self.menu.tree, self.menu.node
         if self.search is None or total > tree.potential(node, cell):
-            return Chance(Mode.NO_FIT, 0)
+            return GranularMode(Mode.NO_FIT, 0)
         return self.search(cell, total)
 
 
 def assign(
-    menu: Menu,
+    menu: QueueFlavors,
     charges: Sequence[Charge],
     search: Search | None = None,
-    tried: Tried = NO_BOUND,
-    pinned: Mapping[Group, str] = NO_BOUND,
-) -> Assigned:
+    tried: LastTriedFlavors = NO_BOUND,
+    pinned: Mapping[PodSetGroup, str] = NO_BOUND,
+) -> AssignmentResult:
     """Assign a flavor to every resource of every podset, each podset seeing what the earlier ones took.
 
     `search`: what preemption offers (None: nothing does). `tried`: where to go on looking (F8). `pinned`:
@@ -264,7 +280,7 @@ def assign(
     return found
 
 
-def adopt(menu: Menu, charges: Sequence[Charge]) -> Assigned:
+def adopt(menu: QueueFlavors, charges: Sequence[Charge]) -> AssignmentResult:
     """Charge what runs already, fit or not: the first flavor that fits, else the first that matches.
 
     Resources that no group covers are not charged.
@@ -286,10 +302,10 @@ def adopt(menu: Menu, charges: Sequence[Charge]) -> Assigned:
                 assumed[cell] = assumed.get(cell, 0) + amount * pod_set.count
         assignments.append(assigned(pod_set, requests, flavors))
     assignment = Assignment(cluster_queue=menu.name, pod_sets=tuple(assignments))
-    return Assigned(assignment, list(assumed.items()))
+    return AssignmentResult(assignment, list(assumed.items()))
 
 
-def with_pods(menu: Menu, charge: Charge) -> Amounts:
+def with_pods(menu: QueueFlavors, charge: Charge) -> Amounts:
     """What one pod is charged in this queue: what nobody covers is left out."""
     covered = tuple(item for item in charge.requests if item[0] in menu.of_resource)
     return amounts((*covered, (PODS, 1))) if PODS in menu.of_resource else covered
@@ -314,4 +330,53 @@ def assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> 
         flavors=tuple(sorted(flavors.items())),
         node_selector=pod_set.node_selector,
         tolerations=pod_set.tolerations,
+    )
+
+
+_SEVERITY: Final = {
+    Code.WAITING_FOR_QUOTA: 0,
+    Code.EXCEEDS_MAX_QUOTA: 1,
+    Code.NO_MATCHING_FLAVOR: 2,
+    Code.RESOURCE_NOT_COVERED: 3,
+}
+
+
+def severity(reason: Reason) -> int:
+    return _SEVERITY[reason.code]
+
+
+def worst(refusals: Sequence[Reason]) -> Reason:
+    """Across groups and podsets the most severe finding is the answer (F5)."""
+    return with_others(max(refusals, key=severity), refusals)
+
+
+def with_others(reason: Reason, findings: Sequence[Reason]) -> Reason:
+    if len(findings) == 1:
+        return reason
+    others = [replace(f, others=()) for f in findings if f is not reason]
+    return replace(reason, others=(*reason.others, *others))
+
+
+def never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:
+    return Reason(
+        code=Code.RESOURCE_NOT_COVERED,
+        resource=resource,
+        requested=requested,
+        available=0,
+        limit=Limit.COVERED_RESOURCES,
+        node=str(node),
+    )
+
+
+def kept_for_others(tree: QuotaTree, node: QuotaNode, cells: Iterable[tuple[int, int]]) -> Reason:
+    """It would fit, but what is free is kept for workloads that come before it (C6, C7)."""
+    cell, amount = max(cells, key=lambda item: item[1] - tree.available(node, item[0]))
+    flavor, resource = tree.names[cell]
+    return Reason(
+        code=Code.WAITING_FOR_QUOTA,
+        flavor=flavor,
+        resource=resource,
+        requested=amount,
+        node=str(node),
+        detail="what is free is kept for workloads that come first",
     )

@@ -5,32 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.claims import OpenClaim
-from queuectl.core.contest import Field, Target
-from queuectl.core.course import Course, Head, Nominate
-from queuectl.core.cursor import Cursor
-from queuectl.core.decisions import Claim, Look
-from queuectl.core.explaining import NO_BOUND, kept_for_others
-from queuectl.core.fairness import tournament
-from queuectl.core.flavors import Assigned, Mode
-from queuectl.core.nominating import Nomination
-from queuectl.core.pending import Entry, Line
-from queuectl.core.pending import Group as Equals
-from queuectl.core.quota import Node
+from queuectl.core.cycle.cycle_pass import CyclePass, Nominate, NominatedHead
+from queuectl.core.cycle.journal import UsageJournal
+from queuectl.core.cycle.nomination import Nomination
+from queuectl.core.cycle.queue_heads import QueueHeads
+from queuectl.core.decisions import Claim, Evaluation
+from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, Mode, kept_for_others
+from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.preemption.claims import OpenClaim
+from queuectl.core.preemption.search import Snapshot, Target
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.shares import tournament
+from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Reason
-from queuectl.core.rules import Within
-from queuectl.core.trial import Trial
 
 
 @dataclass(slots=True)
-class Schedule:
+class CycleOutcome:
     """Outcome of the cycles of one decision."""
 
-    admitted: list[tuple[Entry, Assigned]] = field(default_factory=list)
+    admitted: list[tuple[Entry, AssignmentResult]] = field(default_factory=list)
     preempting: list[tuple[Entry, Reason, Claim, list[Target]]] = field(default_factory=list)
-    refused: dict[Equals, tuple[Entry, Reason, Look]] = field(default_factory=dict)
+    refused: dict[EquivalenceGroup, tuple[Entry, Reason, Evaluation]] = field(default_factory=dict)
     """Head and finding of each group that was looked at in vain."""
-    lingering: list[tuple[Entry, Reason, Look]] = field(default_factory=list)
+    lingering: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
     """Heads that would have been looked at again in the next cycle, where there was none."""
     work: int = 0
     more: bool = False
@@ -41,8 +40,8 @@ class Cycles:
 
     def __init__(
         self,
-        field: Field,
-        trial: Trial,
+        field: Snapshot,
+        trial: UsageJournal,
         nominate: Nominate,
         claims: Iterable[OpenClaim],
         budget: int,
@@ -54,18 +53,18 @@ class Cycles:
         self._nominate = nominate
         self._budget = budget
         self._limit = limit
-        self._claims: dict[Node, list[OpenClaim]] = {}
+        self._claims: dict[QuotaNode, list[OpenClaim]] = {}
         for claim in claims:
             self._claims.setdefault(self._tree.root(claim.node), []).append(claim)
-        self.outcome = Schedule()
+        self.outcome = CycleOutcome()
 
-    def run(self, cursors: Iterable[Cursor]) -> Schedule:
-        roots: dict[Node, list[Cursor]] = {}
+    def run(self, cursors: Iterable[QueueHeads]) -> CycleOutcome:
+        roots: dict[QuotaNode, list[QueueHeads]] = {}
         for cursor in cursors:
             roots.setdefault(self._tree.root(self._tree.queue(cursor.line.name)), []).append(cursor)
         all_cursors = [cursor for found in roots.values() for cursor in found]
         done = 0
-        last: dict[Node, list[Head]] = {}
+        last: dict[QuotaNode, list[NominatedHead]] = {}
         while roots and (self._limit is None or done < self._limit):
             done += 1
             for root in list(roots):
@@ -86,15 +85,15 @@ class Cycles:
             cursor.put_back()
         return self.outcome
 
-    def _cycle(self, root: Node, cursors: Sequence[Cursor]) -> list[Head]:
+    def _cycle(self, root: QuotaNode, cursors: Sequence[QueueHeads]) -> list[NominatedHead]:
         """One cycle of one tree: nominate all heads, then go through them in order (C1 to C4).
 
         Returns those that are to be looked at again.
         """
-        again: list[Head] = []
-        skipped: list[Head] = []
+        again: list[NominatedHead] = []
+        skipped: list[NominatedHead] = []
         heads, progress = self._nominations(cursors, again)
-        course = Course(self._field, self._trial, self._claims.get(root, []), self._nominate)
+        course = CyclePass(self._field, self._trial, self._claims.get(root, []), self._nominate)
         for head in self._in_order(heads):
             match course.process(head):
                 case None:
@@ -114,9 +113,11 @@ class Cycles:
                 self._refuse(head, again, self._kept(head))
         return again
 
-    def _nominations(self, cursors: Iterable[Cursor], again: list[Head]) -> tuple[list[Head], bool]:
+    def _nominations(
+        self, cursors: Iterable[QueueHeads], again: list[NominatedHead]
+    ) -> tuple[list[NominatedHead], bool]:
         """Heads that have a chance, and whether anything came of those that have none."""
-        heads: list[Head] = []
+        heads: list[NominatedHead] = []
         progress = False
         for cursor in cursors:
             entry = cursor.peek()
@@ -130,14 +131,14 @@ class Cycles:
             over = not nomination.found.tried if tried else cursor.passive
             if over and not _promising(nomination):
                 nomination = self._all_together(entry)
-            head = Head(cursor, nomination)
+            head = NominatedHead(cursor, nomination)
             if nomination.mode is Mode.NO_FIT:
                 progress |= self._refuse(head, again)
             else:
                 heads.append(head)
         return heads, progress
 
-    def _take_over(self, root: Node, course: Course) -> None:
+    def _take_over(self, root: QuotaNode, course: CyclePass) -> None:
         """What came of a cycle."""
         course.end()
         self.outcome.admitted += course.admitted
@@ -157,7 +158,7 @@ class Cycles:
         found.tried = NO_BOUND
         return nomination
 
-    def _in_order(self, heads: list[Head]) -> Iterator[Head]:
+    def _in_order(self, heads: list[NominatedHead]) -> Iterator[NominatedHead]:
         """Of one tree: preemptors first (C7), then as O5 or S4 say."""
         if heads and self._field.fair(heads[0].node):
             first = [head for head in heads if head.sticky]
@@ -169,7 +170,7 @@ class Cycles:
                 heads, key=lambda head: (not head.sticky, head.nomination.found.level, *head.order)
             )
 
-    def _refuse(self, head: Head, again: list[Head], reason: Reason | None = None) -> bool:
+    def _refuse(self, head: NominatedHead, again: list[NominatedHead], reason: Reason | None = None) -> bool:
         """Leave it waiting: parked with its group, unless it has flavors left to try (F8)."""
         found = head.nomination.found
         kept = reason is not None or head.nomination.kept
@@ -181,9 +182,11 @@ class Cycles:
             return True
         rules = self._field.rules(head.node)
         holds_back = (
-            head.cursor.line.strict and found.mode.preempts and rules.reclaim_within_cohort is not Within.ANY
+            head.cursor.line.strict
+            and found.mode.preempts
+            and rules.reclaim_within_cohort is not PreemptionPolicy.ANY
         )
-        look = Look(
+        look = Evaluation(
             contends=rules.any or kept,
             holds_back=holds_back,
             until=head.nomination.protected,
@@ -198,18 +201,18 @@ class Cycles:
         head.cursor.park()
         return True
 
-    def _kept(self, head: Head) -> Reason:
+    def _kept(self, head: NominatedHead) -> Reason:
         """It would fit, but what is free is kept for those that come before it."""
         return kept_for_others(self._tree, head.node, head.nomination.cells)
 
-    def _linger(self, heads: Iterable[Head]) -> None:
+    def _linger(self, heads: Iterable[NominatedHead]) -> None:
         for head in heads:
             if head.cursor.peek() is not head.entry:
                 continue
             found = head.nomination.found
             reason = found.reason or self._kept(head)
             tried = head.cursor.tried.get(head.entry.id, NO_BOUND)
-            look = Look(again=True, tried=tuple(tried.items()))
+            look = Evaluation(again=True, tried=tuple(tried.items()))
             self.outcome.lingering.append((head.entry, reason, look))
 
 
@@ -218,7 +221,7 @@ def _promising(nomination: Nomination) -> bool:
 
 
 def tell(
-    lines: Iterable[Line], outcome: Schedule, woken: Mapping[Equals, None]
+    lines: Iterable[PendingQueue], outcome: CycleOutcome, woken: Mapping[EquivalenceGroup, None]
 ) -> Iterator[tuple[Entry, Reason]]:
     """Who else than the heads that were refused is to be told why it waits, group by group in order (R2)."""
     leaving_ = {entry.id for entry, _ in outcome.admitted} | {item[0].id for item in outcome.preempting}
@@ -245,7 +248,7 @@ def tell(
                 yield entry, told
 
 
-def _untold(group: Equals, told: Reason) -> Iterable[Entry]:
+def _untold(group: EquivalenceGroup, told: Reason) -> Iterable[Entry]:
     if group.reported == told.key:
         return group.fresh.values()
     return sorted(group.members.values(), key=lambda entry: entry.order)

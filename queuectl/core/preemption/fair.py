@@ -8,117 +8,24 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
-from queuectl.core.contest import Contest, Target
+from queuectl.core.entries import Entry
 from queuectl.core.model import WorkloadId
-from queuectl.core.ordering import Place
-from queuectl.core.pending import Entry
-from queuectl.core.quota import Cells, Node, QuotaTree
+from queuectl.core.policy import PreemptionStrategy
+from queuectl.core.preemption.search import PreemptionSearch, Target
+from queuectl.core.quota.shares import Share, dominant_share
+from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
-from queuectl.core.rules import Strategy
-from queuectl.core.shares import Share, dominant_share
-
-
-class Head(Protocol):
-    """The first of one ClusterQueue, with what it would be charged."""
-
-    @property
-    def node(self) -> Node: ...
-    @property
-    def cells(self) -> Cells: ...
-    @property
-    def order(self) -> Place: ...
-
-
-H = TypeVar("H", bound=Head)
-
-
-def tournament(tree: QuotaTree, heads: Iterable[H]) -> Iterator[H]:
-    """Heads of one root's tree, one per queue, each once, the fairest next (S4, S5).
-
-    The caller processes a head before it asks for the next one. That may change the usage of its queue;
-    quota, and usage of other queues, must stay as they are until the last head is out.
-    """
-    bracket = _Tournament(tree, heads)
-    while (head := bracket.winner) is not None:
-        yield head
-        bracket.leave(head)
-
-
-class _Tournament(Generic[H]):
-    """For each cohort a heap of its children's winners, the first of them its own winner."""
-
-    def __init__(self, tree: QuotaTree, heads: Iterable[H]) -> None:
-        self._tree = tree
-        self._rounds: dict[Node, list[tuple[bool, Share, Place, H]]] = {}
-        self._missing: dict[Node, int] = {}
-        """How many children have yet to name their winner."""
-        self.winner: H | None = None
-        first = list(heads)
-        seen: set[Node] = set()
-        for head in first:
-            assert head.node not in seen, f"two heads of {head.node}"
-            assert tree.root(head.node) is tree.root(first[0].node), f"{head.node} is in another tree"
-            at = head.node
-            while at not in seen:
-                seen.add(at)
-                if at.parent is None:
-                    break
-                self._missing[at.parent] = self._missing.get(at.parent, 0) + 1
-                at = at.parent
-        for head in first:
-            self._climb(head.node, head)
-
-    def leave(self, head: H) -> None:
-        """The winner is out, and its queue's usage may have changed."""
-        self.winner = None
-        for cohort in head.node.path():
-            if cohort is not head.node:
-                heapq.heappop(self._rounds[cohort])  # itself: it won all of them
-                self._missing[cohort] = 1
-        self._climb(head.node, None)
-
-    def _climb(self, node: Node, winner: H | None) -> None:
-        """`node` names its winner; so does each ancestor that waited for no other child."""
-        charged: H | None = None
-        try:
-            while (cohort := node.parent) is not None:
-                if winner is not charged:
-                    self._charge(charged, winner)
-                    charged = winner
-                if winner is not None:
-                    heapq.heappush(self._rounds.setdefault(cohort, []), self._standing(node, winner))
-                self._missing[cohort] -= 1
-                if self._missing[cohort]:
-                    return
-                node, contenders = cohort, self._rounds.get(cohort)
-                winner = contenders[0][-1] if contenders else None
-            self.winner = winner
-        finally:
-            self._charge(charged, None)
-
-    def _charge(self, before: H | None, after: H | None) -> None:
-        if before is not None:
-            self._tree.remove(before.node, before.cells)
-        if after is not None:
-            self._tree.add(after.node, after.cells)
-
-    def _standing(self, node: Node, head: H) -> tuple[bool, Share, Place, H]:
-        """Smaller goes first. `head` is charged, so that its share is what it would be (S4, S5)."""
-        borrows = any(amount and node.borrows(cell) for cell, amount in head.cells)
-        return borrows, dominant_share(self._tree, node), head.order, head
-
 
 # --- victims
 
-Queues = dict[Node, deque[Entry]]
+Queues = dict[QuotaNode, deque[Entry]]
 """Candidates by ClusterQueue, first who is taken first."""
 
 
-def fair_victims(contest: Contest, strategies: Sequence[Strategy]) -> list[Target]:
+def fair_victims(contest: PreemptionSearch, strategies: Sequence[PreemptionStrategy]) -> list[Target]:
     """The victims that make room for it; none where no set of those it may take does (P7 to P9).
 
     The tree is left as it was.
@@ -144,7 +51,7 @@ def fair_victims(contest: Contest, strategies: Sequence[Strategy]) -> list[Targe
 class _Search:
     """Runs with the whole request charged, so that the preemptor's shares count it (P7)."""
 
-    def __init__(self, contest: Contest) -> None:
+    def __init__(self, contest: PreemptionSearch) -> None:
         self._contest = contest
         self._tree = contest.tree
         self._within_nominal = contest.within_nominal
@@ -158,7 +65,7 @@ class _Search:
         """Whom the first strategy spared."""
         self.taken: list[Target] = []
 
-    def first(self, strategy: Strategy) -> bool:
+    def first(self, strategy: PreemptionStrategy) -> bool:
         """Take whom the first strategy gives, until it fits (P8)."""
         chooser = _Chooser(self._contest, self.queues, self._rank)
         while (queue := chooser.choose()) is not None:
@@ -189,7 +96,7 @@ class _Search:
             chooser.reconsider(queue)
         return False
 
-    def _given(self, queue: Node, strategy: Strategy) -> Entry | None:
+    def _given(self, queue: QuotaNode, strategy: PreemptionStrategy) -> Entry | None:
         """The first candidate of `queue` that the strategy gives; those before it are set aside (P8)."""
         mine, theirs = self._sides(queue)
         share, before = dominant_share(self._tree, mine), dominant_share(self._tree, theirs)
@@ -199,7 +106,7 @@ class _Search:
             aside.extend(entries)
             entries.clear()
         while (entry := self._first_borrower(queue, entries)) is not None:
-            if strategy is Strategy.LESS_THAN_INITIAL_SHARE:
+            if strategy is PreemptionStrategy.LESS_THAN_INITIAL_SHARE:
                 passes = share < before
             else:
                 passes = share <= self._share_without(entry, theirs)
@@ -210,7 +117,7 @@ class _Search:
             aside.append(entry)
         return None
 
-    def _first_borrower(self, queue: Node, entries: deque[Entry]) -> Entry | None:
+    def _first_borrower(self, queue: QuotaNode, entries: deque[Entry]) -> Entry | None:
         """The first of a queue that holds what the queue borrows; whoever comes before it is out (P7)."""
         below = self._sides(queue)[1].parent
         while entries:
@@ -219,7 +126,7 @@ class _Search:
                 return entry
         return None
 
-    def _sides(self, queue: Node) -> tuple[Node, Node]:
+    def _sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
         """The nodes right below the nearest common ancestor: the preemptor's and the candidate's (P8)."""
         at = queue
         while at.parent not in self._below:
@@ -227,7 +134,7 @@ class _Search:
             at = at.parent
         return self._below[at.parent], at
 
-    def _share_without(self, entry: Entry, node: Node) -> Share:
+    def _share_without(self, entry: Entry, node: QuotaNode) -> Share:
         self._contest.take(entry)
         try:
             return dominant_share(self._tree, node)
@@ -252,7 +159,7 @@ class _Claim:
 
     share: Share
     tie: tuple[int, str, int]
-    node: Node
+    node: QuotaNode
 
     def __lt__(self, other: _Claim) -> bool:
         difference = self.share.compare(other.share)
@@ -262,14 +169,14 @@ class _Claim:
 class _Chooser:
     """From which queue to take next: down from the root, where the share is largest (P7)."""
 
-    def __init__(self, contest: Contest, queues: Queues, rank: dict[WorkloadId, int]) -> None:
+    def __init__(self, contest: PreemptionSearch, queues: Queues, rank: dict[WorkloadId, int]) -> None:
         self._tree = contest.tree
         self._root = contest.tree.root(contest.node)
         self._own = set(contest.node.path())
         self._queues = queues
         self._rank = rank
-        self._rounds: dict[Node, list[_Claim]] = {}
-        seen: set[Node] = set()
+        self._rounds: dict[QuotaNode, list[_Claim]] = {}
+        seen: set[QuotaNode] = set()
         for queue in queues:
             at = queue
             while at not in seen and at.parent is not None:
@@ -277,7 +184,7 @@ class _Chooser:
                 self._enter(at, at.parent)
                 at = at.parent
 
-    def choose(self) -> Node | None:
+    def choose(self) -> QuotaNode | None:
         """A queue that has candidates; None when there is none left. Tell it what became of that one."""
         at = self._root
         while at.kind == "Cohort":
@@ -290,14 +197,14 @@ class _Chooser:
                 return None
         return at if self._queues.get(at) else None
 
-    def reconsider(self, queue: Node) -> None:
+    def reconsider(self, queue: QuotaNode) -> None:
         """`queue`, chosen last, has other candidates now and may use less."""
         for node in queue.path():
             if node.parent is not None:
                 heapq.heappop(self._rounds[node.parent])  # itself: it was chosen at each level
                 self._enter(node, node.parent)
 
-    def _enter(self, node: Node, cohort: Node) -> None:
+    def _enter(self, node: QuotaNode, cohort: QuotaNode) -> None:
         """Into the bracket of its cohort, unless nothing may be taken there any more."""
         if node.kind == "Cohort":
             tie = (0, node.name, 0)

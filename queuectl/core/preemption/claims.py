@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from queuectl.core.entries import Entry
 from queuectl.core.model import WorkloadId
-from queuectl.core.pending import Entry
-from queuectl.core.quota import Cells, Node
+from queuectl.core.quota.tree import Cells, QuotaNode
 
 
 @dataclass(slots=True)
 class OpenClaim:
     owner: Entry
-    node: Node
+    node: QuotaNode
     cells: Cells
     victims: dict[WorkloadId, Entry]
     """Those that hold quota still."""

@@ -20,9 +20,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from queuectl.core.model import LocalQueueName, PastUse, WorkloadId
+from queuectl.core.model import PastUse, WorkloadId
+from queuectl.core.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName
 from queuectl.core.resources import CPU, Amounts
-from queuectl.core.rules import HALF_LIVES, UsageSharing
 
 AttemptKey = tuple[WorkloadId, int]
 """Workload and number of the attempt."""
@@ -130,7 +130,7 @@ class PastUsage:
     that are younger than a sampling interval.
     """
 
-    def __init__(self, sharing: UsageSharing) -> None:
+    def __init__(self, sharing: AdmissionFairSharing) -> None:
         self._half_life = sharing.half_life * _SECOND
         self._interval = sharing.sampling_interval * _SECOND
         self._weights = dict(sharing.weights)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from queuectl.core.model import NORMAL_WEIGHT, ClusterQueue, Cohort, ResourceGroup
+from queuectl.core.policy import NORMAL_WEIGHT, ClusterQueue, Cohort, FairSharing, ResourceGroup
+from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import FlavorResource, Usage
-from queuectl.core.rules import TreeSharing
 
 Cells = list[tuple[int, int]]
 """(cell number, amount) pairs."""
 
 
-class Node:
+class QuotaNode:
     """One ClusterQueue or Cohort. Lists are indexed by cell number, amounts in base units."""
 
     __slots__ = (
@@ -39,12 +39,12 @@ class Node:
     def __init__(self, kind: str, name: str, cells: int) -> None:
         self.kind = kind
         self.name = name
-        self.parent: Node | None = None
+        self.parent: QuotaNode | None = None
         self.wanted: str | None = None
         """Name of the cohort it asks for. It has no parent while that would close a circle."""
         self.lends: tuple[int, dict[str, int]] = (-1, {})
         """What it lends by resource, with the version of the tree that this is of (S2)."""
-        self.children: dict[tuple[str, str], Node] = {}
+        self.children: dict[tuple[str, str], QuotaNode] = {}
         self.nominal = [0] * cells
         self.borrowing: list[int | None] = [None] * cells
         self.lending: list[int | None] = [None] * cells
@@ -55,7 +55,7 @@ class Node:
         """Quota that nobody above may use: max(0, subtree - lending) (Q3)."""
         self.weight = NORMAL_WEIGHT
         """In thousandths."""
-        self.sharing = TreeSharing()
+        self.sharing = FairSharing()
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
@@ -85,9 +85,9 @@ class Node:
         lending = self.lending[cell]
         self.private[cell] = 0 if lending is None else max(0, self.subtree[cell] - lending)
 
-    def path(self) -> Iterator[Node]:
+    def path(self) -> Iterator[QuotaNode]:
         """This node and its ancestors, nearest first."""
-        node: Node | None = self
+        node: QuotaNode | None = self
         while node is not None:
             yield node
             node = node.parent
@@ -99,11 +99,11 @@ class QuotaTree:
     def __init__(self) -> None:
         self.cells: dict[FlavorResource, int] = {}
         self.names: list[FlavorResource] = []
-        self._queues: dict[str, Node] = {}
-        self._cohorts: dict[str, Node] = {}
-        self._left_open: dict[Node, None] = {}
+        self._queues: dict[str, QuotaNode] = {}
+        self._cohorts: dict[str, QuotaNode] = {}
+        self._left_open: dict[QuotaNode, None] = {}
         """Cohorts that are kept out of the parent they ask for: it would close a circle."""
-        self._heights: dict[Node, int] = {}
+        self._heights: dict[QuotaNode, int] = {}
         self._heights_of = -1
         """The version that the heights were measured at."""
         self.version = 0
@@ -111,7 +111,7 @@ class QuotaTree:
 
     # --- shape
 
-    def queue(self, name: str) -> Node:
+    def queue(self, name: str) -> QuotaNode:
         """The node of a ClusterQueue, made empty if there is none: what is charged stays charged."""
         return self._queues.get(name) or self._add(self._queues, "ClusterQueue", name)
 
@@ -132,7 +132,7 @@ class QuotaTree:
     def drop_cohort(self, name: str) -> None:
         """Without its object a cohort goes on as an implicit root without quota of its own."""
         node = self._cohort(name)
-        node.weight, node.sharing = NORMAL_WEIGHT, TreeSharing()
+        node.weight, node.sharing = NORMAL_WEIGHT, FairSharing()
         self._set(node, None, ())
 
     def cyclic(self, queue: str) -> bool:
@@ -157,18 +157,18 @@ class QuotaTree:
     def numbered(self, usage: Usage) -> Cells:
         return [(self.cell(name), amount) for name, amount in usage.items()]
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[QuotaNode]:
         yield from self._queues.values()
         yield from self._cohorts.values()
 
-    def _cohort(self, name: str) -> Node:
+    def _cohort(self, name: str) -> QuotaNode:
         return self._cohorts.get(name) or self._add(self._cohorts, "Cohort", name)
 
-    def _add(self, nodes: dict[str, Node], kind: str, name: str) -> Node:
-        node = nodes[name] = Node(kind, name, len(self.names))
+    def _add(self, nodes: dict[str, QuotaNode], kind: str, name: str) -> QuotaNode:
+        node = nodes[name] = QuotaNode(kind, name, len(self.names))
         return node
 
-    def _set(self, node: Node, parent: str | None, groups: Sequence[ResourceGroup]) -> None:
+    def _set(self, node: QuotaNode, parent: str | None, groups: Sequence[ResourceGroup]) -> None:
         quotas = [
             (self.cell(FlavorResource(flavor.name, resource)), quota)
             for group in groups
@@ -193,7 +193,7 @@ class QuotaTree:
             if other is not node:
                 self._attach(other)
 
-    def _attach(self, node: Node) -> None:
+    def _attach(self, node: QuotaNode) -> None:
         """Put it under the parent it asks for, unless that would close a circle."""
         self._left_open.pop(node, None)
         if node.wanted is None:
@@ -206,14 +206,14 @@ class QuotaTree:
         parent.children[node.kind, node.name] = node
         self._pass_up(node, 1)
 
-    def _detach(self, node: Node) -> None:
+    def _detach(self, node: QuotaNode) -> None:
         if node.parent is None:
             return
         self._pass_up(node, -1)
         del node.parent.children[node.kind, node.name]
         node.parent = None
 
-    def _pass_up(self, node: Node, sign: int) -> None:
+    def _pass_up(self, node: QuotaNode, sign: int) -> None:
         """Add what a node lends and draws to its ancestors, or take it from them (Q2)."""
         for cell in range(len(self.names)):
             lent, drawn = node.share(cell)
@@ -227,7 +227,7 @@ class QuotaTree:
 
     # --- arithmetic
 
-    def available(self, node: Node, cell: int) -> int:
+    def available(self, node: QuotaNode, cell: int) -> int:
         """What could be added to `node` now (Q4); negative where more is used than there is."""
         least: int | None = None
         free, at = 0, node
@@ -244,14 +244,14 @@ class QuotaTree:
         free += at.subtree[cell] - at.usage[cell]
         return free if least is None or free < least else least
 
-    def fits(self, node: Node, cells: Cells) -> bool:
+    def fits(self, node: QuotaNode, cells: Cells) -> bool:
         """Is there room for all of `cells` at `node` now (Q4)?"""
         for cell, amount in cells:  # noqa: SIM110 (a generator costs half of this again)
             if amount > 0 and amount > self.available(node, cell):
                 return False
         return True
 
-    def level(self, node: Node, cells: Cells) -> int:
+    def level(self, node: QuotaNode, cells: Cells) -> int:
         """How far up the tree the furthest of `cells` more at `node` reaches (Q9)."""
         if node.parent is None:
             return 0
@@ -261,7 +261,7 @@ class QuotaTree:
                 level = max(level, self.borrow_level(node, cell, amount)[0])
         return level
 
-    def potential(self, node: Node, cell: int) -> int:
+    def potential(self, node: QuotaNode, cell: int) -> int:
         """What could be available to `node` in an empty cluster (Q5)."""
         least: int | None = None
         own, at = 0, node
@@ -274,7 +274,7 @@ class QuotaTree:
         own += at.subtree[cell]
         return own if least is None or own < least else least
 
-    def borrow_level(self, node: Node, cell: int, amount: int) -> tuple[int, bool]:
+    def borrow_level(self, node: QuotaNode, cell: int, amount: int) -> tuple[int, bool]:
         """How far up the tree `amount` more at a ClusterQueue reaches, 0 for not beyond its own (Q9).
 
         With it: is there somebody above from whom what is lent could be reclaimed?
@@ -291,15 +291,15 @@ class QuotaTree:
             at = at.parent
         return self.height(at), False
 
-    def height(self, node: Node) -> int:
+    def height(self, node: QuotaNode) -> int:
         """Longest way down to a leaf; a cohort with nothing but queues has height 1."""
         if self._heights_of != self.version:
             self._heights = self._measure()
             self._heights_of = self.version
         return self._heights.get(node, 0)
 
-    def _measure(self) -> dict[Node, int]:
-        heights: dict[Node, int] = {}
+    def _measure(self) -> dict[QuotaNode, int]:
+        heights: dict[QuotaNode, int] = {}
         for queue in self._queues.values():
             for height, at in enumerate(queue.path()):
                 if heights.get(at, -1) >= height:
@@ -312,18 +312,18 @@ class QuotaTree:
                 heights[at] = height
         return heights
 
-    def roots(self) -> Iterator[Node]:
+    def roots(self) -> Iterator[QuotaNode]:
         return (node for node in self.nodes() if node.parent is None)
 
-    def root(self, node: Node) -> Node:
+    def root(self, node: QuotaNode) -> QuotaNode:
         while node.parent is not None:
             node = node.parent
         return node
 
-    def add(self, node: Node, usage: Iterable[tuple[int, int]]) -> None:
+    def add(self, node: QuotaNode, usage: Iterable[tuple[int, int]]) -> None:
         """Charge `node`; what its private quota does not cover is charged to its parent too (Q6)."""
         for cell, amount in usage:
-            at: Node | None = node
+            at: QuotaNode | None = node
             while at is not None and amount > 0:
                 free = at.private[cell] - at.usage[cell]
                 at.usage[cell] += amount
@@ -331,13 +331,53 @@ class QuotaTree:
                     amount -= free
                 at = at.parent
 
-    def remove(self, node: Node, usage: Iterable[tuple[int, int]]) -> None:
+    def remove(self, node: QuotaNode, usage: Iterable[tuple[int, int]]) -> None:
         """Undo `add`, exactly."""
         for cell, amount in usage:
-            at: Node | None = node
+            at: QuotaNode | None = node
             while at is not None and amount > 0:
                 above = at.usage[cell] - at.private[cell]
                 at.usage[cell] -= amount
                 if above < amount:
                     amount = above
                 at = at.parent
+
+
+def too_much(tree: QuotaTree, node: QuotaNode, cell: int, amount: int) -> Reason:
+    """`amount` more of `cell` is not available at `node` now: is it ever, and what bound?"""
+    ever = amount <= tree.potential(node, cell)
+    room, limit, at = _bound(node, cell, empty=not ever)
+    flavor, resource = tree.names[cell]
+    return Reason(
+        code=Code.WAITING_FOR_QUOTA if ever else Code.EXCEEDS_MAX_QUOTA,
+        flavor=flavor,
+        resource=resource,
+        requested=amount,
+        available=max(0, room),
+        short_by=amount - room,
+        limit=limit,
+        node=str(at),
+    )
+
+
+def _bound(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, QuotaNode]:
+    """The least of the bounds on the way up, with the field and the node it stands at (Q4, Q5).
+
+    `empty`: as if nothing were used.
+    """
+    found: tuple[int, Limit, QuotaNode] | None = None
+    free, at = 0, node
+    while at.parent is not None:
+        private = at.private[cell]
+        usage = 0 if empty else at.usage[cell]
+        free += max(0, private - usage)
+        limit = at.borrowing[cell]
+        if limit is not None:
+            room = free + at.subtree[cell] - private - max(0, usage - private) + limit
+            if found is None or room < found[0]:
+                found = (room, Limit.BORROWING_LIMIT, at)
+        at = at.parent
+    room = free + at.subtree[cell] - (0 if empty else at.usage[cell])
+    if found is None or room < found[0]:
+        found = (room, Limit.NOMINAL_QUOTA, at)
+    return found

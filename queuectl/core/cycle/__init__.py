@@ -1,0 +1,1 @@
+"""Admission cycles: heads are nominated and admitted, or preempt, or stay pending."""

@@ -1,0 +1,1 @@
+"""Preemption: which workloads are evicted for which, and what preemptors claim."""

@@ -1,0 +1,1 @@
+"""Pending workloads: their order, what is inadmissible, requeueing, usage history."""

@@ -1,0 +1,1 @@
+"""Quota: the tree of ClusterQueues and Cohorts, dominant shares, what limits an admission."""
