@@ -24,7 +24,7 @@ def check(state: State) -> list[str]:
     return [
         *_usage(state),
         *_places(state),
-        *(wrong for line in state.lines.values() for wrong in _line(state, line)),
+        *(wrong for queue in state.pending.values() for wrong in _pending_queue(state, queue)),
         *_attempts(state),
         *_due(state),
     ]
@@ -156,18 +156,18 @@ def _places(state: State) -> Iterator[str]:
 
 
 def _place(state: State, entry: Entry) -> Iterator[str]:
-    group, gated = entry.group, entry.id in state.gated
+    group, gated = entry.group, entry.id in state.unreported
     if group is not None:
-        line = group.line
-        if state.lines.get(line.name) is not line or line.groups.get(group.key) is not group:
+        queue = state.pending.get(group.cluster_queue)
+        if queue is None or queue.groups.get(group.key) is not group:
             yield f"{entry.ref} stands in a line that is none any more"
-        if line.name != entry.cluster_queue or group.members.get(entry.id) is not entry:
-            yield f"{entry.ref} of {entry.cluster_queue} stands in the line of {line.name}"
-    if group is not None and (gated or entry.gate is not None or not _may_stand(entry)):
-        yield f"{entry.ref} stands in line although it may not: {entry.gate}"
-    if group is None and _may_stand(entry) and entry.gate is None and not _frozen(state, entry):
+        if group.cluster_queue != entry.cluster_queue or group.members.get(entry.id) is not entry:
+            yield f"{entry.ref} of {entry.cluster_queue} stands in the line of {group.cluster_queue}"
+    if group is not None and (gated or entry.ineligible is not None or not _may_stand(entry)):
+        yield f"{entry.ref} stands in line although it may not: {entry.ineligible}"
+    if group is None and _may_stand(entry) and entry.ineligible is None and not _frozen(state, entry):
         yield f"{entry.ref} waits, and stands in no line"
-    if gated and (entry.attempt is not None or entry.gate is None):
+    if gated and (entry.attempt is not None or entry.ineligible is None):
         yield f"{entry.ref} is to be told of a gate, and waits before none"
 
 
@@ -181,45 +181,45 @@ def _may_stand(entry: Entry) -> bool:
     return waits and seen is not None and seen.suspended and seen.finished is None
 
 
-def _line(state: State, line: PendingQueue) -> Iterator[str]:
-    where = f"the line of {line.name}"
-    groups = list(line.groups.values())
-    if line.awake.keys() != {group for group in groups if group.parked is None}:
+def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
+    where = f"the pending queue of {queue.name}"
+    groups = list(queue.groups.values())
+    if queue.active.keys() != {group for group in groups if group.inadmissible is None}:
         yield f"{where}: other groups are awake than those that are not parked"
-    if line.untold.keys() != {group for group in groups if group.fresh}:
+    if queue.unreported.keys() != {group for group in groups if group.unreported}:
         yield f"{where}: other groups are to be told than those with fresh members"
     parked: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
     for group in groups:
-        for cell, amount in group.lacks:
+        for cell, amount in group.missing:
             shelf = parked.setdefault(cell, {})
             shelf[group] = min(amount, shelf.get(group, amount))
-    if line.shelves != parked:
+    if queue.by_missing != parked:
         yield f"{where}: the index of what is lacking is wrong"
-    if line.due and line.name not in state.due_lines:
+    if queue.due and queue.name not in state.due_queues:
         yield f"{where} is due, and nobody knows"
     for group in groups:
-        for wrong in _group(line, group):
+        for wrong in _group(queue, group):
             yield f"{where}: {wrong}"
 
 
-def _group(line: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
+def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
     if not group.members:
         yield "an empty group"
     standing = Counter(
-        entry.id for _, turn, entry in group.heap if entry.group is group and entry.turn == turn
+        entry.id for _, turn, entry in group.heap if entry.group is group and entry.heap_version == turn
     )
     if standing != Counter(group.members.keys()):
         yield "members and heap differ"
-    if not group.fresh.keys() <= group.members.keys():
+    if not group.unreported.keys() <= group.members.keys():
         yield "one that left is to be told"
     head = group.head()
     for entry in group.members.values():
-        queue = entry.local_queue if line.by_usage else None
-        if not line.strict and group.key != (entry.shape, entry.order[0], queue):
+        local_queue = entry.local_queue if queue.usage_based else None
+        if not queue.strict and group.key != (entry.shape, entry.order[0], local_queue):
             yield f"{entry.ref} is in a group of another shape or priority"
-        if group.parked is None or group in line.woken or entry.id in group.fresh:
+        if group.inadmissible is None or group in queue.requeued or entry.id in group.unreported:
             continue  # it will be told
-        told = line.behind() if line.strict and entry is not head else group.parked
+        told = queue.waiting_for_head() if queue.strict and entry is not head else group.inadmissible
         if entry.reason is None or entry.reason.key != told.key:
             yield f"{entry.ref} was told {entry.reason and entry.reason.code}, what holds is {told.code}"
 
@@ -238,23 +238,27 @@ def _attempts(state: State) -> Iterator[str]:
             yield f"{entry.ref} is {entry.phase}, by its attempt {phase}"
         if attempt is not None and attempt.number != entry.attempts:
             yield f"{entry.ref} holds attempt {attempt.number} of {entry.attempts}"
-        if entry.unsent is not None and attempt is None:
+        if entry.unacknowledged is not None and attempt is None:
             yield f"{entry.ref} has a write to be sent and no attempt"
-        to_send = entry.unsent is not None and not (entry.handed or entry.refused)
+        to_send = entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused)
         if to_send != (entry.id in state.outbox) and not _frozen(state, entry):
-            yield f"{entry.ref}: unsent {entry.unsent}, handed {entry.handed}, outbox disagrees"
+            yield f"{entry.ref}: unsent {entry.unacknowledged}, handed {entry.dispatched}, outbox disagrees"
 
 
 def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = _frozen(state, entry)
         what = None if frozen else state.step(entry)
-        when = None if frozen else next_time(entry, state.settings, state.clock)
+        when = None if frozen else next_time(entry, state.configuration, state.clock)
         if state.timers.get(entry.id) != when:
             yield f"{entry.ref} is to be looked at {when}, set is {state.timers.get(entry.id)}"
-        if (what is not None) != (entry.id in state.due_entries):
-            yield f"{entry.ref}: {what} is to be done, due: {entry.id in state.due_entries}"
-    for name, places in (("due", state.due_entries), ("gated", state.gated), ("outbox", state.outbox)):
+        if what != state.due_steps.get(entry.id):
+            yield f"{entry.ref}: {what} is to be done, due is {state.due_steps.get(entry.id)}"
+    for name, places in (
+        ("due", state.due_steps),
+        ("unreported", state.unreported),
+        ("outbox", state.outbox),
+    ):
         for workload in places.keys() - state.entries.keys():
             yield f"{workload} is over, and still {name}"
     for key in state.specs.keys() | state.recorded_specs.keys():

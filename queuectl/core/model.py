@@ -239,6 +239,8 @@ class StoredWorkload:
     past: PastAttempts = NO_PAST_ATTEMPTS
     preempted_at: tuple[datetime, ...] = ()
     """When it was preempted, oldest first: the last few within the eviction window (P11)."""
+    preemptor: WorkloadId | None = None
+    """Of one that is being evicted by preemption: for which workload."""
 
 
 class ConfigKey(NamedTuple):

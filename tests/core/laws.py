@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuectl.core.decisions import Admit, Claim, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.model import Attempt, ObjectRef, WorkloadId
 from queuectl.core.policy import ClusterQueue, Preemption, PreemptionPolicy
+from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.resources import FlavorResource
 from tests.builders import T0
@@ -91,7 +92,7 @@ class Scene:
         for uid in closed:
             self.attempts.pop(uid, None)
         self.preemptions = list(self._preemptions())
-        self.claimed = {claim.node.name for claim in running.engine._state.waking.claims}
+        self.claimed = {claim.cluster_queue for claim in running.engine._state.claims}
         """Queues for which claims of earlier plans are open."""
 
     @property
@@ -116,12 +117,12 @@ class Scene:
         enabled = cohort.sharing.enabled if cohort is not None else None
         return self.running.world.settings.fair_sharing if enabled is None else enabled
 
-    def cells(self, claim: Claim) -> dict[Cell, int]:
+    def cells(self, claim: PreemptionClaim) -> dict[Cell, int]:
         return {tuple(self.names[cell]): amount for cell, amount in claim.cells if amount}  # type: ignore[misc]
 
     def _preemptions(self) -> Iterator[Asked]:
         for decision in self.plan.decisions:
-            if isinstance(decision, Keep) and decision.look and (claim := decision.look.claim) is not None:
+            if isinstance(decision, Keep) and (claim := decision.claim) is not None:
                 evicts = [victim for victim in self.plan.victims if victim.preemptor == decision.workload]
                 waits_for = [victim.workload for victim in claim.victims]
                 yield Asked(self._who(decision), claim.cluster_queue, self.cells(claim), waits_for, evicts)
@@ -138,11 +139,12 @@ class Scene:
         """Claims of plans before this one, but for those whose owners this one decides on."""
         told = {d.workload for d in self.plan.decisions if isinstance(d, Keep)}
         told |= {d.attempt.workload for d in self.plan.decisions if isinstance(d, Admit)}
-        for claim in self.running.engine._state.waking.claims:
-            if claim.owner.id not in told:
-                cells = {tuple(self.names[cell]): amount for cell, amount in claim.cells if amount}
-                who = Who(claim.owner.id, claim.owner.ref, claim.owner.priority, T0)
-                yield Asked(who, claim.node.name, cells, list(claim.victims))  # type: ignore[arg-type]
+        for claim in self.running.engine._state.claims:
+            if claim.owner not in told:
+                owner = self.running.engine._state.entries[claim.owner]
+                who = Who(owner.id, owner.ref, owner.priority, T0)
+                waits_for = [victim.workload for victim in claim.victims]
+                yield Asked(who, claim.cluster_queue, self.cells(claim), waits_for)
 
     def alone(self) -> Iterator[Asked]:
         """Preemptions whose victims were looked for in the very state that `books` shows: the first of their

@@ -25,41 +25,41 @@ Queues = dict[QuotaNode, deque[Entry]]
 """Candidates by ClusterQueue, first who is taken first."""
 
 
-def fair_victims(contest: PreemptionSearch, strategies: Sequence[PreemptionStrategy]) -> list[Target]:
+def fair_victims(search: PreemptionSearch, strategies: Sequence[PreemptionStrategy]) -> list[Target]:
     """The victims that make room for it; none where no set of those it may take does (P7 to P9).
 
     The tree is left as it was.
     """
-    search = _Search(contest)
-    if not search.queues:
+    fair = _FairSearch(search)
+    if not fair.queues:
         return []
-    contest.refusals.tried(sum(map(len, search.queues.values())))
-    contest.tree.add(contest.node, contest.cells)
+    search.rejected.tried(sum(map(len, fair.queues.values())))
+    search.limit.add(search.node, search.cells)
     try:
         try:
-            found = search.first(strategies[0]) or (len(strategies) > 1 and search.second())
+            found = fair.first(strategies[0]) or (len(strategies) > 1 and fair.second())
         finally:
-            contest.tree.remove(contest.node, contest.cells)
+            search.limit.remove(search.node, search.cells)
         if found:
-            search.taken = contest.fill_back(search.taken, allow_borrowing=True)
-        return search.taken if found else []
+            fair.taken = search.fill_back(fair.taken, allow_borrowing=True)
+        return fair.taken if found else []
     finally:
-        for target in search.taken:
-            contest.give_back(target.entry)
+        for target in fair.taken:
+            search.restore(target.entry)
 
 
-class _Search:
+class _FairSearch:
     """Runs with the whole request charged, so that the preemptor's shares count it (P7)."""
 
-    def __init__(self, contest: PreemptionSearch) -> None:
-        self._contest = contest
-        self._tree = contest.tree
-        self._within_nominal = contest.within_nominal
-        self._below = {node.parent: node for node in contest.node.path()}
+    def __init__(self, search: PreemptionSearch) -> None:
+        self._search = search
+        self._tree = search.tree
+        self._within_nominal = search.within_nominal
+        self._below = {node.parent: node for node in search.node.path()}
         """The preemptor's side of each of its ancestors."""
-        found = {node: contest.candidates(node) for node in contest.nodes_with_candidates()}
+        found = {node: search.candidates(node) for node in search.nodes_with_candidates()}
         self.queues: Queues = {node: deque(entries) for node, entries in found.items() if entries}
-        everybody = contest.sort([entry for entries in found.values() for entry in entries])
+        everybody = search.sort([entry for entries in found.values() for entry in entries])
         self._rank = {entry.id: rank for rank, entry in enumerate(everybody)}
         self._aside: Queues = {}
         """Whom the first strategy spared."""
@@ -67,11 +67,11 @@ class _Search:
 
     def first(self, strategy: PreemptionStrategy) -> bool:
         """Take whom the first strategy gives, until it fits (P8)."""
-        chooser = _Chooser(self._contest, self.queues, self._rank)
+        chooser = _Chooser(self._search, self.queues, self._rank)
         while (queue := chooser.choose()) is not None:
             entries = self.queues[queue]
             entry: Entry | None
-            if queue is self._contest.node:
+            if queue is self._search.node:
                 entry, cause = entries.popleft(), PreemptionCause.IN_CLUSTER_QUEUE
             elif self._within_nominal:  # P9
                 entry, cause = self._first_borrower(queue, entries), PreemptionCause.IN_COHORT_RECLAMATION
@@ -84,7 +84,7 @@ class _Search:
 
     def second(self) -> bool:
         """Of those set aside, one more of each queue whose side has the larger share (P8)."""
-        chooser = _Chooser(self._contest, self._aside, self._rank)
+        chooser = _Chooser(self._search, self._aside, self._rank)
         while (queue := chooser.choose()) is not None:
             entry = self._first_borrower(queue, self._aside[queue])
             mine, theirs = self._sides(queue)
@@ -111,7 +111,7 @@ class _Search:
             else:
                 passes = share <= self._share_without(entry, theirs)
                 if share == before:  # all three are: neither of the two moves a share, both could take turns
-                    passes &= _comes_before(self._contest.entry, entry)  # (P12)
+                    passes &= _comes_before(self._search.entry, entry)  # (P12)
             if passes:
                 return entry
             aside.append(entry)
@@ -122,7 +122,7 @@ class _Search:
         below = self._sides(queue)[1].parent
         while entries:
             entry = entries.popleft()
-            if self._contest.holds_what_is_borrowed(entry, queue, below):
+            if self._search.holds_what_is_borrowed(entry, queue, below):
                 return entry
         return None
 
@@ -135,22 +135,22 @@ class _Search:
         return self._below[at.parent], at
 
     def _share_without(self, entry: Entry, node: QuotaNode) -> Share:
-        self._contest.take(entry)
+        self._search.remove(entry)
         try:
             return dominant_share(self._tree, node)
         finally:
-            self._contest.give_back(entry)
+            self._search.restore(entry)
 
     def _fits_without(self, entry: Entry, cause: PreemptionCause) -> bool:
         """Take it. Does the request fit now?"""
-        contest = self._contest
-        contest.take(entry)
+        search = self._search
+        search.remove(entry)
         self.taken.append(Target(entry, cause))
-        self._tree.remove(contest.node, contest.cells)
+        self._search.limit.remove(search.node, search.cells)
         try:
-            return contest.fits(allow_borrowing=True)
+            return search.fits(allow_borrowing=True)
         finally:
-            self._tree.add(contest.node, contest.cells)
+            self._search.limit.add(search.node, search.cells)
 
 
 @dataclass(slots=True)
@@ -169,10 +169,10 @@ class _Claim:
 class _Chooser:
     """From which queue to take next: down from the root, where the share is largest (P7)."""
 
-    def __init__(self, contest: PreemptionSearch, queues: Queues, rank: dict[WorkloadId, int]) -> None:
-        self._tree = contest.tree
-        self._root = contest.tree.root(contest.node)
-        self._own = set(contest.node.path())
+    def __init__(self, search: PreemptionSearch, queues: Queues, rank: dict[WorkloadId, int]) -> None:
+        self._tree = search.tree
+        self._root = search.tree.root(search.node)
+        self._own = set(search.node.path())
         self._queues = queues
         self._rank = rank
         self._rounds: dict[QuotaNode, list[_Claim]] = {}

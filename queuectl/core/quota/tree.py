@@ -342,22 +342,21 @@ class QuotaTree:
                     amount = above
                 at = at.parent
 
-
-def too_much(tree: QuotaTree, node: QuotaNode, cell: int, amount: int) -> Reason:
-    """`amount` more of `cell` is not available at `node` now: is it ever, and what bound?"""
-    ever = amount <= tree.potential(node, cell)
-    room, limit, at = _bound(node, cell, empty=not ever)
-    flavor, resource = tree.names[cell]
-    return Reason(
-        code=Code.WAITING_FOR_QUOTA if ever else Code.EXCEEDS_MAX_QUOTA,
-        flavor=flavor,
-        resource=resource,
-        requested=amount,
-        available=max(0, room),
-        short_by=amount - room,
-        limit=limit,
-        node=str(at),
-    )
+    def explain(self, node: QuotaNode, cell: int, amount: int) -> Reason:
+        """Returns why `amount` more of `cell` is not available at `node` now: the limit that binds, or that always will."""
+        ever = amount <= self.potential(node, cell)
+        room, limit, at = _bound(node, cell, empty=not ever)
+        flavor, resource = self.names[cell]
+        return Reason(
+            code=Code.WAITING_FOR_QUOTA if ever else Code.EXCEEDS_MAX_QUOTA,
+            flavor=flavor,
+            resource=resource,
+            requested=amount,
+            available=max(0, room),
+            short_by=amount - room,
+            limit=limit,
+            node=str(at),
+        )
 
 
 def _bound(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, QuotaNode]:
