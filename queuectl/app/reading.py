@@ -23,10 +23,10 @@ from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound
 from queuectl.kube.reviews import KubeReviews, NoReviews
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.serving import ServingMetrics
+from queuectl.metrics.rest import RestMetrics
 from queuectl.ports import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 
@@ -57,12 +57,12 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
     async with (
         _session(wanted, kubeconfig, context) as session,
         _tls(wanted, session) as tls,
-        database(url, read_only=True) as engine,
+        connection_pool(url, read_only=True) as pool,
         asyncio.TaskGroup() as tasks,
     ):
         await schema.check(url)
         views: list[View] = []
-        metrics = ServingMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
+        metrics = RestMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
         if session is not None:
             session.answered = metrics.kubernetes_answered
         if tls is not None:
@@ -73,7 +73,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         cluster = await _cluster(url, wanted, session)
         if is_observed(cluster):
             log.warning("%s was only observed: what REST tells was decided, and nothing of it done", cluster)
-        readings = LedgerReadings(engine, cluster)
+        readings = LedgerReadings(pool, cluster)
         views.append(view := View(readings, parse_policy, observed=is_observed(cluster)))
         await serve(
             readings,
@@ -161,8 +161,8 @@ async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> st
 
 
 async def _only_cluster(url: str) -> str:
-    async with database(url, read_only=True) as engine:
-        while not (known := await clusters(engine)):
+    async with connection_pool(url, read_only=True) as pool:
+        while not (known := await clusters(pool)):
             log.info("no controller has used this ledger yet: waiting for one")
             await asyncio.sleep(_WAIT_FOR_CLUSTER)
     # What was only observed is shown where there is nothing else, and never in the place of what is done.
@@ -180,7 +180,7 @@ def _sight(views: list[View]) -> Sight | None:
     return views[0].sight() if views else None
 
 
-async def _probes(listen: Address, metrics: ServingMetrics, views: list[View]) -> None:
+async def _probes(listen: Address, metrics: RestMetrics, views: list[View]) -> None:
     await serve_metrics(
         metrics,
         host=listen.host,

@@ -23,17 +23,21 @@ from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import FlavorResource
 
-Order = tuple[int, int, int]
 Place = tuple[int, int, int, str]
-"""Order, and the identity of the workload where that is equal."""
+"""Sort key of a workload in a pending queue; the last part is the workload's identity."""
 
 
-def order(priority: int, created_at: datetime, arrival: int) -> Order:
-    """Returns the sort key of O1 and O2: higher priority, then earlier creation, then earlier first sight.
+def queue_place(
+    priority: int, created_at: datetime, arrival: int, workload: str, *, requeued_at: datetime | None = None
+) -> Place:
+    """Returns the sort key of O1, O2 and O6: higher priority, then earlier creation, then earlier first sight.
 
     Kubernetes stamps creation in whole seconds, so first sight decides between workloads of the same second.
+    `requeued_at`: counts as the creation where it is later.
     """
-    return (-priority, int(created_at.timestamp()), arrival)
+    if requeued_at is not None:
+        created_at = max(created_at, requeued_at)
+    return (-priority, int(created_at.timestamp()), arrival, workload)
 
 
 Shape = tuple[Charge, ...]

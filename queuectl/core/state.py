@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from queuectl.core.directory import Directory
-from queuectl.core.entries import Entry, Place, order
+from queuectl.core.entries import Entry, Place, queue_place
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
@@ -238,10 +238,8 @@ class State:
 
     def place(self, entry: Entry, created_at: datetime) -> Place:
         """Returns its place in the order of O1, O2 and O6."""
-        past = entry.past
-        if past.until is not None and self.configuration.requeueing.loses_place:
-            created_at = max(created_at, past.until)
-        return (*order(entry.priority, created_at, entry.arrival), entry.id)
+        requeued_at = entry.past.until if self.configuration.requeueing.loses_place else None
+        return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
 
     def new_queue(self, name: str) -> PendingQueue:
         queue = self.directory.queues.get(name)
