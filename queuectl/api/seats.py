@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
-from queuectl.core.ordering import Order, order
+from queuectl.core.ordering import Place, queue_place
 from queuectl.core.reasons import Code, Family
 from queuectl.core.resources import FlavorResource
 
@@ -27,8 +27,6 @@ _NOT_IN_LINE: Final = frozenset(
 
 _FEW: Final = 64
 """Up to so many are put in their place one by one; more are sorted in."""
-
-Place = tuple[Order, WorkloadId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def _place(workload: StoredWorkload) -> Place | None:
         return None
     if reason is not None and (reason.family is Family.HELD or reason.code in _NOT_IN_LINE):
         return None
-    return order(workload.priority, workload.created_at, workload.arrival), workload.id
+    return queue_place(workload.priority, workload.created_at, workload.arrival, workload.id)
 
 
 def _line(

@@ -27,7 +27,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadPriorityClass,
 )
-from queuectl.core.policy import condition
+from queuectl.core.policy import condition, local_condition
 from queuectl.core.quota import Node as QuotaNode
 from queuectl.core.quota import QuotaTree
 from queuectl.core.reasons import Code, Reason
@@ -220,14 +220,8 @@ class Directory:
         return found
 
     def local_condition(self, queue: LocalQueue) -> Condition:
-        if queue.stop_policy is not StopPolicy.NONE:
-            return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
-        if queue.cluster_queue not in self.queues:
-            return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {queue.cluster_queue} not found")
-        of_queue = self.condition(queue.cluster_queue)
-        if not of_queue.active:
-            return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
-        return of_queue
+        exists = queue.cluster_queue in self.queues
+        return local_condition(queue, self.condition(queue.cluster_queue) if exists else None)
 
     def capacity(self) -> Usage:
         """What the ready nodes of each flavor can give, in base units. Quota is not tied to it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from queuectl.core.model import ClusterQueue, StopPolicy
+from queuectl.core.model import ClusterQueue, LocalQueue, StopPolicy
 from queuectl.core.report import Condition
 
 READY = Condition(True, "Ready", "Can admit new workloads")
@@ -24,4 +24,15 @@ def condition(queue: ClusterQueue, flavors: Container[str], *, cyclic: bool = Fa
     )
     if missing:
         return Condition(False, "FlavorNotFound", f"ResourceFlavor not found: {', '.join(missing)}")
+    return READY
+
+
+def local_condition(local: LocalQueue, of_queue: Condition | None) -> Condition:
+    """Whether `local` can admit, given the condition of its ClusterQueue; None: that does not exist."""
+    if local.stop_policy is not StopPolicy.NONE:
+        return Condition(False, "Stopped", f"stopPolicy is {local.stop_policy}")
+    if of_queue is None:
+        return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {local.cluster_queue} not found")
+    if not of_queue.active:
+        return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
     return READY

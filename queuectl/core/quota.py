@@ -6,7 +6,7 @@ number. A change of quota, parent or usage costs the depth of its path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from queuectl.core.model import NORMAL_WEIGHT, ClusterQueue, Cohort, ResourceGroup
 from queuectl.core.resources import FlavorResource, Usage
@@ -93,6 +93,28 @@ class Node:
             node = node.parent
 
 
+def cohorts_above(first: str | None, parent: Callable[[str], str | None]) -> list[str]:
+    """Names of the cohort `first` and of those above it, nearest first.
+
+    In a cycle the list ends with the first name that is in it twice.
+    """
+    chain: list[str] = []
+    seen: set[str] = set()
+    name = first
+    while name is not None:
+        chain.append(name)
+        if name in seen:
+            break
+        seen.add(name)
+        name = parent(name)
+    return chain
+
+
+def cyclic(chain: Sequence[str]) -> bool:
+    """Does this result of `cohorts_above` end in a cycle?"""
+    return len(chain) != len(set(chain))
+
+
 class QuotaTree:
     """All nodes of all trees. Usage is what open attempts hold."""
 
@@ -136,13 +158,8 @@ class QuotaTree:
         self._set(node, None, ())
 
     def cyclic(self, queue: str) -> bool:
-        """Does following the wanted parents from this queue never end?"""
-        seen: set[str] = set()
-        wanted = self.queue(queue).wanted
-        while wanted is not None and wanted not in seen:
-            seen.add(wanted)
-            wanted = self._cohorts[wanted].wanted
-        return wanted is not None
+        """Is the cohort that this queue names, or one above it, its own ancestor?"""
+        return cyclic(cohorts_above(self.queue(queue).wanted, lambda name: self._cohorts[name].wanted))
 
     def cell(self, name: FlavorResource) -> int:
         """Number of a cell, given at its first mention."""

@@ -27,7 +27,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.ordering import Place, order
+from queuectl.core.ordering import Place, queue_place
 from queuectl.core.past import NOTHING, kept_out
 from queuectl.core.pending import Entry, Line
 from queuectl.core.reasons import Code, Reason
@@ -219,10 +219,8 @@ class State:
 
     def place(self, entry: Entry, created_at: datetime) -> Place:
         """Its place in the order of O1, O2 and O6."""
-        past = entry.past
-        if past.until is not None and self.settings.requeueing.loses_place:
-            created_at = max(created_at, past.until)
-        return (*order(entry.priority, created_at, entry.arrival), entry.id)
+        requeued_at = entry.past.until if self.settings.requeueing.loses_place else None
+        return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
 
     def new_line(self, name: str) -> Line:
         queue = self.directory.queues.get(name)
