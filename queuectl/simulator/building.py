@@ -40,10 +40,9 @@ from queuectl.core.past import Past
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import amounts
 from queuectl.core.rules import Requeueing, Settings, UsageSharing
-from queuectl.kinds.admission import scheduling
 from queuectl.kinds.fields import BadField
+from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.requests import RequestProblem
-from queuectl.kinds.workloads import required_affinity
 from queuectl.simulator import documents
 from queuectl.simulator.reading import Scenario
 
@@ -289,7 +288,7 @@ def pod_set(given: documents.PodSet) -> PodSet:
         "tolerations": given.tolerations,
         "affinity": given.affinity,
     }
-    own = scheduling(spec, given.name)
+    own = read_constraints(spec, given.name)
     return PodSet(
         name=given.name,
         count=given.count,

@@ -16,6 +16,7 @@ from queuectl.core.matching import meets, tolerated
 from queuectl.core.model import Requirement, Taint, Toleration
 from queuectl.core.resources import Amounts, BadQuantity, parse_quantity
 from queuectl.kinds.fields import BadField
+from queuectl.kinds.node_constraints import stored_toleration
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object
 from queuectl.sandbox.players.pods import ended, node_of, pod_path, with_condition
@@ -247,10 +248,7 @@ def _shape(pod: Object) -> _Shape:
         affinity=None
         if required is None
         else tuple(_term(term) for term in required.get("nodeSelectorTerms") or ()),
-        tolerations=tuple(
-            Toleration(t.get("key"), t.get("operator"), t.get("value"), t.get("effect"))
-            for t in spec.get("tolerations") or ()
-        ),
+        tolerations=tuple(stored_toleration(one) for one in spec.get("tolerations") or ()),
     )
 
 
