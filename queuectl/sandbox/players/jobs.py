@@ -11,19 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, moment, stamp
+from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
+from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import (
     active,
-    controller_of,
     holds,
     owner_reference,
-    pod_path,
     ready,
     terminating,
     with_condition,
 )
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
 
 JOBS: Final = "/apis/batch/v1/jobs"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -117,26 +114,9 @@ class _View:
         return max(0, min(parallelism, int(completions) - self.succeeded))
 
 
-class JobController:
-    """Give it a store of Jobs and one of pods with the index `owner`, and run its queue."""
-
-    def __init__(self, api: Api, jobs: Store, pods: Store, clock: Clock) -> None:
-        self.queue = WorkQueue("job", self.reconcile, clock)
-        self._api = api
-        self._jobs = jobs
-        self._pods = pods
-        self._clock = clock
-        jobs.subscribe(self._on_job)
-        pods.subscribe(self._on_pod)
-
-    def _on_job(self, key: str, before: Object | None, after: Object | None) -> None:
-        if after is not None:
-            self.queue.add(key)
-
-    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
-        owner = controller_of(after or before or {"metadata": {}})
-        if owner is not None and owner["kind"] == "Job":
-            self.queue.add(f"{key.split('/')[0]}/{owner['name']}")
+class JobController(PodController):
+    kind = "Job"
+    name = "job"
 
     async def reconcile(self, key: str) -> None:
         job = self._jobs.get(key)
@@ -177,13 +157,6 @@ class JobController:
                 self._pods.observe(made)
         if (left := view.seconds_to_deadline) is not None:
             self.queue.add_after(key, left)
-
-    async def _delete(self, pods: list[Object]) -> None:
-        for pod in pods:
-            body = {"preconditions": {"uid": pod["metadata"]["uid"]}, "propagationPolicy": "Background"}
-            answer = await self._api.request("DELETE", pod_path(pod), body)
-            if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
-                self._pods.observe(answer)
 
     async def _report(self, job: Object) -> None:
         """Bring the status up to date with the pods as they are after our own writes."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object, moment, stamp
+from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
+from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import (
     active,
-    controller_of,
     holds,
     owner_reference,
     phase_of,
-    pod_path,
     with_condition,
 )
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
 
 PYTORCHJOBS: Final = "/apis/kubeflow.org/v1/pytorchjobs"
 _ROLES: Final = ("Master", "Worker")
@@ -27,26 +24,9 @@ _LABELS: Final = "training.kubeflow.org"
 _OPERATOR: Final = "kubeflow.org/training-operator"
 
 
-class TrainingOperator:
-    """Give it a store of PyTorchJobs and one of pods with the index `owner`, and run its queue."""
-
-    def __init__(self, api: Api, jobs: Store, pods: Store, clock: Clock) -> None:
-        self.queue = WorkQueue("training operator", self.reconcile, clock)
-        self._api = api
-        self._jobs = jobs
-        self._pods = pods
-        self._clock = clock
-        jobs.subscribe(self._on_job)
-        pods.subscribe(self._on_pod)
-
-    def _on_job(self, key: str, before: Object | None, after: Object | None) -> None:
-        if after is not None:
-            self.queue.add(key)
-
-    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
-        owner = controller_of(after or before or {"metadata": {}})
-        if owner is not None and owner["kind"] == "PyTorchJob":
-            self.queue.add(f"{key.split('/')[0]}/{owner['name']}")
+class TrainingOperator(PodController):
+    kind = "PyTorchJob"
+    name = "training operator"
 
     async def reconcile(self, key: str) -> None:
         job = self._jobs.get(key)
@@ -83,18 +63,6 @@ class TrainingOperator:
             await self._delete([pod for pod in pods if not pod["metadata"].get("deletionTimestamp")])
         elif policy == "Running":
             await self._delete([pod for pod in pods if active(pod)])
-
-    async def _delete(self, pods: list[Object]) -> None:
-        for pod in pods:
-            body = {"preconditions": {"uid": pod["metadata"]["uid"]}}
-            try:
-                answer = await self._api.request("DELETE", pod_path(pod), body)
-            except ApiError as error:
-                if not error.gone:
-                    raise
-                continue
-            if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
-                self._pods.observe(answer)
 
     async def _report(self, job: Object) -> None:
         now = self._clock.now()
