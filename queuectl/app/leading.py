@@ -25,8 +25,8 @@ from queuectl.kube.reflector import Reflectors, reflectors
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.ledger import schema
-from queuectl.ledger.engine import Database, database
 from queuectl.ledger.partitions import drop_history, ensure_partitions
+from queuectl.ledger.pool import Pool, connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import installation
 from queuectl.ledger.verify import Verifier
@@ -100,16 +100,16 @@ class Course:
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     """Lead until SIGTERM or SIGINT. Raises ConfigurationError, SchemaMismatch, LostLeadership, OSError."""
 
-    async def take_seat(engine: Database, session: Session, cluster: str, metrics: Metrics) -> Seat:
+    async def take_seat(pool: Pool, session: Session, cluster: str, metrics: Metrics) -> Seat:
         lease: Lease = Alone()
         if settings.controller.lease is not None:
-            ledger = await installation(engine)
+            ledger = await installation(pool)
             lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
         await kueue.check(settings, session)
         watching = settings.compatibility.kueue_labels
         return Seat(
             key=cluster,
-            ledger=PostgresLedger(engine, cluster, settings=settings.scheduling.rules()),
+            ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.rules()),
             cluster=KubeCluster(session, honoured=kueue.honoured(settings)),
             told_by=lambda emit: emit,
             lease=lease,
@@ -123,7 +123,7 @@ async def run(
     settings: Settings,
     kubeconfig: Path | None,
     context: str | None,
-    take_seat: Callable[[Database, Session, str, Metrics], Awaitable[Seat]],
+    take_seat: Callable[[Pool, Session, str, Metrics], Awaitable[Seat]],
 ) -> None:
     """Lead on a seat until SIGTERM or SIGINT; a ledger or an API server that is away is waited for."""
     metrics, course = Metrics(), Course()
@@ -131,13 +131,13 @@ async def run(
     async def work() -> None:
         url = settings.database_url
         await _patiently(course, "the ledger", lambda: _checked(url))
-        async with session_to(kubeconfig, context) as session, database(url) as engine:
+        async with session_to(kubeconfig, context) as session, connection_pool(url) as pool:
             session.answered = metrics.kubernetes_answered
             cluster = await _patiently(course, "the API server", lambda: cluster_id(session))
             seat = await _patiently(
-                course, "ledger and API server", lambda: take_seat(engine, session, cluster, metrics)
+                course, "ledger and API server", lambda: take_seat(pool, session, cluster, metrics)
             )
-            await _sit(settings, seat, session, engine, metrics, course)
+            await _sit(settings, seat, session, pool, metrics, course)
 
     async with asyncio.TaskGroup() as tasks:
         beside = [
@@ -160,7 +160,7 @@ async def run(
 
 
 async def _sit(
-    settings: Settings, seat: Seat, session: Session, engine: Database, metrics: Metrics, course: Course
+    settings: Settings, seat: Seat, session: Session, pool: Pool, metrics: Metrics, course: Course
 ) -> None:
     watched = sources(kueue.honoured(settings))
     core = Engine(frozenset(source.name for source in watched), settings.scheduling.rules())
@@ -188,7 +188,7 @@ async def _sit(
     )
 
     async def upkeep() -> None:
-        await _keep_up(settings, engine, seat.key, metrics)
+        await _keep_up(settings, pool, seat.key, metrics)
 
     course.stands_by = True
     try:
@@ -221,14 +221,14 @@ async def _patiently(course: Course, what: str, call: Callable[[], Awaitable[Fou
         delay = min(delay * 2, _LAST_WAIT)
 
 
-async def _keep_up(settings: Settings, engine: Database, cluster: str, metrics: Metrics) -> None:
+async def _keep_up(settings: Settings, pool: Pool, cluster: str, metrics: Metrics) -> None:
     """Every minute: partitions ahead of time, and the ledger held against its own history."""
-    verifier = Verifier(engine, cluster)
+    verifier = Verifier(pool, cluster)
     while True:
         await asyncio.sleep(settings.controller.verify_seconds)
-        await _attempted("partitions not made ahead", ensure_partitions(engine))
+        await _attempted("partitions not made ahead", ensure_partitions(pool))
         if settings.database.keep_months is not None:
-            dropping = drop_history(engine, settings.database.keep_months)
+            dropping = drop_history(pool, settings.database.keep_months)
             await _attempted("old history not dropped", dropping)
         findings = await _attempted("ledger not verified", verifier.run())
         if findings is None:

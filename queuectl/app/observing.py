@@ -8,7 +8,7 @@ from pathlib import Path
 from queuectl.app import leading
 from queuectl.controller.mirror import Emit, Mirror, MirroredLedger
 from queuectl.kube.session import Session
-from queuectl.ledger.engine import Database
+from queuectl.ledger.pool import Pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.metrics.registry import Metrics
@@ -23,15 +23,15 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
     if settings.controller.lease is not None:
         log.info("controller.lease is left to controllers that act: of observers the last one started counts")
 
-    async def take_seat(engine: Database, session: Session, cluster: str, _: Metrics) -> leading.Seat:
+    async def take_seat(pool: Pool, session: Session, cluster: str, _: Metrics) -> leading.Seat:
         twin = observed_twin(cluster)
-        mirror = Mirror(session.server_time, LedgerReadings(engine, twin).recorded)
+        mirror = Mirror(session.server_time, LedgerReadings(pool, twin).recorded)
 
         def told_by(emit: Emit) -> Emit:
             mirror.show_to(emit)
             return mirror.see
 
-        ledger = PostgresLedger(engine, twin, beside=mirror.reality, settings=settings.scheduling.rules())
+        ledger = PostgresLedger(pool, twin, beside=mirror.reality, settings=settings.scheduling.rules())
         return leading.Seat(
             key=twin,
             ledger=MirroredLedger(ledger, mirror),

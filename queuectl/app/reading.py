@@ -23,7 +23,7 @@ from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound
 from queuectl.kube.reviews import KubeReviews, NoReviews
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.serving import ServingMetrics
@@ -57,7 +57,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
     async with (
         _session(wanted, kubeconfig, context) as session,
         _tls(wanted, session) as tls,
-        database(url, read_only=True) as engine,
+        connection_pool(url, read_only=True) as pool,
         asyncio.TaskGroup() as tasks,
     ):
         await schema.check(url)
@@ -73,7 +73,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         cluster = await _cluster(url, wanted, session)
         if is_observed(cluster):
             log.warning("%s was only observed: what REST tells was decided, and nothing of it done", cluster)
-        readings = LedgerReadings(engine, cluster)
+        readings = LedgerReadings(pool, cluster)
         views.append(view := View(readings, parse_policy, observed=is_observed(cluster)))
         await serve(
             readings,
@@ -161,8 +161,8 @@ async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> st
 
 
 async def _only_cluster(url: str) -> str:
-    async with database(url, read_only=True) as engine:
-        while not (known := await clusters(engine)):
+    async with connection_pool(url, read_only=True) as pool:
+        while not (known := await clusters(pool)):
             log.info("no controller has used this ledger yet: waiting for one")
             await asyncio.sleep(_WAIT_FOR_CLUSTER)
     # What was only observed is shown where there is nothing else, and never in the place of what is done.

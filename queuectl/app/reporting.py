@@ -15,8 +15,8 @@ from queuectl.kinds.policy import BadPolicy, parse_policy
 from queuectl.ledger import schema
 from queuectl.ledger.codec import reason_to_json
 from queuectl.ledger.differences import summary
-from queuectl.ledger.engine import database
 from queuectl.ledger.lives import Life, Lives, difference, reality
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.ports import DecisionRow, Reading, is_observed, observed_twin
 from queuectl.settings import ConfigurationError, Settings
@@ -36,8 +36,8 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
     url = settings.database_url
     await schema.check(url)
     twin = await _twin(url, cluster or settings.api.cluster)
-    async with database(url, read_only=True) as engine:
-        readings = LedgerReadings(engine, twin)
+    async with connection_pool(url, read_only=True) as pool:
+        readings = LedgerReadings(pool, twin)
         now = await readings.since(0)
         start = now.read_at - since if isinstance(since, timedelta) else since
         lives = Lives()
@@ -65,8 +65,8 @@ def _counts(life: Life, start: datetime | None) -> bool:
 
 
 async def _twin(url: str, cluster: str | None) -> str:
-    async with database(url, read_only=True) as engine:
-        known = [one for one in await clusters(engine) if is_observed(one)]
+    async with connection_pool(url, read_only=True) as pool:
+        known = [one for one in await clusters(pool) if is_observed(one)]
     if cluster is not None:
         wanted = cluster if is_observed(cluster) else observed_twin(cluster)
         if wanted in known:

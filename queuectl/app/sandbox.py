@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.sandbox.run import Options, Parts, run
 from queuectl.screen.terminal import can_show
@@ -34,8 +34,8 @@ def _now() -> datetime:
 
 @contextlib.asynccontextmanager
 async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
-    async with database(url, read_only=True) as engine:
-        yield LedgerReadings(engine, cluster)
+    async with connection_pool(url, read_only=True) as pool:
+        yield LedgerReadings(pool, cluster)
 
 
 async def _show(url: str, lines: Sequence[str]) -> None:

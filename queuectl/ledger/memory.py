@@ -33,16 +33,16 @@ from queuectl.ledger.codec import (
     reason_from_json,
     reason_to_json,
 )
-from queuectl.ledger.fold import Beside, Fold, line_reason
-from queuectl.ledger.lines import (
+from queuectl.ledger.fold import Beside, Fold, decision_reason
+from queuectl.ledger.folded import (
     AttemptChange,
-    DecisionLine,
     HoldLine,
-    Opened,
-    Resized,
+    NewAttempt,
+    NewDecision,
+    ResizedAttempt,
+    SeenWorkload,
     Segment,
     WorkloadChange,
-    WorkloadLine,
 )
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLeadership, Reading
@@ -238,7 +238,7 @@ class MemoryLedger:
             if spec is not None or configs.get(key, (0, None))[1] is not None:
                 journal.put(configs, key, (sequence, spec))
 
-    def _see(self, line: WorkloadLine, journal: _Journal) -> None:
+    def _see(self, line: SeenWorkload, journal: _Journal) -> None:
         known = self.store.workloads.get(line.id)
         fresh = StoredWorkload(
             id=line.id,
@@ -302,7 +302,7 @@ class MemoryLedger:
             queue = LocalQueueName(workload.ref.namespace, workload.queue)
             journal.append(store.ended_holds, EndedHold(queue, lines, attempt.admitted_at, now))
 
-    def _resize(self, resized: Resized, now: datetime, journal: _Journal) -> None:
+    def _resize(self, resized: ResizedAttempt, now: datetime, journal: _Journal) -> None:
         store, key = self.store, (resized.workload, resized.number)
         workload = store.workloads.get(resized.workload)
         attempt = workload.attempt if workload else None
@@ -330,7 +330,7 @@ class MemoryLedger:
         resized_attempt = replace(attempt, assignment=assignment)
         journal.put(store.workloads, resized.workload, replace(workload, attempt=resized_attempt))
 
-    def _open(self, opened: Opened, journal: _Journal) -> None:
+    def _open(self, opened: NewAttempt, journal: _Journal) -> None:
         workload = self.store.workloads[opened.workload]
         attempt = Attempt(
             workload=opened.workload,
@@ -407,8 +407,8 @@ def _past_as_stored(past: Past) -> Past:
     return past_from_json(past_to_json(past))
 
 
-def _decision_row(line: DecisionLine, plan: Plan, epoch: int) -> DecisionRow:
-    reason = line_reason(line)
+def _decision_row(line: NewDecision, plan: Plan, epoch: int) -> DecisionRow:
+    reason = decision_reason(line)
     return DecisionRow(
         sequence=line.sequence,
         cycle=plan.cycle,

@@ -16,27 +16,27 @@ from queuectl.core.model import EffectKey, PastUse, Snapshot, StoredWorkload
 from queuectl.core.rules import Settings
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
-from queuectl.ledger.engine import ledger_call, reading
 from queuectl.ledger.fold import Beside, Fold
 from queuectl.ledger.past_usage import past_usage, preemptions
+from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
 from queuectl.ledger.writing import Writing
 from queuectl.ports import LedgerRefused, LostLeadership
 
 
 class PostgresLedger:
-    """ports.Ledger over a pool made by `engine.connect`, for one cluster."""
+    """ports.Ledger over a pool made by `create_pool`, for one cluster."""
 
     def __init__(
         self,
-        engine: AsyncEngine,
+        pool: AsyncEngine,
         cluster_id: str,
         *,
         beside: Beside | None = None,
         settings: Settings | None = None,
     ) -> None:
         """`beside` adds to a decision's payload what no decision says; by `settings` the past counts."""
-        self._engine = engine
+        self._pool = pool
         self._cluster = cluster_id
         self._beside = beside
         self._settings = settings or Settings()
@@ -58,7 +58,7 @@ class PostgresLedger:
             index_elements=[table.c.cluster_id],
             set_={"epoch": table.c.epoch + 1, "holder": holder, "taken_at": func.clock_timestamp()},
         ).returning(table.c.epoch)
-        async with self._engine.begin() as connection:
+        async with self._pool.begin() as connection:
             epoch = int((await connection.execute(raised)).scalar_one())
             await connection.execute(
                 delete(t.batch).where(t.batch.c.cluster_id == self._cluster, t.batch.c.epoch < epoch)
@@ -67,7 +67,7 @@ class PostgresLedger:
 
     @ledger_call
     async def load(self) -> Snapshot:
-        async with reading(self._engine) as connection:
+        async with reading(self._pool) as connection:
             found = (await connection.execute(_leadership(self._cluster))).one_or_none()
             sequence, now = (found.sequence, found.now) if found else (0, None)
             return Snapshot(
@@ -100,7 +100,7 @@ class PostgresLedger:
     @ledger_call
     async def now(self) -> datetime:
         # One statement needs no transaction around it: two round trips less for each commit.
-        alone = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        alone = self._pool.execution_options(isolation_level="AUTOCOMMIT")
         async with alone.connect() as connection:
             found: datetime = (await connection.execute(s.CLOCK, {"p_cluster": self._cluster})).scalar_one()
             return found
@@ -108,7 +108,7 @@ class PostgresLedger:
     @ledger_call
     async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
         recorded = plan.recorded
-        async with self._engine.begin() as connection:
+        async with self._pool.begin() as connection:
             writing = Writing(connection, self._cluster, plan.now)
             fence = await writing.fence(epoch, len(recorded))
             if fence is None:

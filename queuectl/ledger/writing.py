@@ -14,8 +14,15 @@ from queuectl.core.past import Past
 from queuectl.ledger import shrinking
 from queuectl.ledger import statements as s
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
-from queuectl.ledger.fold import RULES_VERSION, Fold, line_reason
-from queuectl.ledger.lines import AttemptChange, DecisionLine, HoldLine, Resized, Segment, WorkloadChange
+from queuectl.ledger.fold import RULES_VERSION, Fold, decision_reason
+from queuectl.ledger.folded import (
+    AttemptChange,
+    HoldLine,
+    NewDecision,
+    ResizedAttempt,
+    Segment,
+    WorkloadChange,
+)
 from queuectl.ports import LedgerRefused
 
 _BATCHES_KEPT: Final = 256
@@ -128,7 +135,7 @@ class Writing:
         if segment.effects:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
 
-    async def _resize(self, resized: list[Resized]) -> None:
+    async def _resize(self, resized: list[ResizedAttempt]) -> None:
         lines = [_hold_row(line) for one in resized for line in one.lines]
         counted = await self._connection.execute(
             shrinking.NO_SMALLER, s.HOLD_ROWS.bind(lines) | self._named({})
@@ -171,8 +178,8 @@ class Writing:
             )
 
 
-def _decision_row(line: DecisionLine) -> tuple[Any, ...]:
-    reason = line_reason(line)
+def _decision_row(line: NewDecision) -> tuple[Any, ...]:
+    reason = decision_reason(line)
     return (
         *(line.sequence, line.verdict, line.config_version, line.workload),
         *(line.ref or (None, None, None, None)),

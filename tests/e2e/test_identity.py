@@ -22,7 +22,7 @@ import yaml
 
 from queuectl.core.decisions import Enqueue, Plan
 from queuectl.core.model import ObjectRef, PodSet, Workload, WorkloadId
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import migrate
 from queuectl.sandbox.client import Client
@@ -160,8 +160,8 @@ async def _furnish(place: Place) -> None:
         await place.viewer(name, team)
     await migrate(place.postgres.url)
     kube_system = await place.api.request("GET", "/api/v1/namespaces/kube-system")
-    async with database(place.postgres.url) as engine:
-        ledger = PostgresLedger(engine, kube_system["metadata"]["uid"])
+    async with connection_pool(place.postgres.url) as pool:
+        ledger = PostgresLedger(pool, kube_system["metadata"]["uid"])
         epoch = await ledger.take_epoch("test")
         decisions = tuple(_queued(team, number) for number, team in enumerate(TEAMS, start=1))
         plan = Plan(version=1, cycle=1, now=await ledger.now(), decisions=decisions)

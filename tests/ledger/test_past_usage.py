@@ -53,11 +53,11 @@ MakeBook = Callable[[Settings], Book]
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def make(request: pytest.FixtureRequest, cluster: str, engine: AsyncEngine) -> MakeBook:
+def make(request: pytest.FixtureRequest, cluster: str, pool: AsyncEngine) -> MakeBook:
     if request.param == "memory":
         store = MemoryStore()
         return lambda settings: Book(MemoryLedger(lambda: START, store, settings=settings))
-    return lambda settings: Book(PostgresLedger(engine, cluster, settings=settings))
+    return lambda settings: Book(PostgresLedger(pool, cluster, settings=settings))
 
 
 @pytest.fixture
@@ -197,10 +197,8 @@ async def test_a_refused_commit_leaves_no_usage(book: Book) -> None:
     assert (await book.ledger.load()).past_usage == ()
 
 
-async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_ended(
-    engine: AsyncEngine, cluster: str
-) -> None:
-    book = Book(PostgresLedger(engine, cluster, settings=SETTINGS))
+async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_ended(pool: AsyncEngine, cluster: str) -> None:
+    book = Book(PostgresLedger(pool, cluster, settings=SETTINGS))
     await book.begin()
     running = admit("one", now=book.now - timedelta(days=1))
     await book.write(enqueue("one"), running)
