@@ -32,8 +32,8 @@ from queuectl.ledger.queries import installation
 from queuectl.ledger.verify import Verifier
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.probes import Probes
 from queuectl.metrics.registry import Metrics
+from queuectl.metrics.sampled import Sampled
 from queuectl.ports import (
     Cluster,
     ClusterUnavailable,
@@ -178,7 +178,7 @@ async def _sit(
     reflecting = reflectors(session, seat.told_by(controller.emit), watched=watched)
     course.controller, course.reflecting = controller, reflecting
     metrics.observe(
-        Probes(
+        Sampled(
             leads=lambda: controller.leads,
             lease_age=seat.lease.age if isinstance(seat.lease, KubeLease) else None,
             silence=reflecting.ages,

@@ -26,7 +26,7 @@ from queuectl.ledger import schema
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.serving import ServingMetrics
+from queuectl.metrics.rest import RestMetrics
 from queuectl.ports import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 
@@ -62,7 +62,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
     ):
         await schema.check(url)
         views: list[View] = []
-        metrics = ServingMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
+        metrics = RestMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
         if session is not None:
             session.answered = metrics.kubernetes_answered
         if tls is not None:
@@ -180,7 +180,7 @@ def _sight(views: list[View]) -> Sight | None:
     return views[0].sight() if views else None
 
 
-async def _probes(listen: Address, metrics: ServingMetrics, views: list[View]) -> None:
+async def _probes(listen: Address, metrics: RestMetrics, views: list[View]) -> None:
     await serve_metrics(
         metrics,
         host=listen.host,

@@ -15,7 +15,7 @@ from queuectl.kinds.policy import BadPolicy, parse_policy
 from queuectl.ledger import schema
 from queuectl.ledger.codec import reason_to_json
 from queuectl.ledger.differences import summary
-from queuectl.ledger.lives import Life, Lives, difference, reality
+from queuectl.ledger.observed import ObservedWorkload, ObservedWorkloads, difference, reality
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.ports import DecisionRow, Reading, is_observed, observed_twin
@@ -40,17 +40,17 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
         readings = LedgerReadings(pool, twin)
         now = await readings.since(0)
         start = now.read_at - since if isinstance(since, timedelta) else since
-        lives = Lives()
+        workloads = ObservedWorkloads()
         told: list[dict[str, Any]] = []
         async for row in _rows(readings):
-            life = lives.add(row)
-            if decisions and life is not None and _counts(life, start):
-                told.append(_told(row, life))
-    counted = [life for life in lives.by_id.values() if _counts(life, start)]
+            workload = workloads.add(row)
+            if decisions and workload is not None and _counts(workload, start):
+                told.append(_told(row, workload))
+    counted = [workload for workload in workloads.by_id.values() if _counts(workload, start)]
     found = {
         "cluster": twin,
         "observed": True,
-        "observingSince": lives.began.isoformat() if lives.began else None,
+        "observingSince": workloads.began.isoformat() if workloads.began else None,
         "since": start.isoformat() if start else None,
         # An observer that has nothing to decide says every few seconds that it is still there.
         "until": now.committed_at.isoformat(),
@@ -60,8 +60,8 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
     return {**found, "decisions": told} if decisions else found
 
 
-def _counts(life: Life, start: datetime | None) -> bool:
-    return start is None or life.queued_at >= start
+def _counts(workload: ObservedWorkload, start: datetime | None) -> bool:
+    return start is None or workload.queued_at >= start
 
 
 async def _twin(url: str, cluster: str | None) -> str:
@@ -94,20 +94,20 @@ async def _rows(readings: LedgerReadings) -> AsyncIterator[DecisionRow]:
         after = page[-1].sequence
 
 
-def _told(row: DecisionRow, life: Life) -> dict[str, Any]:
+def _told(row: DecisionRow, workload: ObservedWorkload) -> dict[str, Any]:
     why = row.reason
     return {
         "sequence": row.sequence,
         "time": row.now.isoformat(),
         "verdict": row.verdict,
-        "namespace": life.ref.namespace,
-        "kind": life.ref.kind,
-        "name": life.ref.name,
-        "uid": life.ref.uid,
+        "namespace": workload.ref.namespace,
+        "kind": workload.ref.kind,
+        "name": workload.ref.name,
+        "uid": workload.ref.uid,
         "attempt": row.attempt,
         "reason": None if why is None else {**reason_to_json(why), "message": why.message},
         "reality": reality(row).get("state"),
-        "difference": difference(row, life),
+        "difference": difference(row, workload),
     }
 
 

@@ -15,8 +15,8 @@ from queuectl.certificates.serving import Publish, Serving
 from queuectl.kube.secrets import WebhookConfiguration
 from queuectl.kube.session import Session
 from queuectl.listener import Limits, serving
-from queuectl.metrics.admission import AdmissionMetrics
 from queuectl.metrics.endpoint import application
+from queuectl.metrics.webhook import WebhookMetrics
 from queuectl.settings import ConfigurationError, Settings, TlsSettings, WebhookSettings
 from queuectl.webhook.server import ReviewLimits, reviews
 
@@ -42,7 +42,7 @@ async def run_webhook(settings: Settings, kubeconfig: Path | None, context: str 
 
 
 async def _serve(wanted: WebhookSettings, tls: Serving) -> None:
-    metrics = AdmissionMetrics(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
+    metrics = WebhookMetrics(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
     limits = ReviewLimits(connections=wanted.connections, work=wanted.work)
     probes = application(metrics, healthy=lambda: None, ready=lambda: None)
     async with (
