@@ -1,4 +1,4 @@
-"""Whom to take quota from: the classical search (docs/scheduling.md, P1 to P6). Leaves the tree as it was."""
+"""The classical preemption search (docs/scheduling.md, P1 to P6). It leaves the quota tree unchanged."""
 
 from __future__ import annotations
 
@@ -12,84 +12,85 @@ from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
 
 
-class _From(NamedTuple):
-    """What holds for all candidates of one kind in one queue."""
+class _Origin(NamedTuple):
+    """What the candidates of one kind in one ClusterQueue have in common."""
 
     node: QuotaNode
-    """Its queue."""
+    """The ClusterQueue that they are charged to."""
     below: QuotaNode
-    """Common ancestor of its queue and the preemptor's."""
+    """Nearest common ancestor of `node` and the ClusterQueue of the preemptor."""
     cause: PreemptionCause
     only_without_borrowing: bool
+    """They are candidates only if the preemptor does not borrow afterwards (P3)."""
 
 
-_Candidates = list[tuple[Entry, _From]]
+_Candidates = list[tuple[Entry, _Origin]]
 
 
-def classical_victims(contest: PreemptionSearch) -> list[Target]:
-    """The victims that make room for it; none where no set of those it may take does."""
-    own = contest.sort(contest.vulnerable(contest.node, PreemptionCause.IN_CLUSTER_QUEUE))
-    here = _From(contest.node, contest.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
+def classical_victims(search: PreemptionSearch) -> list[Target]:
+    """Return a set of victims without which the request fits, in order; empty if there is none (P1)."""
+    own = search.sort(search.vulnerable(search.node, PreemptionCause.IN_CLUSTER_QUEUE))
+    here = _Origin(search.node, search.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
     same = [(entry, here) for entry in own]
-    reclaimed, by_priority = _elsewhere(contest)
+    reclaimed, by_priority = _elsewhere(search)
     ranked = [*reclaimed, *by_priority, *same]
     if not ranked:
         return []
-    if contest.some_leave:
+    if search.some_leave:
         ranked.sort(key=lambda candidate: not leaving(candidate[0]))
-    contest.refusals.tried(len(ranked))
-    for allow_borrowing in _attempts(contest, bool(reclaimed), bool(reclaimed or by_priority)):
-        if victims := _attempt(contest, ranked, allow_borrowing):
+    search.refusals.tried(len(ranked))
+    for allow_borrowing in _attempts(search, bool(reclaimed), bool(reclaimed or by_priority)):
+        if victims := _attempt(search, ranked, allow_borrowing):
             return victims
     return []
 
 
-def _attempts(contest: PreemptionSearch, reclaims: bool, elsewhere: bool) -> tuple[bool, ...]:
-    """Whether it may borrow afterwards, in the order in which that is tried (P4)."""
-    never = contest.rules.borrow_within_cohort is None
-    node = contest.node
-    if not elsewhere or (never and any(node.usage[c] >= node.nominal[c] for c in contest.contested)):
+def _attempts(search: PreemptionSearch, reclaims: bool, elsewhere: bool) -> tuple[bool, ...]:
+    """Return for each attempt, in order, whether the preemptor may borrow afterwards (P4)."""
+    never = search.rules.borrow_within_cohort is None
+    node = search.node
+    if not elsewhere or (never and any(node.usage[c] >= node.nominal[c] for c in search.contested)):
         return (True,)
     return (False, True) if never and not reclaims else (True, False)
 
 
-def _elsewhere(contest: PreemptionSearch) -> tuple[_Candidates, _Candidates]:
-    """Those in other queues: whom it has the upper hand over (P3), and whom by priority, each sorted."""
+def _elsewhere(search: PreemptionSearch) -> tuple[_Candidates, _Candidates]:
+    """Return the sorted candidates of other ClusterQueues: with hierarchical advantage, and without (P3)."""
     reclaimed: _Candidates = []
     by_priority: _Candidates = []
-    if contest.rules.reclaim_within_cohort is PreemptionPolicy.NEVER:
+    if search.rules.reclaim_within_cohort is PreemptionPolicy.NEVER:
         return reclaimed, by_priority
-    node = contest.node
-    rest = dict(contest.cells)
-    upper_hand = all(node.usage[cell] + amount <= node.subtree[cell] for cell, amount in rest.items())
+    node = search.node
+    rest = dict(search.cells)
+    advantage = all(node.usage[cell] + amount <= node.subtree[cell] for cell, amount in rest.items())
     visited, at = node, node.parent
     rest = {cell: max(0, amount - node.private_free(cell)) for cell, amount in rest.items()}
     while at is not None:
-        for queue in _borrowers(contest, at, visited):
-            if upper_hand:
-                there = _From(queue, at, PreemptionCause.IN_COHORT_RECLAMATION, False)
-                reclaimed += [(entry, there) for entry in contest.vulnerable(queue, there.cause)]
+        for queue in _borrowers(search, at, visited):
+            if advantage:
+                there = _Origin(queue, at, PreemptionCause.IN_COHORT_RECLAMATION, False)
+                reclaimed += [(entry, there) for entry in search.vulnerable(queue, there.cause)]
             else:
-                by_priority += _by_priority(contest, queue, at)
-        upper_hand |= all(at.usage[cell] + amount <= at.subtree[cell] for cell, amount in rest.items())
+                by_priority += _by_priority(search, queue, at)
+        advantage |= all(at.usage[cell] + amount <= at.subtree[cell] for cell, amount in rest.items())
         rest = {cell: max(0, amount - at.private_free(cell)) for cell, amount in rest.items()}
         visited, at = at, at.parent
-    return _ranked(contest, reclaimed), _ranked(contest, by_priority)
+    return _ranked(search, reclaimed), _ranked(search, by_priority)
 
 
-def _ranked(contest: PreemptionSearch, candidates: _Candidates) -> _Candidates:
+def _ranked(search: PreemptionSearch, candidates: _Candidates) -> _Candidates:
     if not candidates:
         return candidates
     origins = dict(candidates)
-    return [(entry, origins[entry]) for entry in contest.sort(list(origins))]
+    return [(entry, origins[entry]) for entry in search.sort(list(origins))]
 
 
 def _by_priority(
-    contest: PreemptionSearch, queue: QuotaNode, below: QuotaNode
-) -> Iterator[tuple[Entry, _From]]:
-    """Without the upper hand: what it may take if it does not borrow afterwards, and what even so (P2)."""
-    rules, priority = contest.rules.borrow_within_cohort, contest.entry.priority
-    for entry in contest.eligible(queue):
+    search: PreemptionSearch, queue: QuotaNode, below: QuotaNode
+) -> Iterator[tuple[Entry, _Origin]]:
+    """Yield the candidates in `queue`, over which the preemptor has no hierarchical advantage (P3)."""
+    rules, priority = search.rules.borrow_within_cohort, search.entry.priority
+    for entry in search.eligible(queue):
         bound = (
             rules is None
             or entry.priority >= priority
@@ -100,16 +101,16 @@ def _by_priority(
             if bound
             else PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING
         )
-        if not contest.is_protected(entry, queue, cause):
-            yield entry, _From(queue, below, cause, bound)
+        if not search.is_protected(entry, queue, cause):
+            yield entry, _Origin(queue, below, cause, bound)
 
 
-def _borrowers(contest: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode) -> Iterator[QuotaNode]:
-    """Queues under `cohort` that use more than is theirs of what is contested, but for `visited`'s (P2)."""
+def _borrowers(search: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode) -> Iterator[QuotaNode]:
+    """Yield ClusterQueues of `cohort` outside `visited` that borrow on a cell that needs preemption (P2)."""
     todo = [child for child in cohort.children.values() if child is not visited]
     while todo:
         at = todo.pop()
-        if not _borrows(contest, at):
+        if not _borrows(search, at):
             continue
         if at.kind == "Cohort":
             todo.extend(at.children.values())
@@ -117,25 +118,26 @@ def _borrowers(contest: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode)
             yield at
 
 
-def _borrows(contest: PreemptionSearch, node: QuotaNode) -> bool:
-    return any(node.borrows(cell) for cell in contest.contested)
+def _borrows(search: PreemptionSearch, node: QuotaNode) -> bool:
+    return any(node.borrows(cell) for cell in search.contested)
 
 
-def _attempt(contest: PreemptionSearch, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
+def _attempt(search: PreemptionSearch, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
+    """Return the victims among `ranked` (P6); empty if the request does not fit without all of them."""
     targets: list[Target] = []
     try:
         for entry, origin in ranked:
-            if origin.node is not contest.node and (
+            if origin.node is not search.node and (
                 (origin.only_without_borrowing and allow_borrowing)
-                or not contest.holds_what_is_borrowed(entry, origin.node, origin.below)
+                or not search.holds_what_is_borrowed(entry, origin.node, origin.below)
             ):
                 continue
-            contest.take(entry)
+            search.take(entry)
             targets.append(Target(entry, origin.cause))
-            if contest.fits(allow_borrowing):
-                targets = contest.fill_back(targets, allow_borrowing)
+            if search.fits(allow_borrowing):
+                targets = search.fill_back(targets, allow_borrowing)
                 return targets
         return []
     finally:
         for target in targets:
-            contest.give_back(target.entry)
+            search.give_back(target.entry)
