@@ -48,7 +48,7 @@ class Route:
 class Affected:
     """The queues and workloads that a change of policy or context may affect."""
 
-    everybody: bool = False
+    everything: bool = False
     """All workloads are affected."""
     trees: dict[QuotaNode, None] = field(default_factory=dict)
     """Roots of cohort trees with a change of quota or shape: the roots before and after the change."""
@@ -104,7 +104,7 @@ class Directory:
                 affected.local_queues.add(value.name)
             case WorkloadPriorityClass():
                 self._priorities[value.name] = value.value
-                affected.everybody = True
+                affected.everything = True
 
     def forget(self, key: ConfigKey, affected: Affected) -> None:
         """Remove a policy object and add what the change affects to `affected`."""
@@ -128,7 +128,7 @@ class Directory:
                 affected.local_queues.add(LocalQueueName(key.namespace, key.name))
             case "WorkloadPriorityClass":
                 self._priorities.pop(key.name, None)
-                affected.everybody = True
+                affected.everything = True
 
     def observe_context(self, value: Context, affected: Affected) -> None:
         """Set a context object and add what the change affects to `affected`."""
@@ -140,10 +140,10 @@ class Directory:
                     affected.namespaces.add(value.name)
             case PriorityClass():
                 self._pod_priorities[value.name] = value
-                affected.everybody = True
+                affected.everything = True
             case RuntimeClass():
                 self._runtimes[value.name] = value
-                affected.everybody = True
+                affected.everything = True
             case Node():
                 self.capacity_changed |= self.nodes.get(value.name) != value
                 self.nodes[value.name] = value
@@ -156,9 +156,9 @@ class Directory:
             self._namespaces.pop(name, None)
             affected.namespaces.add(name)
         elif kind is PriorityClass:
-            affected.everybody |= self._pod_priorities.pop(name, None) is not None
+            affected.everything |= self._pod_priorities.pop(name, None) is not None
         elif kind is RuntimeClass:
-            affected.everybody |= self._runtimes.pop(name, None) is not None
+            affected.everything |= self._runtimes.pop(name, None) is not None
         elif kind is Node:
             self.capacity_changed |= self.nodes.pop(name, None) is not None
         elif kind is Gate:
@@ -261,15 +261,15 @@ class Directory:
         local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
         cluster_queue = local.cluster_queue if local and local.cluster_queue in self.queues else None
         priority = self.priority(workload)
-        gate = (
+        ineligible = (
             workload.problem
             or (Reason(code=Code.ON_HOLD) if workload.hold else None)
             or self._no_queue(workload, local)
             or (priority if isinstance(priority, Reason) else None)
         )
-        if gate is None and local is not None and cluster_queue is not None:
-            gate = self._not_allowed(workload, local, self.queues[cluster_queue])
-        return Route(cluster_queue, 0 if isinstance(priority, Reason) else priority, gate)
+        if ineligible is None and local is not None and cluster_queue is not None:
+            ineligible = self._not_allowed(workload, local, self.queues[cluster_queue])
+        return Route(cluster_queue, 0 if isinstance(priority, Reason) else priority, ineligible)
 
     def _no_queue(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
         if local is None:

@@ -221,7 +221,7 @@ def _group(line: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
             continue  # its reason is not reported yet
         told = line.behind() if line.strict and entry is not head else group.parked
         if entry.reason is None or entry.reason.key != told.key:
-            yield f"{entry.ref} has reason {entry.reason and entry.reason.code}, the current one is {told.code}"
+            yield f"{entry.ref} has reason {entry.reason and entry.reason.code} instead of {told.code}"
 
 
 # --- lifecycle

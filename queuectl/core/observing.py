@@ -153,7 +153,7 @@ def _affected(state: State, affected: Affected) -> Iterator[Entry]:
     for local in affected.local_queues:
         if queue := state.directory.local_queues.get(local):
             state.changed_queues.add(queue.cluster_queue)
-    if affected.everybody:
+    if affected.everything:
         yield from state.entries.values()
         return
     names = set(affected.local_queues)

@@ -73,8 +73,8 @@ FIRST = 50
 class ReportBuilder:
     """Builds reports from one state of the queues.
 
-    `members`: entries by LocalQueue. `holders`: entries with an open attempt by charged ClusterQueue. `lines`:
-    pending queues by ClusterQueue. None of them may change while the builder is in use.
+    `members`: entries by LocalQueue. `holders`: entries with an open attempt by charged ClusterQueue.
+    `lines`: pending queues by ClusterQueue. None of them may change while the builder is in use.
     """
 
     def __init__(

@@ -137,19 +137,19 @@ class _Scan:
                 continue
             evaluated.add(number)
             covered = queue_flavors.covered[number]
-            wanted = [(name, total[name]) for name in covered if name in total]
-            option = self._choose(number, pod_sets, wanted)
+            requested = [(name, total[name]) for name in covered if name in total]
+            option = self._choose(number, pod_sets, requested)
             if option is not None:
-                chosen |= dict.fromkeys((name for name, _ in wanted), option)
+                chosen |= dict.fromkeys((name for name, _ in requested), option)
         for resource, option in chosen.items():
             cell = option.cells[resource]
             self.assumed[cell] = self.assumed.get(cell, 0) + total[resource]
         return {resource: option.name for resource, option in chosen.items()}
 
     def _choose(
-        self, number: int, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, number: int, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
     ) -> FlavorOption | None:
-        """Choose the flavor for `wanted`, (resource, amount) pairs; None: see `refusals`."""
+        """Choose the flavor for `requested`, (resource, amount) pairs; None: see `refusals`."""
         rules, group = self.queue_flavors.fungibility, (pod_sets[0].name, number)
         options = self.queue_flavors.groups[number]
         best: _Offer | None = None
@@ -158,7 +158,7 @@ class _Scan:
             option = options[position]
             if self.pinned and self.pinned.get(group) != option.name:
                 continue
-            offer = self._offer(option, pod_sets, wanted)
+            offer = self._offer(option, pod_sets, requested)
             evaluated.append(option)
             stops = not keeps_looking(offer.chance, rules)
             if stops or best is None or better(offer.chance, best.chance, rules):
@@ -168,27 +168,30 @@ class _Scan:
                     self.last_tried[group] = position
                 break
         if best is None or best.chance.mode is Mode.NO_FIT:
-            self.refusals.append(self._nearest(evaluated, pod_sets, wanted))
+            self.refusals.append(self._nearest(evaluated, pod_sets, requested))
             return None
         self.found.chances[group] = best.chance
         self._record(pod_sets, best)
         if best.chance.mode is not Mode.FIT:
-            self.misses.append(self._nearest(evaluated, pod_sets, wanted))
+            self.misses.append(self._nearest(evaluated, pod_sets, requested))
         return best.option
 
     def _nearest(
-        self, options: Sequence[FlavorOption], pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self,
+        options: Sequence[FlavorOption],
+        pod_sets: Sequence[PodSet],
+        requested: Sequence[tuple[str, int]],
     ) -> Reason:
         """Return the finding of the flavor that is nearest to a fit, with the other findings (F4)."""
         node = self.queue_flavors.node
-        found = (self._finding(option, pod_sets, wanted) for option in options)
+        found = (self._finding(option, pod_sets, requested) for option in options)
         findings = [finding for finding in found if finding is not None]
         if not findings:
             return Reason(code=Code.WAITING_FOR_QUOTA, node=str(node), detail="no flavor is left to evaluate")
         return with_others(min(findings, key=severity), findings)
 
     def _finding(
-        self, option: FlavorOption, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
     ) -> Reason | None:
         """Return the most severe finding of one flavor over its resources; None: it fits."""
         queue_flavors, tree = self.queue_flavors, self.queue_flavors.tree
@@ -198,16 +201,16 @@ class _Scan:
                 return Reason(code=code, flavor=option.name, node=str(queue_flavors.node), detail=why)
         missed = [
             too_much(tree, queue_flavors.node, cell, total)
-            for cell, total in self._totals(option, wanted)
+            for cell, total in self._totals(option, requested)
             if total > max(0, tree.available(queue_flavors.node, cell))
         ]
         return max(missed, key=severity) if missed else None
 
-    def _totals(self, option: FlavorOption, wanted: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+    def _totals(self, option: FlavorOption, requested: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
         assumed = self.assumed
         return [
             (cell, assumed.get(cell, 0) + amount)
-            for cell, amount in [(option.cells[resource], amount) for resource, amount in wanted]
+            for cell, amount in [(option.cells[resource], amount) for resource, amount in requested]
         ]
 
     def _record(self, pod_sets: Sequence[PodSet], offer: _Offer) -> None:
@@ -220,7 +223,7 @@ class _Scan:
                 self.contested.add(cell)
 
     def _offer(
-        self, option: FlavorOption, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
     ) -> _Offer:
         """Return what one flavor offers: the worst over the resources (F3)."""
         queue_flavors = self.queue_flavors
@@ -229,7 +232,7 @@ class _Scan:
         tree, node = queue_flavors.tree, queue_flavors.node
         whole: GranularMode | None = None
         parts: list[tuple[int, str, Mode]] = []
-        for (resource, _), (cell, total) in zip(wanted, self._totals(option, wanted), strict=True):
+        for (resource, _), (cell, total) in zip(requested, self._totals(option, requested), strict=True):
             if total <= max(0, tree.available(node, cell)):
                 chance = GranularMode(Mode.FIT, tree.borrow_level(node, cell, total)[0])
             else:
