@@ -74,7 +74,7 @@ def restore(state: State, snapshot: LedgerSnapshot) -> None:
 
 
 def restore_workload(state: State, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Entry:
-    """Returns the entry of a workload as the ledger has it."""
+    """Return the entry of a workload as the ledger has it."""
     entry = Entry(stored.id, stored.ref)
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
@@ -120,7 +120,7 @@ def apply_plan(state: State, plan: Plan, first: int) -> None:
 
 
 def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
-    """Returns the entry that changed, None if there is none any more."""
+    """Return the entry that changed, None if there is none any more."""
     if isinstance(decision, Configure):
         if decision.spec is None:
             state.recorded_specs.pop(decision.key, None)
@@ -233,7 +233,7 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
 
 
 def _still_waiting(state: State, claim: PreemptionClaim) -> PreemptionClaim:
-    """Returns `claim` without victims whose attempts are over."""
+    """Return `claim` without victims whose attempts are over."""
     over = {
         victim.workload
         for victim in claim.victims
@@ -248,7 +248,7 @@ def _still_waiting(state: State, claim: PreemptionClaim) -> PreemptionClaim:
 
 
 def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
-    """Returns `plan` as one plan for each root, with its name; what belongs to none comes first."""
+    """Return `plan` as one plan for each root, with its name; what belongs to none comes first."""
     decisions: defaultdict[str, list[Decision]] = defaultdict(list)
     for decision in plan.decisions:
         decisions[_root_of(state, decision)].append(decision)

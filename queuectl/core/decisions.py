@@ -169,12 +169,12 @@ Decision = Configure | Enqueue | Keep | Admit | Amend | Shrink | Evict | Release
 
 
 def becomes_row(decision: Decision) -> bool:
-    """Returns whether the ledger records it under a sequence number. A change of memory alone gets none."""
+    """Return whether the ledger records it under a sequence number. A change of memory alone gets none."""
     return not isinstance(decision, Keep) or decision.recorded
 
 
 def subject(decision: Decision) -> WorkloadId:
-    """Returns the workload that a decision is about. `Configure` is about none."""
+    """Return the workload that a decision is about. `Configure` is about none."""
     match decision:
         case Enqueue():
             return decision.workload.id

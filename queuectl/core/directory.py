@@ -1,4 +1,4 @@
-"""Policy and context objects as last seen, and what they say of one workload."""
+"""Directory: the policy and context objects as last observed, and the eligibility of workloads by them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from queuectl.core.resources import FlavorResource, Usage, amounts
 from queuectl.core.values import value
 
 GATE = "Gate"
-"""Kind of the key under which the ledger remembers since when a gate is in force."""
+"""Kind of the ledger key that stores the installation time of the admission policy."""
 
 
 @value(frozen=True, slots=True)
 class Route:
-    """Where a workload belongs, and why it may not stand in line there."""
+    """The ClusterQueue and priority of a workload, and the reason of its ineligibility (None: eligible)."""
 
     cluster_queue: str | None
     priority: int
@@ -46,18 +46,19 @@ class Route:
 
 @dataclass(slots=True)
 class Affected:
-    """Whom a change may concern."""
+    """The queues and workloads that a change of policy or context may affect."""
 
-    everybody: bool = False
+    everything: bool = False
+    """All workloads are affected."""
     trees: dict[QuotaNode, None] = field(default_factory=dict)
-    """Roots of trees in which quota or shape changed, as they were before and as they are."""
+    """Roots of cohort trees with a change of quota or shape: the roots before and after the change."""
     cluster_queues: set[str] = field(default_factory=set)
     local_queues: set[LocalQueueName] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
 
 
 class Directory:
-    """One door for policy: `observe` and `forget` change it, everything else reads."""
+    """Policy and context in force. Only the `observe` and `forget` methods change it."""
 
     def __init__(self) -> None:
         self.tree = QuotaTree()
@@ -66,7 +67,7 @@ class Directory:
         self.local_queues: dict[LocalQueueName, LocalQueue] = {}
         self.nodes: dict[str, Node] = {}
         self.capacity_changed = False
-        """Nodes or flavors have, since somebody last asked for `capacity`."""
+        """Nodes or flavors have changed. The reader of `capacity` resets it."""
         self.invalid: dict[ConfigKey, str] = {}
         self.gate: Gate | None = None
         self.gate_since: datetime | None = None
@@ -74,98 +75,102 @@ class Directory:
         self._pod_priorities: dict[str, PriorityClass] = {}
         self._runtimes: dict[str, RuntimeClass] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
-        self._menus: dict[str, QueueFlavors] = {}
+        self._queue_flavors: dict[str, QueueFlavors] = {}
         self._conditions: dict[str, Condition] = {}
         self._pointing: dict[str, dict[LocalQueueName, None]] = {}
 
     # --- change
 
-    def observe(self, value: Policy, touched: Affected) -> None:
+    def observe(self, value: Policy, affected: Affected) -> None:
+        """Set a policy object and add what the change affects to `affected`."""
         match value:
             case ClusterQueue():
                 self.queues[value.name] = value
-                touched.trees[self.tree.root(self.tree.queue(value.name))] = None
+                affected.trees[self.tree.root(self.tree.queue(value.name))] = None
                 self.tree.set_queue(value)
-                touched.trees[self.tree.root(self.tree.queue(value.name))] = None
-                self._changed(touched, {value.name})
+                affected.trees[self.tree.root(self.tree.queue(value.name))] = None
+                self._changed(affected, {value.name})
             case Cohort():
-                touched.trees |= dict.fromkeys(self.tree.roots())
+                affected.trees |= dict.fromkeys(self.tree.roots())
                 self.tree.set_cohort(value)
-                touched.trees |= dict.fromkeys(self.tree.roots())
-                self._changed(touched, set(self.queues))
+                affected.trees |= dict.fromkeys(self.tree.roots())
+                self._changed(affected, set(self.queues))
             case ResourceFlavor():
                 self.capacity_changed = True
                 self.flavors[value.name] = value
-                self._changed(touched, self._users_of(value.name))
+                self._changed(affected, self._users_of(value.name))
             case LocalQueue():
                 self._point(value.name, value)
-                touched.local_queues.add(value.name)
+                affected.local_queues.add(value.name)
             case WorkloadPriorityClass():
                 self._priorities[value.name] = value.value
-                touched.everybody = True
+                affected.everything = True
 
-    def forget(self, key: ConfigKey, touched: Affected) -> None:
+    def forget(self, key: ConfigKey, affected: Affected) -> None:
+        """Remove a policy object and add what the change affects to `affected`."""
         self.invalid.pop(key, None)
         match key.kind:
             case "ClusterQueue":
                 self.queues.pop(key.name, None)
-                touched.trees[self.tree.root(self.tree.queue(key.name))] = None
+                affected.trees[self.tree.root(self.tree.queue(key.name))] = None
                 self.tree.drop_queue(key.name)
-                self._changed(touched, {key.name})
+                self._changed(affected, {key.name})
             case "Cohort":
                 self.tree.drop_cohort(key.name)
-                touched.trees |= dict.fromkeys(self.tree.roots())
-                self._changed(touched, set(self.queues))
+                affected.trees |= dict.fromkeys(self.tree.roots())
+                self._changed(affected, set(self.queues))
             case "ResourceFlavor":
                 self.capacity_changed = True
                 self.flavors.pop(key.name, None)
-                self._changed(touched, self._users_of(key.name))
+                self._changed(affected, self._users_of(key.name))
             case "LocalQueue":
                 self._point(LocalQueueName(key.namespace, key.name), None)
-                touched.local_queues.add(LocalQueueName(key.namespace, key.name))
+                affected.local_queues.add(LocalQueueName(key.namespace, key.name))
             case "WorkloadPriorityClass":
                 self._priorities.pop(key.name, None)
-                touched.everybody = True
+                affected.everything = True
 
-    def observe_context(self, value: Context, touched: Affected) -> None:
+    def observe_context(self, value: Context, affected: Affected) -> None:
+        """Set a context object and add what the change affects to `affected`."""
         match value:
             case Namespace():
                 labels = dict(value.labels)
                 if self._namespaces.get(value.name) != labels:
                     self._namespaces[value.name] = labels
-                    touched.namespaces.add(value.name)
+                    affected.namespaces.add(value.name)
             case PriorityClass():
                 self._pod_priorities[value.name] = value
-                touched.everybody = True
+                affected.everything = True
             case RuntimeClass():
                 self._runtimes[value.name] = value
-                touched.everybody = True
+                affected.everything = True
             case Node():
                 self.capacity_changed |= self.nodes.get(value.name) != value
                 self.nodes[value.name] = value
             case Gate():
                 self.gate, self.gate_since = value, value.installed_at
 
-    def forget_context(self, kind: type[Context], name: str, touched: Affected) -> None:
+    def forget_context(self, kind: type[Context], name: str, affected: Affected) -> None:
+        """Remove a context object and add what the change affects to `affected`."""
         if kind is Namespace:
             self._namespaces.pop(name, None)
-            touched.namespaces.add(name)
+            affected.namespaces.add(name)
         elif kind is PriorityClass:
-            touched.everybody |= self._pod_priorities.pop(name, None) is not None
+            affected.everything |= self._pod_priorities.pop(name, None) is not None
         elif kind is RuntimeClass:
-            touched.everybody |= self._runtimes.pop(name, None) is not None
+            affected.everything |= self._runtimes.pop(name, None) is not None
         elif kind is Node:
             self.capacity_changed |= self.nodes.pop(name, None) is not None
         elif kind is Gate:
             self.gate = None
 
     def _point(self, name: LocalQueueName, queue: LocalQueue | None) -> None:
-        former = self.local_queues.pop(name, None)
-        if former is not None:
-            pointing = self._pointing[former.cluster_queue]
+        previous = self.local_queues.pop(name, None)
+        if previous is not None:
+            pointing = self._pointing[previous.cluster_queue]
             del pointing[name]
             if not pointing:
-                del self._pointing[former.cluster_queue]
+                del self._pointing[previous.cluster_queue]
         if queue is not None:
             self.local_queues[name] = queue
             self._pointing.setdefault(queue.cluster_queue, {})[name] = None
@@ -178,37 +183,36 @@ class Directory:
             if any(used.name == flavor for used in group.flavors)
         }
 
-    def _changed(self, touched: Affected, queues: Iterable[str]) -> None:
+    def _changed(self, affected: Affected, queues: Iterable[str]) -> None:
         for name in queues:
-            self._menus.pop(name, None)
+            self._queue_flavors.pop(name, None)
             self._conditions.pop(name, None)
-            touched.cluster_queues.add(name)
+            affected.cluster_queues.add(name)
 
     # --- read
 
     def menu(self, name: str) -> QueueFlavors:
-        """Of a ClusterQueue that exists."""
-        menu = self._menus.get(name)
-        if menu is None:
-            menu = self._menus[name] = QueueFlavors(self.queues[name], self.tree, self.flavors)
-        return menu
+        """Return the flavor options of a ClusterQueue, which must exist."""
+        found = self._queue_flavors.get(name)
+        if found is None:
+            found = self._queue_flavors[name] = QueueFlavors(self.queues[name], self.tree, self.flavors)
+        return found
 
     def pointing_to(self, cluster_queue: str) -> Collection[LocalQueueName]:
-        """The LocalQueues that name this ClusterQueue, which need not exist."""
+        """Return the LocalQueues that point to this ClusterQueue, which need not exist."""
         return self._pointing.get(cluster_queue, {}).keys()
 
     def condition(self, name: str) -> Condition:
-        """Of a ClusterQueue that exists, or has a spec that can't be read (docs/scheduling.md, Q1)."""
+        """Return the condition of a ClusterQueue that exists or has an invalid spec (Q1)."""
         invalid = self.invalid.get(ConfigKey("ClusterQueue", "", name))
         if invalid is not None:
-            rest = (
-                "the last good spec stays in force" if name in self.queues else "there was no good one before"
-            )
-            return Condition(False, "InvalidSpec", f"{invalid}; {rest}")
+            known = name in self.queues
+            in_force = "the last valid spec stays in force" if known else "no valid spec is in force"
+            return Condition(False, "InvalidSpec", f"{invalid}; {in_force}")
         return self._in_force(name)
 
     def _in_force(self, name: str) -> Condition:
-        """What the last good spec amounts to."""
+        """Return the condition by the last valid spec."""
         found = self._conditions.get(name)
         if found is None:
             found = condition(self.queues[name], self.flavors, cyclic=self.tree.cyclic(name))
@@ -216,11 +220,12 @@ class Directory:
         return found
 
     def local_condition(self, queue: LocalQueue) -> Condition:
+        """Return the condition of a LocalQueue."""
         exists = queue.cluster_queue in self.queues
         return local_condition(queue, self.condition(queue.cluster_queue) if exists else None)
 
     def capacity(self) -> Usage:
-        """What the ready nodes of each flavor can give, in base units. Quota is not tied to it."""
+        """Return the allocatable amounts of the ready nodes, in base units. Quota does not depend on them."""
         found: Usage = {}
         for flavor in self.flavors.values():
             for node in self.nodes.values():
@@ -232,7 +237,7 @@ class Directory:
         return found
 
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
-        """What one pod of each podset is charged, the overhead of its RuntimeClass included."""
+        """Return the charge of one pod per podset, with the overhead of its RuntimeClass (H2)."""
         found = []
         for pod_set in workload.pod_sets:
             requests = pod_set.requests
@@ -246,19 +251,19 @@ class Directory:
         return tuple(found)
 
     def route(self, workload: Workload) -> Route:
-        """The gates before the line, in the order in which they are told (docs/scheduling.md, G1 to G9)."""
+        """Evaluate the eligibility checks in order; the first that fails is the reason (G1 to G9)."""
         local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
         cluster_queue = local.cluster_queue if local and local.cluster_queue in self.queues else None
         priority = self.priority(workload)
-        gate = (
+        ineligible = (
             workload.problem
             or (Reason(code=Code.ON_HOLD) if workload.hold else None)
             or self._no_queue(workload, local)
             or (priority if isinstance(priority, Reason) else None)
         )
-        if gate is None and local is not None and cluster_queue is not None:
-            gate = self._not_allowed(workload, local, self.queues[cluster_queue])
-        return Route(cluster_queue, 0 if isinstance(priority, Reason) else priority, gate)
+        if ineligible is None and local is not None and cluster_queue is not None:
+            ineligible = self._not_allowed(workload, local, self.queues[cluster_queue])
+        return Route(cluster_queue, 0 if isinstance(priority, Reason) else priority, ineligible)
 
     def _no_queue(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
         if local is None:
@@ -295,7 +300,7 @@ class Directory:
         return selector is not None and labels is not None and selects(selector, labels)
 
     def priority(self, workload: Workload) -> int | Reason:
-        """By label first, then the first podset that names a PriorityClass, then the default (O3)."""
+        """Return the priority of a workload, or the reason why its priority class is unknown (O3)."""
         if workload.priority_class is not None:
             value = self._priorities.get(workload.priority_class)
             if value is None:
@@ -316,9 +321,9 @@ READY = Condition(True, "Ready", "Can admit new workloads")
 
 
 def condition(queue: ClusterQueue, flavors: Container[str], *, cyclic: bool = False) -> Condition:
-    """Whether `queue` can admit, given the names of the flavors that exist (docs/scheduling.md, Q1).
+    """Return the condition of `queue`, given the names of the existing flavors (docs/scheduling.md, Q1).
 
-    `cyclic`: its cohort, or one above it, is its own ancestor.
+    `cyclic`: its cohort, or an ancestor of that, is its own ancestor.
     """
     if queue.stop_policy is not StopPolicy.NONE:
         return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
@@ -333,7 +338,7 @@ def condition(queue: ClusterQueue, flavors: Container[str], *, cyclic: bool = Fa
 
 
 def local_condition(local: LocalQueue, of_queue: Condition | None) -> Condition:
-    """Returns whether `local` can admit, given the condition of its ClusterQueue; None: that does not exist."""
+    """Return the condition of `local`, given that of its ClusterQueue; None: that does not exist."""
     if local.stop_policy is not StopPolicy.NONE:
         return Condition(False, "Stopped", f"stopPolicy is {local.stop_policy}")
     if of_queue is None:

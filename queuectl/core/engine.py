@@ -96,7 +96,7 @@ class Engine:
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
-        """Returns the next plan. The state stays as it is: called twice, it gives the same.
+        """Return the next plan. The state stays as it is: called twice, it gives the same.
 
         `cycles`: how many admission cycles it may take; a cycle nominates the head of each ClusterQueue. Empty
         until every source has been listed once. Raises IllegalTransition.
@@ -208,7 +208,7 @@ class Engine:
         self._cycle += 1
 
     def check(self, plan: Plan | None = None) -> list[str]:
-        """Returns the violated invariants of the state, and of `plan` if given: sentences, none if it is sound.
+        """Return the violated invariants of the state, and of `plan` if given: sentences, none if it is sound.
 
         Costs as much as all there is: for tests, and for `queuectl verify`.
         """
@@ -216,7 +216,7 @@ class Engine:
         return [*check(state), *(check_plan(state, plan) if plan is not None else ())]
 
     def split(self, plan: Plan) -> list[tuple[str, Plan]]:
-        """Returns a plan that the ledger refused as one plan for each tree, to be committed one by one."""
+        """Return a plan that the ledger refused as one plan for each tree, to be committed one by one."""
         return applying.split(self._state, plan)
 
     def commit_part(self, plan: Plan, first: int) -> None:
@@ -239,15 +239,15 @@ class Engine:
         return frozenset(self._state.frozen)
 
     def take_effects(self) -> list[Effect]:
-        """Returns committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""
+        """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""
         return self._state.take_effects()
 
     def unacknowledged(self) -> frozenset[EffectKey]:
-        """Returns all committed writes that are not acknowledged."""
+        """Return all committed writes that are not acknowledged."""
         return self._state.unacknowledged()
 
     def take_capacity(self) -> Usage | None:
-        """Returns what the ready nodes of each flavor can give, in base units; None: unchanged since last asked."""
+        """Return what the ready nodes of each flavor can give, in base units; None: unchanged since last asked."""
         directory = self._state.directory
         if not directory.capacity_changed:
             return None
@@ -257,11 +257,11 @@ class Engine:
     def take_reports(
         self,
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
-        """Returns the reports of queues that changed since the last call, and the ClusterQueues that are gone."""
+        """Return the reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
 
     def standing(self) -> ClusterReport:
-        """Returns what no report of a queue has. Costs the workloads that wait without a queue."""
+        """Return what no report of a queue has. Costs the workloads that wait without a queue."""
         return self._state.standing()
 
 

@@ -30,7 +30,7 @@ Place = tuple[int, int, int, str]
 def queue_place(
     priority: int, created_at: datetime, arrival: int, workload: str, *, requeued_at: datetime | None = None
 ) -> Place:
-    """Returns the sort key of O1, O2 and O6: higher priority, then earlier creation, then earlier first sight.
+    """Return the sort key of O1, O2 and O6: higher priority, then earlier creation, then earlier first sight.
 
     Kubernetes stamps creation in whole seconds, so first sight decides between workloads of the same second.
     `requeued_at`: counts as the creation where it is later.
@@ -56,7 +56,7 @@ class Remark(NamedTuple):
 
 
 def story(remarks: Iterable[Remark]) -> str:
-    """Returns the last events and decisions of a workload, a line each, oldest first; times in UTC."""
+    """Return the last events and decisions of a workload, a line each, oldest first; times in UTC."""
     lines = [f"{at:%Y-%m-%dT%H:%M:%SZ}  {what:<8}  {_words(detail)}".rstrip() for at, what, detail in remarks]
     return "\n".join(lines) or "no event or decision is remembered"
 
@@ -205,7 +205,7 @@ class EquivalenceGroup:
         """Members for which it is still to be reported."""
 
     def head(self) -> Entry | None:
-        """Returns the first in order; removes void items from the heap."""
+        """Return the first in order; removes void items from the heap."""
         while self.heap:
             _, version, entry = self.heap[0]
             if entry.group is self and entry.heap_version == version:

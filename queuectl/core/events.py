@@ -1,6 +1,6 @@
-"""What was seen. Each event carries the whole latest object, never a delta.
+"""Events: the inputs of the engine. Each event carries the whole latest object, never a delta.
 
-So missed, merged and repeated events are harmless, and a relist is just more events.
+Therefore missed, merged and repeated events are harmless, and a relist is a sequence of events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from queuectl.core.values import value
 
 @value(frozen=True, slots=True)
 class PolicyObserved:
-    """A policy object of ours, with its spec as canonical JSON (sorted keys) for the ledger."""
+    """A policy object, with its spec as canonical JSON (sorted keys) for the ledger."""
 
     key: ConfigKey
     value: Policy
@@ -24,7 +24,7 @@ class PolicyObserved:
 
 @value(frozen=True, slots=True)
 class PolicyInvalid:
-    """A policy object that got past the API server but can't be read. The last good one stays in force."""
+    """A policy object in the API server that cannot be parsed. Its last valid spec stays in force."""
 
     key: ConfigKey
     detail: str
@@ -32,48 +32,56 @@ class PolicyInvalid:
 
 @value(frozen=True, slots=True)
 class PolicyGone:
+    """A policy object was deleted."""
+
     key: ConfigKey
 
 
 @value(frozen=True, slots=True)
 class ConfigurationObserved:
-    """The component's own configuration, as canonical JSON without secrets: the ledger keeps each version."""
+    """The component configuration as canonical JSON without secrets. The ledger keeps each version."""
 
     spec: str
 
 
 @value(frozen=True, slots=True)
 class ContextObserved:
+    """A cluster object that decisions depend on, such as a Namespace."""
+
     value: Context
 
 
 @value(frozen=True, slots=True)
 class ContextGone:
+    """A cluster object that decisions depend on was deleted."""
+
     kind: type[Context]
     name: str
 
 
 @value(frozen=True, slots=True)
 class WorkloadObserved:
+    """The object of a workload as last read: the request of its user, and its state."""
+
     workload: Workload
     observation: Observation
 
 
 @value(frozen=True, slots=True)
 class WorkloadGone:
-    """Its object is deleted, or no longer carries our label. Its pods may still be alive."""
+    """The object of a workload was deleted or has lost its queue label. Its pods may still be alive."""
 
     workload: WorkloadId
     resource_version: str = ""
-    """At which it left, where that is known: an older read does not bring it back."""
+    """resourceVersion of the deletion, empty if unknown. An older read does not restore the workload."""
 
 
 @value(frozen=True, slots=True)
 class Listed:
-    """A complete list of `source` (a kind's name) has been handed in.
+    """A complete list of the kind `source` has been passed in as events.
 
-    For a job kind `workloads` are all that exist; None means that the kind is not installed, which says
-    nothing about what runs.
+    For a job kind, `workloads` are all that exist. None: the kind is not installed, so nothing is known about
+    its workloads.
     """
 
     source: str
@@ -81,32 +89,36 @@ class Listed:
 
 
 class Result(StrEnum):
-    DONE = "Done"  # acknowledged: a 200, or a consistent read that shows it
-    REFUSED = "Refused"  # the object has changed since; it was read again and handed in
-    GONE = "Gone"  # there is no such object any more
-    DENIED = "Denied"  # the API server keeps refusing it, for a reason that is not ours
+    """Outcome of an effect."""
+
+    DONE = "Done"  # acknowledged: a 200, or a consistent read that shows the write
+    REFUSED = "Refused"  # the object had changed; it was read again and passed in as an event
+    GONE = "Gone"  # the object does not exist
+    DENIED = "Denied"  # the API server refuses the write for another reason, such as a policy or RBAC
 
 
 @value(frozen=True, slots=True)
 class EffectSettled:
+    """An effect has an outcome."""
+
     key: EffectKey
     result: Result
     generation: int | None = None
-    """Of the object after our write: older observations say nothing about it."""
+    """Generation of the object after the write. Observations of an older generation precede the write."""
     detail: str | None = None
-    """Denied: in the API server's words."""
+    """Denied: the message of the API server."""
 
 
 @value(frozen=True, slots=True)
 class TimeCame:
-    """It is as late as this by the ledger's clock. An earlier one says nothing."""
+    """The ledger clock has reached `now`. An earlier time than the last one is ignored."""
 
     now: datetime
 
 
 @value(frozen=True, slots=True)
 class PodsCounted:
-    """Answer to a probe: by a consistent read, is any pod of this attempt still alive?"""
+    """Result of a probe: whether a consistent read found a live pod of this attempt."""
 
     workload: WorkloadId
     attempt: int

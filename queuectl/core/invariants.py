@@ -1,6 +1,6 @@
-"""What must hold of the engine's state after every step, and of a plan before it is committed.
+"""Invariants of the engine state after every step, and of a plan before its commit.
 
-Everything is computed again the slow way and compared. Each violation is one sentence.
+Each counter and index is recomputed from its sources and compared. Each violation is one sentence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queuectl.core.state import State
 
 
 def check(state: State) -> list[str]:
-    """What is wrong with the state, in sentences; nothing if it is sound."""
+    """Return the violations in `state`, one sentence each; empty if there are none."""
     return [
         *_usage(state),
         *_places(state),
@@ -31,7 +31,7 @@ def check(state: State) -> list[str]:
 
 
 def check_plan(state: State, plan: Plan) -> list[str]:
-    """What is wrong with a plan against the state that it was made from (C3, C5)."""
+    """Return the violations in `plan` against the state that it was computed from (C3, C5)."""
     used = {
         (name, cell): amount
         for name in {*state.holders, *state.directory.queues}
@@ -48,11 +48,11 @@ def check_plan(state: State, plan: Plan) -> list[str]:
         if isinstance(decision, Retire):
             moved.add(decision.workload)
         elif isinstance(decision, Keep) and decision.workload in moved:
-            wrong.append(f"{decision.ref} is told why it waits by the plan that moves it on")
+            wrong.append(f"{decision.ref} gets a pending reason in the plan that admits or retires it")
         elif isinstance(decision, Admit):
             wrong += _admission(state, decision, used)
             if decision.attempt.workload in moved:
-                wrong.append(f"{decision.ref} is moved on twice by one plan")
+                wrong.append(f"{decision.ref} is decided twice in one plan")
             moved.add(decision.attempt.workload)
     return wrong
 
@@ -70,7 +70,7 @@ def _admission(state: State, admit: Admit, used: dict[tuple[str, FlavorResource]
 
 
 def _over_quota(state: State, admit: Admit, used: dict[tuple[str, FlavorResource], int]) -> Iterator[str]:
-    """From its queue up to the last node that this admission draws on: is more used than it may (Q4)?"""
+    """Yield the nodes on the path of an admission whose usage exceeds their quota and limits (Q4)."""
     tree = state.tree
     queue = admit.attempt.assignment.cluster_queue
     for name, amount in admit.attempt.assignment.usage().items():
@@ -86,13 +86,13 @@ def _over_quota(state: State, admit: Admit, used: dict[tuple[str, FlavorResource
             else:
                 most = None if limit is None else node.subtree[cell] + limit
             if most is not None and usage > most:
-                yield f"{admit.ref} brings {node} to {usage} of {name}, it may have {most}"
+                yield f"{admit.ref} raises the usage of {node} to {usage} {name}, the limit is {most}"
 
 
 def _used_below(
     node: QuotaNode, cell: int, name: FlavorResource, used: dict[tuple[str, FlavorResource], int]
 ) -> int:
-    """What `used` by ClusterQueue amounts to at `node` (Q2)."""
+    """Return the usage at `node` that follows from the usage `used` of the ClusterQueues (Q2)."""
     if node.kind == "ClusterQueue":
         return used.get((node.name, name), 0)
     return sum(
@@ -112,7 +112,7 @@ def _held(state: State, queue: str) -> Counter[FlavorResource]:
 
 
 def _usage(state: State) -> Iterator[str]:
-    """Counters of every node, from the open attempts and its children (Q2)."""
+    """Compare the counters of every node with the open attempts and its children (Q2)."""
     tree = state.tree
     for node in tree.nodes():
         held = _held(state, node.name) if node.kind == "ClusterQueue" else Counter()
@@ -121,10 +121,10 @@ def _usage(state: State) -> Iterator[str]:
         queue = entry.attempt.assignment.cluster_queue if entry.attempt is not None else None
         found = [name for name, holders in state.holders.items() if entry.id in holders]
         if found != ([] if queue is None else [queue]):
-            yield f"{entry.ref} is charged to {queue}, and found among the holders of {found}"
+            yield f"{entry.ref} is charged to {queue}, but is among the holders of {found}"
     for name, holders in state.holders.items():
         for workload in holders.keys() - state.entries.keys():
-            yield f"{workload} is over, and still among the holders of {name}"
+            yield f"{workload} is over, but is still among the holders of {name}"
 
 
 def _node(tree: QuotaTree, node: QuotaNode, held: Counter[FlavorResource]) -> Iterator[str]:
@@ -137,11 +137,11 @@ def _node(tree: QuotaTree, node: QuotaNode, held: Counter[FlavorResource]) -> It
         if (node.subtree[cell], node.usage[cell]) != (subtree, usage):
             yield (
                 f"{node} counts {node.usage[cell]} used of {node.subtree[cell]} {name}, "
-                f"its parts amount to {usage} of {subtree}"
+                f"its children and attempts amount to {usage} of {subtree}"
             )
 
 
-# --- places
+# --- pending queues
 
 
 def _places(state: State) -> Iterator[str]:
@@ -156,19 +156,19 @@ def _places(state: State) -> Iterator[str]:
 
 
 def _place(state: State, entry: Entry) -> Iterator[str]:
-    group, gated = entry.group, entry.id in state.unreported
+    group, unreported = entry.group, entry.id in state.unreported
     if group is not None:
         queue = state.pending.get(group.cluster_queue)
         if queue is None or queue.groups.get(group.key) is not group:
-            yield f"{entry.ref} stands in a line that is none any more"
+            yield f"{entry.ref} is in a pending queue that does not exist"
         if group.cluster_queue != entry.cluster_queue or group.members.get(entry.id) is not entry:
-            yield f"{entry.ref} of {entry.cluster_queue} stands in the line of {group.cluster_queue}"
-    if group is not None and (gated or entry.ineligible is not None or not _may_stand(entry)):
-        yield f"{entry.ref} stands in line although it may not: {entry.ineligible}"
+            yield f"{entry.ref} of {entry.cluster_queue} is in the pending queue of {group.cluster_queue}"
+    if group is not None and (unreported or entry.ineligible is not None or not _may_stand(entry)):
+        yield f"{entry.ref} is in a pending queue although it is ineligible: {entry.ineligible}"
     if group is None and _may_stand(entry) and entry.ineligible is None and not _frozen(state, entry):
-        yield f"{entry.ref} waits, and stands in no line"
-    if gated and (entry.attempt is not None or entry.ineligible is None):
-        yield f"{entry.ref} is to be told of a gate, and waits before none"
+        yield f"{entry.ref} is pending and eligible, but in no pending queue"
+    if unreported and (entry.attempt is not None or entry.ineligible is None):
+        yield f"{entry.ref} is marked ineligible, but has no such reason"
 
 
 def _frozen(state: State, entry: Entry) -> bool:
@@ -182,21 +182,21 @@ def _may_stand(entry: Entry) -> bool:
 
 
 def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
-    where = f"the pending queue of {queue.name}"
+    where = f"pending queue of {queue.name}"
     groups = list(queue.groups.values())
     if queue.active.keys() != {group for group in groups if group.inadmissible is None}:
-        yield f"{where}: other groups are awake than those that are not parked"
+        yield f"{where}: the index of active equivalence classes is wrong"
     if queue.unreported.keys() != {group for group in groups if group.unreported}:
-        yield f"{where}: other groups are to be told than those with fresh members"
+        yield f"{where}: the index of classes with members without a reported reason is wrong"
     parked: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
     for group in groups:
         for cell, amount in group.missing:
             shelf = parked.setdefault(cell, {})
             shelf[group] = min(amount, shelf.get(group, amount))
     if queue.by_missing != parked:
-        yield f"{where}: the index of what is lacking is wrong"
+        yield f"{where}: the index of missing quota is wrong"
     if queue.due and queue.name not in state.due_queues:
-        yield f"{where} is due, and nobody knows"
+        yield f"{where} is due, but is not marked so"
     for group in groups:
         for wrong in _group(queue, group):
             yield f"{where}: {wrong}"
@@ -204,27 +204,27 @@ def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
 
 def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
     if not group.members:
-        yield "an empty group"
+        yield "an equivalence class without members"
     standing = Counter(
         entry.id for _, turn, entry in group.heap if entry.group is group and entry.heap_version == turn
     )
     if standing != Counter(group.members.keys()):
-        yield "members and heap differ"
+        yield "members and heap of an equivalence class differ"
     if not group.unreported.keys() <= group.members.keys():
-        yield "one that left is to be told"
+        yield "a workload that left is marked as not yet reported"
     head = group.head()
     for entry in group.members.values():
         local_queue = entry.local_queue if queue.usage_based else None
         if not queue.strict and group.key != (entry.shape, entry.order[0], local_queue):
-            yield f"{entry.ref} is in a group of another shape or priority"
+            yield f"{entry.ref} is in an equivalence class of another shape or priority"
         if group.inadmissible is None or group in queue.requeued or entry.id in group.unreported:
-            continue  # it will be told
+            continue  # its reason is not reported yet
         told = queue.waiting_for_head() if queue.strict and entry is not head else group.inadmissible
         if entry.reason is None or entry.reason.key != told.key:
-            yield f"{entry.ref} was told {entry.reason and entry.reason.code}, what holds is {told.code}"
+            yield f"{entry.ref} has reason {entry.reason and entry.reason.code} instead of {told.code}"
 
 
-# --- lives
+# --- lifecycle
 
 
 def _attempts(state: State) -> Iterator[str]:
@@ -235,11 +235,11 @@ def _attempts(state: State) -> Iterator[str]:
             evicting = attempt.state is AttemptState.EVICTING
             phase = Phase.EVICTING if evicting else Phase.ADMITTED
         if entry.phase is not phase:
-            yield f"{entry.ref} is {entry.phase}, by its attempt {phase}"
+            yield f"{entry.ref} is {entry.phase}, its attempt requires {phase}"
         if attempt is not None and attempt.number != entry.attempts:
             yield f"{entry.ref} holds attempt {attempt.number} of {entry.attempts}"
         if entry.unacknowledged is not None and attempt is None:
-            yield f"{entry.ref} has a write to be sent and no attempt"
+            yield f"{entry.ref} has an effect to send, but no attempt"
         to_send = entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused)
         if to_send != (entry.id in state.outbox) and not _frozen(state, entry):
             yield f"{entry.ref}: unsent {entry.unacknowledged}, handed {entry.dispatched}, outbox disagrees"
@@ -251,16 +251,16 @@ def _due(state: State) -> Iterator[str]:
         what = None if frozen else state.step(entry)
         when = None if frozen else next_time(entry, state.configuration, state.clock)
         if state.timers.get(entry.id) != when:
-            yield f"{entry.ref} is to be looked at {when}, set is {state.timers.get(entry.id)}"
+            yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"
         if what != state.due_steps.get(entry.id):
-            yield f"{entry.ref}: {what} is to be done, due is {state.due_steps.get(entry.id)}"
+            yield f"{entry.ref}: next step {what}, marked due: {state.due_steps.get(entry.id)}"
     for name, places in (
         ("due", state.due_steps),
         ("unreported", state.unreported),
         ("outbox", state.outbox),
     ):
         for workload in places.keys() - state.entries.keys():
-            yield f"{workload} is over, and still {name}"
+            yield f"{workload} is over, but is still in {name}"
     for key in state.specs.keys() | state.recorded_specs.keys():
         spec = state.specs.get(key)
         unread = spec is None and key in state.directory.invalid
@@ -270,4 +270,4 @@ def _due(state: State) -> Iterator[str]:
             and spec != state.recorded_specs.get(key)
             and key not in state.due_configs
         ):
-            yield f"{key} is to be recorded, and nobody knows"
+            yield f"{key} is not recorded, and is not marked due"

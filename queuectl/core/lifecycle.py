@@ -44,12 +44,12 @@ Step = Enqueue | Amend | Shrink | Evict | Release | Retire | Probe | Adopt | Res
 
 
 def facts(entry: Entry) -> tuple[object, ...]:
-    """Returns what the ledger has of a pending workload: a change of it is recorded (L3)."""
+    """Return what the ledger has of a pending workload: a change of it is recorded (L3)."""
     return (entry.queue, entry.cluster_queue, entry.priority, entry.past)
 
 
 def remaining(workload: Workload, seen: Observation) -> Workload:
-    """Returns `workload` without those of its pods that have ended for good: they request nothing (H3)."""
+    """Return `workload` without those of its pods that have ended for good: they request nothing (H3)."""
     ended = dict(seen.reclaimable)
     if not ended:
         return workload
@@ -60,7 +60,7 @@ def remaining(workload: Workload, seen: Observation) -> Workload:
 def step(
     entry: Entry, directory: Directory, configuration: SchedulingConfiguration, now: datetime
 ) -> Step | None:
-    """Returns the next decision about `entry`; None: nothing is due."""
+    """Return the next decision about `entry`; None: nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
     if entry.phase is Phase.EVICTING:
@@ -73,7 +73,7 @@ def step(
 
 
 def next_time(entry: Entry, configuration: SchedulingConfiguration, now: datetime) -> datetime | None:
-    """Returns when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
+    """Return when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
     if entry.attempt is None:
         until = entry.past.until
         return until if until is not None and until > now else None
@@ -91,7 +91,7 @@ def accounted(
     now: datetime,
     configuration: SchedulingConfiguration,
 ) -> Decision:
-    """Returns `decision` with what the attempt that it ends leaves (L17, L18)."""
+    """Return `decision` with what the attempt that it ends leaves (L17, L18)."""
     match decision:
         case Evict(workload):
             entry = entries[workload]
@@ -138,7 +138,7 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
 
 
 def _slipped_through(entry: Entry, directory: Directory) -> bool:
-    """Returns whether it was created after a gate was installed, and runs while there is none."""
+    """Return whether it was created after a gate was installed, and runs while there is none."""
     return (
         directory.gate is None
         and directory.gate_since is not None
@@ -165,7 +165,7 @@ def _admitted(entry: Entry, directory: Directory) -> Step | None:
 
 
 def _landed(entry: Entry) -> bool:
-    """Returns whether it runs by its open attempt: the start was applied, whatever the answer to it was."""
+    """Return whether it runs by its open attempt: the start was applied, whatever the answer to it was."""
     seen, attempt = entry.observation, entry.attempt
     if seen is None or attempt is None or seen.admission is None or seen.suspended:
         return False
@@ -173,7 +173,7 @@ def _landed(entry: Entry) -> bool:
 
 
 def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
-    """Returns whether the object as it is now would be charged what its open attempt holds, from the same flavors."""
+    """Return whether the object as it is now would be charged what its open attempt holds, from the same flavors."""
     workload, attempt = entry.workload, entry.attempt
     if workload is None or attempt is None or workload.problem or workload.queue != entry.queue:
         return False
@@ -234,7 +234,7 @@ def _run_ends(entry: Entry) -> datetime | None:
 
 
 def _must_be_ready(entry: Entry, configuration: SchedulingConfiguration) -> datetime | None:
-    """Returns when its pods must be ready; None also where its status does not say that they are not (L14)."""
+    """Return when its pods must be ready; None also where its status does not say that they are not (L14)."""
     attempt, seen = entry.attempt, entry.observation
     if configuration.pods_ready_timeout is None or attempt is None or attempt.debt:
         return None
@@ -281,7 +281,7 @@ def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observatio
 
 
 def _runs(entry: Entry) -> bool:
-    """Returns whether the observation shows the object as its start left it, or later."""
+    """Return whether the observation shows the object as its start left it, or later."""
     seen = entry.observation
     return seen is not None and not seen.suspended and entry.current and entry.unacknowledged is None
 
@@ -317,7 +317,7 @@ def _ended(entry: Entry) -> Step | None:
 
 
 def _after_our_write(entry: Entry, verb: Verb) -> bool:
-    """Returns whether the observation shows the object as our acknowledged write left it, or later."""
+    """Return whether the observation shows the object as our acknowledged write left it, or later."""
     if entry.unacknowledged is verb or entry.observation is None:
         return False
     return entry.generation is None or entry.observation.generation > entry.generation

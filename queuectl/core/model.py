@@ -1,4 +1,7 @@
-"""Frozen values named after the API's nouns. Amounts in base units, times aware and in UTC."""
+"""The data model as frozen values, with the names of the API.
+
+Amounts are in base units. Times are timezone-aware and in UTC.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from queuectl.core.resources import Amounts, FlavorResource, Usage
 from queuectl.core.values import value
 
 WorkloadId = NewType("WorkloadId", str)
-"""Identity of a workload. One made of a single object has that object's UID; names are never identity."""
+"""Identity of a workload: for a workload of one object the UID of that object, never a name."""
 
 
 class ObjectRef(NamedTuple):
-    """A Kubernetes object. `kind` is a row name of the table of job kinds, such as `Job`."""
+    """A Kubernetes object. `kind` is a name in the table of job kinds, such as `Job`."""
 
     namespace: str
     kind: str
@@ -34,15 +37,18 @@ class ObjectRef(NamedTuple):
 
 @value(frozen=True, slots=True, kw_only=True)
 class PastAttempts:
+    """What the closed attempts of a workload determine for the next one (L17 to L20)."""
+
     run_ms: int = 0
-    """Milliseconds that it ran in attempts that are over, from each admission to its eviction."""
+    """Run time of its closed attempts in milliseconds, each from admission to eviction (L17)."""
     failures: int = 0
-    """Starts that came to nothing, one after another."""
+    """Number of consecutive failed starts (L18)."""
     barred: Reason | None = None
-    """Why it is kept out of its line: BackingOff until `until`, or Deactivated until its user acts."""
+    """Why it is ineligible: BackingOff until `until`, or Deactivated until its user acts (L19)."""
     until: datetime | None = None
+    """End of the backoff."""
     ready: int = 0
-    """Number of the last attempt whose pods were all ready; 0: none was."""
+    """Number of the last attempt in which all pods were ready; 0: no attempt."""
 
 
 NO_PAST_ATTEMPTS = PastAttempts()
@@ -53,24 +59,24 @@ NO_PAST_ATTEMPTS = PastAttempts()
 
 @value(frozen=True, slots=True, kw_only=True)
 class PodSet:
-    """`count` pods of one shape. Scheduling fields are the user's own, without what an admission added."""
+    """`count` equal pods. Scheduling fields are those of the user, without the changes of an admission."""
 
     name: str
     count: int
     min_count: int | None = None
-    """It may start with as few pods as this (F9); None: with all of them or not at all."""
+    """Least number of pods that it may start with (F9); None: all pods or none."""
     requests: Amounts
-    """Of one pod, without `pods` and without the overhead of its RuntimeClass."""
+    """Requests of one pod, without `pods` and without the overhead of its RuntimeClass."""
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[tuple[Requirement, ...], ...] = ()
-    """Required node affinity: terms of which one must match, each a tuple of expressions that all must."""
+    """Required node affinity: one of the terms must match, and in that term all expressions."""
     priority_class: str | None = None
     runtime_class: str | None = None
     group: str | None = None
-    """Podsets of one group get their flavors together (F1)."""
+    """Podsets with the same group get the same flavors."""
     topology: bool = False
-    """It asks for a placement: only flavors that know one will do (F2)."""
+    """It requests a topology placement: only flavors with a topology match."""
 
 
 class Outcome(StrEnum):
@@ -81,7 +87,7 @@ class Outcome(StrEnum):
 
 @value(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What a user asks for, as read from the object: everything that may change an admission."""
+    """The request of a user as read from its object: all fields that an admission depends on."""
 
     id: WorkloadId
     ref: ObjectRef
@@ -90,15 +96,15 @@ class Workload:
     created_at: datetime
     pod_sets: tuple[PodSet, ...]
     priority_class: str | None = None
-    """A WorkloadPriorityClass by label; else the pods' own PriorityClass counts."""
+    """Name of a WorkloadPriorityClass, from the label; None: the PriorityClass of the pods applies (O3)."""
     submitter: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     hold: bool = False
-    """The user asked that it stay out of the queue."""
+    """The user holds it: it is ineligible (G2)."""
     max_run_seconds: int | None = None
-    """How long it may run, all its attempts together; None: as long as it takes."""
+    """Longest run time in seconds over all attempts (L13); None: no limit."""
     problem: Reason | None = None
-    """Why it can't even be charged (a quantity out of range, say); its pod_sets are then empty."""
+    """Why its requests cannot be counted, such as a quantity out of range (G1); `pod_sets` is then empty."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -109,22 +115,22 @@ class Observation:
     generation: int
     suspended: bool
     annotated: bool
-    """It has annotations at all: decides how a patch adds ours."""
+    """The object has annotations. This determines the JSON patch that adds another one."""
     finished: Outcome | None = None
     quiet: bool | None = None
-    """True: its own status promises that nothing of it is alive. None: no such promise; ask the pods."""
+    """True: by its status, none of its pods is alive. None: unknown; the pods must be counted (H6)."""
     admission: Attempt | None = None
-    """What its reserved-admission annotation says."""
+    """The attempt in its reserved-admission annotation."""
     bypassed_by: str | None = None
-    """Who let it go past the gate, where the gate could note it."""
+    """The user or client that started it past the admission policy, if that is recorded on the object."""
     started_at: datetime | None = None
-    """By its own status; None: it does not say."""
+    """Start time in its status; None: not set."""
     ended_at: datetime | None = None
-    """By its own status, of one that is finished."""
+    """End time in its status, of a finished workload."""
     ready: bool | None = None
-    """Are all its pods ready, or have ended well? None: its status does not say."""
+    """Whether all its pods are ready or have succeeded. None: its status does not say."""
     reclaimable: tuple[tuple[str, int], ...] = ()
-    """By podset, how many of its pods have ended and will not come back, where its status promises that."""
+    """(podset, number of its pods that have ended for good) pairs, as far as its status says so (L15)."""
 
 
 class Phase(StrEnum):
@@ -136,7 +142,7 @@ class Phase(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """Reserved and Admitted are two steps from the start; admission checks will stand between them."""
+    """State of an attempt. Reserved and Admitted are separate states, as for admission checks in Kueue."""
 
     RESERVED = "Reserved"
     ADMITTED = "Admitted"
@@ -146,28 +152,28 @@ class AttemptState(StrEnum):
 
 @value(frozen=True, slots=True, kw_only=True)
 class PodSetAssignment:
-    """What one podset is charged: `count` pods of `requests` each, each resource from its flavor."""
+    """The charge of one podset: `count` pods with `requests` each, each resource from its flavor."""
 
     name: str
     count: int
     requests: Amounts
-    """Of one pod, as charged: with overhead, and with `pods` where the queue covers it."""
+    """Charge of one pod: with the RuntimeClass overhead (H2), and with `pods` if the queue covers it (H4)."""
     flavors: tuple[tuple[str, str], ...]
-    """Flavor by resource, sorted by resource; the same resources as `requests`."""
+    """(resource, flavor) pairs sorted by resource; the same resources as in `requests`."""
     node_selector: tuple[tuple[str, str], ...] = ()
-    """The user's own scheduling fields when it was admitted, to be given back later."""
+    """The scheduling fields of the user at admission. They are restored when the workload is stopped."""
     tolerations: tuple[Toleration, ...] = ()
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The quota a workload holds: in which ClusterQueue, of which flavors."""
+    """The quota that a workload holds: its ClusterQueue, and per podset the flavors."""
 
     cluster_queue: str
     pod_sets: tuple[PodSetAssignment, ...]
 
     def usage(self) -> Usage:
-        """Total per (flavor, resource) over all pods of all podsets, in base units."""
+        """Return the total per cell over all pods of all podsets, in base units."""
         total: Usage = {}
         for pod_set in self.pod_sets:
             flavors = dict(pod_set.flavors)
@@ -177,7 +183,7 @@ class Assignment:
         return total
 
     def resources(self) -> dict[str, int]:
-        """Total per resource, from whatever flavor, in base units."""
+        """Return the total per resource over all flavors, in base units."""
         total: dict[str, int] = {}
         for pod_set in self.pod_sets:
             for resource, amount in pod_set.requests:
@@ -191,7 +197,7 @@ class Assignment:
 
 @value(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One admission of one workload, from its hold to its release. Numbers count from 1."""
+    """One admission of one workload, from its first hold line to its release. `number` counts from 1."""
 
     workload: WorkloadId
     number: int
@@ -199,9 +205,9 @@ class Attempt:
     assignment: Assignment
     admitted_at: datetime
     sequence: int = 0
-    """Of the decision that opened it; 0 until the ledger has given one."""
+    """Ledger sequence of the decision that opened it; 0 until that is committed."""
     debt: bool = False
-    """It was found running: charged although nobody asked whether it fits."""
+    """It was found running and is charged whether it fits or not (L4)."""
 
 
 class Verb(StrEnum):
@@ -210,7 +216,7 @@ class Verb(StrEnum):
 
 
 class EffectKey(NamedTuple):
-    """A Kubernetes write that a committed decision asks for. At most one of each verb per attempt."""
+    """Key of a Kubernetes write that a committed decision requires. An attempt has at most one per verb."""
 
     workload: WorkloadId
     attempt: int
@@ -219,7 +225,7 @@ class EffectKey(NamedTuple):
 
 @value(frozen=True, slots=True, kw_only=True)
 class StoredWorkload:
-    """What the ledger remembers of a workload that is not over."""
+    """The record of the ledger about one workload that is not over."""
 
     id: WorkloadId
     ref: ObjectRef
@@ -228,23 +234,23 @@ class StoredWorkload:
     priority: int
     created_at: datetime
     arrival: int
-    """Order of first sight: breaks ties between workloads created in the same second."""
+    """Order of first observation: breaks ties between workloads created in the same second (O2)."""
     phase: Phase
     attempts: int
-    """How many attempts it has had, the open one included."""
+    """Number of its attempts, the open one included."""
     attempt: Attempt | None
-    """The open one."""
+    """The open attempt."""
     reason: Reason | None
     submitter: str | None = None
     past: PastAttempts = NO_PAST_ATTEMPTS
     preempted_at: tuple[datetime, ...] = ()
-    """When it was preempted, oldest first: the last few within the eviction window (P11)."""
+    """Times of its last preemptions within the eviction window, oldest first (P11)."""
     preemptor: WorkloadId | None = None
-    """Of one that is being evicted by preemption: for which workload."""
+    """Of a workload that is being evicted by preemption: its preemptor."""
 
 
 class ConfigKey(NamedTuple):
-    """A policy object: kind, namespace (empty for cluster-scoped ones), name."""
+    """A policy object: kind, namespace (empty if cluster-scoped), name."""
 
     kind: str
     namespace: str
@@ -255,37 +261,37 @@ class ConfigKey(NamedTuple):
 
 
 class PastUse(NamedTuple):
-    """What is over of a LocalQueue's past usage, as a sum that more can be added to (core/decay)."""
+    """Past usage of a LocalQueue by holds that have ended, as a sum that can be extended (U3, U5)."""
 
     local_queue: LocalQueueName
     resource: str
     step: int
-    """Half-lives since 1970."""
+    """Number of whole half-lives since 1970."""
     total: int
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class LedgerSnapshot:
-    """The open state of one cluster's ledger at one sequence."""
+    """The open state of the ledger of one cluster at one sequence."""
 
     sequence: int
     now: datetime | None
     """Time of the last commit."""
     workloads: tuple[StoredWorkload, ...] = ()
     configs: tuple[tuple[ConfigKey, str], ...] = ()
-    """Spec in force, as canonical JSON."""
+    """(key, spec in force as canonical JSON) pairs."""
     effects: tuple[EffectKey, ...] = ()
-    """Not yet acknowledged."""
+    """Effects that are not acknowledged."""
     past_usage: tuple[PastUse, ...] = ()
-    """Of attempts that are over (U5); empty where the settings share nothing by usage."""
+    """Past usage by closed attempts (U5); empty without `admissionFairSharing` in the configuration."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A committed decision's Kubernetes write, with all that is needed to make it.
+    """A Kubernetes write that a committed decision requires, with all its inputs.
 
-    `workload` and `observation` are the object as last read: the write names them, and is refused by the API
-    server when the object has moved on.
+    `workload` and `observation` are the object as last read. The write names its resourceVersion, so the API
+    server refuses the write if the object has changed since.
     """
 
     key: EffectKey
@@ -293,4 +299,4 @@ class Effect:
     observation: Observation
     attempt: Attempt
     flavors: tuple[ResourceFlavor, ...]
-    """Those the attempt is charged to, as they were when this was made."""
+    """The flavors that the attempt is charged to, as of the creation of this effect."""

@@ -1,4 +1,4 @@
-"""Events into the state. Each carries a whole object, so that repeating or merging them is harmless."""
+"""Applies events to the state. Each event has a whole object: repeated and merged events are harmless."""
 
 from __future__ import annotations
 
@@ -34,34 +34,35 @@ from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.state import State
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
-"""Under which the ledger keeps the component's own configuration."""
+"""The ledger key of the component configuration."""
 
 Rules = PolicyObserved | PolicyInvalid | PolicyGone | ConfigurationObserved | ContextObserved | ContextGone
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What the events of one batch concern."""
+    """What the events of one batch affect."""
 
-    touched: Affected = field(default_factory=Affected)
+    affected: Affected = field(default_factory=Affected)
     entries: dict[WorkloadId, Entry] = field(default_factory=dict)
     new: list[Entry] = field(default_factory=list)
-    rules: bool = False
-    """Policy or context came in."""
+    policy_changed: bool = False
+    """The batch has an event about policy or context."""
 
 
 def fold(state: State, events: Iterable[Event]) -> None:
+    """Apply a batch of events to `state`, and update the affected entries."""
     batch = _Batch()
     for event in events:
-        _fold(state, event, batch)
-    # Arrival counts first sight; within one batch it must not depend on the order of the events.
+        _apply(state, event, batch)
+    # The arrival number is the order of first observation (O2). Within one batch it is set by creation time.
     for entry in sorted(batch.new, key=_first_sight):
         state.arrival += 1
         entry.arrival = state.arrival
-    for entry in _concerned(state, batch.touched):
+    for entry in _affected(state, batch.affected):
         batch.entries[entry.id] = entry
-    if batch.rules:
-        # What is due may hang on policy that none of its queues names any more.
+    if batch.policy_changed:
+        # Due entries may depend on policy that their queues no longer refer to.
         batch.entries |= {key: state.entries[key] for key in state.due_steps}
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
@@ -70,12 +71,12 @@ def fold(state: State, events: Iterable[Event]) -> None:
         state.prune()
 
 
-def _fold(state: State, event: Event, batch: _Batch) -> None:
+def _apply(state: State, event: Event, batch: _Batch) -> None:
     match event:
         case WorkloadObserved(workload, observation):
             _observe(state, workload, observation, batch)
         case WorkloadGone(workload_id, version):
-            _lose(state.entries.get(workload_id), batch, version)
+            _mark_gone(state.entries.get(workload_id), batch, version)
         case Listed():
             _list(state, event, batch)
         case EffectSettled():
@@ -88,85 +89,85 @@ def _fold(state: State, event: Event, batch: _Batch) -> None:
                 batch.entries[workload_id] = state.entries[workload_id]
             state.requeuer.time_came(state.clock)
         case _:
-            batch.rules = True
-            _fold_rules(state, event, batch.touched)
+            batch.policy_changed = True
+            _apply_rules(state, event, batch.affected)
 
 
 # --- policy and context
 
 
-def _fold_rules(state: State, event: Rules, touched: Affected) -> None:
+def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
     match event:
         case PolicyObserved():
-            _observe_policy(state, event, touched)
+            _observe_policy(state, event, affected)
         case PolicyInvalid(key, detail):
             state.directory.invalid[key] = detail
             _report(state, key)
         case PolicyGone(key):
             state.specs.pop(key, None)
             state.due_configs.add(key)
-            state.directory.forget(key, touched)
+            state.directory.forget(key, affected)
         case ConfigurationObserved(spec):
             state.specs[CONFIGURATION] = spec
             state.due_configs.add(CONFIGURATION)
         case ContextObserved(value):
-            _observe_context(state, value, touched)
+            _observe_context(state, value, affected)
         case ContextGone(kind, name):
-            state.directory.forget_context(kind, name, touched)
+            state.directory.forget_context(kind, name, affected)
         case _:
             assert_never(event)
 
 
-def _observe_policy(state: State, event: PolicyObserved, touched: Affected) -> None:
+def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> None:
     if state.directory.invalid.pop(event.key, None) is not None:
         _report(state, event.key)
     if state.specs.get(event.key) != event.spec:
         state.specs[event.key] = event.spec
         state.due_configs.add(event.key)
-        state.directory.observe(event.value, touched)
+        state.directory.observe(event.value, affected)
 
 
 def _report(state: State, key: ConfigKey) -> None:
-    """What its status says changes, although what is in force does not."""
+    """Mark the status of a ClusterQueue as changed, although its policy in force is not."""
     if key.kind == "ClusterQueue":
         state.changed_queues.add(key.name)
         state.changed.update(state.directory.pointing_to(key.name))
 
 
-def _observe_context(state: State, value: Context, touched: Affected) -> None:
-    state.directory.observe_context(value, touched)
+def _observe_context(state: State, value: Context, affected: Affected) -> None:
+    state.directory.observe_context(value, affected)
     if isinstance(value, Gate):
         key = ConfigKey(GATE, "", value.name)
         state.specs[key] = json.dumps({"installedAt": value.installed_at.isoformat()})
         state.due_configs.add(key)
 
 
-def _concerned(state: State, touched: Affected) -> Iterator[Entry]:
-    """Whom a change of policy or context may concern."""
-    for name in touched.cluster_queues:
+def _affected(state: State, affected: Affected) -> Iterator[Entry]:
+    """Requeue what a change of policy or context affects, and yield the affected entries."""
+    for name in affected.cluster_queues:
         _rebuild(state, name)
-    for root in touched.trees:
+    for root in affected.trees:
         for queue in queues_below(root, state.pending):
             state.requeuer.renominate(queue)
-    state.changed |= touched.local_queues
-    for local in touched.local_queues:
+    state.changed |= affected.local_queues
+    for local in affected.local_queues:
         if known := state.directory.local_queues.get(local):
             state.changed_queues.add(known.cluster_queue)
-    if touched.everybody:
+    if affected.everything:
         yield from state.entries.values()
         return
-    locals_ = set(touched.local_queues)
-    for name in touched.cluster_queues:
-        locals_.update(state.directory.pointing_to(name))
+    names = set(affected.local_queues)
+    for name in affected.cluster_queues:
+        names.update(state.directory.pointing_to(name))
         yield from state.holders.get(name, {}).values()
-    if touched.namespaces:
-        locals_ |= {local for local in state.members if local.namespace in touched.namespaces}
-    for local in locals_:
+    if affected.namespaces:
+        names |= {local for local in state.members if local.namespace in affected.namespaces}
+    for local in names:
         yield from state.members.get(local, {}).values()
 
 
 def _rebuild(state: State, name: str) -> None:
-    """The policy of a ClusterQueue changed: look at everybody in its line again."""
+    """Requeue the pending queue of a ClusterQueue whose policy changed; recreate it if its order changed."""
     state.changed_queues.add(name)
     state.changed.update(state.directory.pointing_to(name))
     queue = state.pending.get(name)
@@ -188,7 +189,7 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
     entry = state.entries.get(workload.id)
     if entry is None:
         if observation.finished:
-            return  # it ended before we ever knew it
+            return  # it finished before its first observation
         entry = Entry(workload.id, workload.ref)
         entry.queue = workload.queue
         state.enter(entry)
@@ -197,7 +198,7 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
     if entry.gone:
         if _precedes(observation.resource_version, entry.gone_at):
             return
-    elif last is not None and _older(observation, last):
+    elif last is not None and _outdated(observation, last):
         return
     if entry.gone or not (observation.suspended or observation.finished):
         entry.pods_gone = False
@@ -206,16 +207,13 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         if observation.generation > ours:  # L20
             entry.past = tried_anew(entry.past)
     if entry.unacknowledged is Verb.START and not entry.dispatched:
-        entry.start_refused = (
-            True  # it may ask for something else by now: judged as if the start had been refused
-        )
+        entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
     entry.workload = remaining(workload, observation)
     entry.observation, entry.gone = observation, False
-    entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
 
 
-def _lose(entry: Entry | None, batch: _Batch, version: str = "") -> None:
+def _mark_gone(entry: Entry | None, batch: _Batch, version: str = "") -> None:
     if entry is not None:
         entry.gone, entry.gone_at = True, version
         batch.entries[entry.id] = entry
@@ -231,7 +229,7 @@ def _list(state: State, event: Listed, batch: _Batch) -> None:
         return
     for entry in state.entries.values():
         if entry.ref.kind == event.source and entry.id not in event.workloads:
-            _lose(entry, batch)
+            _mark_gone(entry, batch)
 
 
 def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
@@ -247,14 +245,14 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
         entry.unacknowledged = None
         entry.generation = event.generation
         if event.result is Result.GONE:
-            # What the watch still has to tell is from before: nothing that anybody did after our write.
+            # Pending watch events precede the deletion: none of them shows a write after this effect.
             entry.generation = entry.observation.generation if entry.observation is not None else None
             if not entry.gone:
                 entry.gone, entry.gone_at = True, ""
     elif event.key.verb is Verb.START:
         entry.start_refused = True
     else:
-        entry.dispatched = False  # nothing about the object makes stopping it wrong
+        entry.dispatched = False  # a stop is valid for every state of the object: it is sent again
     batch.entries[entry.id] = entry
 
 
@@ -271,8 +269,8 @@ def _first_sight(entry: Entry) -> tuple[datetime, ObjectRef]:
     return (entry.workload.created_at, entry.ref)
 
 
-def _older(observation: Observation, last: Observation) -> bool:
-    """A read may overtake a watch event: what is older, or takes an end back, says nothing."""
+def _outdated(observation: Observation, last: Observation) -> bool:
+    """Return whether `observation` is older than `last`: a read may overtake a watch event."""
     if observation.generation != last.generation:
         return observation.generation < last.generation
     if last.finished is not None and observation.finished is None:
@@ -281,7 +279,7 @@ def _older(observation: Observation, last: Observation) -> bool:
 
 
 def _precedes(version: str, other: str) -> bool:
-    """Since 1.35 Kubernetes defines them to be numbers, later ones larger. Of others nothing is known."""
+    """Return whether a resourceVersion is known to be older: numbers are ordered (since Kubernetes 1.35)."""
     if not (version.isascii() and version.isdigit() and other.isascii() and other.isdigit()):
         return False
     return (len(version), version) < (len(other), other)

@@ -1,4 +1,7 @@
-"""Policy objects, and what of the cluster they refer to, as frozen values. Amounts in base units, times aware and in UTC."""
+"""Policy objects, and the cluster objects that they refer to, as frozen values.
+
+Amounts are in base units. Times are timezone-aware and in UTC.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from queuectl.core.values import value
 
 
 class PreemptionPolicy(StrEnum):
-    """Whom a workload may take quota from: inside its own queue, or in others that borrow."""
+    """Which workloads are candidates: in the own ClusterQueue, or in others that borrow (P2)."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -22,15 +25,15 @@ class PreemptionPolicy(StrEnum):
 
 @value(frozen=True, slots=True)
 class BorrowWithinCohort:
-    """Preempt in other queues even though it borrows afterwards: victims of lower priority only."""
+    """Preemption in other queues by a preemptor that borrows afterwards; only of lower priority (P3)."""
 
     most_priority: int | None = None
-    """Only victims of at most this priority."""
+    """Highest priority of a victim (`maxPriorityThreshold`); None: any that is lower than the preemptor's."""
 
 
 @value(frozen=True, slots=True)
 class MinRunTime:
-    """Seconds that a workload of this queue runs at least before it may be preempted, by cause (P10)."""
+    """Seconds after its admission in which a workload of this ClusterQueue is protected, by cause (P10)."""
 
     in_cluster_queue: int = 0
     in_cohort_reclamation: int = 0
@@ -38,6 +41,7 @@ class MinRunTime:
     in_cohort_reclaim_while_borrowing: int = 0
 
     def seconds(self, cause: PreemptionCause) -> int:
+        """Return the seconds of protection from `cause`."""
         match cause:
             case PreemptionCause.IN_CLUSTER_QUEUE:
                 return self.in_cluster_queue
@@ -51,32 +55,32 @@ class MinRunTime:
 
 @value(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Of a ClusterQueue: whom its workloads may take quota from, and how long its own are protected."""
+    """Preemption rules of a ClusterQueue: its candidates, and how long its own workloads are protected."""
 
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
     borrow_within_cohort: BorrowWithinCohort | None = None
-    """None: never. No part in trees that share fairly."""
+    """None: never. Ignored in cohort trees with fair sharing."""
     min_run_time: MinRunTime = MinRunTime()
 
     @property
     def any(self) -> bool:
-        """May it preempt at all?"""
+        """Whether any form of preemption is allowed."""
         return not (self.within_cluster_queue is self.reclaim_within_cohort is PreemptionPolicy.NEVER)
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class FlavorFungibility:
-    """Whether to settle for a flavor that needs borrowing or preemption, or to look at the next one (F6)."""
+    """Whether a flavor that needs borrowing or preemption ends the evaluation of flavors (F6)."""
 
     try_next_before_borrowing: bool = False
     try_next_before_preempting: bool = True
     preemption_over_borrowing: bool = False
-    """Which of the two is preferred where both are possible."""
+    """True: preemption without borrowing is preferred to borrowing; False: the reverse (F7)."""
 
 
 class PreemptionStrategy(StrEnum):
-    """When a fair share lets one workload take another's place (P8)."""
+    """The condition on shares under which a candidate becomes a victim in fair sharing (P8)."""
 
     LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
     LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
@@ -90,57 +94,59 @@ STRATEGIES = (
 
 @value(frozen=True, slots=True, kw_only=True)
 class FairSharing:
-    """Of a root cohort: whether its tree shares fairly, and how. None: as the component's settings say."""
+    """Fair sharing of a root Cohort and its tree (S1). None: the component configuration decides."""
 
     enabled: bool | None = None
     strategies: tuple[PreemptionStrategy, ...] | None = None
 
 
 HALF_LIVES = 20
-"""How far back past usage counts (U3)."""
+"""Number of half-lives for which past usage counts (U3)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class AdmissionFairSharing:
-    """Admission fair sharing: LocalQueues of one ClusterQueue take turns by decayed past usage (U1 to U5)."""
+    """Usage-based order: LocalQueues of one ClusterQueue are ordered by decayed past usage (U1 to U5)."""
 
     half_life: int
-    """Seconds; 0: the past does not count."""
+    """Half-life of past usage in seconds; 0: past usage does not count."""
     sampling_interval: int = 300
-    """Seconds that an admission counts for at least."""
+    """Least duration in seconds that an open attempt counts for (U4)."""
     weights: tuple[tuple[str, int], ...] = ()
-    """Of a unit of a resource, in thousandths; 1000 for those not named."""
+    """(resource, weight of one unit in thousandths) pairs; 1000 for a resource that is not listed."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class RequeuingStrategy:
-    """How long an evicted workload stays out of its line, by cause (L18)."""
+    """How long a workload backs off after a failed start, and when it is deactivated (L18)."""
 
     base_seconds: int = 60
+    """Backoff after the first failed start; it doubles with each further one."""
     most_seconds: int = 3600
+    """Longest backoff."""
     limit: int | None = None
-    """Evictions after which it is deactivated; None: never."""
+    """Consecutive failed starts that are allowed; one more deactivates the workload. None: no limit."""
     loses_place: bool = True
-    """It comes back as if created when its pause ends; else with its old place in time (O6)."""
+    """True: the end of the backoff replaces its creation time in the order; False: it does not (O6)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class SchedulingConfiguration:
-    """The component's own configuration, as far as it decides (section `scheduling`)."""
+    """Section `scheduling` of the component configuration."""
 
     fair_sharing: bool = False
-    """For trees whose root does not say."""
+    """Fair sharing of trees whose root Cohort does not set it (S1)."""
     strategies: tuple[PreemptionStrategy, ...] = STRATEGIES
     usage_sharing: AdmissionFairSharing | None = None
     pods_ready_timeout: int | None = None
-    """Seconds from its start after which a workload is evicted if its pods are not all ready; None: never."""
+    """Seconds from its start after which a workload without all pods ready is evicted (L14); None: never."""
     requeueing: RequeuingStrategy = RequeuingStrategy()
     eviction_budget: int = 8
-    """Preemptions of one workload within `eviction_window`, after which it is left alone as long (P11)."""
+    """Preemptions of a workload within `eviction_window` after which it is protected for that time (P11)."""
     eviction_window: int = 3600
     """Seconds."""
     cooldown: int = 10
-    """Seconds after its start in which a workload that was preempted before is not preempted again (P11)."""
+    """Seconds after its admission in which a workload that was preempted before is protected (P11)."""
 
 
 NO_PREEMPTION = Preemption()
@@ -158,7 +164,7 @@ class LocalQueueName(NamedTuple):
 
 
 NORMAL_WEIGHT = 1000
-"""Weights of fair shares are in thousandths."""
+"""The default weight: weights are in thousandths."""
 
 
 # --- policy ---------------------------------------------------------------------------------------
@@ -177,7 +183,7 @@ class StopPolicy(StrEnum):
 
 @value(frozen=True, slots=True)
 class Requirement:
-    """One match expression of a label or node selector. Operators: In NotIn Exists DoesNotExist Gt Lt."""
+    """One expression of a label or node selector. Operators: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
     operator: str
@@ -186,7 +192,7 @@ class Requirement:
 
 @value(frozen=True, slots=True)
 class LabelSelector:
-    """All of it must match; an empty one matches everything."""
+    """A label selector: all labels and all expressions must match. An empty selector matches everything."""
 
     labels: tuple[tuple[str, str], ...] = ()
     expressions: tuple[Requirement, ...] = ()
@@ -210,19 +216,20 @@ class Toleration:
 
 @value(frozen=True, slots=True, kw_only=True)
 class ResourceFlavor:
-    """A class of nodes: what an admitted pod is steered to."""
+    """A class of nodes. An admitted pod gets the node labels and tolerations of its flavor."""
 
     name: str
     node_labels: tuple[tuple[str, str], ...] = ()
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str | None = None
-    """Only podsets that ask for a placement get it, where the queue has other flavors too (F2)."""
+    """Name of a Topology. Only podsets that request a topology placement may use this flavor, unless every
+    flavor of the queue has a topology."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class ResourceQuota:
-    """Quota for one (flavor, resource) at one node of the tree. A limit of None means none."""
+    """Quota of one cell at one node of the quota tree, in base units. None: no limit."""
 
     nominal: int
     borrowing_limit: int | None = None
@@ -237,7 +244,7 @@ class FlavorQuotas:
 
 @value(frozen=True, slots=True, kw_only=True)
 class ResourceGroup:
-    """Resources that a podset gets from one flavor together; flavors in the order they are tried."""
+    """Resources that a podset gets from one flavor together (F1); flavors in order of evaluation."""
 
     covered: tuple[str, ...]
     flavors: tuple[FlavorQuotas, ...]
@@ -249,7 +256,7 @@ class Cohort:
     parent: str | None = None
     resource_groups: tuple[ResourceGroup, ...] = ()
     weight: int = NORMAL_WEIGHT
-    """Of its fair share, in thousandths; 0: served after all others."""
+    """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
     sharing: FairSharing = AS_SETTINGS_SAY
 
 
@@ -259,15 +266,15 @@ class ClusterQueue:
     cohort: str | None = None
     resource_groups: tuple[ResourceGroup, ...] = ()
     namespace_selector: LabelSelector | None = None
-    """None admits nobody, an empty selector everybody."""
+    """None admits no namespace; an empty selector admits every namespace."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     stop_policy: StopPolicy = StopPolicy.NONE
     preemption: Preemption = NO_PREEMPTION
     fungibility: FlavorFungibility = SETTLES_BY_BORROWING
     weight: int = NORMAL_WEIGHT
-    """Of its fair share, in thousandths; 0: served after all others."""
+    """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
     usage_based: bool = False
-    """Its LocalQueues take turns by past usage, where the settings say how that is counted (U1)."""
+    """Its LocalQueues are ordered by past usage, if the configuration sets `admissionFairSharing` (U1)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -276,12 +283,12 @@ class LocalQueue:
     cluster_queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
     weight: int = NORMAL_WEIGHT
-    """By which its past usage is divided, in thousandths; 0: last of all."""
+    """Divisor of its past usage, in thousandths; 0: ordered after all others (U2)."""
 
 
 @value(frozen=True, slots=True)
 class WorkloadPriorityClass:
-    """Priority of a workload in the queue alone; the pods keep their own."""
+    """Priority of a workload in its pending queue. The pods keep their own priority."""
 
     name: str
     value: int
@@ -290,7 +297,7 @@ class WorkloadPriorityClass:
 Policy = ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass
 
 
-# --- what else of the cluster has a say --------------------------------------------------------------
+# --- other cluster objects that decisions depend on ------------------------------------------------
 
 
 @value(frozen=True, slots=True)
@@ -323,7 +330,7 @@ class Node:
 
 @value(frozen=True, slots=True)
 class Gate:
-    """The validating policy in the API server that keeps labelled work suspended."""
+    """The validating policy in the API server that keeps labelled workloads suspended."""
 
     name: str
     installed_at: datetime
@@ -334,7 +341,7 @@ Context = Namespace | PriorityClass | RuntimeClass | Node | Gate
 
 @value(frozen=True, slots=True)
 class Condition:
-    """Whether a queue can admit. `reason` is one word, as in a Kubernetes condition."""
+    """Whether a queue can admit workloads. `reason` is one CamelCase word, as in a Kubernetes condition."""
 
     active: bool
     reason: str

@@ -1,6 +1,6 @@
-"""Why a workload waits or was taken away: one member of a closed set, plus its numbers.
+"""Reasons: why a workload is pending or was evicted, as one code of a closed set and its numbers (rule R1).
 
-The same value reads in the ledger, REST, the CLI, the Kubernetes Event and metric labels.
+The ledger, REST, the CLI, Kubernetes Events and metric labels all use the same codes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from queuectl.core.values import value
 
 
 class Family(StrEnum):
-    """What waiting alone will do."""
+    """Group of reason codes by what the workload is waiting for."""
 
-    NEVER = "never"  # as things are set up
-    NOT_YET = "not yet"
-    HELD = "held"
+    NEVER = "never"  # not admissible under the current policy
+    NOT_YET = "not yet"  # admissible when quota, time or another condition allows
+    HELD = "held"  # kept out of its pending queue by a user, an admin or a limit
     EVICTED = "evicted"
 
 
 class Code(StrEnum):
-    """The one list of reason codes (docs/scheduling.md, R1)."""
+    """All reason codes (docs/scheduling.md, R1)."""
 
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"
@@ -63,7 +63,7 @@ class Code(StrEnum):
 
 
 class PreemptionCause(StrEnum):
-    """Which rule let one workload take another's place."""
+    """The rule under which a preemptor evicted a victim (docs/scheduling.md, P2 to P9)."""
 
     IN_CLUSTER_QUEUE = "InClusterQueue"
     IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -72,7 +72,7 @@ class PreemptionCause(StrEnum):
 
 
 class Limit(StrEnum):
-    """The field of the policy that bound."""
+    """The policy field whose value limited the request."""
 
     NOMINAL_QUOTA = "nominalQuota"
     BORROWING_LIMIT = "borrowingLimit"
@@ -93,21 +93,19 @@ FAMILIES: dict[Code, Family] = {
 
 
 class Spared(NamedTuple):
-    """One that could have made room, and why it did not."""
+    """A candidate that was considered as a victim and rejected (R3)."""
 
     who: str | None
-    """`namespace/kind/name`; None where the reader may not know."""
+    """The workload as `namespace/kind/name`; None if the reader may not read its namespace."""
     why: str
+    """The cause of the rejection, in words."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """A code with the numbers behind it. Amounts are in base units of `resource`.
+    """A reason code with its numbers. Amounts are in base units of `resource`.
 
-    `short_by` is what would have to come free at `node` for this request; `limit` is the policy field that
-    bound there. `detail` says what no number can, such as the name of a missing flavor.
-    `considered` and `victims` change without making it another reason. `others` are the same findings for the
-    flavors that were tried besides.
+    `considered` and `victims` are not part of the identity of a reason (`key`).
     """
 
     code: Code
@@ -116,18 +114,22 @@ class Reason:
     requested: int | None = None
     available: int | None = None
     short_by: int | None = None
+    """The amount that has to become free at `node` before the request fits."""
     limit: Limit | None = None
+    """The policy field of `node` that limited the request."""
     node: str | None = None
-    """The object that bound, as `ClusterQueue/team-a`."""
+    """The object that limited the request, as `ClusterQueue/team-a`."""
     cause: PreemptionCause | None = None
     by: str | None = None
-    """Who took its place or did this: a workload as `namespace/kind/name`, or a user."""
+    """The preemptor as `namespace/kind/name`, or the user or client that caused this."""
     detail: str | None = None
+    """Text for facts without a number, such as the name of a missing flavor."""
     considered: str | None = None
-    """Who could have made room and why none of them did, in numbers (R3)."""
+    """How many candidates were rejected as victims, by cause (R3)."""
     victims: tuple[Spared, ...] = ()
-    """The first few of them."""
+    """The first few rejected candidates."""
     others: tuple[Reason, ...] = ()
+    """The findings for the other flavors that were evaluated (F4, F5)."""
 
     @property
     def family(self) -> Family:
@@ -135,7 +137,7 @@ class Reason:
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """What makes it another reason: a new decision is recorded only when this changes."""
+        """The identity of the reason: a new decision is recorded only when this changes (R2)."""
         return (
             self.code,
             self.flavor,
@@ -149,7 +151,7 @@ class Reason:
 
     @property
     def message(self) -> str:
-        """One sentence for people, made from the fields alone."""
+        """The reason as one sentence for users, built from the fields alone."""
         text = self._without_numbers() if self.resource is None or self.requested is None else self._numbers()
         text = f"{text}: {self.detail}" if self.detail else text
         return f"{text}; considered as victims: {self.considered}" if self.considered else text
@@ -171,12 +173,13 @@ class Reason:
         if self.flavor:
             text += f" in flavor {self.flavor}"
         if self.available is not None:
-            room = _amount(self.resource, self.available)
-            text += f", at most {room} ever" if self.code is Code.EXCEEDS_MAX_QUOTA else f", {room} available"
+            available = _amount(self.resource, self.available)
+            never = self.code is Code.EXCEEDS_MAX_QUOTA
+            text += f", at most {available} ever" if never else f", {available} available"
         if self.short_by is not None:
             text += f", short by {_amount(self.resource, self.short_by)}"
-        bound = " of ".join(str(part) for part in (self.limit, self.node) if part)
-        return f"{text} (bound by {bound})" if bound else text
+        limit = " of ".join(str(part) for part in (self.limit, self.node) if part)
+        return f"{text} (bound by {limit})" if limit else text
 
 
 def _amount(resource: str, amount: int) -> str:

@@ -1,4 +1,4 @@
-"""What readers see of the engine: immutable, made on demand."""
+"""Reports on queues for status, REST and metrics: immutable values, computed on demand."""
 
 from __future__ import annotations
 
@@ -17,54 +17,65 @@ from queuectl.core.values import value
 
 @value(frozen=True, slots=True)
 class Waiting:
+    """A pending workload."""
+
     ref: ObjectRef
     position: int
-    """From 1, in its ClusterQueue."""
+    """Position in the pending queue of its ClusterQueue, from 1; 0: ineligible."""
     reason: Reason
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class LocalQueueReport:
+    """Status of a LocalQueue. `pending` and `admitted` are numbers of workloads."""
+
     name: LocalQueueName
     cluster_queue: str
     condition: Condition
     pending: int
     admitted: int
     first: tuple[Waiting, ...]
-    """The first that wait, in order."""
+    """The first pending workloads in order, at most FIRST."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class ClusterQueueReport:
+    """Status of a ClusterQueue. `pending` and `admitted` are numbers of workloads."""
+
     name: str
     condition: Condition
     pending: int
     admitted: int
     nominal: tuple[tuple[FlavorResource, int], ...]
+    """(cell, nominal quota in base units) pairs, sorted."""
     used: tuple[tuple[FlavorResource, int], ...]
-    """Held by open attempts, those being evicted included."""
+    """(cell, usage in base units) pairs. Evicted workloads that still hold quota are included."""
     reasons: tuple[tuple[Code, int], ...] = ()
-    """How many wait, by the code of why."""
+    """(code, number of its pending workloads with that reason) pairs."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
-    """What no queue's report shows."""
+    """Facts that are not part of the report of a queue."""
 
     strays: tuple[tuple[Code, int], ...]
-    """How many wait without a ClusterQueue, by the code of why."""
+    """(code, number of pending workloads without a ClusterQueue) pairs."""
     frozen: int
-    """Root cohorts about which nothing is decided: memory and ledger disagree about them."""
+    """Number of frozen cohort trees: without decisions, because memory and ledger disagree."""
     gated: bool
-    """The policy that keeps labelled work suspended has been seen in the cluster."""
+    """The admission policy that keeps labelled workloads suspended is installed."""
 
 
 FIRST = 50
-"""How many of those that wait a LocalQueue's status names."""
+"""Number of pending workloads in the status of a LocalQueue."""
 
 
 class ReportBuilder:
-    """One look at the queues: all entries by LocalQueue, and those charged by ClusterQueue (`holders`)."""
+    """Builds reports from one state of the queues.
+
+    `members`: entries by LocalQueue. `holders`: entries with an open attempt by charged ClusterQueue.
+    `lines`: pending queues by ClusterQueue. None of them may change while the builder is in use.
+    """
 
     def __init__(
         self,
@@ -80,15 +91,15 @@ class ReportBuilder:
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
 
     def local_queue(self, name: LocalQueueName) -> LocalQueueReport:
-        """Of a LocalQueue that exists."""
+        """Return the report of a LocalQueue, which must exist."""
         queue = self._directory.local_queues[name]
         mine = self._members.get(name, {})
         waiting = [entry for entry in mine.values() if entry.attempt is None]
         ranked = self._first(queue.cluster_queue).get(name, [])
         if len(ranked) < FIRST:
-            # Those before a gate have no place in line: they come last, by first sight, as position 0.
-            gated = sorted((e for e in waiting if e.group is None), key=lambda e: (e.arrival, e.id))
-            ranked = [*ranked, *((entry, 0) for entry in gated[: FIRST - len(ranked)])]
+            # Ineligible workloads are not in the pending queue: they come last, by first observation.
+            ineligible = sorted((e for e in waiting if e.group is None), key=lambda e: (e.arrival, e.id))
+            ranked = [*ranked, *((entry, 0) for entry in ineligible[: FIRST - len(ranked)])]
         return LocalQueueReport(
             name=name,
             cluster_queue=queue.cluster_queue,
@@ -99,7 +110,7 @@ class ReportBuilder:
         )
 
     def _first(self, cluster_queue: str) -> Mapping[LocalQueueName, list[tuple[Entry, int]]]:
-        """The first who wait of each LocalQueue, with their positions in the line, counted from 1."""
+        """Return the first pending workloads by LocalQueue, with their positions from 1."""
         found = self._firsts.get(cluster_queue)
         if found is None:
             found = self._firsts[cluster_queue] = {}
@@ -112,7 +123,7 @@ class ReportBuilder:
         return found
 
     def cluster_queue(self, name: str) -> ClusterQueueReport:
-        """Of a ClusterQueue that exists, or whose spec can't be read."""
+        """Return the report of a ClusterQueue that exists or has an invalid spec."""
         directory = self._directory
         tree = directory.tree
         node = tree.queue(name)
@@ -135,14 +146,14 @@ class ReportBuilder:
         )
 
     def strays(self, known: Set[str]) -> tuple[tuple[Code, int], ...]:
-        """Those that wait and are in no report of the ClusterQueues `known`, by the code of why."""
+        """Return (code, number) pairs of the pending workloads outside the ClusterQueues `known`."""
         queues = self._directory.local_queues
-        lost = (
+        stray = (
             mine.values()
             for name, mine in self._members.items()
             if name not in queues or queues[name].cluster_queue not in known
         )
-        return _counted(entry for entries in lost for entry in entries)
+        return _counted(entry for entries in stray for entry in entries)
 
     def _entries(self, name: str) -> Iterable[Entry]:
         for local in self._directory.pointing_to(name):

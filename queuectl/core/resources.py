@@ -1,7 +1,7 @@
-"""Amounts of resources as exact integers in base units.
+"""Amounts of resources: exact integers in base units.
 
-Base units: milli-cpu for `cpu`, bytes for `memory` and `ephemeral-storage`, devices or pods for the rest.
-One amount fits a Postgres bigint; sums are Python ints and have no limit.
+Base units are milli-cpu for `cpu`, bytes for `memory` and `ephemeral-storage`, and a count (devices, pods)
+for every other resource. One amount fits a Postgres bigint. Sums are Python ints without a limit.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 CPU: Final = "cpu"
 PODS: Final = "pods"
 MAX_AMOUNT: Final = 2**63 - 1
-"""Largest single amount in base units; a larger one is refused."""
+"""Largest single amount in base units (rule H5). A larger amount is rejected."""
 
 MAX_QUANTITY_LENGTH: Final = 64
-"""Longest quantity text looked at. The API server's own canonical form is far shorter."""
+"""Longest quantity that is parsed, in characters. The canonical form of the API server is far shorter."""
 
 _MAX_EXPONENT: Final = 40
 _MAX_BITS: Final = 128
-"""Longer integers are not even written out."""
+"""A longer integer is not converted to text: the conversion takes quadratic time."""
 _QUANTITY: Final = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)|[eE]([+-]?[0-9]+))?"
 )
@@ -29,7 +29,7 @@ _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 class FlavorResource(NamedTuple):
-    """One thing quota is counted in, such as (`a100`, `nvidia.com/gpu`)."""
+    """A cell: the pair (flavor, resource) that quota is counted in, such as (`a100`, `nvidia.com/gpu`)."""
 
     flavor: str
     resource: str
@@ -39,25 +39,28 @@ class FlavorResource(NamedTuple):
 
 
 Amounts = tuple[tuple[str, int], ...]
-"""Amount per resource in base units, sorted by resource, without zeros."""
+"""(resource, amount in base units) pairs, sorted by resource, without zero amounts."""
 
 Usage = dict[FlavorResource, int]
-"""Amount per (flavor, resource) in base units."""
+"""Amount in base units per cell."""
 
 
 class BadQuantity(ValueError):
-    """The text is no Kubernetes quantity."""
+    """The text is not a Kubernetes quantity."""
 
 
 class QuantityOutOfRange(BadQuantity):
-    """The quantity is larger than MAX_AMOUNT base units, or too long to look at."""
+    """The quantity is larger than MAX_AMOUNT base units, or longer than MAX_QUANTITY_LENGTH characters."""
 
 
 def parse_quantity(text: str | int | float, resource: str) -> int:
-    """Amount of `resource` in base units; fractions of a unit are rounded up, as Kubernetes does.
+    """Return the amount of `resource` in base units. A fraction is rounded up (H5), as in Kubernetes.
 
-    Costs microseconds whatever the text: length and exponent are bounded before any arithmetic.
-    Raises BadQuantity or QuantityOutOfRange, both naming the text (shortened).
+    The cost is microseconds for every input: length and exponent are bounded before any arithmetic.
+
+    Raises:
+        BadQuantity: `text` is not a quantity.
+        QuantityOutOfRange: `text` is too long or too large.
     """
     if isinstance(text, int) and text.bit_length() > _MAX_BITS:
         raise QuantityOutOfRange(
@@ -79,7 +82,7 @@ def parse_quantity(text: str | int | float, resource: str) -> int:
     power += (3 if resource == CPU else 0) - len(fraction)
     if power > _MAX_EXPONENT:
         raise QuantityOutOfRange(f"quantity {source} is larger than {MAX_AMOUNT} base units")
-    # Below this power any number of MAX_QUANTITY_LENGTH digits is less than one unit.
+    # Below this power, every number of MAX_QUANTITY_LENGTH digits is less than one unit.
     power = max(power, -(MAX_QUANTITY_LENGTH + _MAX_EXPONENT))
     shifted = digits << _BINARY.get(suffix, 0)
     amount = shifted * int(10**power) if power >= 0 else -(-shifted // int(10**-power))
@@ -89,7 +92,7 @@ def parse_quantity(text: str | int | float, resource: str) -> int:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """`amount` base units as people write it: `1500m` cpu, `64Gi` memory, `8` GPUs."""
+    """Return `amount` base units in Kubernetes notation: `1500m` cpu, `64Gi` memory, `8` GPUs."""
     if resource == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -100,5 +103,5 @@ def format_amount(resource: str, amount: int) -> str:
 
 
 def amounts(values: Mapping[str, int] | Iterable[tuple[str, int]]) -> Amounts:
-    """A mapping as Amounts: sorted, zeros left out."""
+    """Return `values` as Amounts: sorted by resource, without zero amounts."""
     return tuple(sorted((name, value) for name, value in dict(values).items() if value))

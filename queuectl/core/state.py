@@ -118,11 +118,11 @@ class State:
                 yield key, spec
 
     def first_due(self, count: int) -> list[tuple[Entry, Step]]:
-        """Returns the first `count` workloads with a step that is due, with that step."""
+        """Return the first `count` workloads with a step that is due, with that step."""
         return [(self.entries[key], step) for key, step in islice(self.due_steps.items(), count)]
 
     def step(self, entry: Entry) -> Step | None:
-        """Returns what lifecycle decides next about `entry`; None: nothing is due."""
+        """Return what lifecycle decides next about `entry`; None: nothing is due."""
         return step(entry, self.directory, self.configuration, self.clock)
 
     def refresh(self, entry: Entry) -> None:
@@ -154,7 +154,7 @@ class State:
             self.outbox.pop(entry.id, None)
 
     def root(self, entry: Entry) -> str:
-        """Returns the root of its tree, as `Cohort/research`; empty if its queue does not exist."""
+        """Return the root of its tree, as `Cohort/research`; empty if its queue does not exist."""
         return self.root_of_queue(entry.cluster_queue)
 
     def root_of_queue(self, name: str | None) -> str:
@@ -237,7 +237,7 @@ class State:
         self.requeuer.queued(entry, queue)
 
     def place(self, entry: Entry, created_at: datetime) -> Place:
-        """Returns its place in the order of O1, O2 and O6."""
+        """Return its place in the order of O1, O2 and O6."""
         requeued_at = entry.past.until if self.configuration.requeueing.loses_place else None
         return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
 
@@ -275,7 +275,7 @@ class State:
     def past_usage(
         self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
     ) -> Callable[[LocalQueueName], UsageValue] | None:
-        """Returns the usage of LocalQueues at `now`, with what the plan `added`; None: it is not counted (U1)."""
+        """Return the usage of LocalQueues at `now`, with what the plan `added`; None: it is not counted (U1)."""
         past, queues = self.past, self.directory.local_queues
         if past is None:
             return None

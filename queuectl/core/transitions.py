@@ -112,7 +112,7 @@ class IllegalTransition(Exception):
 
 
 def transition(entry: Entry, phase: Phase, decision: Decision) -> Phase:
-    """Returns the phase of `entry` after `decision`, from `phase`. Raises IllegalTransition."""
+    """Return the phase of `entry` after `decision`, from `phase`. Raises IllegalTransition."""
     if isinstance(decision, Retire):
         if phase in (Phase.FINISHED, Phase.DELETED):
             raise IllegalTransition(entry, phase, decision)
@@ -125,7 +125,7 @@ def transition(entry: Entry, phase: Phase, decision: Decision) -> Phase:
 
 
 def check_transitions(decisions: Iterable[Decision], entries: Mapping[WorkloadId, Entry]) -> None:
-    """Raises IllegalTransition where a plan has a decision that the table does not allow."""
+    """Raise IllegalTransition where a plan has a decision that the table does not allow."""
     phases: dict[WorkloadId, Phase] = {}
     for decision in decisions:
         if not isinstance(decision, Configure):

@@ -1,7 +1,7 @@
-"""Values: made once, never changed. The type checker sees to that alone.
+"""Immutable value classes. Only the type checker enforces the immutability.
 
-At run time they are plain slotted dataclasses: a frozen one sets each field by a call of its own, which costs
-three times as much to make, and each admission makes some twenty of them.
+At run time they are plain slotted dataclasses. A frozen dataclass sets each field by a separate call, so its
+construction costs three times as much, and an admission constructs about twenty values.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ SETTINGS = SchedulingConfiguration(
 )
 
 PREEMPTED_FIRST = Code.WAITING_FOR_PREEMPTED_WORKLOADS
-KEPT = "what is free is kept for workloads that come first"
+KEPT = "the free quota is reserved for workloads ahead of it"
 
 
 def wait_for(call: Coroutine[Any, Any, T]) -> T:

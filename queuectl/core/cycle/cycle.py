@@ -120,7 +120,7 @@ class Cycles:
     def _nominate_all(
         self, queues: Iterable[QueueHeads], again: list[NominatedHead]
     ) -> tuple[list[NominatedHead], bool]:
-        """Returns the heads with a chance, and whether one without a chance was refused."""
+        """Return the heads with a chance, and whether one without a chance was refused."""
         nominated: list[NominatedHead] = []
         progress = False
         for heads in queues:
@@ -163,7 +163,7 @@ class Cycles:
         return nomination
 
     def _in_order(self, nominated: list[NominatedHead]) -> Iterator[NominatedHead]:
-        """Yields the heads of one tree: preemptors first (C7), then in the order of O5 or S4."""
+        """Yield the heads of one tree: preemptors first (C7), then in the order of O5 or S4."""
         if nominated and self._snapshot.fair(nominated[0].node):
             first = [head for head in nominated if head.preempted]
             others = [head for head in nominated if not head.preempted]  # asked before any of `first` moves
@@ -225,7 +225,7 @@ def unreported(
     outcome: CycleOutcome,
     requeued: Groups,
 ) -> Iterator[tuple[Entry, Reason]]:
-    """Yields the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
+    """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
     moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
     preempting = {one.claim.cluster_queue for one in outcome.preempting}
     with_requeued = {group.cluster_queue for group in requeued}

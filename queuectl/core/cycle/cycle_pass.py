@@ -83,7 +83,7 @@ class CyclePass:
         """Whether more is charged than is in use now."""
 
     def process(self, head: NominatedHead) -> Mode | None:
-        """Returns FIT: admitted; PREEMPT: its victims are chosen; NO_CANDIDATES: refused; None: skipped."""
+        """Return FIT: admitted; PREEMPT: its victims are chosen; NO_CANDIDATES: refused; None: skipped."""
         nomination = head.nomination
         if nomination.mode.preempts and not nomination.victims:
             self._reserve(head)
@@ -168,7 +168,7 @@ class CyclePass:
         self._ahead = True
 
     def _fits_now(self, node: QuotaNode, cells: Cells) -> bool:
-        """Returns whether it fits beside the victims, too: nothing starts on quota that is still in use."""
+        """Return whether it fits beside the victims, too: nothing starts on quota that is still in use."""
         if not self._ahead:
             return True
         ahead = self._journal.undo(self._mark)

@@ -77,7 +77,7 @@ class Nominator:
         last_tried: LastTriedFlavors = NO_BOUND,
         pinned: Mapping[PodSetGroup, str] = NO_BOUND,
     ) -> Nomination:
-        """Returns what `entry` would get: in full, else with as few pods less as needed (F9).
+        """Return what `entry` would get: in full, else with as few pods less as needed (F9).
 
         `last_tried`: where the search of flavors goes on (F8). `pinned`: flavors that must stay as they are.
         """
@@ -99,7 +99,7 @@ class Nominator:
         return fewer_pods(entry.shape, partly) or whole
 
     def _claimed(self, entry: Entry, flavors: QueueFlavors, assignment: Assignment) -> Nomination | None:
-        """Returns a nomination for exactly what `entry` preempted for, if that fits now (C7).
+        """Return a nomination for exactly what `entry` preempted for, if that fits now (C7).
 
         With more, or other flavors, others could preempt it in turn, and its victims would be evicted in vain.
         """
@@ -152,7 +152,7 @@ class PreemptionSimulation:
         self.work = 0
 
     def offer(self, cell: int, amount: int) -> GranularMode:
-        """Returns what preemption offers for one cell alone (F3): the mode, and the level afterwards."""
+        """Return what preemption offers for one cell alone (F3): the mode, and the level afterwards."""
         tree, node = self._flavors.tree, self._flavors.node
         rules = self._snapshot.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
@@ -164,7 +164,7 @@ class PreemptionSimulation:
         return self.simulate(cell, amount)
 
     def simulate(self, cell: int, amount: int) -> GranularMode:
-        """Returns the mode and the level with the victims of one cell gone."""
+        """Return the mode and the level with the victims of one cell gone."""
         tree, node = self._flavors.tree, self._flavors.node
         possible = self._snapshot.rules(node).any
         victims = self.victims([(cell, amount)], (cell,)) if possible else ()
@@ -182,7 +182,7 @@ class PreemptionSimulation:
         return GranularMode(Mode.PREEMPT if own else Mode.RECLAIM, level)
 
     def victims(self, cells: Cells, needed: Sequence[int] | frozenset[int]) -> Sequence[Target]:
-        """Returns the victims for a request. Notes where only protections are in the way (P10, P11)."""
+        """Return the victims for a request. Notes where only protections are in the way (P10, P11)."""
         node, entry = self._flavors.node, self._entry
         search = PreemptionSearch(self._snapshot, node, entry, cells, needed, self.rejected)
         victims = self._search(search)

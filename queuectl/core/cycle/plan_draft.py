@@ -68,7 +68,7 @@ class PlanDraft:
         self.deferred.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
 
     def claims(self) -> tuple[list[PreemptionClaim], set[str]]:
-        """Returns the claims that still wait for victims, and the ClusterQueues of those that do not."""
+        """Return the claims that still wait for victims, and the ClusterQueues of those that do not."""
         waiting: list[PreemptionClaim] = []
         granted: set[str] = set()
         for claim in self._state.claims:
@@ -82,11 +82,11 @@ class PlanDraft:
     # --- which heads are nominated
 
     def requeued(self) -> Groups:
-        """Returns the inadmissible groups that what the plan makes available may help (W2)."""
+        """Return the inadmissible groups that what the plan makes available may help (W2)."""
         return helped_by(self._state.tree, self._state.pending, self.freed)
 
     def due_queues(self, requeued: Groups, granted: Set[str]) -> list[PendingQueue]:
-        """Returns the pending queues in which something is to be decided, but for those of deferred trees."""
+        """Return the pending queues in which something is to be decided, but for those of deferred trees."""
         state, tree = self._state, self._state.tree
         names = state.due_queues | {group.cluster_queue for group in requeued} | granted
         return [
@@ -98,7 +98,7 @@ class PlanDraft:
     def heads(
         self, queues: Iterable[PendingQueue], requeued: Groups, granted: Set[str]
     ) -> Iterator[QueueHeads]:
-        """Yields the heads of `queues`, and of those in the same trees that reserve quota (C6)."""
+        """Yield the heads of `queues`, and of those in the same trees that reserve quota (C6)."""
         state, tree = self._state, self._state.tree
         roots: set[QuotaNode] = set()
         names: set[str] = set()

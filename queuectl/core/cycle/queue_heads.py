@@ -75,7 +75,7 @@ class QueueHeads:
         return self.head()
 
     def head(self) -> Entry | None:
-        """Returns the entry to be nominated next, in the order of O1 to O4; None: there is none."""
+        """Return the entry to be nominated next, in the order of O1 to O4; None: there is none."""
         if self.blocked:
             return None
         if self.preemptor is not None:

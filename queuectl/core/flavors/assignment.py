@@ -1,4 +1,4 @@
-"""Flavor assignment: which flavor each resource of a podset would be charged to, or why none (F1 to F9)."""
+"""Flavor assignment: the flavor that each resource of a podset is charged to, or why none (F1 to F9)."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ NO_BOUND: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Mode(IntEnum):
-    """How a request could be met, worst first (F3)."""
+    """How a flavor could satisfy a request, worst first (F3)."""
 
     NO_FIT = 0
-    NO_CANDIDATES = 1  # somebody else's quota would do, and nobody can be made to give it
-    PREEMPT = 2  # by taking it from workloads of its own queue, maybe of others too
-    RECLAIM = 3  # by taking it from workloads of other queues alone
-    FIT = 4
+    NO_CANDIDATES = 1  # only with the quota of other workloads, and none of them is a candidate
+    PREEMPT = 2  # by preemption in its own ClusterQueue, and possibly in others
+    RECLAIM = 3  # by preemption in other ClusterQueues only
+    FIT = 4  # with available quota
 
     @property
     def preempts(self) -> bool:
+        """Whether the quota of other workloads is needed."""
         return Mode.NO_FIT < self < Mode.FIT
 
 
 class GranularMode(NamedTuple):
-    """A mode, and how far up the tree the request borrows (Q9)."""
+    """A mode and the borrow level of the request (Q9)."""
 
     mode: Mode
     level: int
 
 
 def better(one: GranularMode, other: GranularMode, rules: FlavorFungibility) -> bool:
-    """Is `one` strictly preferred (F7)?"""
+    """Return whether `one` is strictly preferred to `other` (F7)."""
     low = min(one.mode, other.mode)
     if low <= Mode.NO_CANDIDATES and one.mode != other.mode:
         return one.mode > other.mode
@@ -56,7 +57,7 @@ def better(one: GranularMode, other: GranularMode, rules: FlavorFungibility) -> 
 
 
 def keeps_looking(chance: GranularMode, rules: FlavorFungibility) -> bool:
-    """Is the next flavor looked at too, after one that offers this (F6)?"""
+    """Return whether the next flavor is evaluated after one that offers `chance` (F6)."""
     return (
         chance.mode <= Mode.NO_CANDIDATES
         or (chance.mode.preempts and rules.try_next_before_preempting)
@@ -65,148 +66,154 @@ def keeps_looking(chance: GranularMode, rules: FlavorFungibility) -> bool:
 
 
 Search = Callable[[int, int], GranularMode]
-"""What taking quota from others would offer for (cell, amount); the amount does not fit as it is."""
+"""Preemption search: what preemption offers for (cell number, amount), where the amount does not fit."""
 
 
 @dataclass(slots=True)
 class AssignmentResult:
-    """What a nomination found. `mode` is the worst over all podsets, `level` the highest."""
+    """Result of a flavor assignment. `mode` is the worst over all podsets, `level` the highest."""
 
     assignment: Assignment
     cells: Cells
-    """The same, as the quota tree counts it."""
+    """The usage of `assignment`, with cell numbers."""
     mode: Mode = Mode.FIT
     level: int = 0
     contested: frozenset[int] = frozenset()
-    """Cells that do not fit as they are."""
+    """Numbers of the cells that need preemption."""
     chances: dict[PodSetGroup, GranularMode] = field(default_factory=dict)
-    """By the first of the podsets that get their flavors together, and resource group."""
+    """What the chosen flavors offer. Podsets with one group have the key of the first of them."""
     modes: dict[tuple[str, str], Mode] = field(default_factory=dict)
-    """By podset and resource."""
+    """Mode by (name of podset, resource)."""
     reason: Reason | None = None
-    """Why it does not fit as it is; there is one unless `mode` is FIT."""
+    """Why the workload does not fit; None if `mode` is FIT."""
     tried: LastTriedFlavors = field(default_factory=dict)
-    """Where to go on looking next time: empty where all flavors were looked at."""
+    """Where the next evaluation continues (F8); empty if all flavors were tried."""
 
 
 class _Offer(NamedTuple):
+    """What one flavor offers for the requests of one resource group."""
+
     option: FlavorOption
     chance: GranularMode
     parts: list[tuple[int, str, Mode]]
-    """Cell, resource and mode of each."""
+    """(cell number, resource, mode) per resource."""
 
 
 class _Scan:
-    """One nomination under way."""
+    """The state of one flavor assignment."""
 
     def __init__(
         self,
-        menu: QueueFlavors,
+        queue_flavors: QueueFlavors,
         search: Search | None,
         tried: LastTriedFlavors,
         pinned: Mapping[PodSetGroup, str],
     ) -> None:
-        self.menu = menu
+        self.queue_flavors = queue_flavors
         self.search = search
         self.tried = tried
         self.pinned = pinned
         self.assumed: dict[int, int] = {}
+        """Amount by cell that is assigned to earlier podsets."""
         self.refusals: list[Reason] = []
+        """Why resource groups got no flavor."""
         self.misses: list[Reason] = []
+        """Why resource groups got a flavor that does not fit."""
         self.contested: set[int] = set()
-        self.found = AssignmentResult(Assignment(cluster_queue=menu.name, pod_sets=()), [])
-        self.left: dict[PodSetGroup, int] = {}
+        self.found = AssignmentResult(Assignment(cluster_queue=queue_flavors.name, pod_sets=()), [])
+        self.last_tried: dict[PodSetGroup, int] = {}
 
     def assign(self, pod_sets: Sequence[PodSet], requests: Sequence[Amounts]) -> dict[str, str]:
-        """Flavors by resource for podsets that get them together (F1); what none would do for is missing."""
+        """Return the flavor by resource for podsets with one group; without a flavor, no entry (F1)."""
         total: dict[str, int] = {}
         for pod_set, asked in zip(pod_sets, requests, strict=True):
             for resource, amount in asked:
                 total[resource] = total.get(resource, 0) + amount * pod_set.count
-        menu, chosen = self.menu, dict[str, FlavorOption]()
-        looked_at: set[int] = set()
+        queue_flavors, chosen = self.queue_flavors, dict[str, FlavorOption]()
+        evaluated: set[int] = set()
         for resource in total:
-            number = menu.of_resource[resource]
-            if resource in chosen or number in looked_at:
+            number = queue_flavors.of_resource[resource]
+            if resource in chosen or number in evaluated:
                 continue
-            looked_at.add(number)
-            covered = menu.covered[number]
-            wanted = [(name, total[name]) for name in covered if name in total]
-            option = self._choose(number, pod_sets, wanted)
+            evaluated.add(number)
+            covered = queue_flavors.covered[number]
+            requested = [(name, total[name]) for name in covered if name in total]
+            option = self._choose(number, pod_sets, requested)
             if option is not None:
-                chosen |= dict.fromkeys((name for name, _ in wanted), option)
+                chosen |= dict.fromkeys((name for name, _ in requested), option)
         for resource, option in chosen.items():
             cell = option.cells[resource]
             self.assumed[cell] = self.assumed.get(cell, 0) + total[resource]
         return {resource: option.name for resource, option in chosen.items()}
 
     def _choose(
-        self, number: int, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, number: int, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
     ) -> FlavorOption | None:
-        """The flavor for `wanted`, with what it offers noted; None: none would do, as `refusals` say."""
-        menu, rules, group = self.menu, self.menu.fungibility, (pod_sets[0].name, number)
-        options = menu.groups[number]
+        """Choose the flavor for `requested`, (resource, amount) pairs; None: see `refusals`."""
+        rules, group = self.queue_flavors.fungibility, (pod_sets[0].name, number)
+        options = self.queue_flavors.groups[number]
         best: _Offer | None = None
-        looked_at: list[FlavorOption] = []
+        evaluated: list[FlavorOption] = []
         for position in range(self.tried.get(group, -1) + 1, len(options)):
             option = options[position]
             if self.pinned and self.pinned.get(group) != option.name:
                 continue
-            offer = self._offer(option, pod_sets, wanted)
-            looked_at.append(option)
+            offer = self._offer(option, pod_sets, requested)
+            evaluated.append(option)
             stops = not keeps_looking(offer.chance, rules)
             if stops or best is None or better(offer.chance, best.chance, rules):
                 best = offer
             if stops:
                 if position != len(options) - 1:
-                    self.left[group] = position
+                    self.last_tried[group] = position
                 break
         if best is None or best.chance.mode is Mode.NO_FIT:
-            self.refusals.append(self._nearest(looked_at, pod_sets, wanted))
+            self.refusals.append(self._nearest(evaluated, pod_sets, requested))
             return None
         self.found.chances[group] = best.chance
-        self._note(pod_sets, best)
+        self._record(pod_sets, best)
         if best.chance.mode is not Mode.FIT:
-            self.misses.append(self._nearest(looked_at, pod_sets, wanted))
+            self.misses.append(self._nearest(evaluated, pod_sets, requested))
         return best.option
 
     def _nearest(
-        self, options: Sequence[FlavorOption], pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self,
+        options: Sequence[FlavorOption],
+        pod_sets: Sequence[PodSet],
+        requested: Sequence[tuple[str, int]],
     ) -> Reason:
-        """Within a group the nearest miss counts, the others are listed with it (F4)."""
-        node = self.menu.node
-        found = (self._finding(option, pod_sets, wanted) for option in options)
+        """Return the finding of the flavor that is nearest to a fit, with the other findings (F4)."""
+        node = self.queue_flavors.node
+        found = (self._finding(option, pod_sets, requested) for option in options)
         findings = [finding for finding in found if finding is not None]
         if not findings:
-            return Reason(
-                code=Code.WAITING_FOR_QUOTA, node=str(node), detail="no other flavor is left to try"
-            )
+            return Reason(code=Code.WAITING_FOR_QUOTA, node=str(node), detail="no flavor is left to evaluate")
         return with_others(min(findings, key=severity), findings)
 
     def _finding(
-        self, option: FlavorOption, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
     ) -> Reason | None:
-        """Why one flavor is not simply a fit: of its resources the most severe."""
-        menu, tree = self.menu, self.menu.tree
+        """Return the most severe finding of one flavor over its resources; None: it fits."""
+        queue_flavors, tree = self.queue_flavors, self.queue_flavors.tree
         for pod_set in pod_sets:
-            if (why := menu.mismatch(option, pod_set)) is not None:
+            if (why := queue_flavors.mismatch(option, pod_set)) is not None:
                 code = Code.NO_MATCHING_FLAVOR
-                return Reason(code=code, flavor=option.name, node=str(menu.node), detail=why)
+                return Reason(code=code, flavor=option.name, node=str(queue_flavors.node), detail=why)
         missed = [
-            tree.explain(menu.node, cell, total)
-            for cell, total in self._totals(option, wanted)
-            if total > max(0, tree.available(menu.node, cell))
+            tree.explain(queue_flavors.node, cell, total)
+            for cell, total in self._totals(option, requested)
+            if total > max(0, tree.available(queue_flavors.node, cell))
         ]
         return max(missed, key=severity) if missed else None
 
-    def _totals(self, option: FlavorOption, wanted: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+    def _totals(self, option: FlavorOption, requested: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
         assumed = self.assumed
         return [
             (cell, assumed.get(cell, 0) + amount)
-            for cell, amount in [(option.cells[resource], amount) for resource, amount in wanted]
+            for cell, amount in [(option.cells[resource], amount) for resource, amount in requested]
         ]
 
-    def _note(self, pod_sets: Sequence[PodSet], offer: _Offer) -> None:
+    def _record(self, pod_sets: Sequence[PodSet], offer: _Offer) -> None:
         found, chance = self.found, offer.chance
         found.mode, found.level = min(found.mode, chance.mode), max(found.level, chance.level)
         for cell, resource, mode in offer.parts:
@@ -216,63 +223,65 @@ class _Scan:
                 self.contested.add(cell)
 
     def _offer(
-        self, option: FlavorOption, pod_sets: Sequence[PodSet], wanted: Sequence[tuple[str, int]]
+        self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
     ) -> _Offer:
-        """What one flavor offers, resource by resource."""
-        menu = self.menu
-        if any(menu.mismatch(option, pod_set) is not None for pod_set in pod_sets):
+        """Return what one flavor offers: the worst over the resources (F3)."""
+        queue_flavors = self.queue_flavors
+        if any(queue_flavors.mismatch(option, pod_set) is not None for pod_set in pod_sets):
             return _Offer(option, GranularMode(Mode.NO_FIT, 0), [])
-        tree, node = menu.tree, menu.node
+        tree, node = queue_flavors.tree, queue_flavors.node
         whole: GranularMode | None = None
         parts: list[tuple[int, str, Mode]] = []
-        for (resource, _), (cell, total) in zip(wanted, self._totals(option, wanted), strict=True):
+        for (resource, _), (cell, total) in zip(requested, self._totals(option, requested), strict=True):
             if total <= max(0, tree.available(node, cell)):
                 chance = GranularMode(Mode.FIT, tree.borrow_level(node, cell, total)[0])
             else:
-                chance = self._without_room(cell, total)
+                chance = self._with_preemption(cell, total)
             parts.append((cell, resource, chance.mode))
-            if whole is None or better(whole, chance, menu.fungibility):
+            if whole is None or better(whole, chance, queue_flavors.fungibility):
                 whole = chance
         return _Offer(option, whole or GranularMode(Mode.FIT, 0), parts)
 
-    def _without_room(self, cell: int, total: int) -> GranularMode:
-        tree, node = self.menu.tree, self.menu.node
+    def _with_preemption(self, cell: int, total: int) -> GranularMode:
+        tree, node = self.queue_flavors.tree, self.queue_flavors.node
         if self.search is None or total > tree.potential(node, cell):
             return GranularMode(Mode.NO_FIT, 0)
         return self.search(cell, total)
 
 
 def assign(
-    menu: QueueFlavors,
+    queue_flavors: QueueFlavors,
     charges: Sequence[Charge],
     search: Search | None = None,
     tried: LastTriedFlavors = NO_BOUND,
     pinned: Mapping[PodSetGroup, str] = NO_BOUND,
 ) -> AssignmentResult:
-    """Assign a flavor to every resource of every podset, each podset seeing what the earlier ones took.
+    """Assign a flavor to every resource of every podset, after the charges of the earlier podsets (F1).
 
-    `search`: what preemption offers (None: nothing does). `tried`: where to go on looking (F8). `pinned`:
-    flavors that must stay as they were nominated.
+    Args:
+        search: the preemption search; None: no preemption.
+        tried: the last tried flavors, behind which the evaluation continues (F8).
+        pinned: flavor by podset and resource group of an earlier nomination; no other is evaluated.
     """
-    scan = _Scan(menu, search, tried, pinned)
+    scan = _Scan(queue_flavors, search, tried, pinned)
     assignments: dict[str, PodSetAssignment] = {}
     for together in _groups(charges):
-        requests = [with_pods(menu, charge) for charge in together]
+        requests = [with_pods(queue_flavors, charge) for charge in together]
         for charge in together:
             scan.refusals += [
-                never_covered(menu.node, resource, amount * charge.pod_set.count)
+                never_covered(queue_flavors.node, resource, amount * charge.pod_set.count)
                 for resource, amount in charge.requests
-                if amount > 0 and resource not in menu.of_resource
+                if amount > 0 and resource not in queue_flavors.of_resource
             ]
         flavors = scan.assign([charge.pod_set for charge in together], requests)
         for charge, asked in zip(together, requests, strict=True):
             mine = {resource: flavors[resource] for resource, _ in asked if resource in flavors}
             assignments[charge.pod_set.name] = assigned(charge.pod_set, asked, mine)
     found = scan.found
-    found.tried = scan.left
+    found.tried = scan.last_tried
     found.cells, found.contested = list(scan.assumed.items()), frozenset(scan.contested)
     in_order = tuple(assignments[charge.pod_set.name] for charge in charges)
-    found.assignment = Assignment(cluster_queue=menu.name, pod_sets=in_order)
+    found.assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=in_order)
     if scan.refusals:
         found.mode, found.reason = Mode.NO_FIT, worst(scan.refusals)
     elif scan.misses:
@@ -280,39 +289,40 @@ def assign(
     return found
 
 
-def adopt(menu: QueueFlavors, charges: Sequence[Charge]) -> AssignmentResult:
-    """Charge what runs already, fit or not: the first flavor that fits, else the first that matches.
+def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentResult:
+    """Assign flavors to a workload that already runs, whether it fits or not (L4).
 
-    Resources that no group covers are not charged.
+    Each podset gets the first flavor that fits, else the first that matches, else the first. Resources that
+    no group covers are not charged.
     """
     assumed: dict[int, int] = {}
     assignments: list[PodSetAssignment] = []
     for charge in charges:
-        pod_set, requests = charge.pod_set, with_pods(menu, charge)
-        scan = _Scan(menu, None, NO_BOUND, NO_BOUND)
+        pod_set, requests = charge.pod_set, with_pods(queue_flavors, charge)
+        scan = _Scan(queue_flavors, None, NO_BOUND, NO_BOUND)
         scan.assumed = assumed
         flavors = scan.assign([pod_set], [requests])
         for resource, amount in requests:
             if resource not in flavors:
-                options = menu.groups[menu.of_resource[resource]]
-                matching = [o for o in options if menu.mismatch(o, pod_set) is None]
+                options = queue_flavors.groups[queue_flavors.of_resource[resource]]
+                matching = [o for o in options if queue_flavors.mismatch(o, pod_set) is None]
                 option = (matching or options)[0]
                 cell = option.cells[resource]
                 flavors[resource] = option.name
                 assumed[cell] = assumed.get(cell, 0) + amount * pod_set.count
         assignments.append(assigned(pod_set, requests, flavors))
-    assignment = Assignment(cluster_queue=menu.name, pod_sets=tuple(assignments))
+    assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=tuple(assignments))
     return AssignmentResult(assignment, list(assumed.items()))
 
 
-def with_pods(menu: QueueFlavors, charge: Charge) -> Amounts:
-    """What one pod is charged in this queue: what nobody covers is left out."""
-    covered = tuple(item for item in charge.requests if item[0] in menu.of_resource)
-    return amounts((*covered, (PODS, 1))) if PODS in menu.of_resource else covered
+def with_pods(queue_flavors: QueueFlavors, charge: Charge) -> Amounts:
+    """Return the charge of one pod: the covered resources, with `pods` if the ClusterQueue covers it (H4)."""
+    covered = tuple(item for item in charge.requests if item[0] in queue_flavors.of_resource)
+    return amounts((*covered, (PODS, 1))) if PODS in queue_flavors.of_resource else covered
 
 
 def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:
-    """Podsets that get their flavors together, in the order of the first of each (F1)."""
+    """Return the podsets that get the same flavors, in order of the first one of each (F1)."""
     if all(charge.pod_set.group is None for charge in charges):
         return ([charge] for charge in charges)
     found: dict[tuple[str, str], list[Charge]] = {}
@@ -323,6 +333,7 @@ def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:
 
 
 def assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> PodSetAssignment:
+    """Return the charge of `pod_set` for the `requests` of one pod and the flavor by resource."""
     return PodSetAssignment(
         name=pod_set.name,
         count=pod_set.count,
@@ -342,15 +353,17 @@ _SEVERITY: Final = {
 
 
 def severity(reason: Reason) -> int:
+    """Return the rank of a finding, larger for more severe (F4, F5)."""
     return _SEVERITY[reason.code]
 
 
 def worst(refusals: Sequence[Reason]) -> Reason:
-    """Across groups and podsets the most severe finding is the answer (F5)."""
+    """Return the most severe finding over resource groups and podsets, with the others (F5)."""
     return with_others(max(refusals, key=severity), refusals)
 
 
 def with_others(reason: Reason, findings: Sequence[Reason]) -> Reason:
+    """Return `reason` with the other `findings` in `others`."""
     if len(findings) == 1:
         return reason
     others = [replace(f, others=()) for f in findings if f is not reason]
@@ -358,6 +371,7 @@ def with_others(reason: Reason, findings: Sequence[Reason]) -> Reason:
 
 
 def never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:
+    """Return the finding for a resource that no resource group of the ClusterQueue covers."""
     return Reason(
         code=Code.RESOURCE_NOT_COVERED,
         resource=resource,
@@ -369,7 +383,7 @@ def never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:
 
 
 def kept_for_others(tree: QuotaTree, node: QuotaNode, cells: Iterable[tuple[int, int]]) -> Reason:
-    """It would fit, but what is free is kept for workloads that come before it (C6, C7)."""
+    """Return the reason of a workload whose quota is reserved for workloads ahead of it (C6, C7)."""
     cell, amount = max(cells, key=lambda item: item[1] - tree.available(node, item[0]))
     flavor, resource = tree.names[cell]
     return Reason(
@@ -378,5 +392,5 @@ def kept_for_others(tree: QuotaTree, node: QuotaNode, cells: Iterable[tuple[int,
         resource=resource,
         requested=amount,
         node=str(node),
-        detail="what is free is kept for workloads that come first",
+        detail="the free quota is reserved for workloads ahead of it",
     )

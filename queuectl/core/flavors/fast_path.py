@@ -1,8 +1,8 @@
-"""The common case of flavor assignment, decided from what was looked up once: one podset, and quota is free.
+"""The fast path of flavor assignment: workloads of one podset that fit into available quota.
 
-It finds exactly what `flavors.assign` would find, or nothing at all. What depends on the shape of a workload
-and on its queue alone (who matches, cells, totals, the finished assignment) is kept with the queue's menu, so
-that a look costs the quota of its cells and no more: without this an admission takes half as long again.
+Its result is equal to that of `assignment.assign`, or None. All that depends only on the shape of a workload
+and its ClusterQueue (matching flavors, cells, totals, the assignment) is cached in the QueueFlavors, so that
+an evaluation only reads the quota of its cells. Without the fast path an admission takes 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from queuectl.core.model import Assignment
 from queuectl.core.quota.tree import Cells
 
 KEPT = 256
-"""Shapes that one menu remembers at most."""
+"""Largest number of cached shapes per QueueFlavors."""
 
 
 class Choice:
-    """One flavor for all that the podset asks of one resource group."""
+    """One matching flavor of a resource group: its position there, and the request of the podset."""
 
     __slots__ = ("cells", "position")
 
@@ -29,22 +29,23 @@ class Choice:
 
 
 class FastPath:
-    """One podset in one queue. `groups`: by resource group, the flavors it could use, in order."""
+    """One podset in one ClusterQueue. `groups`: matching flavors by resource group, in order."""
 
-    __slots__ = ("_finished", "_menu", "charge", "groups", "last")
+    __slots__ = ("_finished", "_queue_flavors", "charge", "groups")
 
-    def __init__(self, menu: QueueFlavors, charge: Charge, groups: dict[int, list[Choice]]) -> None:
+    def __init__(self, queue_flavors: QueueFlavors, charge: Charge, groups: dict[int, list[Choice]]) -> None:
         self.charge = charge
         self.groups = groups
-        self._menu = menu
+        self._queue_flavors = queue_flavors
         self._finished: dict[tuple[int, ...], _Finished] = {}
 
     def assigned(self, choices: Sequence[Choice], levels: Sequence[int]) -> AssignmentResult:
+        """Return the result for one choice and its borrow level per resource group, in order of `groups`."""
         key = tuple([choice.position for choice in choices])
         done = self._finished.get(key)
         if done is None:
             chosen = dict(zip(self.groups, choices, strict=True))
-            done = self._finished[key] = _Finished(self._menu, self.charge, chosen)
+            done = self._finished[key] = _Finished(self._queue_flavors, self.charge, chosen)
         chances = {
             group: GranularMode(Mode.FIT, level) for group, level in zip(done.groups, levels, strict=True)
         }
@@ -59,40 +60,43 @@ class FastPath:
 
 
 class _Finished:
-    """What comes of a set of choices, whoever asks."""
+    """The parts of a result that depend on the choices only."""
 
     __slots__ = ("assignment", "cells", "groups", "modes", "tried")
 
-    def __init__(self, menu: QueueFlavors, charge: Charge, choices: Mapping[int, Choice]) -> None:
-        pod_set, requests = charge.pod_set, with_pods(menu, charge)
+    def __init__(self, queue_flavors: QueueFlavors, charge: Charge, choices: Mapping[int, Choice]) -> None:
+        pod_set, requests = charge.pod_set, with_pods(queue_flavors, charge)
         cells = [cell for choice in choices.values() for cell, _ in choice.cells]
-        flavors = {menu.tree.names[cell].resource: menu.tree.names[cell].flavor for cell in cells}
+        names = queue_flavors.tree.names
+        flavors = {names[cell].resource: names[cell].flavor for cell in cells}
         self.groups: list[PodSetGroup] = [(pod_set.name, number) for number in choices]
         pod_sets = (assigned(pod_set, requests, flavors),)
-        self.assignment = Assignment(cluster_queue=menu.name, pod_sets=pod_sets)
+        self.assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=pod_sets)
         self.cells = [item for choice in choices.values() for item in choice.cells]
         self.modes = {(pod_set.name, resource): Mode.FIT for resource in flavors}
         self.tried = {
             group: choice.position
             for group, (number, choice) in zip(self.groups, choices.items(), strict=True)
-            if choice.position != len(menu.groups[number]) - 1
+            if choice.position != len(queue_flavors.groups[number]) - 1
         }
 
 
-def fitting(menu: QueueFlavors, charges: Sequence[Charge], preempts: bool) -> AssignmentResult | None:
-    """Where it fits, if looking for that ends at a flavor that fits (F6); None: look at it in full.
+def fitting(
+    queue_flavors: QueueFlavors, charges: Sequence[Charge], preempts: bool
+) -> AssignmentResult | None:
+    """Return the assignment if the evaluation of flavors ends at one that fits (F6), else None.
 
-    `preempts`: the queue may take quota from others, so that a flavor that does not fit may be preferred to
-    the next one.
+    None means that the full assignment has to decide. `preempts`: the ClusterQueue may preempt, so a flavor
+    that does not fit may be better than the next one.
     """
-    plain = _plain(menu, charges)
-    if plain is None:
+    path = _path(queue_flavors, charges)
+    if path is None:
         return None
-    tree, node = menu.tree, menu.node
-    moves_on = menu.fungibility.try_next_before_borrowing
+    tree, node = queue_flavors.tree, queue_flavors.node
+    moves_on = queue_flavors.fungibility.try_next_before_borrowing
     chosen: list[Choice] = []
     levels: list[int] = []
-    for choices in plain.groups.values():
+    for choices in path.groups.values():
         for choice in choices:
             if tree.fits(node, choice.cells):
                 level = tree.level(node, choice.cells)
@@ -105,33 +109,36 @@ def fitting(menu: QueueFlavors, charges: Sequence[Charge], preempts: bool) -> As
                 return None
         else:
             return None
-    return plain.assigned(chosen, levels)
+    return path.assigned(chosen, levels)
 
 
-def _plain(menu: QueueFlavors, charges: Sequence[Charge]) -> FastPath | None:
+def _path(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> FastPath | None:
+    """Return the cached fast path of a workload with one podset, or None if it has none."""
     if len(charges) != 1:
         return None
     charge = charges[0]
-    # By identity, which groups of equal workloads share: to hash a podset costs as much as all else here.
-    known = menu.known.get(id(charge))
+    # The key is the identity of the Charge, which equal workloads share. To hash a podset would take as long
+    # as the rest of the evaluation.
+    known = queue_flavors.known.get(id(charge))
     if known is None or known[0] is not charge:
-        if len(menu.known) >= KEPT:
-            menu.known.clear()
-        known = menu.known[id(charge)] = (charge, _looked_up(menu, charge))
+        if len(queue_flavors.known) >= KEPT:
+            queue_flavors.known.clear()
+        known = queue_flavors.known[id(charge)] = (charge, _built(queue_flavors, charge))
     return known[1]
 
 
-def _looked_up(menu: QueueFlavors, charge: Charge) -> FastPath | None:
+def _built(queue_flavors: QueueFlavors, charge: Charge) -> FastPath | None:
     pod_set = charge.pod_set
-    total = {resource: amount * pod_set.count for resource, amount in with_pods(menu, charge)}
-    if not total or any(resource not in menu.of_resource for resource, _ in charge.requests):
+    total = {resource: amount * pod_set.count for resource, amount in with_pods(queue_flavors, charge)}
+    if not total or any(resource not in queue_flavors.of_resource for resource, _ in charge.requests):
         return None
     groups: dict[int, list[Choice]] = {}
-    for number in dict.fromkeys(menu.of_resource[resource] for resource in total):
-        wanted = [(resource, total[resource]) for resource in menu.covered[number] if resource in total]
+    for number in dict.fromkeys(queue_flavors.of_resource[resource] for resource in total):
+        covered = queue_flavors.covered[number]
+        requested = [(resource, total[resource]) for resource in covered if resource in total]
         groups[number] = [
-            Choice(position, [(option.cells[resource], amount) for resource, amount in wanted])
-            for position, option in enumerate(menu.groups[number])
-            if menu.mismatch(option, pod_set) is None
+            Choice(position, [(option.cells[resource], amount) for resource, amount in requested])
+            for position, option in enumerate(queue_flavors.groups[number])
+            if queue_flavors.mismatch(option, pod_set) is None
         ]
-    return FastPath(menu, charge, groups)
+    return FastPath(queue_flavors, charge, groups)

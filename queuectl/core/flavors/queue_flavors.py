@@ -1,4 +1,4 @@
-"""What a ClusterQueue offers and what a workload asks for, made ready to be matched (F1, F2, F9)."""
+"""Flavor options of a ClusterQueue, and matching of podsets against flavors (F1, F2, F9)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from queuectl.core.values import value
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """An empty selector selects everything."""
+    """Return whether `selector` matches `labels`. An empty selector matches everything."""
     return all(labels.get(key) == value for key, value in selector.labels) and all(
         meets(requirement, labels) for requirement in selector.expressions
     )
 
 
 def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """One match expression; an operator that Kubernetes does not know matches nothing."""
+    """Return whether one match expression matches `labels`. An unknown operator matches nothing."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -39,7 +39,7 @@ def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _compares(requirement: Requirement, value: str | None) -> bool:
-    """Gt and Lt read both sides as integers of a length that node labels can have."""
+    """Compare for Gt and Lt. Both sides are integers of at most 64 characters, as in node labels."""
     if value is None or len(requirement.values) != 1:
         return False
     bound = requirement.values[0]
@@ -51,7 +51,7 @@ def _compares(requirement: Requirement, value: str | None) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Only NoSchedule and NoExecute keep pods away; PreferNoSchedule is always tolerated."""
+    """Return whether `taint` is tolerated. An effect other than NoSchedule and NoExecute always is."""
     if taint.effect not in ("NoSchedule", "NoExecute"):
         return True
     return any(_tolerates(toleration, taint) for toleration in tolerations)
@@ -68,10 +68,10 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:
-    """Why pods of this podset can't run on nodes of this flavor; None if they can (docs/scheduling.md, F2).
+    """Return why pods of `pod_set` cannot run on nodes of `flavor`, or None if they can (F2).
 
-    Node selector and affinity are held against the labels that the flavor defines, and no others: what the
-    flavor says nothing about is the scheduler's business.
+    Node selector and affinity are restricted to the label keys that the flavor defines. All other keys are
+    left to the Kubernetes scheduler.
     """
     for taint in flavor.node_taints:
         if not tolerated(taint, (*pod_set.tolerations, *flavor.tolerations)):
@@ -86,7 +86,7 @@ def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:
 
 
 def _term_matches(term: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """A term left empty by the restriction to the flavor's keys matches."""
+    """Match one affinity term, restricted to the keys in `labels`. An empty term matches."""
     return all(meets(requirement, labels) for requirement in term if requirement.key in labels)
 
 
@@ -95,15 +95,16 @@ T = TypeVar("T")
 
 @value(frozen=True, slots=True)
 class FlavorOption:
-    """One flavor of a resource group, with the cell number of each of its resources."""
+    """One flavor of a resource group. `flavor` is None if the ResourceFlavor does not exist."""
 
     name: str
     flavor: ResourceFlavor | None
     cells: Mapping[str, int]
+    """Cell number by resource."""
 
 
 class QueueFlavors:
-    """A ClusterQueue's resource groups with cells numbered, ready for nominations."""
+    """The resource groups of a ClusterQueue with cell numbers, prepared for nominations."""
 
     __slots__ = (
         "_all_placed",
@@ -123,10 +124,12 @@ class QueueFlavors:
         self.node = tree.queue(queue.name)
         self.fungibility = queue.fungibility
         self.known: dict[int, tuple[Charge, Any]] = {}
-        """What was looked up for the shapes that asked last (core/plain)."""
+        """Cache of the fast path, by identity of the Charge (flavors/fast_path.py)."""
         self.groups: list[list[FlavorOption]] = []
+        """Flavor options by resource group, in order of evaluation."""
         self.covered = [group.covered for group in queue.resource_groups]
         self.of_resource: dict[str, int] = {}
+        """Number of the resource group by resource."""
         named = [flavors.get(f.name) for group in queue.resource_groups for f in group.flavors]
         self._all_placed = all(flavor is not None and flavor.topology for flavor in named)
         for number, group in enumerate(queue.resource_groups):
@@ -147,36 +150,37 @@ class QueueFlavors:
             )
 
     def mismatch(self, option: FlavorOption, pod_set: PodSet) -> str | None:
-        """Why the podset can't use this flavor; None: it can (F2)."""
+        """Return why `pod_set` cannot use this flavor, or None if it can (F2)."""
         flavor = option.flavor
         if flavor is None:
             return "ResourceFlavor not found"
         if pod_set.topology and flavor.topology is None:
-            return "it has no topology to place pods by"
+            return "it has no topology for a topology placement"
         if flavor.topology is not None and not pod_set.topology and not self._all_placed:
-            return "it is for pods that ask for a placement"
+            return "it is only for pods that request a topology placement"
         return mismatch(flavor, pod_set)
 
 
 @value(frozen=True, slots=True)
 class Charge:
-    """A podset with what one pod of it is charged: its requests and the overhead of its RuntimeClass."""
+    """A podset and the charge of one of its pods: its requests and the overhead of its RuntimeClass (H2)."""
 
     pod_set: PodSet
     requests: Amounts
 
 
 PodSetGroup = tuple[str, int]
-"""A podset by name, and a resource group of the queue by number."""
+"""(name of the podset, number of the resource group)."""
 
 LastTriedFlavors = Mapping[PodSetGroup, int]
-"""Position of the last flavor looked at; a group that is missing was looked at to its end (F8)."""
+"""Position of the last tried flavor. A missing key means that all flavors were tried (F8)."""
 
 
-def fewer_pods(charges: Sequence[Charge], look: Callable[[Sequence[Charge]], T | None]) -> T | None:
-    """Partial admission: what `look` finds at the least reduction at which it finds anything (F9).
+def fewer_pods(charges: Sequence[Charge], evaluate: Callable[[Sequence[Charge]], T | None]) -> T | None:
+    """Partial admission: return the result of `evaluate` at the least reduction with a result, or None (F9).
 
-    Each podset gives up its part of the way to its least count: count = full - (full - least) * i / total.
+    The reduction i of `total` steps sets each count to full - (full - least) * i // total. The least i is
+    found by binary search.
     """
     slack = [c.pod_set.count - (c.pod_set.min_count or c.pod_set.count) for c in charges]
     total = sum(slack)
@@ -184,11 +188,11 @@ def fewer_pods(charges: Sequence[Charge], look: Callable[[Sequence[Charge]], T |
     low, high = 1, total + 1
     while low < high:
         middle = (low + high) // 2
-        here = look(_reduced(charges, slack, middle, total))
-        if here is None:
+        result = evaluate(_reduced(charges, slack, middle, total))
+        if result is None:
             low = middle + 1
         else:
-            found, high = here, middle
+            found, high = result, middle
     return found
 
 

@@ -47,7 +47,7 @@ class PreemptionClaim:
         return ClaimState.FIRST if self.assignment is None else ClaimState.GRANTED
 
     def without(self, ended: Set[WorkloadId]) -> PreemptionClaim:
-        """Returns the claim as it is when the victims `ended` hold nothing any more."""
+        """Return the claim as it is when the victims `ended` hold nothing any more."""
         return replace(self, victims=tuple(v for v in self.victims if v.workload not in ended))
 
 
@@ -68,7 +68,7 @@ class PreemptionClaims:
         return self._by_queue.get(cluster_queue)
 
     def owned_by(self, cluster_queue: str, workload: WorkloadId) -> PreemptionClaim | None:
-        """Returns the claim of `workload` in `cluster_queue`, if it has one."""
+        """Return the claim of `workload` in `cluster_queue`, if it has one."""
         claim = self._by_queue.get(cluster_queue)
         return claim if claim is not None and claim.owner == workload else None
 

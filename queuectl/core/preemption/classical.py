@@ -1,4 +1,4 @@
-"""Whom to take quota from: the classical search (docs/scheduling.md, P1 to P6). Leaves the tree as it was."""
+"""The classical preemption search (docs/scheduling.md, P1 to P6). It leaves the quota tree unchanged."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
 
 
-class _From(NamedTuple):
-    """What holds for all candidates of one kind in one queue."""
+class _Origin(NamedTuple):
+    """What the candidates of one kind in one ClusterQueue have in common."""
 
     node: QuotaNode
-    """Its queue."""
+    """The ClusterQueue that they are charged to."""
     below: QuotaNode
-    """Common ancestor of its queue and the preemptor's."""
+    """Nearest common ancestor of `node` and the ClusterQueue of the preemptor."""
     cause: PreemptionCause
     only_without_borrowing: bool
+    """They are candidates only if the preemptor does not borrow afterwards (P3)."""
 
 
-_Candidates = list[tuple[Entry, _From]]
+_Candidates = list[tuple[Entry, _Origin]]
 
 
 def classical_victims(search: PreemptionSearch) -> list[Target]:
-    """The victims that make room for it; none where no set of those it may take does."""
+    """Return a set of victims without which the request fits, in order; empty if there is none (P1)."""
     own = search.sort(search.unprotected(search.node, PreemptionCause.IN_CLUSTER_QUEUE))
-    here = _From(search.node, search.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
+    here = _Origin(search.node, search.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
     same = [(entry, here) for entry in own]
     reclaimed, by_priority = _elsewhere(search)
     ranked = [*reclaimed, *by_priority, *same]
@@ -45,7 +46,7 @@ def classical_victims(search: PreemptionSearch) -> list[Target]:
 
 
 def _attempts(search: PreemptionSearch, reclaims: bool, elsewhere: bool) -> tuple[bool, ...]:
-    """Whether it may borrow afterwards, in the order in which that is tried (P4)."""
+    """Return for each attempt, in order, whether the preemptor may borrow afterwards (P4)."""
     never = search.rules.borrow_within_cohort is None
     node = search.node
     if not elsewhere or (never and any(node.usage[c] >= node.nominal[c] for c in search.needed)):
@@ -54,24 +55,24 @@ def _attempts(search: PreemptionSearch, reclaims: bool, elsewhere: bool) -> tupl
 
 
 def _elsewhere(search: PreemptionSearch) -> tuple[_Candidates, _Candidates]:
-    """Those in other queues: whom it has the upper hand over (P3), and whom by priority, each sorted."""
+    """Return the sorted candidates of other ClusterQueues: with hierarchical advantage, and without (P3)."""
     reclaimed: _Candidates = []
     by_priority: _Candidates = []
     if search.rules.reclaim_within_cohort is PreemptionPolicy.NEVER:
         return reclaimed, by_priority
     node = search.node
     rest = dict(search.cells)
-    upper_hand = all(node.usage[cell] + amount <= node.subtree[cell] for cell, amount in rest.items())
+    advantage = all(node.usage[cell] + amount <= node.subtree[cell] for cell, amount in rest.items())
     visited, at = node, node.parent
     rest = {cell: max(0, amount - node.private_free(cell)) for cell, amount in rest.items()}
     while at is not None:
         for queue in _borrowers(search, at, visited):
-            if upper_hand:
-                there = _From(queue, at, PreemptionCause.IN_COHORT_RECLAMATION, False)
+            if advantage:
+                there = _Origin(queue, at, PreemptionCause.IN_COHORT_RECLAMATION, False)
                 reclaimed += [(entry, there) for entry in search.unprotected(queue, there.cause)]
             else:
                 by_priority += _by_priority(search, queue, at)
-        upper_hand |= all(at.usage[cell] + amount <= at.subtree[cell] for cell, amount in rest.items())
+        advantage |= all(at.usage[cell] + amount <= at.subtree[cell] for cell, amount in rest.items())
         rest = {cell: max(0, amount - at.private_free(cell)) for cell, amount in rest.items()}
         visited, at = at, at.parent
     return _ranked(search, reclaimed), _ranked(search, by_priority)
@@ -86,8 +87,8 @@ def _ranked(search: PreemptionSearch, candidates: _Candidates) -> _Candidates:
 
 def _by_priority(
     search: PreemptionSearch, queue: QuotaNode, below: QuotaNode
-) -> Iterator[tuple[Entry, _From]]:
-    """Without the upper hand: what it may take if it does not borrow afterwards, and what even so (P2)."""
+) -> Iterator[tuple[Entry, _Origin]]:
+    """Yield the candidates in `queue`, over which the preemptor has no hierarchical advantage (P3)."""
     rules, priority = search.rules.borrow_within_cohort, search.entry.priority
     for entry in search.eligible(queue):
         bound = (
@@ -101,11 +102,11 @@ def _by_priority(
             else PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING
         )
         if not search.is_protected(entry, queue, cause):
-            yield entry, _From(queue, below, cause, bound)
+            yield entry, _Origin(queue, below, cause, bound)
 
 
 def _borrowers(search: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode) -> Iterator[QuotaNode]:
-    """Queues under `cohort` that use more than is theirs of what is contested, but for `visited`'s (P2)."""
+    """Yield ClusterQueues of `cohort` outside `visited` that borrow on a cell that needs preemption (P2)."""
     todo = [child for child in cohort.children.values() if child is not visited]
     while todo:
         at = todo.pop()
@@ -122,6 +123,7 @@ def _borrows(search: PreemptionSearch, node: QuotaNode) -> bool:
 
 
 def _attempt(search: PreemptionSearch, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
+    """Return the victims among `ranked` (P6); empty if the request does not fit without all of them."""
     targets: list[Target] = []
     try:
         for entry, origin in ranked:

@@ -1,7 +1,7 @@
-"""Who comes next, and who gives way, where a tree shares fairly (docs/scheduling.md, S4, S5, P7 to P9).
+"""The preemption search of fair sharing (docs/scheduling.md, P7 to P9).
 
-A tree of brackets does both. Between two choices usage changes only in the queue that was chosen, so only
-the brackets on its path are drawn up again: a choice costs the depth of a tree, not its size.
+Each cohort has a heap of its children by share. Between two choices, usage changes only in the ClusterQueue
+that was chosen, so only the heaps on its path are updated: the cost of a choice is the depth of the tree.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from queuectl.core.quota.shares import Share, dominant_share
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
 
-# --- victims
-
 Queues = dict[QuotaNode, deque[Entry]]
-"""Candidates by ClusterQueue, first who is taken first."""
+"""Candidates by ClusterQueue, in order of preemption (P5)."""
 
 
 def fair_victims(search: PreemptionSearch, strategies: Sequence[PreemptionStrategy]) -> list[Target]:
-    """The victims that make room for it; none where no set of those it may take does (P7 to P9).
+    """Return a set of victims without which the request fits, in order; empty if there is none (P7 to P9).
 
-    The tree is left as it was.
+    `strategies` has one or two members (P8). The quota tree is left unchanged.
     """
     fair = _FairSearch(search)
     if not fair.queues:
@@ -37,36 +35,38 @@ def fair_victims(search: PreemptionSearch, strategies: Sequence[PreemptionStrate
     search.limit.add(search.node, search.cells)
     try:
         try:
-            found = fair.first(strategies[0]) or (len(strategies) > 1 and fair.second())
+            found = fair.with_first_strategy(strategies[0]) or (
+                len(strategies) > 1 and fair.with_second_strategy()
+            )
         finally:
             search.limit.remove(search.node, search.cells)
         if found:
-            fair.taken = search.fill_back(fair.taken, allow_borrowing=True)
-        return fair.taken if found else []
+            fair.victims = search.fill_back(fair.victims, allow_borrowing=True)
+        return fair.victims if found else []
     finally:
-        for target in fair.taken:
+        for target in fair.victims:
             search.restore(target.entry)
 
 
 class _FairSearch:
-    """Runs with the whole request charged, so that the preemptor's shares count it (P7)."""
+    """One search. The whole request is charged throughout, so that shares include it (P7)."""
 
     def __init__(self, search: PreemptionSearch) -> None:
         self._search = search
         self._tree = search.tree
         self._within_nominal = search.within_nominal
         self._below = {node.parent: node for node in search.node.path()}
-        """The preemptor's side of each of its ancestors."""
+        """Child on the path of the preemptor, by ancestor of the preemptor."""
         found = {node: search.candidates(node) for node in search.nodes_with_candidates()}
         self.queues: Queues = {node: deque(entries) for node, entries in found.items() if entries}
-        everybody = search.sort([entry for entries in found.values() for entry in entries])
-        self._rank = {entry.id: rank for rank, entry in enumerate(everybody)}
+        candidates = search.sort([entry for entries in found.values() for entry in entries])
+        self._rank = {entry.id: rank for rank, entry in enumerate(candidates)}
         self._aside: Queues = {}
-        """Whom the first strategy spared."""
-        self.taken: list[Target] = []
+        """Candidates that the first strategy set aside (P8)."""
+        self.victims: list[Target] = []
 
-    def first(self, strategy: PreemptionStrategy) -> bool:
-        """Take whom the first strategy gives, until it fits (P8)."""
+    def with_first_strategy(self, strategy: PreemptionStrategy) -> bool:
+        """Preempt candidates that the first strategy passes; return whether the request fits (P8)."""
         chooser = _Chooser(self._search, self.queues, self._rank)
         while (queue := chooser.choose()) is not None:
             entries = self.queues[queue]
@@ -82,8 +82,8 @@ class _FairSearch:
             chooser.reconsider(queue)
         return False
 
-    def second(self) -> bool:
-        """Of those set aside, one more of each queue whose side has the larger share (P8)."""
+    def with_second_strategy(self) -> bool:
+        """Preempt one set-aside candidate per queue; return whether the request fits (P8)."""
         chooser = _Chooser(self._search, self._aside, self._rank)
         while (queue := chooser.choose()) is not None:
             entry = self._first_borrower(queue, self._aside[queue])
@@ -97,12 +97,12 @@ class _FairSearch:
         return False
 
     def _given(self, queue: QuotaNode, strategy: PreemptionStrategy) -> Entry | None:
-        """The first candidate of `queue` that the strategy gives; those before it are set aside (P8)."""
+        """Return the first candidate of `queue` that the strategy passes; set those before it aside (P8)."""
         mine, theirs = self._sides(queue)
         share, before = dominant_share(self._tree, mine), dominant_share(self._tree, theirs)
         entries = self.queues[queue]
         aside = self._aside.setdefault(queue, deque())
-        if before < share:  # without one of its workloads its share is smaller still: none passes
+        if before < share:  # without a candidate, the share of `queue` is even smaller: no candidate passes
             aside.extend(entries)
             entries.clear()
         while (entry := self._first_borrower(queue, entries)) is not None:
@@ -110,15 +110,15 @@ class _FairSearch:
                 passes = share < before
             else:
                 passes = share <= self._share_without(entry, theirs)
-                if share == before:  # all three are: neither of the two moves a share, both could take turns
-                    passes &= _comes_before(self._search.entry, entry)  # (P12)
+                if share == before:  # all three are equal: each of the two could preempt the other in turn
+                    passes &= _comes_before(self._search.entry, entry)  # P12
             if passes:
                 return entry
             aside.append(entry)
         return None
 
     def _first_borrower(self, queue: QuotaNode, entries: deque[Entry]) -> Entry | None:
-        """The first of a queue that holds what the queue borrows; whoever comes before it is out (P7)."""
+        """Pop candidates up to the first that holds what its queue borrows, and return that one (P7)."""
         below = self._sides(queue)[1].parent
         while entries:
             entry = entries.popleft()
@@ -127,7 +127,7 @@ class _FairSearch:
         return None
 
     def _sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-        """The nodes right below the nearest common ancestor: the preemptor's and the candidate's (P8)."""
+        """Return the children of the nearest common ancestor: that of the preemptor, that of `queue` (P8)."""
         at = queue
         while at.parent not in self._below:
             assert at.parent is not None
@@ -135,6 +135,7 @@ class _FairSearch:
         return self._below[at.parent], at
 
     def _share_without(self, entry: Entry, node: QuotaNode) -> Share:
+        """Return the share of `node` without the usage of `entry`."""
         self._search.remove(entry)
         try:
             return dominant_share(self._tree, node)
@@ -142,10 +143,10 @@ class _FairSearch:
             self._search.restore(entry)
 
     def _fits_without(self, entry: Entry, cause: PreemptionCause) -> bool:
-        """Take it. Does the request fit now?"""
+        """Add `entry` to the victims, and return whether the request fits without them."""
         search = self._search
         search.remove(entry)
-        self.taken.append(Target(entry, cause))
+        self.victims.append(Target(entry, cause))
         self._search.limit.remove(search.node, search.cells)
         try:
             return search.fits(allow_borrowing=True)
@@ -154,20 +155,20 @@ class _FairSearch:
 
 
 @dataclass(slots=True)
-class _Claim:
-    """A child in the bracket of its cohort; smaller is chosen first (P7)."""
+class _Child:
+    """A child in the heap of its cohort. The smallest is chosen: the one with the largest share (P7)."""
 
     share: Share
     tie: tuple[int, str, int]
     node: QuotaNode
 
-    def __lt__(self, other: _Claim) -> bool:
+    def __lt__(self, other: _Child) -> bool:
         difference = self.share.compare(other.share)
         return difference > 0 or (difference == 0 and self.tie < other.tie)
 
 
 class _Chooser:
-    """From which queue to take next: down from the root, where the share is largest (P7)."""
+    """Chooses the next ClusterQueue: from the root down, into the child with the largest share (P7)."""
 
     def __init__(self, search: PreemptionSearch, queues: Queues, rank: dict[WorkloadId, int]) -> None:
         self._tree = search.tree
@@ -175,7 +176,7 @@ class _Chooser:
         self._own = set(search.node.path())
         self._queues = queues
         self._rank = rank
-        self._rounds: dict[QuotaNode, list[_Claim]] = {}
+        self._heaps: dict[QuotaNode, list[_Child]] = {}
         seen: set[QuotaNode] = set()
         for queue in queues:
             at = queue
@@ -185,27 +186,27 @@ class _Chooser:
                 at = at.parent
 
     def choose(self) -> QuotaNode | None:
-        """A queue that has candidates; None when there is none left. Tell it what became of that one."""
+        """Return a ClusterQueue with candidates, or None. Call `reconsider` with it before the next call."""
         at = self._root
         while at.kind == "Cohort":
-            if claims := self._rounds.get(at):
-                at = claims[0].node
-            elif at.parent is not None:  # nobody left below: out with it, and down from the root again
-                heapq.heappop(self._rounds[at.parent])
+            if children := self._heaps.get(at):
+                at = children[0].node
+            elif at.parent is not None:  # no candidate below: remove it and start from the root again
+                heapq.heappop(self._heaps[at.parent])
                 at = self._root
             else:
                 return None
         return at if self._queues.get(at) else None
 
     def reconsider(self, queue: QuotaNode) -> None:
-        """`queue`, chosen last, has other candidates now and may use less."""
+        """Update the path of `queue`, the last choice, after a change of its candidates and its usage."""
         for node in queue.path():
             if node.parent is not None:
-                heapq.heappop(self._rounds[node.parent])  # itself: it was chosen at each level
+                heapq.heappop(self._heaps[node.parent])  # `node` itself: it was chosen at each level
                 self._enter(node, node.parent)
 
     def _enter(self, node: QuotaNode, cohort: QuotaNode) -> None:
-        """Into the bracket of its cohort, unless nothing may be taken there any more."""
+        """Push `node` to the heap of its cohort, unless it has no candidates or is passed over (P7)."""
         if node.kind == "Cohort":
             tie = (0, node.name, 0)
         elif entries := self._queues[node]:
@@ -214,9 +215,9 @@ class _Chooser:
             return
         share = dominant_share(self._tree, node)
         if share.borrowing or node in self._own:
-            heapq.heappush(self._rounds.setdefault(cohort, []), _Claim(share, tie, node))
+            heapq.heappush(self._heaps.setdefault(cohort, []), _Child(share, tie, node))
 
 
 def _comes_before(one: Entry, other: Entry) -> bool:
-    """In priority, or where that is equal in creation (O1)."""
+    """Return whether `one` is ahead of `other` by priority, then by creation time (O1)."""
     return (-one.priority, one.order[1]) < (-other.priority, other.order[1])

@@ -58,7 +58,7 @@ class Snapshot:
     """Holders that the plan releases."""
 
     def fair(self, node: QuotaNode) -> bool:
-        """Returns whether the tree of `node` shares fairly (S1)."""
+        """Return whether the tree of `node` shares fairly (S1)."""
         return shares_fairly(self.tree, node, self.configuration)
 
     def rules(self, node: QuotaNode) -> Preemption:
@@ -73,7 +73,7 @@ class Snapshot:
                 added[resource] = added.get(resource, 0) + amount
 
     def holding(self, node: QuotaNode) -> Iterable[Entry]:
-        """Returns the entries that hold quota of a ClusterQueue."""
+        """Return the entries that hold quota of a ClusterQueue."""
         found = self.holders.get(node.name)
         if not found:
             return ()
@@ -103,7 +103,7 @@ class RejectedCandidates:
         self._tried = max(self._tried, count)
 
     def added_to(self, reason: Reason) -> Reason:
-        """Returns `reason` with the number of rejected candidates, and the first few by name."""
+        """Return `reason` with the number of rejected candidates, and the first few by name."""
         if not self._rejected and not self._tried:
             return reason
         ends = [until for _, until in self._rejected.values() if until is not None]
@@ -187,7 +187,7 @@ class PreemptionSearch:
     # --- which workloads are candidates
 
     def eligible(self, node: QuotaNode) -> Iterator[Entry]:
-        """Yields the holders in `node`, a ClusterQueue, that policy and priority allow to preempt (P2)."""
+        """Yield the holders in `node`, a ClusterQueue, that policy and priority allow to preempt (P2)."""
         policy = self._allowed[node is self.node]
         if policy is PreemptionPolicy.NEVER:
             return
@@ -205,7 +205,7 @@ class PreemptionSearch:
                     break
 
     def unprotected(self, node: QuotaNode, cause: PreemptionCause) -> list[Entry]:
-        """Returns the eligible holders in `node` that are not protected from `cause`."""
+        """Return the eligible holders in `node` that are not protected from `cause`."""
         seconds = self.snapshot.rules(node).min_run_time.seconds(cause)
         return [
             entry
@@ -214,7 +214,7 @@ class PreemptionSearch:
         ]
 
     def is_protected(self, entry: Entry, node: QuotaNode, cause: PreemptionCause) -> bool:
-        """Returns whether a minimum run time (P10), or earlier preemptions (P11), protect `entry`."""
+        """Return whether a minimum run time (P10), or earlier preemptions (P11), protect `entry`."""
         if terminating(entry) or not self._heeds_protection:
             return False
         seconds = self.snapshot.rules(node).min_run_time.seconds(cause)
@@ -227,7 +227,7 @@ class PreemptionSearch:
         return True
 
     def holds_what_is_borrowed(self, entry: Entry, queue: QuotaNode, below: QuotaNode | None) -> bool:
-        """Returns whether `entry` uses a needed cell that its queue and all cohorts up to `below` borrow (P2, P7).
+        """Return whether `entry` uses a needed cell that its queue and all cohorts up to `below` borrow (P2, P7).
 
         A workload that uses only its queue's own quota would reclaim it, and the two would take turns for ever.
         """
@@ -260,7 +260,7 @@ class PreemptionSearch:
     # --- for a search in a tree that shares fairly
 
     def nodes_with_candidates(self) -> list[QuotaNode]:
-        """Returns the queues of the tree with candidates; of other queues only those that borrow (P7)."""
+        """Return the queues of the tree with candidates; of other queues only those that borrow (P7)."""
         found = [self.node] if any(True for _ in self.eligible(self.node)) else []
         if self._allowed[False] is PreemptionPolicy.NEVER:
             return found
@@ -274,7 +274,7 @@ class PreemptionSearch:
         return found
 
     def candidates(self, node: QuotaNode) -> list[Entry]:
-        """Returns the unprotected candidates of one of these queues, sorted."""
+        """Return the unprotected candidates of one of these queues, sorted."""
         if node is self.node:
             cause = PreemptionCause.IN_CLUSTER_QUEUE
         elif self.within_nominal:
@@ -302,7 +302,7 @@ class PreemptionSearch:
         return not any(node.borrows(cell, amount) for cell, amount in self.cells)
 
     def fill_back(self, targets: list[Target], allow_borrowing: bool) -> list[Target]:
-        """Returns `targets`, which are enough together, without those that are not needed (P6)."""
+        """Return `targets`, which are enough together, without those that are not needed (P6)."""
         kept = [targets[-1]]
         for target in reversed(targets[:-1]):
             self.restore(target.entry)
@@ -323,13 +323,13 @@ def _all_borrow(queue: QuotaNode, below: QuotaNode | None, cell: int) -> bool:
 
 
 def terminating(entry: Entry) -> bool:
-    """Returns whether `entry` is being evicted, or is over: its quota is released once its pods are gone."""
+    """Return whether `entry` is being evicted, or is over: its quota is released once its pods are gone."""
     seen = entry.observation
     return entry.phase is Phase.EVICTING or entry.gone or (seen is not None and seen.finished is not None)
 
 
 def protected_until(entry: Entry, seconds: int, configuration: SchedulingConfiguration) -> datetime | None:
-    """Returns when the protection of `entry` ends; `seconds` of minimum run time (P10, P11)."""
+    """Return when the protection of `entry` ends; `seconds` of minimum run time (P10, P11)."""
     attempt = entry.attempt
     assert attempt is not None
     until = attempt.admitted_at + timedelta(seconds=seconds) if seconds else None

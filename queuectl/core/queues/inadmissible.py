@@ -143,7 +143,7 @@ class Requeuer:
 
 
 def helped_by(tree: QuotaTree, pending: Mapping[str, PendingQueue], freed: Freed) -> Groups:
-    """Returns the inadmissible groups that may fit now, or find victims now (W2, W3). Changes nothing."""
+    """Return the inadmissible groups that may fit now, or find victims now (W2, W3). Changes nothing."""
     found: Groups = {}
     roots: Freed = {}
     for node, cells in freed.items():
@@ -174,7 +174,7 @@ def may_preempt_one_of(
     charged: Iterable[Entry],
     fair: Callable[[QuotaNode], bool],
 ) -> Groups:
-    """Returns the inadmissible groups that may preempt a workload of `charged`, or one that it exposes (W3).
+    """Return the inadmissible groups that may preempt a workload of `charged`, or one that it exposes (W3).
 
     `fair`: whether the tree of a queue shares fairly. There any charge may change a share.
     """
@@ -198,12 +198,12 @@ def may_preempt_one_of(
 
 
 def _borrows(queue: QuotaNode, entry: Entry) -> bool:
-    """Returns whether any node of the path uses more of a cell of `entry` than its own."""
+    """Return whether any node of the path uses more of a cell of `entry` than its own."""
     return any(node.borrows(cell) for node in queue.path() for cell, _ in entry.cells)
 
 
 def _before(queue: PendingQueue, entry: Entry) -> Groups:
-    """Returns the groups of `queue` whose head comes before `entry` by priority or age."""
+    """Return the groups of `queue` whose head comes before `entry` by priority or age."""
     found: Groups = {}
     for group in queue.may_preempt:
         head = group.head()
@@ -221,7 +221,7 @@ def forget_missed(tree: QuotaTree, queue: PendingQueue) -> None:
 
 
 def queues_below(root: QuotaNode, pending: Mapping[str, PendingQueue]) -> Iterator[PendingQueue]:
-    """Yields the pending queues of all ClusterQueues of a tree."""
+    """Yield the pending queues of all ClusterQueues of a tree."""
     todo = [root]
     while todo:
         at = todo.pop()

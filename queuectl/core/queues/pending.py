@@ -165,7 +165,7 @@ class PendingQueue:
             self.requeued[group] = None
 
     def may_fit(self, group: EquivalenceGroup, tree: QuotaTree, node: QuotaNode) -> bool:
-        """Returns whether a requeued group is to be nominated, by what is available now.
+        """Return whether a requeued group is to be nominated, by what is available now.
 
         Always where its head reserves quota, or may preempt.
         """
@@ -209,7 +209,7 @@ _MISSING = (Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED)
 
 
 def missing(reason: Reason, *, partly: bool = False) -> Iterator[tuple[FlavorResource, int]]:
-    """Yields the cells that may change this finding when they become available, with the amount needed (W1).
+    """Yield the cells that may change this finding when they become available, with the amount needed (W1).
 
     `partly`: the finding is about all pods of a workload that may start with fewer (F9): any amount counts.
     """

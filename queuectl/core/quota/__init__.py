@@ -1,1 +1,1 @@
-"""Quota: the tree of ClusterQueues and Cohorts, dominant shares, what limits an admission."""
+"""Quota: the tree of ClusterQueues and Cohorts, dominant shares, and the limits of an admission."""

@@ -21,7 +21,7 @@ class AdmissionLimit(Protocol):
     """
 
     def fits(self, node: QuotaNode, cells: Cells) -> bool:
-        """Returns whether all of `cells` is available at `node` now."""
+        """Return whether all of `cells` is available at `node` now."""
 
     def add(self, node: QuotaNode, cells: Iterable[tuple[int, int]]) -> None:
         """Charge `cells` to `node`, whether they fit or not."""
@@ -30,7 +30,7 @@ class AdmissionLimit(Protocol):
         """Undo `add`, exactly."""
 
     def explain(self, node: QuotaNode, cell: int, amount: int) -> Reason:
-        """Returns why `amount` of `cell` is not available at `node`, with the limit that binds."""
+        """Return why `amount` of `cell` is not available at `node`, with the limit that binds."""
 
 
 Change = tuple[QuotaNode, Iterable[tuple[int, int]], bool]
@@ -59,7 +59,7 @@ class UsageJournal:
         self._changes.append((node, cells, False))
 
     def mark(self) -> int:
-        """Returns a position in the journal for `undo`."""
+        """Return a position in the journal for `undo`."""
         return len(self._changes)
 
     def undo(self, mark: int = 0) -> list[Change]:

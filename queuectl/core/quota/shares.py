@@ -1,6 +1,6 @@
-"""How much of what others lend a node has borrowed: its dominant share (docs/scheduling.md, S2 and S3).
+"""Dominant shares: how much of the lendable quota a node borrows (docs/scheduling.md, S1 to S5).
 
-Exact: shares are fractions of integers, compared by multiplying crosswise.
+Shares are exact: fractions of integers, compared by cross-multiplication.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
 
 class Share:
-    """A dominant share, not to be changed. It orders: the smaller is served first, the larger gives first."""
+    """An immutable dominant share. The smaller is admitted first, the larger is preempted first."""
 
     __slots__ = ("borrowing", "denominator", "infinite", "numerator", "resource")
 
@@ -29,22 +29,22 @@ class Share:
         borrowing: bool = False,
     ) -> None:
         self.numerator = numerator
-        """In thousandths of what is lent, over `denominator`, which is positive."""
+        """The share is numerator / denominator, in thousandths; the denominator is positive."""
         self.denominator = denominator
         self.infinite = infinite
-        """Borrows with weight 0: larger than all that are not; among themselves the fraction orders (S3)."""
+        """It borrows with weight 0: larger than a finite share; two such shares compare by fraction (S3)."""
         self.resource = resource
-        """The dominant one, "" at a share of 0. Takes no part in comparisons."""
+        """The dominant resource; "" for a share of 0. Comparisons ignore it."""
         self.borrowing = borrowing
-        """Uses more of anything than is its own, even if nobody lends it. Takes no part in comparisons."""
+        """The node borrows on some cell, lendable or not (Q8). Comparisons ignore it."""
 
     @property
     def reported(self) -> int | None:
-        """Thousandths, rounded up, as people read it; None: infinite."""
+        """The share in thousandths, rounded up, for reports; None: infinite."""
         return None if self.infinite else -(-self.numerator // self.denominator)
 
     def compare(self, other: Share) -> int:
-        """Negative where this one is smaller, 0 where they are equal, positive where it is larger (S3)."""
+        """Return a number below 0 if this share is smaller, 0 if they are equal, else above 0 (S3)."""
         if self.infinite is not other.infinite:
             return 1 if self.infinite else -1
         return self.numerator * other.denominator - other.numerator * self.denominator
@@ -68,27 +68,27 @@ class Share:
 NO_SHARE = Share()
 
 
-def shares_fairly(tree: QuotaTree, node: QuotaNode, settings: SchedulingConfiguration) -> bool:
-    """Does the tree of `node` share fairly (S1)? A queue without a cohort has nobody to share with."""
+def shares_fairly(tree: QuotaTree, node: QuotaNode, configuration: SchedulingConfiguration) -> bool:
+    """Return whether the tree of `node` has fair sharing (S1); False for a queue without a cohort."""
     if node.parent is None:
         return False
     enabled = tree.root(node).sharing.enabled
-    return settings.fair_sharing if enabled is None else enabled
+    return configuration.fair_sharing if enabled is None else enabled
 
 
 def dominant_share(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, int]] = ()) -> Share:
-    """Share of `node` (S2). `extra` are (cell, amount) pairs that count as if `node` itself used them too."""
+    """Return the share of `node` (S2). `extra`: (cell, amount) pairs that are added to its own usage."""
     if node.parent is None:
         return NO_SHARE
-    over = _borrowed(tree, node, extra)
-    if not over:
+    borrowed = _borrowed(tree, node, extra)
+    if not borrowed:
         return NO_SHARE
     dominant, most, lent = "", 0, 1
     lends = lendable(tree, node.parent)
-    for resource in sorted(over):
-        there = lends.get(resource, 0)
-        if there > 0 and over[resource] * lent > most * there:
-            dominant, most, lent = resource, over[resource], there
+    for resource in sorted(borrowed):
+        lendable_here = lends.get(resource, 0)
+        if lendable_here > 0 and borrowed[resource] * lent > most * lendable_here:
+            dominant, most, lent = resource, borrowed[resource], lendable_here
     if not most:
         return Share(borrowing=True)
     if not node.weight:
@@ -97,24 +97,24 @@ def dominant_share(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, 
 
 
 def _borrowed(tree: QuotaTree, node: QuotaNode, extra: Sequence[tuple[int, int]]) -> dict[str, int]:
-    """What it uses beyond the quota of its subtree, by resource over all flavors, in base units."""
+    """Return the usage beyond the subtree quota, by resource over all flavors, in base units (S2)."""
     usage = node.usage
     if extra:
         usage = usage.copy()
         for cell, amount in extra:
             usage[cell] += amount
-    over: dict[str, int] = {}
+    borrowed: dict[str, int] = {}
     for cell, (used, own) in enumerate(zip(usage, node.subtree, strict=True)):
         if used > own:
             resource = tree.names[cell].resource
-            over[resource] = over.get(resource, 0) + used - own
-    return over
+            borrowed[resource] = borrowed.get(resource, 0) + used - own
+    return borrowed
 
 
 def lendable(tree: QuotaTree, cohort: QuotaNode) -> dict[str, int]:
-    """What the children of `cohort` could draw at most, by resource over all flavors, in base units (S2).
+    """Return the potential quota of `cohort` by resource over all flavors, in base units (S2, Q5).
 
-    Changes with quota and shape alone, so it is remembered until one of them does.
+    It depends on quota and the shape of the tree only, and is cached until one of them changes.
     """
     version, lends = cohort.lends
     if version != tree.version:
@@ -126,24 +126,29 @@ def lendable(tree: QuotaTree, cohort: QuotaNode) -> dict[str, int]:
 
 
 class Contender(Protocol):
-    """The first of one ClusterQueue, with what it would be charged."""
+    """The nominated head of one ClusterQueue."""
 
     @property
-    def node(self) -> QuotaNode: ...
+    def node(self) -> QuotaNode:
+        """The ClusterQueue."""
+
     @property
-    def cells(self) -> Cells: ...
+    def cells(self) -> Cells:
+        """The charge of its admission."""
+
     @property
-    def order(self) -> Place: ...
+    def order(self) -> Place:
+        """Its order by priority, creation and identity (O1, O2)."""
 
 
 H = TypeVar("H", bound=Contender)
 
 
 def tournament(tree: QuotaTree, heads: Iterable[H]) -> Iterator[H]:
-    """Heads of one root's tree, one per queue, each once, the fairest next (S4, S5).
+    """Yield the heads of one cohort tree, at most one per queue, in fair-sharing order (S4, S5).
 
-    The caller processes a head before it asks for the next one. That may change the usage of its queue;
-    quota, and usage of other queues, must stay as they are until the last head is out.
+    The caller processes a head before it requests the next one. This may change the usage of the queue of
+    that head. Quota, and the usage of other queues, must not change until the last head is yielded.
     """
     bracket = _Tournament(tree, heads)
     while (head := bracket.winner) is not None:
@@ -152,13 +157,13 @@ def tournament(tree: QuotaTree, heads: Iterable[H]) -> Iterator[H]:
 
 
 class _Tournament(Generic[H]):
-    """For each cohort a heap of its children's winners, the first of them its own winner."""
+    """For each cohort a heap of the winners of its children. The first one is the winner of the cohort."""
 
     def __init__(self, tree: QuotaTree, heads: Iterable[H]) -> None:
         self._tree = tree
         self._rounds: dict[QuotaNode, list[tuple[bool, Share, Place, H]]] = {}
         self._missing: dict[QuotaNode, int] = {}
-        """How many children have yet to name their winner."""
+        """Number of children whose winner is not determined."""
         self.winner: H | None = None
         first = list(heads)
         seen: set[QuotaNode] = set()
@@ -176,16 +181,16 @@ class _Tournament(Generic[H]):
             self._climb(head.node, head)
 
     def leave(self, head: H) -> None:
-        """The winner is out, and its queue's usage may have changed."""
+        """Remove `head`, the last winner. The usage of its queue may have changed."""
         self.winner = None
         for cohort in head.node.path():
             if cohort is not head.node:
-                heapq.heappop(self._rounds[cohort])  # itself: it won all of them
+                heapq.heappop(self._rounds[cohort])  # the head itself: it won in each of them
                 self._missing[cohort] = 1
         self._climb(head.node, None)
 
     def _climb(self, node: QuotaNode, winner: H | None) -> None:
-        """`node` names its winner; so does each ancestor that waited for no other child."""
+        """Set the winner of `node`, and of each ancestor whose children all have a winner then."""
         charged: H | None = None
         try:
             while (cohort := node.parent) is not None:
@@ -193,7 +198,7 @@ class _Tournament(Generic[H]):
                     self._charge(charged, winner)
                     charged = winner
                 if winner is not None:
-                    heapq.heappush(self._rounds.setdefault(cohort, []), self._standing(node, winner))
+                    heapq.heappush(self._rounds.setdefault(cohort, []), self._key(node, winner))
                 self._missing[cohort] -= 1
                 if self._missing[cohort]:
                     return
@@ -209,7 +214,7 @@ class _Tournament(Generic[H]):
         if after is not None:
             self._tree.add(after.node, after.cells)
 
-    def _standing(self, node: QuotaNode, head: H) -> tuple[bool, Share, Place, H]:
-        """Smaller goes first. `head` is charged, so that its share is what it would be (S4, S5)."""
+    def _key(self, node: QuotaNode, head: H) -> tuple[bool, Share, Place, H]:
+        """Return the sort key of `head` among the children of its cohort (S5). `head` must be charged."""
         borrows = any(amount and node.borrows(cell) for cell, amount in head.cells)
         return borrows, dominant_share(self._tree, node), head.order, head

@@ -1,7 +1,7 @@
 """The quota tree: ClusterQueues are its leaves, Cohorts its inner nodes (docs/scheduling.md, Q2 to Q6).
 
-Cells, (flavor, resource) pairs, are numbered once; each node keeps its amounts in lists indexed by that
-number. A change of quota, parent or usage costs the depth of its path.
+A cell is a (flavor, resource) pair. Each cell gets a number once, and each node has its amounts in lists
+indexed by that number. The cost of a change of quota, parent or usage is the depth of the node (Q7).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import FlavorResource, Usage
 
 Cells = list[tuple[int, int]]
-"""(cell number, amount) pairs."""
+"""(cell number, amount in base units) pairs."""
 
 
 class QuotaNode:
-    """One ClusterQueue or Cohort. Lists are indexed by cell number, amounts in base units."""
+    """One ClusterQueue or Cohort. Lists are indexed by cell number; amounts are in base units."""
 
     __slots__ = (
         "borrowing",
@@ -41,52 +41,56 @@ class QuotaNode:
         self.name = name
         self.parent: QuotaNode | None = None
         self.wanted: str | None = None
-        """Name of the cohort it asks for. It has no parent while that would close a circle."""
+        """Name of the cohort in its spec. `parent` stays None while that cohort would close a cycle (Q7)."""
         self.lends: tuple[int, dict[str, int]] = (-1, {})
-        """What it lends by resource, with the version of the tree that this is of (S2)."""
+        """(version of the tree, lendable quota by resource): the cache of `shares.lendable` (S2)."""
         self.children: dict[tuple[str, str], QuotaNode] = {}
         self.nominal = [0] * cells
         self.borrowing: list[int | None] = [None] * cells
+        """Borrowing limit; None: no limit."""
         self.lending: list[int | None] = [None] * cells
+        """Lending limit; None: no limit."""
         self.subtree = [0] * cells
-        """Own quota and what the children lend."""
+        """Nominal quota, and the quota that the children lend (Q2)."""
         self.usage = [0] * cells
+        """Usage of a ClusterQueue; for a cohort, the usage beyond private quota of its children (Q2)."""
         self.private = [0] * cells
-        """Quota that nobody above may use: max(0, subtree - lending) (Q3)."""
+        """Quota that is not lent: max(0, subtree - lending limit), or 0 without a limit (Q3)."""
         self.weight = NORMAL_WEIGHT
-        """In thousandths."""
+        """Fair-sharing weight in thousandths."""
         self.sharing = FairSharing()
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
 
     def private_free(self, cell: int) -> int:
+        """Return the unused private quota, in base units."""
         return max(0, self.private[cell] - self.usage[cell])
 
     def borrows(self, cell: int, more: int = 0) -> bool:
-        """Would it, with `more` added, use more than is its own (Q8)?"""
+        """Return whether the node borrows on `cell` with `more` base units added to its usage (Q8)."""
         return self.usage[cell] + more > self.subtree[cell]
 
     def share(self, cell: int) -> tuple[int, int]:
-        """What its parent counts of it: quota that it lends, and usage beyond its private quota (Q2)."""
+        """Return what its parent adds up: (quota that it lends, usage beyond its private quota) (Q2)."""
         private = self.private[cell]
         return self.subtree[cell] - private, max(0, self.usage[cell] - private)
 
     def widen(self) -> None:
-        """Room for one more cell."""
+        """Append one cell to all lists."""
         for amounts in (self.nominal, self.subtree, self.usage, self.private):
             amounts.append(0)
         self.borrowing.append(None)
         self.lending.append(None)
 
     def grow(self, cell: int, amount: int) -> None:
-        """Change the quota of its subtree; what is private follows (Q3)."""
+        """Add `amount` to the subtree quota and update the private quota (Q3)."""
         self.subtree[cell] += amount
         lending = self.lending[cell]
         self.private[cell] = 0 if lending is None else max(0, self.subtree[cell] - lending)
 
     def path(self) -> Iterator[QuotaNode]:
-        """This node and its ancestors, nearest first."""
+        """Yield this node and its ancestors, nearest first."""
         node: QuotaNode | None = self
         while node is not None:
             yield node
@@ -94,7 +98,7 @@ class QuotaNode:
 
 
 def cohorts_above(first: str | None, parent: Callable[[str], str | None]) -> list[str]:
-    """Names of the cohort `first` and of those above it, nearest first.
+    """Return the names of the cohort `first` and of those above it, nearest first.
 
     In a cycle the list ends with the first name that is in it twice.
     """
@@ -111,12 +115,12 @@ def cohorts_above(first: str | None, parent: Callable[[str], str | None]) -> lis
 
 
 def cyclic(chain: Sequence[str]) -> bool:
-    """Does this result of `cohorts_above` end in a cycle?"""
+    """Return whether this result of `cohorts_above` ends in a cycle."""
     return len(chain) != len(set(chain))
 
 
 class QuotaTree:
-    """All nodes of all trees. Usage is what open attempts hold."""
+    """All nodes of all cohort trees. Usage is the sum of the open attempts."""
 
     def __init__(self) -> None:
         self.cells: dict[FlavorResource, int] = {}
@@ -124,45 +128,47 @@ class QuotaTree:
         self._queues: dict[str, QuotaNode] = {}
         self._cohorts: dict[str, QuotaNode] = {}
         self._left_open: dict[QuotaNode, None] = {}
-        """Cohorts that are kept out of the parent they ask for: it would close a circle."""
+        """Cohorts that are detached because the parent in their spec would close a cycle (Q7)."""
         self._heights: dict[QuotaNode, int] = {}
         self._heights_of = -1
-        """The version that the heights were measured at."""
+        """The version that `_heights` was computed for."""
         self.version = 0
-        """Counts changes of quota and shape; usage is none."""
+        """Number of changes of quota and shape so far. Changes of usage do not count."""
 
     # --- shape
 
     def queue(self, name: str) -> QuotaNode:
-        """The node of a ClusterQueue, made empty if there is none: what is charged stays charged."""
+        """Return the node of a ClusterQueue; a missing node is created without quota."""
         return self._queues.get(name) or self._add(self._queues, "ClusterQueue", name)
 
     def set_queue(self, queue: ClusterQueue) -> None:
+        """Set parent, quota and weight of the node from `queue`."""
         node = self.queue(queue.name)
         node.weight = queue.weight
         self._set(node, queue.cohort, queue.resource_groups)
 
     def set_cohort(self, cohort: Cohort) -> None:
+        """Set parent, quota, weight and fair sharing of the node from `cohort`."""
         node = self._cohort(cohort.name)
         node.weight, node.sharing = cohort.weight, cohort.sharing
         self._set(node, cohort.parent, cohort.resource_groups)
 
     def drop_queue(self, name: str) -> None:
-        """Its quota is gone; its usage stays until released."""
+        """Remove the quota of a ClusterQueue. Its usage remains until it is released."""
         self._set(self.queue(name), None, ())
 
     def drop_cohort(self, name: str) -> None:
-        """Without its object a cohort goes on as an implicit root without quota of its own."""
+        """Remove the quota of a Cohort. Without its object, a cohort is an implicit root without quota."""
         node = self._cohort(name)
         node.weight, node.sharing = NORMAL_WEIGHT, FairSharing()
         self._set(node, None, ())
 
     def cyclic(self, queue: str) -> bool:
-        """Is the cohort that this queue names, or one above it, its own ancestor?"""
+        """Return whether the cohort that this queue names, or one above it, is its own ancestor."""
         return cyclic(cohorts_above(self.queue(queue).wanted, lambda name: self._cohorts[name].wanted))
 
     def cell(self, name: FlavorResource) -> int:
-        """Number of a cell, given at its first mention."""
+        """Return the number of a cell. A new cell gets the next number."""
         number = self.cells.get(name)
         if number is None:
             number = self.cells[name] = len(self.names)
@@ -172,9 +178,11 @@ class QuotaTree:
         return number
 
     def numbered(self, usage: Usage) -> Cells:
+        """Return `usage` with cell numbers."""
         return [(self.cell(name), amount) for name, amount in usage.items()]
 
     def nodes(self) -> Iterator[QuotaNode]:
+        """Yield all nodes: the ClusterQueues, then the Cohorts."""
         yield from self._queues.values()
         yield from self._cohorts.values()
 
@@ -205,13 +213,13 @@ class QuotaTree:
             node.grow(cell, nominal - before[cell])
         node.wanted = parent
         self._attach(node)
-        # A circle that this change opened lets the nodes in again that had been kept out of it.
+        # If this change broke a cycle, the nodes that were detached because of it can be attached.
         for other in list(self._left_open):
             if other is not node:
                 self._attach(other)
 
     def _attach(self, node: QuotaNode) -> None:
-        """Put it under the parent it asks for, unless that would close a circle."""
+        """Attach `node` to the parent in its spec, unless this would close a cycle (Q7)."""
         self._left_open.pop(node, None)
         if node.wanted is None:
             return
@@ -231,21 +239,21 @@ class QuotaTree:
         node.parent = None
 
     def _pass_up(self, node: QuotaNode, sign: int) -> None:
-        """Add what a node lends and draws to its ancestors, or take it from them (Q2)."""
+        """Add (`sign` 1) or subtract (-1) the lent quota and the usage of `node` at its ancestors (Q2)."""
         for cell in range(len(self.names)):
-            lent, drawn = node.share(cell)
-            lent, drawn, at = sign * lent, sign * drawn, node.parent
-            while at is not None and (lent or drawn):
+            lent, usage = node.share(cell)
+            lent, usage, at = sign * lent, sign * usage, node.parent
+            while at is not None and (lent or usage):
                 before = at.share(cell)
                 at.grow(cell, lent)
-                at.usage[cell] += drawn
+                at.usage[cell] += usage
                 after = at.share(cell)
-                lent, drawn, at = after[0] - before[0], after[1] - before[1], at.parent
+                lent, usage, at = after[0] - before[0], after[1] - before[1], at.parent
 
     # --- arithmetic
 
     def available(self, node: QuotaNode, cell: int) -> int:
-        """What could be added to `node` now (Q4); negative where more is used than there is."""
+        """Return the available quota at `node` in base units (Q4); negative if usage exceeds quota."""
         least: int | None = None
         free, at = 0, node
         while at.parent is not None:
@@ -262,14 +270,14 @@ class QuotaTree:
         return free if least is None or free < least else least
 
     def fits(self, node: QuotaNode, cells: Cells) -> bool:
-        """Is there room for all of `cells` at `node` now (Q4)?"""
-        for cell, amount in cells:  # noqa: SIM110 (a generator costs half of this again)
+        """Return whether every amount of `cells` is available at `node` (Q4)."""
+        for cell, amount in cells:  # noqa: SIM110 (a generator takes 1.5 times as long)
             if amount > 0 and amount > self.available(node, cell):
                 return False
         return True
 
     def level(self, node: QuotaNode, cells: Cells) -> int:
-        """How far up the tree the furthest of `cells` more at `node` reaches (Q9)."""
+        """Return the highest borrow level of `cells` at `node` (Q9); 0 without borrowing."""
         if node.parent is None:
             return 0
         level = 0
@@ -279,7 +287,7 @@ class QuotaTree:
         return level
 
     def potential(self, node: QuotaNode, cell: int) -> int:
-        """What could be available to `node` in an empty cluster (Q5)."""
+        """Return the potential quota: what is available at `node` if nothing is used (Q5), in base units."""
         least: int | None = None
         own, at = 0, node
         while at.parent is not None:
@@ -292,9 +300,10 @@ class QuotaTree:
         return own if least is None or own < least else least
 
     def borrow_level(self, node: QuotaNode, cell: int, amount: int) -> tuple[int, bool]:
-        """How far up the tree `amount` more at a ClusterQueue reaches, 0 for not beyond its own (Q9).
+        """Return the borrow level of `amount` more of `cell`, and whether quota can be reclaimed (Q9).
 
-        With it: is there somebody above from whom what is lent could be reclaimed?
+        `node` is a ClusterQueue. The level is 0 without borrowing. Lent quota can be reclaimed if the node of
+        that level has a parent.
         """
         if node.parent is None or not node.borrows(cell, amount):
             return 0, node.parent is not None
@@ -309,7 +318,7 @@ class QuotaTree:
         return self.height(at), False
 
     def height(self, node: QuotaNode) -> int:
-        """Longest way down to a leaf; a cohort with nothing but queues has height 1."""
+        """Return the longest distance to a leaf. A cohort with only ClusterQueues has height 1 (Q9)."""
         if self._heights_of != self.version:
             self._heights = self._measure()
             self._heights_of = self.version
@@ -322,7 +331,7 @@ class QuotaTree:
                 if heights.get(at, -1) >= height:
                     break
                 heights[at] = height
-        for cohort in self._cohorts.values():  # one without queues below counts from its own leaves
+        for cohort in self._cohorts.values():  # a cohort without ClusterQueues below it is a leaf itself
             for height, at in enumerate(cohort.path()):
                 if heights.get(at, -1) >= height:
                     break
@@ -330,15 +339,17 @@ class QuotaTree:
         return heights
 
     def roots(self) -> Iterator[QuotaNode]:
+        """Yield the root of each tree."""
         return (node for node in self.nodes() if node.parent is None)
 
     def root(self, node: QuotaNode) -> QuotaNode:
+        """Return the root of the tree of `node`."""
         while node.parent is not None:
             node = node.parent
         return node
 
     def add(self, node: QuotaNode, usage: Iterable[tuple[int, int]]) -> None:
-        """Charge `node`; what its private quota does not cover is charged to its parent too (Q6)."""
+        """Charge (cell, amount) pairs to `node`; beyond private quota also to its parent (Q6)."""
         for cell, amount in usage:
             at: QuotaNode | None = node
             while at is not None and amount > 0:
@@ -349,7 +360,7 @@ class QuotaTree:
                 at = at.parent
 
     def remove(self, node: QuotaNode, usage: Iterable[tuple[int, int]]) -> None:
-        """Undo `add`, exactly."""
+        """Revert `add` exactly (Q6)."""
         for cell, amount in usage:
             at: QuotaNode | None = node
             while at is not None and amount > 0:
@@ -360,9 +371,9 @@ class QuotaTree:
                 at = at.parent
 
     def explain(self, node: QuotaNode, cell: int, amount: int) -> Reason:
-        """Returns why `amount` more of `cell` is not available at `node` now: the limit that binds, or that always will."""
+        """Return why `amount` more of `cell` is not available at `node`: the limit that binds now, or always."""
         ever = amount <= self.potential(node, cell)
-        room, limit, at = _bound(node, cell, empty=not ever)
+        room, limit, at = _tightest_limit(node, cell, empty=not ever)
         flavor, resource = self.names[cell]
         return Reason(
             code=Code.WAITING_FOR_QUOTA if ever else Code.EXCEEDS_MAX_QUOTA,
@@ -376,10 +387,10 @@ class QuotaTree:
         )
 
 
-def _bound(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, QuotaNode]:
-    """The least of the bounds on the way up, with the field and the node it stands at (Q4, Q5).
+def _tightest_limit(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, QuotaNode]:
+    """Return the smallest available amount on the path of `node`, with its field and node (Q4, Q5).
 
-    `empty`: as if nothing were used.
+    `empty`: computed as if nothing were used.
     """
     found: tuple[int, Limit, QuotaNode] | None = None
     free, at = 0, node
@@ -389,11 +400,11 @@ def _bound(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, Quot
         free += max(0, private - usage)
         limit = at.borrowing[cell]
         if limit is not None:
-            room = free + at.subtree[cell] - private - max(0, usage - private) + limit
-            if found is None or room < found[0]:
-                found = (room, Limit.BORROWING_LIMIT, at)
+            available = free + at.subtree[cell] - private - max(0, usage - private) + limit
+            if found is None or available < found[0]:
+                found = (available, Limit.BORROWING_LIMIT, at)
         at = at.parent
-    room = free + at.subtree[cell] - (0 if empty else at.usage[cell])
-    if found is None or room < found[0]:
-        found = (room, Limit.NOMINAL_QUOTA, at)
+    available = free + at.subtree[cell] - (0 if empty else at.usage[cell])
+    if found is None or available < found[0]:
+        found = (available, Limit.NOMINAL_QUOTA, at)
     return found
