@@ -21,7 +21,7 @@ from queuectl.core.model import (
     ConfigKey,
     Effect,
     EffectKey,
-    PastUse,
+    UsageSum,
     Workload,
     WorkloadId,
 )
@@ -36,7 +36,7 @@ from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.queues.inadmissible import Requeuer, forget_missed
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.requeueing import Timers, kept_out
-from queuectl.core.queues.usage_history import PastUsage, UsageValue
+from queuectl.core.queues.usage_history import UsageHistory, UsageValue
 from queuectl.core.quota.limits import AdmissionLimit
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
@@ -56,7 +56,7 @@ class State:
         self.timers: Timers[WorkloadId] = Timers()
         """When the next decision about a workload may change by time alone."""
         sharing = configuration.usage_sharing
-        self.past = PastUsage(sharing) if sharing is not None else None
+        self.past = UsageHistory(sharing) if sharing is not None else None
         self.directory = Directory()
         self.tree = self.directory.tree
         self.limit: AdmissionLimit = self.tree
@@ -262,11 +262,11 @@ class State:
         if self.past is not None:
             _count(self.past, entry, attempt)
 
-    def recount(self, past: Iterable[PastUse]) -> None:
+    def recount(self, past: Iterable[UsageSum]) -> None:
         """Compute past usage anew, from the ledger and from what is held now (U5)."""
         if self.configuration.usage_sharing is None:
             return
-        self.past = PastUsage(self.configuration.usage_sharing)
+        self.past = UsageHistory(self.configuration.usage_sharing)
         self.past.restore(past)
         for entry in self.entries.values():
             if (attempt := entry.attempt) is not None:
@@ -283,7 +283,7 @@ class State:
         def usage_of(name: LocalQueueName) -> UsageValue:
             queue = queues.get(name)
             weight = queue.weight if queue is not None else NORMAL_WEIGHT
-            return past.of(name, weight, now, added.get(name, {}))
+            return past.usage(name, weight, now, added.get(name, {}))
 
         return usage_of
 
@@ -303,9 +303,8 @@ class State:
             node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount)
         )
         if self.past is not None:
-            now, key = max(self.now, attempt.admitted_at), (entry.id, attempt.number)
-            self.past.closed(key, now)
-            self.past.opened(entry.local_queue, key, assignment.resources(), now)
+            now = max(self.now, attempt.admitted_at)
+            self.past.resized((entry.id, attempt.number), assignment.resources(), now)
 
     def release(self, entry: Entry) -> None:
         """Release what it holds, if anything."""
@@ -392,7 +391,7 @@ def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) ->
         del places[key]
 
 
-def _count(past: PastUsage, entry: Entry, attempt: Attempt) -> None:
+def _count(past: UsageHistory, entry: Entry, attempt: Attempt) -> None:
     """Count an attempt for its LocalQueue, from its admission on (U1)."""
     key = (entry.id, attempt.number)
     past.opened(entry.local_queue, key, attempt.assignment.resources(), attempt.admitted_at)

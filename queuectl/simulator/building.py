@@ -18,11 +18,11 @@ from queuectl.core.model import (
     Observation,
     Outcome,
     PastAttempts,
-    PastUse,
     Phase,
     PodSet,
     PodSetAssignment,
     StoredWorkload,
+    UsageSum,
     Workload,
     WorkloadId,
 )
@@ -35,7 +35,7 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.queues.usage_history import PastUsage
+from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import amounts
 from queuectl.kinds.fields import BadField
@@ -106,14 +106,14 @@ def settings(config: documents.Config) -> SchedulingConfiguration:
     )
 
 
-def _past_usage(config: documents.Config) -> tuple[PastUse, ...]:
+def _past_usage(config: documents.Config) -> tuple[UsageSum, ...]:
     sharing, given = settings(config).usage_sharing, config.admission_fair_sharing
     if sharing is None or given is None:
         return ()
-    past = PastUsage(sharing)
+    history = UsageHistory(sharing)
     for name, decayed in given.initial_usage.items():
-        past.given(LocalQueueName(*name.split("/")), decayed, config.now)
-    return past.past(config.now)
+        history.add_decayed(LocalQueueName(*name.split("/")), decayed, config.now)
+    return history.sums(config.now)
 
 
 def _implied(scenario: Scenario) -> Iterator[Event]:
