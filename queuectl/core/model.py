@@ -422,12 +422,11 @@ class ConfigKey(NamedTuple):
         return "/".join(part for part in self if part)
 
 
-class PastUse(NamedTuple):
-    """What is over of a LocalQueue's past usage, as a sum that more can be added to (core/decay)."""
+class UsageSum(NamedTuple):
+    """A part of a LocalQueue's past usage, as its history adds it up (core/decay)."""
 
     local_queue: LocalQueueName
-    resource: str
-    step: int
+    period: int
     """Half-lives since 1970."""
     total: int
 
@@ -444,8 +443,8 @@ class Snapshot:
     """Spec in force, as canonical JSON."""
     effects: tuple[EffectKey, ...] = ()
     """Not yet acknowledged."""
-    past_usage: tuple[PastUse, ...] = ()
-    """Of attempts that are over (U5); empty where the settings share nothing by usage."""
+    past_usage: tuple[UsageSum, ...] = ()
+    """Of closed attempts (U5); empty if the configuration counts no past usage."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

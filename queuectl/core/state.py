@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
 
-from queuectl.core.decay import PastUsage, UsageValue
+from queuectl.core.decay import UsageHistory, UsageValue
 from queuectl.core.directory import Directory
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
@@ -22,8 +22,8 @@ from queuectl.core.model import (
     Effect,
     EffectKey,
     LocalQueueName,
-    PastUse,
     QueueingStrategy,
+    UsageSum,
     Workload,
     WorkloadId,
 )
@@ -50,7 +50,7 @@ class State:
         """Of the plan that was applied last."""
         self.timers: Timers[WorkloadId] = Timers()
         """When to look at a workload again for nothing but the time."""
-        self.past = PastUsage(settings.usage_sharing) if settings.usage_sharing is not None else None
+        self.past = UsageHistory(settings.usage_sharing) if settings.usage_sharing is not None else None
         self.directory = Directory()
         self.tree = self.directory.tree
         self.entries: dict[WorkloadId, Entry] = {}
@@ -245,11 +245,11 @@ class State:
         if self.past is not None:
             _count(self.past, entry, attempt)
 
-    def recount(self, past: Iterable[PastUse]) -> None:
+    def recount(self, past: Iterable[UsageSum]) -> None:
         """Past usage anew: what the ledger says, and what is held now."""
         if self.settings.usage_sharing is None:
             return
-        self.past = PastUsage(self.settings.usage_sharing)
+        self.past = UsageHistory(self.settings.usage_sharing)
         self.past.restore(past)
         for entry in self.entries.values():
             if (attempt := entry.attempt) is not None:
@@ -266,7 +266,7 @@ class State:
         def usage_of(name: LocalQueueName) -> UsageValue:
             queue = queues.get(name)
             weight = queue.weight if queue is not None else NORMAL_WEIGHT
-            return past.of(name, weight, now, added.get(name, {}))
+            return past.usage(name, weight, now, added.get(name, {}))
 
         return usage_of
 
@@ -368,7 +368,7 @@ def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) ->
         del places[key]
 
 
-def _count(past: PastUsage, entry: Entry, attempt: Attempt) -> None:
+def _count(past: UsageHistory, entry: Entry, attempt: Attempt) -> None:
     """From its admission on it counts for its LocalQueue (U1)."""
     key = (entry.id, attempt.number)
     past.opened(entry.local_queue, key, attempt.assignment.resources(), attempt.admitted_at)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from queuectl.core.decay import PastUsage
+from queuectl.core.decay import UsageHistory
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.model import (
     Assignment,
@@ -17,10 +17,10 @@ from queuectl.core.model import (
     ConfigKey,
     EffectKey,
     LocalQueueName,
-    PastUse,
     Phase,
     Snapshot,
     StoredWorkload,
+    UsageSum,
     WorkloadId,
 )
 from queuectl.core.past import Past
@@ -142,19 +142,18 @@ class MemoryLedger:
             past_usage=self._past_usage(),
         )
 
-    def _past_usage(self) -> tuple[PastUse, ...]:
+    def _past_usage(self) -> tuple[UsageSum, ...]:
         sharing, now = self._settings.usage_sharing, self.store.now
         if sharing is None or not sharing.half_life or now is None:
             return ()
-        past = PastUsage(sharing)
-        since = past.horizon(now)
+        history = UsageHistory(sharing)
+        since = history.horizon(now)
         for hold in self.store.ended_holds:
             if hold.end >= since:
                 for line in hold.lines:
-                    past.used(
-                        hold.local_queue, {line.resource: line.count * line.amount}, hold.start, hold.end
-                    )
-        return past.past(now)
+                    held = {line.resource: line.count * line.amount}
+                    history.add_interval(hold.local_queue, held, hold.start, hold.end)
+        return history.sums(now)
 
     def _preemptions(self) -> defaultdict[WorkloadId, tuple[datetime, ...]]:
         """When each that is not over was preempted within the eviction window."""

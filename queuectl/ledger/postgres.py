@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model import EffectKey, PastUse, Snapshot, StoredWorkload
+from queuectl.core.model import EffectKey, Snapshot, StoredWorkload, UsageSum
 from queuectl.core.rules import Settings
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
@@ -92,7 +92,7 @@ class PostgresLedger:
 
     async def _past_usage(
         self, connection: AsyncConnection, sequence: int, now: datetime | None
-    ) -> tuple[PastUse, ...]:
+    ) -> tuple[UsageSum, ...]:
         sharing = self._settings.usage_sharing
         if sharing is None or not sharing.half_life or now is None:
             return ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from queuectl.core.decay import PastUsage
+from queuectl.core.decay import UsageHistory
 from queuectl.core.events import (
     ContextObserved,
     Event,
@@ -26,12 +26,12 @@ from queuectl.core.model import (
     ObjectRef,
     Observation,
     Outcome,
-    PastUse,
     Phase,
     PodSet,
     PodSetAssignment,
     Snapshot,
     StoredWorkload,
+    UsageSum,
     Workload,
     WorkloadId,
     WorkloadPriorityClass,
@@ -107,14 +107,14 @@ def settings(config: documents.Config) -> Settings:
     )
 
 
-def _past_usage(config: documents.Config) -> tuple[PastUse, ...]:
+def _past_usage(config: documents.Config) -> tuple[UsageSum, ...]:
     sharing, given = settings(config).usage_sharing, config.admission_fair_sharing
     if sharing is None or given is None:
         return ()
-    past = PastUsage(sharing)
+    history = UsageHistory(sharing)
     for name, decayed in given.initial_usage.items():
-        past.given(LocalQueueName(*name.split("/")), decayed, config.now)
-    return past.past(config.now)
+        history.add_decayed(LocalQueueName(*name.split("/")), decayed, config.now)
+    return history.sums(config.now)
 
 
 def _implied(scenario: Scenario) -> Iterator[Event]:
