@@ -284,9 +284,8 @@ class State:
         left = dict(entry.cells)
         self.waking.free(node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount))
         if self.past is not None:
-            now, key = max(self.now, attempt.admitted_at), (entry.id, attempt.number)
-            self.past.closed(key, now)
-            self.past.opened(entry.local_queue, key, assignment.resources(), now)
+            now = max(self.now, attempt.admitted_at)
+            self.past.resized((entry.id, attempt.number), assignment.resources(), now)
 
     def release(self, entry: Entry) -> None:
         """Give back what it holds, if anything, and wake those who lack it."""

@@ -7,7 +7,18 @@ from dataclasses import replace
 from queuectl.core.decisions import Evict
 from queuectl.core.model import Outcome
 from queuectl.core.rules import NO_PREEMPTION, Preemption, Settings, UsageSharing, Within
-from tests.builders import World, admitted, local_queue, observed, policy, priority, queue, workload
+from tests.builders import (
+    GPU,
+    World,
+    admitted,
+    local_queue,
+    observed,
+    pod_set,
+    policy,
+    priority,
+    queue,
+    workload,
+)
 
 SETTINGS = Settings(usage_sharing=UsageSharing(half_life=3600, sampling_interval=300))
 
@@ -50,6 +61,22 @@ def test_each_admission_counts_at_once_so_that_the_next_is_of_another() -> None:
         *(workload(f"busy{n}", "busy", created=n) for n in range(2)), workload("idle", "idle", created=9)
     )
     assert admitted(w.run()) == ["busy0", "idle"]
+
+
+def test_after_a_shrink_the_rest_counts_from_the_admission_on() -> None:
+    """Not as a new admission, for another sampling interval (U4): a restart would not know of one."""
+    w = world(5)
+    pods = [pod_set(2, {GPU: 1})]
+    shrinks = workload("shrinks", "idle", pods=pods)
+    w.submit(shrinks, workload("same", "busy", pods=pods))
+    w.run()
+    w.settle()
+    w.pass_time(280)
+    w.tell(observed(shrinks, suspended=False, ready=True, reclaimable=(("main", 1),), generation=2))
+    w.run()
+    w.pass_time(30)
+    w.submit(workload("b", "busy", pods=pods, created=0), workload("i", "idle", pods=pods, created=9))
+    assert admitted(w.run()) == ["i"]
 
 
 def test_what_a_local_queue_used_counts_less_the_larger_its_weight() -> None:
