@@ -1,7 +1,7 @@
-"""`queuectl report observe`: reads the ledger itself.
+"""`queuectl report observe`: reads the ledger, not REST.
 
-Not over REST: whoever tries queuectl out this way has the database at hand and need not run anything else,
-and a caller of REST sees his own namespaces only, of which no totals can be made.
+A user who tries queuectl out this way has the database and need not run anything else. And a caller of REST
+may read only some namespaces: their totals would be wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Since = datetime | timedelta | None
 
 
 async def report(settings: Settings, *, cluster: str | None, since: Since, decisions: bool) -> dict[str, Any]:
-    """What would have been done, and where that differs from what happened, as JSON values.
+    """The decisions of an observer, and where they differ from what happened, as JSON values.
 
     `cluster` is the UID of its namespace kube-system; None: the only one that was observed. With `since`
     (a time, or how long ago) only workloads first seen after it count. Raises ConfigurationError,
@@ -52,7 +52,7 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
         "observed": True,
         "observingSince": lives.began.isoformat() if lives.began else None,
         "since": start.isoformat() if start else None,
-        # An observer that has nothing to decide says every few seconds that it is still there.
+        # An observer that has nothing to decide still commits every few seconds.
         "until": now.committed_at.isoformat(),
         "sequence": now.sequence,
         **summary(counted, now.committed_at, _nominal(now)),
@@ -112,7 +112,7 @@ def _told(row: DecisionRow, life: Life) -> dict[str, Any]:
 
 
 def _nominal(now: Reading) -> dict[str, dict[str, int]]:
-    """As in force now."""
+    """The configuration in force now."""
     found: dict[str, dict[str, int]] = {}
     for key, spec in now.configs:
         if (queue := _cluster_queue(key, spec)) is not None:

@@ -1,4 +1,4 @@
-"""`queuectl sandbox`."""
+"""`queuectl sandbox`: starts the sandbox with or without a screen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def run_sandbox(options: Options) -> int:
 
 
 def _now() -> datetime:
-    """For players, who live in the time of this machine."""
+    """The clock of this machine, for players."""
     return datetime.fromtimestamp(time.time_ns() / 1e9, UTC)
 
 
@@ -39,7 +39,7 @@ async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
 
 
 async def _show(url: str, lines: Sequence[str]) -> None:
-    """The screen, imported on a thread: the sandbox's own API server goes on meanwhile."""
+    """The screen, imported on a thread, so that the sandbox's API server goes on meanwhile."""
     live = await asyncio.to_thread(import_module, "queuectl.screen.live")
     asking = await asyncio.to_thread(import_module, "queuectl.screen.asking")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))

@@ -1,4 +1,4 @@
-"""`queuectl webhook`: suspend labelled work on its way in, on clusters without mutating policies."""
+"""`queuectl webhook`: suspends labelled work at its creation, on clusters without mutating policies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _publish(wanted: WebhookSettings, session: Session | None) -> list[Publish]:
 async def _session(
     wanted: WebhookSettings, tls: TlsSettings, kubeconfig: Path | None, context: str | None
 ) -> AsyncIterator[Session | None]:
-    """None where nothing of the cluster is read or written: certificates are mounted and known already."""
+    """None if the cluster is not read or written: certificates are mounted and published already."""
     if tls.secret is None and tls.config_map is None and wanted.configuration is None:
         yield None
         return

@@ -339,7 +339,7 @@ async def test_while_the_api_server_is_away_nobody_is_let_through_whom_it_did_no
 
 async def test_without_identity_it_does_not_start(place: Place, tmp_path: Path) -> None:
     nobody = place.kubeconfig(await place.token("alice", "team-a", OWN))
-    for kubeconfig, told in ((tmp_path / "none", "no way to the cluster"), (nobody, "tokenreviews")):
+    for kubeconfig, told in ((tmp_path / "none", "can't connect to the cluster"), (nobody, "tokenreviews")):
         found = await place.run(kubeconfig)
         assert found.code == 2, found.err
         assert told in found.err
