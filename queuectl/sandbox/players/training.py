@@ -1,6 +1,6 @@
-"""The training operator, as far as a PyTorchJob needs it: pods for its replicas, counted into its status.
+"""The training operator, for PyTorchJobs: pods for the replicas, counted into the status.
 
-A pod that fails, fails the job: restarts are not played. The job has succeeded when its master has.
+A failed pod fails the job: there are no restarts. The job has succeeded when its master has.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TrainingOperator:
         await self._report(job)
 
     async def _create(self, job: Object, pods: list[Object]) -> None:
-        """Make the pods that are missing; their names are fixed, so an old one must be gone first."""
+        """Create missing pods; their names are fixed, so an old pod must be gone first."""
         there = {pod["metadata"]["name"] for pod in pods}
         for role, index in _replicas(job):
             pod = _make_pod(job, role, index)
@@ -78,7 +78,7 @@ class TrainingOperator:
                 self._pods.observe(await self._api.request("POST", path, pod))
 
     async def _clean(self, policy: str, pods: list[Object]) -> None:
-        """What becomes of the pods of a finished job."""
+        """Delete the pods of a finished job by its policy."""
         if policy == "All":
             await self._delete([pod for pod in pods if not pod["metadata"].get("deletionTimestamp")])
         elif policy == "Running":
@@ -135,7 +135,7 @@ def _replica_spec(job: Object, role: str) -> Object | None:
 
 
 def _replicas(job: Object) -> list[tuple[str, int]]:
-    """Role and index of every pod that should be there."""
+    """Role and index of each wanted pod."""
     found = []
     for role in _ROLES:
         spec = _replica_spec(job, role)
@@ -162,7 +162,7 @@ def _make_pod(job: Object, role: str, index: int) -> Object:
     if role == "Master":
         labels[f"{_LABELS}/job-role"] = "master"
     policy = replica.get("restartPolicy") or "OnFailure"
-    # A replica ends by itself, so one that is always to be restarted may still succeed.
+    # Replicas end by themselves, so a pod with restartPolicy Always may still succeed.
     policy = {"ExitCode": "Never", "Always": "OnFailure"}.get(policy, policy)
     return {
         "apiVersion": "v1",
@@ -179,7 +179,7 @@ def _make_pod(job: Object, role: str, index: int) -> Object:
 
 
 def _status(job: Object, pods: list[Object], now: datetime) -> Object:
-    """The status as it should read; None for a field that should not be there."""
+    """The wanted status; None for a field that must be absent."""
     before = job.get("status") or {}
     name = job["metadata"]["name"]
     conditions: list[Object] = list(before.get("conditions") or ())
