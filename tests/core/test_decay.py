@@ -1,4 +1,4 @@
-"""Past usage (U1 to U5): exact whatever the history looks like, near what the formula says, ordered."""
+"""Past usage (U1 to U5): exact for every history, close to the formula, and totally ordered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def key(number: int) -> tuple[WorkloadId, int]:
 
 
 class Span(NamedTuple):
-    """An attempt: microseconds since START. No end: it is open."""
+    """A hold: microseconds since START. Without an end it is open."""
 
     start: int
     end: int | None
@@ -74,14 +74,14 @@ def units(value: UsageValue) -> Decimal:
     return Decimal(value.amount) / (2**32 * 1_000_000)
 
 
-# --- exact whatever the history looks like
+# --- exact for every history
 
 
 @given(spans(), st.data())
 def test_an_interval_that_is_cut_anywhere_counts_the_same(whole: Span, data: st.DataObject) -> None:
     cut = data.draw(st.integers(whole.start, whole.end if whole.end is not None else FAR))
     pieces = [Span(whole.start, cut, whole.amount), Span(cut, whole.end, whole.amount)]
-    # The last piece of an open one is younger than the whole: both are old enough by then.
+    # The last part of an open hold is younger than the whole hold: by then both exceed the sampling interval.
     now = NOW + timedelta(seconds=SHARING.sampling_interval)
     assert usage([whole], now) == usage(pieces, now)
 
@@ -93,11 +93,13 @@ def test_events_may_come_in_any_order(history: list[Span], order: random.Random)
 
 
 @given(st.lists(spans(), max_size=6), st.integers(0, FAR))
-def test_what_is_over_can_be_told_as_sums_and_only_what_is_open_anew(history: list[Span], told: int) -> None:
-    """So a restart goes on with the same values, however long ago it was that the sums were made."""
+def test_closed_holds_can_be_restored_from_sums_and_open_ones_from_spans(
+    history: list[Span], restored_at: int
+) -> None:
+    """Therefore a restart continues with the same values, however old the sums are."""
     went_on = tell(PastUsage(SHARING), history)
     ledger, restarted = PastUsage(SHARING), PastUsage(SHARING)
-    then = NOW + timedelta(microseconds=told)
+    then = NOW + timedelta(microseconds=restored_at)
     for span in history:
         if span.end is not None and moment(span.end) >= ledger.horizon(NOW):
             ledger.used(A, {GPU: span.amount}, moment(span.start), moment(span.end))
@@ -110,7 +112,7 @@ def test_what_is_over_can_be_told_as_sums_and_only_what_is_open_anew(history: li
 
 
 @given(st.lists(spans(), max_size=4), st.lists(MOMENTS, max_size=4))
-def test_questions_change_nothing(history: list[Span], questions: list[int]) -> None:
+def test_reading_usage_changes_nothing(history: list[Span], questions: list[int]) -> None:
     asked = tell(PastUsage(SHARING), history)
     for later in questions:
         asked.of(A, 1000, NOW + timedelta(microseconds=later), {GPU: 5})
@@ -118,9 +120,7 @@ def test_questions_change_nothing(history: list[Span], questions: list[int]) -> 
 
 
 @given(spans(), st.data())
-def test_giving_a_part_back_is_as_if_two_had_begun_and_one_had_ended(
-    whole: Span, data: st.DataObject
-) -> None:
+def test_a_smaller_hold_counts_as_two_holds_of_which_one_ended(whole: Span, data: st.DataObject) -> None:
     part = data.draw(st.integers(0, whole.amount))
     cut = data.draw(st.integers(whole.start, whole.end if whole.end is not None else FAR))
     shrunk = PastUsage(SHARING)
@@ -132,11 +132,11 @@ def test_giving_a_part_back_is_as_if_two_had_begun_and_one_had_ended(
     assert shrunk.of(A, 1000, NOW) == usage(pieces)
 
 
-# --- near what the formula says
+# --- close to the formula
 
 
 def by_formula(span: Span, now_us: int, half_life: int) -> Decimal:
-    """In 60 digits, of one interval."""
+    """Return the usage of one interval by the formula, with 60 digits."""
     half = Decimal(half_life) * 1_000_000
     end = now_us if span.end is None else span.end
     return span.amount * (2 ** (-(now_us - end) / half) - 2 ** (-(now_us - span.start) / half))
@@ -144,13 +144,13 @@ def by_formula(span: Span, now_us: int, half_life: int) -> Decimal:
 
 @settings(max_examples=60)
 @given(st.lists(spans(), max_size=5), st.sampled_from([1, 7, HALF_LIFE, WEEK, 10 * 365 * 86_400]))
-def test_usage_is_what_the_formula_says_but_for_the_stated_error(history: list[Span], half_life: int) -> None:
+def test_usage_equals_the_formula_within_the_stated_error(history: list[Span], half_life: int) -> None:
     sharing = AdmissionFairSharing(half_life=half_life, sampling_interval=0)
     found = units(usage(history, sharing=sharing))
     with localcontext() as context:
         context.prec = 60
         expected = sum((by_formula(span, FAR + 1, half_life) for span in history), Decimal())
-        # Of what ended or began so long ago, nothing counts; each factor's digits; rounding down at the end.
+        # Holds that are too old do not count; each factor has limited digits; the result is rounded down.
         total = sum(span.amount for span in history)
         error = Decimal(total) * (Decimal(2) ** -HALF_LIVES + Decimal(2) ** -61) + Decimal(10) ** -15
     assert abs(found - expected) <= error
@@ -175,7 +175,7 @@ def test_terms_grow_from_each_microsecond_to_the_next(half_life: int, data: st.D
     assert 1 << 64 <= factor(part, whole) < following
 
 
-def test_half_of_it_is_forgotten_in_a_half_life() -> None:
+def test_usage_halves_in_a_half_life() -> None:
     past = PastUsage(SHARING)
     past.given(A, {"cpu": 8_000, "memory": 2**30}, START)
     assert past.decayed(A, START) == (("cpu", 8_000), ("memory", 2**30))
@@ -184,7 +184,7 @@ def test_half_of_it_is_forgotten_in_a_half_life() -> None:
     assert past.past(at((HALF_LIVES + 1) * HALF_LIFE)) == ()
 
 
-def test_one_that_runs_on_comes_near_to_what_it_holds() -> None:
+def test_usage_of_a_running_workload_approaches_its_hold() -> None:
     past = PastUsage(SHARING)
     past.opened(A, key(1), {GPU: 1_024}, START)
     assert past.decayed(A, at(HALF_LIFE)) == ((GPU, 512),)
@@ -192,7 +192,7 @@ def test_one_that_runs_on_comes_near_to_what_it_holds() -> None:
     assert past.decayed(A, at(50 * HALF_LIFE)) == ((GPU, 1_024),)
 
 
-# --- what has just begun
+# --- new holds
 
 
 def test_a_burst_counts_as_if_it_had_run_for_a_sampling_interval() -> None:
@@ -205,7 +205,7 @@ def test_a_burst_counts_as_if_it_had_run_for_a_sampling_interval() -> None:
     assert young.of(A, 1000, at(601)) > young.of(A, 1000, at(600))
 
 
-def test_asking_as_if_it_were_admitted_says_what_its_admission_brings() -> None:
+def test_usage_with_an_assumed_admission_equals_usage_after_it() -> None:
     past = PastUsage(SHARING)
     past.opened(A, key(1), {GPU: 3}, at(0))
     tried = past.of(A, 2000, at(1_000), {GPU: 8, "cpu": 500})
@@ -214,7 +214,7 @@ def test_asking_as_if_it_were_admitted_says_what_its_admission_brings() -> None:
     assert past.of(A, 2000, at(1_000)) == tried
 
 
-def test_what_ended_early_counts_only_for_the_time_it_ran() -> None:
+def test_a_hold_that_ended_early_counts_only_for_its_duration() -> None:
     past = PastUsage(SHARING)
     past.opened(A, key(1), {GPU: 8}, at(0))
     burst = past.of(A, 1000, at(10))
@@ -226,13 +226,13 @@ def test_what_ended_early_counts_only_for_the_time_it_ran() -> None:
 
 
 @given(st.lists(spans(), max_size=4), spans())
-def test_who_used_more_is_never_before(history: list[Span], more: Span) -> None:
+def test_more_usage_never_precedes_less(history: list[Span], more: Span) -> None:
     assert usage(history) <= usage([*history, more])
     assert usage([more]) <= usage([more._replace(amount=more.amount + 1)])
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), min_size=2, max_size=8))
-def test_usage_is_in_proportion_to_the_weight_and_none_is_last(queues: list[tuple[int, int]]) -> None:
+def test_usage_is_divided_by_the_weight_and_weight_zero_is_last(queues: list[tuple[int, int]]) -> None:
     past = PastUsage(SHARING)
     for number, (_, amount) in enumerate(queues):
         past.given(LocalQueueName("ns", str(number)), {GPU: amount}, START)
@@ -247,13 +247,13 @@ def test_usage_is_in_proportion_to_the_weight_and_none_is_last(queues: list[tupl
 
 
 @pytest.mark.parametrize("half_life", [0, HALF_LIFE])
-def test_a_weight_of_zero_is_behind_all_others(half_life: int) -> None:
+def test_a_weight_of_zero_follows_all_others(half_life: int) -> None:
     past = PastUsage(AdmissionFairSharing(half_life=half_life))
     past.given(B, {"memory": 2**63 - 1}, START)
     assert past.of(A, 0, START) == LAST > past.of(B, 1, START)
 
 
-def test_without_a_half_life_the_past_does_not_count() -> None:
+def test_without_a_half_life_past_usage_does_not_count() -> None:
     past = PastUsage(AdmissionFairSharing(half_life=0))
     past.opened(A, key(1), {GPU: 8}, START)
     past.closed(key(1), at(5))
@@ -268,7 +268,7 @@ def test_without_a_half_life_the_past_does_not_count() -> None:
     ("weights", "less", "more"),
     [
         ((), {"cpu": 2_000}, {GPU: 3}),  # a core counts as much as a device
-        ((), {GPU: 2**20}, {"memory": 2**30}),  # and a byte as well, where nobody says otherwise
+        ((), {GPU: 2**20}, {"memory": 2**30}),  # and as much as a byte, without resource weights
         ((("memory", 0),), {"memory": 2**40}, {GPU: 1}),
         (((GPU, 10_000),), {"cpu": 9_000}, {GPU: 1}),
         ((("cpu", 500),), {"cpu": 1_999}, {GPU: 1}),
@@ -283,10 +283,10 @@ def test_resources_count_by_their_weights(
     assert past.of(A, 1000, START) < past.of(B, 1000, START)
 
 
-# --- keeping
+# --- storage
 
 
-def test_queues_of_which_nothing_counts_any_more_are_forgotten() -> None:
+def test_queues_without_counted_usage_are_removed() -> None:
     past = PastUsage(AdmissionFairSharing(half_life=1, sampling_interval=1))
     for number in range(1_000):
         name = LocalQueueName("ns", str(number))
@@ -295,12 +295,12 @@ def test_queues_of_which_nothing_counts_any_more_are_forgotten() -> None:
     assert len(past._accounts) <= 2 * HALF_LIVES + 2
 
 
-def test_sums_of_one_ledger_add_up_with_what_comes_later() -> None:
+def test_sums_from_the_ledger_add_up_with_later_holds() -> None:
     first, then = PastUsage(SHARING), PastUsage(SHARING)
     first.used(A, {GPU: 8}, at(0), at(60))
-    [told] = first.past(at(60))
-    assert isinstance(told, PastUse)
-    then.restore([told])
+    [stored] = first.past(at(60))
+    assert isinstance(stored, PastUse)
+    then.restore([stored])
     then.used(A, {GPU: 8}, at(60), at(120))
     first.used(A, {GPU: 8}, at(60), at(120))
     assert then.past(at(120)) == first.past(at(120))

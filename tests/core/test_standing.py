@@ -1,4 +1,4 @@
-"""The heaps behind a line, against a plain sorted list."""
+"""The heaps of a pending queue, compared with a sorted list."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def entries() -> list[Entry]:
 
 
 @given(STEPS, st.booleans())
-def test_the_head_is_the_first_of_those_who_stand_however_often_they_leave_and_return(
+def test_the_head_is_the_first_pending_workload_after_any_removals_and_returns(
     steps: list[tuple[int, int]], strict: bool
 ) -> None:
-    line, everybody = PendingQueue("cq", strict=strict), entries()
+    line, all_entries = PendingQueue("cq", strict=strict), entries()
     for number, priority in steps:
-        entry = everybody[number]
+        entry = all_entries[number]
         if entry.group is not None:
             line.remove(entry)
         else:
             line.add(entry, (), (priority, 0, number, entry.id))
-        standing = [e for e in everybody if e.group is not None]
+        standing = [e for e in all_entries if e.group is not None]
         groups = line.groups.values()
         assert sorted(e.id for e in line.waiting()) == sorted(e.id for e in standing)
         for group in groups:
             mine = [e for e in standing if e.group is group]
             assert group.head() is min(mine, key=lambda e: e.order)
-            assert len(group.heap) <= 2 * len(mine) + 2 * len(everybody) + 17
+            assert len(group.heap) <= 2 * len(mine) + 2 * len(all_entries) + 17
 
 
-def test_those_who_lack_something_are_found_by_it_until_they_wake() -> None:
+def test_inadmissible_workloads_are_indexed_by_what_they_lack_until_requeued() -> None:
     line, (first, second, *_) = PendingQueue("cq", strict=False), entries()
     line.add(first, (), (0, 0, 1, first.id))
     line.add(second, (), (-1, 0, 2, second.id))
@@ -61,7 +61,7 @@ def test_those_who_lack_something_are_found_by_it_until_they_wake() -> None:
     assert line.shelves == {}
 
 
-def test_a_line_that_everybody_left_remembers_nobody() -> None:
+def test_an_emptied_pending_queue_keeps_no_references() -> None:
     line, (first, *_) = PendingQueue("cq", strict=False), entries()
     line.add(first, (), (0, 0, 1, first.id))
     line.park(first, LACKS)
@@ -70,7 +70,7 @@ def test_a_line_that_everybody_left_remembers_nobody() -> None:
 
 
 @given(st.permutations(range(60)), st.sets(st.integers(0, 59), min_size=2, max_size=12))
-def test_who_stays_when_most_have_left_goes_in_order(places: list[int], staying: set[int]) -> None:
+def test_workloads_that_remain_after_most_left_keep_their_order(places: list[int], staying: set[int]) -> None:
     line = PendingQueue("cq", strict=False)
     made = [Entry(WorkloadId(f"uid-{n}"), ObjectRef("ns", "Job", f"{n}", f"uid-{n}")) for n in range(60)]
     for entry, place in zip(made, places, strict=True):
