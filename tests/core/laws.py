@@ -1,4 +1,4 @@
-"""What must hold of every plan: judged by the rules' own words, from the ledger's rows alone."""
+"""Laws that hold for every plan, judged by the text of the rules and the rows of the ledger alone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.core.running import Running
 
 
-class Books:
-    """Who holds what, and what that leaves, computed anew at every question (Q2 to Q5)."""
+class QuotaState:
+    """Usage of all queues, and the quota that follows from it, recomputed for each query (Q2 to Q5)."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -39,7 +39,7 @@ class Books:
         return self.policy.available((queue, ClusterQueue), cell, self.usage)
 
     def numbers(self, node: Named, cell: Cell) -> tuple[int, int, int]:
-        """subtree, private, usage."""
+        """Return subtree quota, private quota and usage (Q2, Q3)."""
         return self.policy._numbers(node, cell, self.usage)
 
     def borrows(self, node: Named, cell: Cell) -> bool:
@@ -47,7 +47,7 @@ class Books:
         return used > subtree
 
     def path(self, queue: str) -> list[Named]:
-        """The queue and its ancestors, nearest first."""
+        """Return the queue and its ancestors, nearest first."""
         found: list[Named] = [(queue, ClusterQueue)]
         while (above := self.policy._parent(found[-1])) is not None:
             found.append(above)
@@ -57,7 +57,7 @@ class Books:
         return self.path(queue)[-1]
 
 
-class Who(NamedTuple):
+class WorkloadRef(NamedTuple):
     id: WorkloadId
     ref: ObjectRef
     priority: int
@@ -65,19 +65,19 @@ class Who(NamedTuple):
 
 
 @dataclass
-class Asked:
-    """One preemption: who, for what, and whom it costs."""
+class Preempting:
+    """One preemptor of a plan, its request and its victims."""
 
-    owner: Who
+    owner: WorkloadRef
     queue: str
     cells: dict[Cell, int]
     waits_for: list[WorkloadId]
-    """All whose end it waits for, those that were leaving already too."""
+    """Its victims, including those that were already terminating."""
     evicts: list[Evict] = field(default_factory=list)
 
 
-class Scene:
-    """A plan, and what holds before it is carried out."""
+class PlanContext:
+    """A plan and the state before it is applied."""
 
     def __init__(self, running: Running, plan: Plan, *, one_cycle: bool) -> None:
         self.running = running
@@ -93,24 +93,24 @@ class Scene:
             self.attempts.pop(uid, None)
         self.preemptions = list(self._preemptions())
         self.claimed = {claim.cluster_queue for claim in running.engine._state.claims}
-        """Queues for which claims of earlier plans are open."""
+        """Queues with open claims of earlier plans."""
 
     @property
     def now(self) -> datetime:
         return self.plan.now
 
-    def books(self) -> Books:
-        """Before anybody is let go, with what the plan gives back given back."""
-        books = Books(self.policy)
+    def quota(self) -> QuotaState:
+        """Usage before the admissions of the plan, without the quota that the plan releases."""
+        quota = QuotaState(self.policy)
         for attempt in self.attempts.values():
-            books.charge(attempt)
-        return books
+            quota.charge(attempt)
+        return quota
 
     def rules(self, queue: str) -> Preemption:
         return self.policy.queues[queue].preemption
 
     def fair(self, queue: str) -> bool:
-        name, kind = self.books().root(queue)
+        name, kind = self.quota().root(queue)
         if kind is ClusterQueue:
             return False
         cohort = self.policy.cohorts.get(name)
@@ -120,48 +120,52 @@ class Scene:
     def cells(self, claim: PreemptionClaim) -> dict[Cell, int]:
         return {tuple(self.names[cell]): amount for cell, amount in claim.cells if amount}  # type: ignore[misc]
 
-    def _preemptions(self) -> Iterator[Asked]:
+    def _preemptions(self) -> Iterator[Preempting]:
         for decision in self.plan.decisions:
             if isinstance(decision, Keep) and (claim := decision.claim) is not None:
                 evicts = [victim for victim in self.plan.victims if victim.preemptor == decision.workload]
                 waits_for = [victim.workload for victim in claim.victims]
-                yield Asked(self._who(decision), claim.cluster_queue, self.cells(claim), waits_for, evicts)
+                yield Preempting(
+                    self._workload_ref(decision), claim.cluster_queue, self.cells(claim), waits_for, evicts
+                )
 
-    def _who(self, told: Keep) -> Who:
-        """As the ledger knows it, once it has the plan."""
+    def _workload_ref(self, kept: Keep) -> WorkloadRef:
+        """Return the workload as recorded in the ledger after the plan."""
         for decision in self.plan.decisions:
-            if isinstance(decision, Enqueue) and decision.workload.id == told.workload:
-                return Who(told.workload, told.ref, decision.priority, decision.workload.created_at)
-        stored = self.stored[told.workload]
-        return Who(told.workload, told.ref, stored.priority, stored.created_at)
+            if isinstance(decision, Enqueue) and decision.workload.id == kept.workload:
+                return WorkloadRef(kept.workload, kept.ref, decision.priority, decision.workload.created_at)
+        stored = self.stored[kept.workload]
+        return WorkloadRef(kept.workload, kept.ref, stored.priority, stored.created_at)
 
-    def earlier(self) -> Iterator[Asked]:
-        """Claims of plans before this one, but for those whose owners this one decides on."""
-        told = {d.workload for d in self.plan.decisions if isinstance(d, Keep)}
-        told |= {d.attempt.workload for d in self.plan.decisions if isinstance(d, Admit)}
+    def earlier(self) -> Iterator[Preempting]:
+        """Yield the claims of earlier plans, except those of workloads that this plan decides."""
+        decided = {d.workload for d in self.plan.decisions if isinstance(d, Keep)}
+        decided |= {d.attempt.workload for d in self.plan.decisions if isinstance(d, Admit)}
         for claim in self.running.engine._state.claims:
-            if claim.owner not in told:
-                owner = self.running.engine._state.entries[claim.owner]
-                who = Who(owner.id, owner.ref, owner.priority, T0)
+            if claim.owner not in decided:
+                entry = self.running.engine._state.entries[claim.owner]
+                owner = WorkloadRef(entry.id, entry.ref, entry.priority, T0)
                 waits_for = [victim.workload for victim in claim.victims]
-                yield Asked(who, claim.cluster_queue, self.cells(claim), waits_for)
+                yield Preempting(owner, claim.cluster_queue, self.cells(claim), waits_for)
 
-    def alone(self) -> Iterator[Asked]:
-        """Preemptions whose victims were looked for in the very state that `books` shows: the first of their
-        trees, in plans of one cycle, where no claim is open."""
+    def alone(self) -> Iterator[Preempting]:
+        """Yield the preemptions whose search saw exactly the state of `quota`.
+
+        These are the first ones of their trees, in plans of one cycle, without open claims.
+        """
         if not self.one_cycle:
             return
         seen: set[Named] = set()
-        books = self.books()
-        claims = {books.root(name) for name in self.claimed}
-        for asked in self.preemptions:
-            root = books.root(asked.queue)
+        quota = self.quota()
+        claims = {quota.root(name) for name in self.claimed}
+        for preempting in self.preemptions:
+            root = quota.root(preempting.queue)
             if root not in seen and root not in claims:
                 seen.add(root)
-                yield asked
+                yield preempting
 
-    def elsewhere(self, asked: Asked) -> list[Evict]:
-        return [victim for victim in asked.evicts if self.queue_of(victim) != asked.queue]
+    def elsewhere(self, preempting: Preempting) -> list[Evict]:
+        return [victim for victim in preempting.evicts if self.queue_of(victim) != preempting.queue]
 
     def queue_of(self, victim: Evict) -> str:
         return self.attempts[victim.workload].assignment.cluster_queue
@@ -171,86 +175,88 @@ class Scene:
         return {(f, r) for (f, r), amount in usage.items() if amount}
 
 
-# --- the laws
+# --- laws
 
 
-def nobody_is_let_go_on_quota_that_is_not_there(scene: Scene) -> None:
-    books = scene.books()
-    for decision in scene.plan.decisions:
+def no_workload_is_admitted_on_quota_that_is_not_available(context: PlanContext) -> None:
+    quota = context.quota()
+    for decision in context.plan.decisions:
         if not isinstance(decision, Admit):
             continue
         attempt = decision.attempt
         queue = attempt.assignment.cluster_queue
         for (flavor, resource), amount in attempt.assignment.usage().items():
-            free = max(0, books.available(queue, (flavor, resource)))
-            assert amount <= free or attempt.debt, f"{decision.ref} asks {amount} of {flavor}, {free} is free"
-        books.charge(attempt)
+            free = max(0, quota.available(queue, (flavor, resource)))
+            assert amount <= free or attempt.debt, (
+                f"{decision.ref} requests {amount} of {flavor}, available: {free}"
+            )
+        quota.charge(attempt)
 
 
-def a_plan_makes_room_for_its_preemptors(scene: Scene) -> None:
-    """All of a tree together, with who is let go meanwhile and with earlier claims."""
-    if not scene.preemptions:
+def preemptors_of_a_plan_fit_after_their_victims_end(context: PlanContext) -> None:
+    """All preemptors of a tree fit together, with the admissions of the plan and with earlier claims."""
+    if not context.preemptions:
         return
-    books = scene.books()
-    for decision in scene.plan.decisions:
+    quota = context.quota()
+    for decision in context.plan.decisions:
         if isinstance(decision, Admit):
-            books.charge(decision.attempt)
-    claims = [(a.queue, a.cells, a.waits_for) for a in (*scene.preemptions, *scene.earlier())]
+            quota.charge(decision.attempt)
+    claims = [(a.queue, a.cells, a.waits_for) for a in (*context.preemptions, *context.earlier())]
     for victim in {uid for _, _, victims in claims for uid in victims}:
-        if victim in scene.attempts:
-            books.charge(scene.attempts[victim], -1)
+        if victim in context.attempts:
+            quota.charge(context.attempts[victim], -1)
     for queue, cells, _ in claims:
         for cell, amount in cells.items():
-            books.add(queue, cell, amount)
-    for asked in scene.preemptions:
-        for cell in asked.cells:
-            over = -books.available(asked.queue, cell)
-            assert over <= 0, f"{asked.owner.ref} will lack {over} of {cell} when its victims are gone"
+            quota.add(queue, cell, amount)
+    for preempting in context.preemptions:
+        for cell in preempting.cells:
+            over = -quota.available(preempting.queue, cell)
+            assert over <= 0, f"{preempting.owner.ref} lacks {over} of {cell} without its victims"
 
 
-def no_victim_can_be_spared(scene: Scene) -> None:
-    """P6: put any single one back, and it does not fit; or it does, but only by borrowing."""
-    for asked in scene.alone():
-        books = scene.books()
-        for uid in asked.waits_for:
-            books.charge(scene.attempts[uid], -1)
-        assert fits(books, asked, allow_borrowing=True), f"{asked.owner.ref} does not fit"
-        bound = fits(books, asked, allow_borrowing=False)
-        for victim in asked.evicts:
-            books.charge(scene.attempts[victim.workload])
-            spared = fits(books, asked, allow_borrowing=True)
-            if spared and bound and not scene.fair(asked.queue):
-                spared = fits(books, asked, allow_borrowing=False)
-            assert not spared, f"{victim.ref} need not give way to {asked.owner.ref}"
-            books.charge(scene.attempts[victim.workload], -1)
+def no_victim_is_unnecessary(context: PlanContext) -> None:
+    """P6: with any single victim restored, the request does not fit, or only with borrowing."""
+    for preempting in context.alone():
+        quota = context.quota()
+        for uid in preempting.waits_for:
+            quota.charge(context.attempts[uid], -1)
+        assert fits(quota, preempting, allow_borrowing=True), f"{preempting.owner.ref} does not fit"
+        bound = fits(quota, preempting, allow_borrowing=False)
+        for victim in preempting.evicts:
+            quota.charge(context.attempts[victim.workload])
+            spared = fits(quota, preempting, allow_borrowing=True)
+            if spared and bound and not context.fair(preempting.queue):
+                spared = fits(quota, preempting, allow_borrowing=False)
+            assert not spared, f"{victim.ref} is not needed as a victim of {preempting.owner.ref}"
+            quota.charge(context.attempts[victim.workload], -1)
 
 
-def fits(books: Books, asked: Asked, *, allow_borrowing: bool) -> bool:
-    for cell, amount in asked.cells.items():
-        if amount > max(0, books.available(asked.queue, cell)):
+def fits(quota: QuotaState, preempting: Preempting, *, allow_borrowing: bool) -> bool:
+    for cell, amount in preempting.cells.items():
+        if amount > max(0, quota.available(preempting.queue, cell)):
             return False
-        subtree, _, used = books.numbers((asked.queue, ClusterQueue), cell)
-        if not allow_borrowing and len(books.path(asked.queue)) > 1 and used + amount > subtree:
+        subtree, _, used = quota.numbers((preempting.queue, ClusterQueue), cell)
+        if not allow_borrowing and len(quota.path(preempting.queue)) > 1 and used + amount > subtree:
             return False
     return True
 
 
-def priority_is_respected(scene: Scene) -> None:
-    """P2; YuniKorn: only equal or lower priority gives way. An admin may say `Any` for what is borrowed."""
-    for asked in scene.preemptions:
-        rules, owner = scene.rules(asked.queue), asked.owner
-        for victim in asked.evicts:
-            own = scene.queue_of(victim) == asked.queue
+def priority_is_respected(context: PlanContext) -> None:
+    """P2. YuniKorn: only equal or lower priority is preempted. `Any` lifts this for borrowed quota."""
+    for preempting in context.preemptions:
+        rules, owner = context.rules(preempting.queue), preempting.owner
+        for victim in preempting.evicts:
+            own = context.queue_of(victim) == preempting.queue
             policy = rules.within_cluster_queue if own else rules.reclaim_within_cohort
-            other = scene.stored[victim.workload]
+            other = context.stored[victim.workload]
             cause = victim.reason.cause
-            assert policy is not PreemptionPolicy.NEVER, f"{asked.queue} never takes from {victim.ref}"
+            assert policy is not PreemptionPolicy.NEVER, f"{preempting.queue} may not preempt {victim.ref}"
             assert own is (cause is PreemptionCause.IN_CLUSTER_QUEUE)
             if policy is PreemptionPolicy.LOWER_PRIORITY:
                 assert other.priority < owner.priority
             elif policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
                 newer = (-other.priority, other.created_at) > (-owner.priority, owner.created_at)
-                assert newer, f"{victim.ref} comes before {owner.ref}"
+                assert newer, f"{victim.ref} is ahead of {owner.ref}"
             if cause is PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING:
                 allowed = rules.borrow_within_cohort
                 assert allowed is not None
@@ -258,113 +264,118 @@ def priority_is_respected(scene: Scene) -> None:
                 assert allowed.most_priority is None or other.priority <= allowed.most_priority
 
 
-def nobody_protected_gives_way(scene: Scene) -> None:
-    """P10 and P11. Who is over already and only has pods alive is not protected."""
-    settings = scene.running.world.settings
-    snapshot = scene.running.ledger._preemptions()
-    for asked in scene.preemptions:
-        for victim in asked.evicts:
-            attempt = scene.attempts[victim.workload]
-            job = scene.running.jobs.get(victim.workload)
+def no_protected_workload_is_preempted(context: PlanContext) -> None:
+    """P10 and P11. A workload that has ended and only has live pods is not protected."""
+    settings = context.running.world.settings
+    snapshot = context.running.ledger._preemptions()
+    for preempting in context.preemptions:
+        for victim in preempting.evicts:
+            attempt = context.attempts[victim.workload]
+            job = context.running.jobs.get(victim.workload)
             if job is None or job.finished is not None:
                 continue
             cause = victim.reason.cause
             assert cause is not None
-            ran = (scene.now - attempt.admitted_at).total_seconds()
-            assert ran >= scene.rules(scene.queue_of(victim)).min_run_time.seconds(cause)
+            ran = (context.now - attempt.admitted_at).total_seconds()
+            assert ran >= context.rules(context.queue_of(victim)).min_run_time.seconds(cause)
             past = snapshot[victim.workload]
-            assert not past or ran >= settings.cooldown, f"{victim.ref} was preempted just now"
-            recent = [t for t in past if (scene.now - t).total_seconds() < settings.eviction_window]
+            assert not past or ran >= settings.cooldown, f"{victim.ref} was preempted within the cooldown"
+            recent = [t for t in past if (context.now - t).total_seconds() < settings.eviction_window]
             assert len(recent) < settings.eviction_budget, f"{victim.ref} was preempted {len(recent)} times"
 
 
-def a_victim_holds_what_is_asked_for(scene: Scene) -> None:
-    for asked in scene.preemptions:
-        for victim in asked.evicts:
-            assert scene.uses(victim) & asked.cells.keys(), f"{victim.ref} holds nothing of use"
-
-
-def nobody_gives_way_beyond_its_tree(scene: Scene) -> None:
-    """YuniKorn: never outside the fence. Here a root cohort is one."""
-    books = scene.books()
-    for asked in scene.preemptions:
-        for victim in asked.evicts:
-            assert books.root(scene.queue_of(victim)) == books.root(asked.queue)
-
-
-def who_asks_and_who_gives_are_two(scene: Scene) -> None:
-    """YuniKorn: never within one application. And a workload gives way whole, once, and is not let go too."""
-    let_go = {d.attempt.workload for d in scene.plan.decisions if isinstance(d, Admit)}
-    asking = {asked.owner.id for asked in scene.preemptions}
-    victims = [victim.workload for victim in scene.plan.victims]
-    assert len(victims) == len(set(victims)), "somebody gives way twice"
-    assert not set(victims) & (asking | let_go)
-    assert not asking & let_go
-    assert {victim.preemptor for victim in scene.plan.victims} <= asking
-
-
-def a_queue_gives_only_what_it_borrows(scene: Scene) -> None:
-    """YuniKorn: the victim's queue is above its guarantee, and is never pushed below it.
-
-    Here a workload gives way whole, so the last of a queue's victims may bring it below: without it, its
-    queue borrows still. Where shares decide (P7), borrowing of anything counts, else of what is asked for.
-    """
-    for asked in scene.alone():
-        books = scene.books()
-        fair = scene.fair(asked.queue)
-        by_queue: dict[str, list[Evict]] = {}
-        for victim in scene.elsewhere(asked):
-            by_queue.setdefault(scene.queue_of(victim), []).append(victim)
-        for uid in asked.waits_for:
-            books.charge(scene.attempts[uid], -1)
-        for queue, victims in by_queue.items():
-            known = {
-                (f.name, r)
-                for g in scene.policy.queues[queue].resource_groups
-                for f in g.flavors
-                for r in g.covered
-            }
-            cells = {tuple(name) for name in scene.names} | known if fair else asked.cells.keys()
-            found = False
-            for victim in victims:
-                books.charge(scene.attempts[victim.workload])
-                found |= any(books.borrows((queue, ClusterQueue), cell) for cell in cells)  # type: ignore[arg-type]
-                books.charge(scene.attempts[victim.workload], -1)
-            assert found, f"{queue} is pushed below what is its own by {asked.owner.ref}"
-
-
-def who_asks_is_below_its_guarantee(scene: Scene) -> None:
-    """YuniKorn: only then others give way. Here: it stays within its own quota or that of a cohort between it
-    and the victim; where it does not, priority (P2) or a share (P8) must speak for it."""
-    for asked in scene.alone():
-        books = scene.books()
-        mine = books.path(asked.queue)
-        after = scene.books()
-        for uid in asked.waits_for:
-            after.charge(scene.attempts[uid], -1)
-        for victim in scene.elsewhere(asked):
-            if victim.reason.cause is not PreemptionCause.IN_COHORT_RECLAMATION:
-                continue
-            theirs = books.path(scene.queue_of(victim))
-            between = mine[: next(n for n, node in enumerate(mine) if node in theirs)]
-            fair = scene.fair(asked.queue)
-            entitled = any(within(books, asked, node) for node in between) if not fair else False
-            if not entitled and fair:
-                entitled = any(
-                    books.numbers(mine[0], cell)[2] + amount <= books.numbers(mine[0], cell)[0]
-                    for cell, amount in asked.cells.items()
-                )
-            assert entitled or fits(after, asked, allow_borrowing=False), (
-                f"{asked.owner.ref} borrows and yet takes {victim.ref} back"
+def a_victim_holds_what_is_requested(context: PlanContext) -> None:
+    for preempting in context.preemptions:
+        for victim in preempting.evicts:
+            assert context.uses(victim) & preempting.cells.keys(), (
+                f"{victim.ref} holds nothing that is requested"
             )
 
 
-def within(books: Books, asked: Asked, node: Named) -> bool:
-    """With what reaches it of the request, `node` uses no more than the quota of its subtree."""
-    for cell, amount in asked.cells.items():
+def no_victim_is_in_another_tree(context: PlanContext) -> None:
+    """YuniKorn: never outside the fence. The fence here is the root cohort."""
+    quota = context.quota()
+    for preempting in context.preemptions:
+        for victim in preempting.evicts:
+            assert quota.root(context.queue_of(victim)) == quota.root(preempting.queue)
+
+
+def preemptor_and_victim_are_different_workloads(context: PlanContext) -> None:
+    """YuniKorn: never within one application. A workload is preempted whole and once, and not admitted."""
+    admitted_since = {d.attempt.workload for d in context.plan.decisions if isinstance(d, Admit)}
+    asking = {preempting.owner.id for preempting in context.preemptions}
+    victims = [victim.workload for victim in context.plan.victims]
+    assert len(victims) == len(set(victims)), "a workload is preempted twice"
+    assert not set(victims) & (asking | admitted_since)
+    assert not asking & admitted_since
+    assert {victim.preemptor for victim in context.plan.victims} <= asking
+
+
+def a_queue_loses_only_what_it_borrows(context: PlanContext) -> None:
+    """YuniKorn: the queue of a victim is above its guarantee, and is never pushed below it.
+
+    A workload is preempted whole, so the last victim of a queue may bring it below: without this victim, the
+    queue still borrows. If shares decide (P7), borrowing on any cell counts, else on a requested cell.
+    """
+    for preempting in context.alone():
+        quota = context.quota()
+        fair = context.fair(preempting.queue)
+        by_queue: dict[str, list[Evict]] = {}
+        for victim in context.elsewhere(preempting):
+            by_queue.setdefault(context.queue_of(victim), []).append(victim)
+        for uid in preempting.waits_for:
+            quota.charge(context.attempts[uid], -1)
+        for queue, victims in by_queue.items():
+            known = {
+                (f.name, r)
+                for g in context.policy.queues[queue].resource_groups
+                for f in g.flavors
+                for r in g.covered
+            }
+            cells = {tuple(name) for name in context.names} | known if fair else preempting.cells.keys()
+            found = False
+            for victim in victims:
+                quota.charge(context.attempts[victim.workload])
+                found |= any(quota.borrows((queue, ClusterQueue), cell) for cell in cells)  # type: ignore[arg-type]
+                quota.charge(context.attempts[victim.workload], -1)
+            assert found, f"{queue} is pushed below its own quota by {preempting.owner.ref}"
+
+
+def the_preemptor_is_below_its_guarantee(context: PlanContext) -> None:
+    """YuniKorn: preemption is only for queues below their guarantee.
+
+    Here the request stays within the own quota of the queue, or of a cohort between it and the victim. Else
+    priority (P2) or a share (P8) must allow the preemption.
+    """
+    for preempting in context.alone():
+        quota = context.quota()
+        mine = quota.path(preempting.queue)
+        after = context.quota()
+        for uid in preempting.waits_for:
+            after.charge(context.attempts[uid], -1)
+        for victim in context.elsewhere(preempting):
+            if victim.reason.cause is not PreemptionCause.IN_COHORT_RECLAMATION:
+                continue
+            theirs = quota.path(context.queue_of(victim))
+            between = mine[: next(n for n, node in enumerate(mine) if node in theirs)]
+            fair = context.fair(preempting.queue)
+            entitled = any(within(quota, preempting, node) for node in between) if not fair else False
+            if not entitled and fair:
+                entitled = any(
+                    quota.numbers(mine[0], cell)[2] + amount <= quota.numbers(mine[0], cell)[0]
+                    for cell, amount in preempting.cells.items()
+                )
+            assert entitled or fits(after, preempting, allow_borrowing=False), (
+                f"{preempting.owner.ref} borrows and yet takes {victim.ref} back"
+            )
+
+
+def within(quota: QuotaState, preempting: Preempting, node: Named) -> bool:
+    """Return whether `node` does not borrow with the part of the request that reaches it."""
+    for cell, amount in preempting.cells.items():
         rest = amount
-        for at in books.path(asked.queue):
-            subtree, private, used = books.numbers(at, cell)
+        for at in quota.path(preempting.queue):
+            subtree, private, used = quota.numbers(at, cell)
             if at == node:
                 if used + rest > subtree:
                     return False
@@ -373,26 +384,26 @@ def within(books: Books, asked: Asked, node: Named) -> bool:
     return True
 
 
-def shares_speak_only_where_they_are_shared(scene: Scene) -> None:
-    """S1: causes belong to the way in which a tree decides."""
-    for asked in scene.preemptions:
-        causes = {victim.reason.cause for victim in asked.evicts}
-        if scene.fair(asked.queue):
+def share_causes_occur_only_with_fair_sharing(context: PlanContext) -> None:
+    """S1: each cause occurs only in trees with, or only in trees without, fair sharing."""
+    for preempting in context.preemptions:
+        causes = {victim.reason.cause for victim in preempting.evicts}
+        if context.fair(preempting.queue):
             assert PreemptionCause.IN_COHORT_RECLAIM_WHILE_BORROWING not in causes
         else:
             assert PreemptionCause.IN_COHORT_FAIR_SHARING not in causes
 
 
 ALL = (
-    nobody_is_let_go_on_quota_that_is_not_there,
-    a_plan_makes_room_for_its_preemptors,
-    no_victim_can_be_spared,
+    no_workload_is_admitted_on_quota_that_is_not_available,
+    preemptors_of_a_plan_fit_after_their_victims_end,
+    no_victim_is_unnecessary,
     priority_is_respected,
-    nobody_protected_gives_way,
-    a_victim_holds_what_is_asked_for,
-    nobody_gives_way_beyond_its_tree,
-    who_asks_and_who_gives_are_two,
-    a_queue_gives_only_what_it_borrows,
-    who_asks_is_below_its_guarantee,
-    shares_speak_only_where_they_are_shared,
+    no_protected_workload_is_preempted,
+    a_victim_holds_what_is_requested,
+    no_victim_is_in_another_tree,
+    preemptor_and_victim_are_different_workloads,
+    a_queue_loses_only_what_it_borrows,
+    the_preemptor_is_below_its_guarantee,
+    share_causes_occur_only_with_fair_sharing,
 )

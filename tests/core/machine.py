@@ -1,4 +1,4 @@
-"""A small world around one engine: Jobs, policy, a ledger, two channels of news that may lag and repeat."""
+"""A test cluster around one engine: Jobs, policy, a ledger, and two lagging, repeating event channels."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ SETTINGS = SchedulingConfiguration(
 )
 
 PREEMPTED_FIRST = Code.WAITING_FOR_PREEMPTED_WORKLOADS
-KEPT = "the free quota is reserved for workloads ahead of it"
+RESERVED = "the free quota is reserved for workloads ahead of it"
 
 
 def wait_for(call: Coroutine[Any, Any, T]) -> T:
-    """The answer of a coroutine that never waits."""
+    """Return the result of a coroutine that never suspends."""
     try:
         call.send(None)
     except StopIteration as answer:
         return answer.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits")
+    raise AssertionError("the coroutine suspended")
 
 
 @dataclass
@@ -83,18 +83,18 @@ class Job:
     version: int = 0
     ready: bool | None = None
     ended: int = 0
-    """How many of its pods are over for good."""
+    """Number of its pods that have ended for good."""
 
 
 class Cluster:
-    """What the API server has, the driver in front of the engine, and the ledger behind it."""
+    """The objects in the API server, the driver of the engine, and the ledger."""
 
     def __init__(self) -> None:
         self.now = T0
         self.policy = Policy()
         self.jobs: dict[WorkloadId, Job] = {}
         self.left: dict[WorkloadId, bool] = {}
-        """Objects that are gone, and whether pods of theirs are alive."""
+        """Deleted objects, and whether their pods are alive."""
         self.ledger = MemoryLedger(lambda: self.now)
         self.watch: list[Event] = []
         self.answers: list[Event] = []
@@ -108,7 +108,7 @@ class Cluster:
     # --- processes
 
     def start(self) -> None:
-        """A new process: memory from the ledger, then complete lists."""
+        """Start a new process: load the ledger, then deliver complete lists."""
         self.epoch = wait_for(self.ledger.take_epoch("test"))
         self.engine = Engine(SOURCES, SETTINGS)
         self.engine.restore(wait_for(self.ledger.load()))
@@ -134,7 +134,7 @@ class Cluster:
         ]
 
     def relist(self) -> None:
-        """The watch broke: what it had not told is lost, a list takes its place."""
+        """The watch fails: its undelivered events are lost, and a list replaces them."""
         self.watch = [event for event in self.watch if not isinstance(event, WorkloadObserved | WorkloadGone)]
         self.watch += [*(self.seen(uid) for uid in self.jobs), Listed("Job", frozenset(self.jobs))]
 
@@ -151,7 +151,7 @@ class Cluster:
             self.fold(events)
 
     def decide(self, budget: int) -> bool:
-        """One plan into the ledger and back. Returns whether there was anything to do."""
+        """Decide and commit one plan. Return whether there was anything to do."""
         engine = self.engine
         self.tell_time()
         plan = engine.decide(self.now, budget)
@@ -166,7 +166,7 @@ class Cluster:
         return True
 
     def tell_time(self) -> None:
-        """As the driver does, where something is due by time alone."""
+        """Deliver the time, as the driver does, if a timer is due."""
         if self.engine.due_at is not None and self.engine.due_at <= self.now:
             self.engine.handle([TimeCame(self.now)])
             assert self.engine.check() == []
@@ -183,7 +183,7 @@ class Cluster:
             self.probes[workload] = number
 
     def refuse(self, budget: int, number: int) -> None:
-        """The ledger refuses the plan as a whole, and of its parts one again: that root stands still."""
+        """The ledger refuses the whole plan, and then one of its parts again: that tree is frozen."""
         plan = self.engine.decide(self.now, budget)
         parts = self.engine.split(plan)
         for count, (root, part) in enumerate(parts):
@@ -213,7 +213,7 @@ class Cluster:
                 changed = reason is None or reason.key != decision.reason.key
                 assert decision.recorded == changed, (decision, reason)
 
-    # --- what users do
+    # --- users
 
     def seen(self, uid: WorkloadId) -> WorkloadObserved:
         job = self.jobs[uid]
@@ -233,7 +233,7 @@ class Cluster:
         )
 
     def write(self, uid: WorkloadId, *, spec: bool = True, **fields: Any) -> None:
-        """One write to a Job, and the news of it."""
+        """Write a Job once, and queue the events of the write."""
         job = self.jobs[uid]
         self.version += 1
         generation = job.generation + (1 if spec else 0)
@@ -251,13 +251,13 @@ class Cluster:
         self.watch.append(WorkloadGone(uid, str(self.version)))
 
     def kill_pods(self) -> None:
-        """Of whatever does not run any more."""
+        """End the pods of all Jobs that do not run any more."""
         self.left = dict.fromkeys(self.left, False)
         for uid, job in self.jobs.items():
             if job.suspended or job.finished:
                 self.jobs[uid] = replace(job, pods=False)
 
-    # --- what the driver's lanes do
+    # --- driver
 
     def settle(self, uid: WorkloadId, *, denied: bool = False) -> None:
         effect = self.effects.pop(uid)
@@ -279,13 +279,13 @@ class Cluster:
             self.answers.append(EffectSettled(effect.key, Result.DONE, self.jobs[uid].generation))
 
     def count(self, uid: WorkloadId) -> None:
-        """By a consistent read; nothing is said as long as anything is alive."""
+        """Count pods by a consistent read. There is no result while a pod is alive."""
         job = self.jobs.get(uid)
         runs = job is not None and not job.suspended and not job.finished
         if not runs and not (job.pods if job is not None else self.left.get(uid, False)):
             self.answers.append(PodsCounted(uid, self.probes.pop(uid), alive=False))
 
-    # --- what admins do
+    # --- admins
 
     def set(self, value: ClusterQueue | Cohort | ResourceFlavor | LocalQueue | WorkloadPriorityClass) -> None:
         known: dict[Any, Any] = self._table(type(value).__name__)
@@ -316,10 +316,10 @@ class Cluster:
         }
         return tables[kind]
 
-    # --- what must hold when all news is in and nothing is left to decide
+    # --- invariants after all events are delivered and all decisions are made
 
     def compare(self) -> None:
-        """The ledger against the reference, and against a process started now."""
+        """Compare the ledger with the reference, and with a process started now."""
         if self.engine.frozen:
             return
         stored = self.ledger.store.workloads
@@ -335,29 +335,35 @@ class Cluster:
             for uid, job in self.jobs.items()
             if job.suspended and not job.finished and (uid not in stored or stored[uid].attempt is None)
         }
-        assert waiting.keys() <= stored.keys(), "somebody waits whom the ledger does not know"
-        claiming = {uid for uid in waiting if (told := stored[uid].reason) and told.code is PREEMPTED_FIRST}
+        assert waiting.keys() <= stored.keys(), "a pending workload is not in the ledger"
+        claiming = {
+            uid
+            for uid in waiting
+            if (reason_now := stored[uid].reason) and reason_now.code is PREEMPTED_FIRST
+        }
         blocked = {str(stored[uid].cluster_queue) for uid in claiming}
         kept_out = {uid: self._kept_out(one, stored[uid].past) for uid, one in waiting.items()}
         pairs = ((_as_of(one, stored[uid].past), stored[uid].arrival) for uid, one in waiting.items())
         expected = self.policy.waits_for(pairs, usage, blocked, kept_out)
         for uid, code in expected.items():
             reason = stored[WorkloadId(uid)].reason
-            assert reason is not None, f"{uid} waits for {code} and was not told"
-            if code is None and (claiming or self.policy.somebody_strict):
-                assert reason.detail == KEPT, f"{uid} fits, was told {reason}"
+            assert reason is not None, f"{uid} is pending with {code}, but has no reason"
+            if code is None and (claiming or self.policy.has_strict_queue):
+                assert reason.detail == RESERVED, f"{uid} fits, but has reason {reason}"
                 continue
-            assert code is not None, f"{uid} fits and was not let go"
+            assert code is not None, f"{uid} fits, but was not admitted"
             if code is Code.WAITING_FOR_QUOTA and reason.code is Code.MIN_RUN_TIME_PROTECTED:
                 continue
-            assert reason.code is code, f"{uid} waits for {code}, was told {reason}"
+            assert reason.code is code, f"{uid} is pending with {code}, but has reason {reason}"
         for uid, job in self.jobs.items():
             if not job.suspended and not job.finished and self.policy.queue_of(job.workload):
                 attempt = stored[uid].attempt
-                assert attempt is not None, f"{uid} runs and is charged to nobody"
+                assert attempt is not None, f"{uid} runs, but is not charged"
                 held = [(p.name, _without_pods(p.requests)) for p in attempt.assignment.pod_sets]
                 asked = [(p.name, p.requests) for p in job.workload.pod_sets]
-                assert attempt.debt or held == asked, f"{uid} runs on another charge than it asks for"
+                assert attempt.debt or held == asked, (
+                    f"{uid} runs with a charge that differs from its request"
+                )
                 more = attempt.assignment.pods - sum(p.count for p in _left(job).pod_sets)
                 settled = attempt.state is AttemptState.ADMITTED and uid not in self.effects
                 assert attempt.debt or more >= 0, f"{uid} holds less than its pods"
@@ -372,9 +378,9 @@ class Cluster:
         return past.barred.code
 
     def compare_with_another(self) -> None:
-        """With nothing under way, an engine made now from the ledger would not change its mind.
+        """At rest, an engine that is loaded from the ledger now must not decide differently.
 
-        It may name another of several limits that bind by now: whoever is parked is not looked at for that.
+        It may report another one of several limits: inadmissible workloads are not evaluated for that alone.
         """
         other = Engine(SOURCES, SETTINGS)
         other.restore(wait_for(self.ledger.load()))
@@ -396,7 +402,7 @@ class Cluster:
 
 
 def _left(job: Job) -> Workload:
-    """What it asks for without the pods that are over for good."""
+    """Return the requests without the pods that have ended for good."""
     pod_sets = tuple(replace(p, count=max(0, p.count - job.ended)) for p in job.workload.pod_sets)
     return replace(job.workload, pod_sets=pod_sets)
 
@@ -414,5 +420,5 @@ def _policy(value: Any) -> PolicyObserved:
 
 
 def _as_of(one: Workload, past: PastAttempts) -> Workload:
-    """Who comes back from a pause waits as if created when it ended (O6)."""
+    """Return the workload with the end of its backoff as its creation time (O6)."""
     return one if past.until is None else replace(one, created_at=max(one.created_at, past.until))

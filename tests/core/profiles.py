@@ -1,4 +1,4 @@
-"""How hard property tests try: the same few examples each time, or HYPOTHESIS_PROFILE=long."""
+"""Hypothesis profiles: the same few examples in each run, or more with HYPOTHESIS_PROFILE=long."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ settings.register_profile(
     report_multiple_bugs=False,
     phases=[Phase.generate],
 )
-# As ci, and what fails is not made smaller: for those who ask only whether something does.
+# As ci, but without shrinking: for callers that only need to know whether a test fails.
 settings.register_profile("first", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 settings.register_profile("long", max_examples=5000, deadline=None)
 
 SEQUENCES = {"ci": 1.0, "first": 0.3, "quick": 0.3, "long": 11.0}
-"""Of random lives of whole worlds, in shares of what CI plays (some 2,000)."""
+"""Factor of random sequences relative to CI (about 2,000 there)."""
 
 
 def load() -> None:
@@ -28,7 +28,7 @@ def load() -> None:
 
 
 def sequences(number: int) -> settings:
-    """That many in CI, and as many times more as the profile says."""
+    """Return settings for that many examples in CI, and proportionally more in larger profiles."""
     return settings(max_examples=round(number * SEQUENCES[_chosen()]))
 
 

@@ -1,4 +1,4 @@
-"""The rules of docs/scheduling.md read off the page, slowly, to hold the engine against."""
+"""A slow reference implementation of docs/scheduling.md, to compare the engine with."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from queuectl.core.policy import (
 from queuectl.core.reasons import Code
 
 Usage = dict[tuple[str, str, str], int]
-"""Held amount by ClusterQueue, flavor and resource."""
+"""Usage by ClusterQueue, flavor and resource, in base units."""
 
 Cell = tuple[str, str]
-"""Flavor and resource."""
+"""(flavor, resource)."""
 Named = tuple[str, type[ClusterQueue] | type[Cohort]]
 
 _SEVERITY = [Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FLAVOR]
@@ -31,7 +31,7 @@ _SEVERITY = [Code.WAITING_FOR_QUOTA, Code.EXCEEDS_MAX_QUOTA, Code.NO_MATCHING_FL
 
 @dataclass
 class Policy:
-    """What admins have written, as the API server has it."""
+    """The policy objects in the API server."""
 
     queues: dict[str, ClusterQueue] = field(default_factory=dict)
     cohorts: dict[str, Cohort] = field(default_factory=dict)
@@ -85,8 +85,8 @@ class Policy:
         return self.priorities[one.priority_class] if one.priority_class else 0
 
     @property
-    def somebody_strict(self) -> bool:
-        """A head under StrictFIFO may keep back what it could use (C6)."""
+    def has_strict_queue(self) -> bool:
+        """Whether a queue has StrictFIFO: its head may reserve quota (C6)."""
         return any(q.queueing_strategy is QueueingStrategy.STRICT_FIFO for q in self.queues.values())
 
     # --- Q2 to Q5
@@ -109,7 +109,7 @@ class Policy:
         ]
 
     def _numbers(self, node: Named, cell: Cell, usage: Usage) -> tuple[int, int, int]:
-        """subtree, private and usage of a node."""
+        """Return subtree quota, private quota and usage of a node (Q2, Q3)."""
         name, kind = node
         quota = self._quota(name, cell, kind)
         subtree, used = quota.nominal, usage.get((name, *cell), 0) if kind is ClusterQueue else 0
@@ -159,10 +159,10 @@ class Policy:
         blocked: Collection[str],
         kept_out: Mapping[WorkloadId, Code | None],
     ) -> dict[str, Code | None]:
-        """Why each waits, by id; None: it would be let go. `waiting` comes with the order of first sight,
-        `kept_out` says whom L19 keeps out of the lines.
+        """Return the code of each pending workload by id; None: it would be admitted.
 
-        Nothing is said of those in queues that are `blocked`: they wait for a preemptor.
+        `waiting` is in order of first observation. `kept_out` has the codes of L19. Workloads of `blocked`
+        queues are omitted: they are behind a preemptor.
         """
         found: dict[str, Code | None] = {}
         lines: dict[str, list[tuple[tuple[int, float, int], Workload]]] = {}
@@ -183,7 +183,7 @@ class Policy:
         return found
 
     def nominate(self, queue: ClusterQueue, one: Workload, usage: Usage) -> Code | None:
-        """None if it fits, else the most severe finding over podsets and groups."""
+        """Return None if it fits, else the most severe finding over podsets and resource groups (F5)."""
         taken: dict[tuple[str, str], int] = {}
         findings: list[Code] = []
         for pod_set in one.pod_sets:
@@ -231,7 +231,7 @@ class Policy:
 
 
 def _matches(flavor: ResourceFlavor, pod_set: PodSet) -> bool:
-    """Taints against tolerations by key, and node selectors: all that the test worlds have."""
+    """Match taints by key, and node selectors; the test policies have nothing else."""
     keys = {toleration.key for toleration in (*pod_set.tolerations, *flavor.tolerations)}
     if any(taint.key not in keys for taint in flavor.node_taints):
         return False

@@ -1,4 +1,4 @@
-"""Queues whose workloads make room for each other, in a few words."""
+"""A short notation for tests of preemption."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OWN = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 PATIENT = SchedulingConfiguration(cooldown=0)
 
 
-class Room(World):
-    """Queues with a LocalQueue of the same name each, and priorities `low` and `high`."""
+class PreemptionWorld(World):
+    """Queues with a LocalQueue of the same name each, and the priority classes `low` and `high`."""
 
     def __init__(self, *nodes: ClusterQueue | Cohort, settings: SchedulingConfiguration = PATIENT) -> None:
         queues = [node for node in nodes if isinstance(node, ClusterQueue)]
@@ -31,19 +31,20 @@ class Room(World):
         self.tell(priority("low", -1), priority("high", 1))
 
     def hold(self, name: str, queue: str, gpus: int = 1, **fields: object) -> None:
-        """Let it go, and see it run."""
+        """Submit a workload that is admitted and runs."""
         one = workload(name, queue, gpus, **fields)  # type: ignore[arg-type]
         self.submit(one)
         assert admitted(self.run()) == [name]
         self.settle()
         self.tell(observed(one, suspended=False, generation=2))
 
-    def ask(self, name: str, queue: str, gpus: int = 1, **fields: object) -> list[Decision]:
+    def request(self, name: str, queue: str, gpus: int = 1, **fields: object) -> list[Decision]:
+        """Submit a workload and return the decisions."""
         self.submit(workload(name, queue, gpus, **fields))  # type: ignore[arg-type]
         return self.run()
 
-    def over(self, name: str, attempt: int = 1) -> list[Decision]:
-        """What was evicted has stopped, and nothing of it is alive."""
+    def end_eviction(self, name: str, attempt: int = 1) -> list[Decision]:
+        """The evicted workload `name` has stopped and none of its pods is alive. Return the decisions."""
         self.settle(generation=attempt + 2)
         self.run()
         one = next(e.workload for e in self.engine._state.entries.values() if e.ref.name == name)
@@ -54,12 +55,15 @@ class Room(World):
 
 
 def evicted(decisions: Iterable[Decision]) -> list[str]:
+    """Return the names of the evicted workloads."""
     return [d.ref.name for d in decisions if isinstance(d, Evict)]
 
 
 def causes(decisions: Iterable[Decision]) -> list[PreemptionCause | None]:
+    """Return the causes of the evictions."""
     return [d.reason.cause for d in decisions if isinstance(d, Evict)]
 
 
-def told(decisions: Iterable[Decision]) -> dict[str, Code]:
+def pending_reasons(decisions: Iterable[Decision]) -> dict[str, Code]:
+    """Return the recorded codes of pending workloads by name."""
     return {d.ref.name: d.reason.code for d in decisions if isinstance(d, Keep)}

@@ -1,4 +1,4 @@
-"""A world that is played: its users and admins act at random, its writes are done at once, pods end later."""
+"""A test cluster with random actions of users and admins. Effects complete at once, pods end later."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from queuectl.core.model import Outcome, WorkloadId
 from queuectl.core.policy import StopPolicy, WorkloadPriorityClass
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0
-from tests.core.laws import Scene
+from tests.core.laws import PlanContext
 from tests.core.machine import Cluster, wait_for
 from tests.core.trees import CLASSES, Dice, World, cluster_queue, cohort, job
 
-Law = Callable[[Scene], None]
+Law = Callable[[PlanContext], None]
 
 
 class Running(Cluster):
+    """A cluster whose plans are checked against laws."""
+
     def __init__(self, world: World, *laws: Law) -> None:
         self.world = world
         self.laws = laws
         self.now = T0
         self.made = 0
         self.evicted: list[tuple[str, str]] = []
-        """By preemption, in order, with who preempted."""
+        """(victim, preemptor) pairs in order of preemption."""
         self.preemptors: set[WorkloadId] = set()
-        """Who preempted since the last thing that happened outside."""
-        self.let_go: set[WorkloadId] = set()
+        """Preemptors since the last action of a user or admin."""
+        self.admitted_since: set[WorkloadId] = set()
         super().__init__()
         self.ledger = MemoryLedger(lambda: self.now, settings=world.settings)
         self.start()
@@ -45,10 +47,10 @@ class Running(Cluster):
         self.engine = self.fresh()
         self.watch, self.answers, self.acknowledged = [], [], []
         self.effects, self.probes = {}, {}
-        self.obey()
+        self.carry_out_effects()
 
     def fresh(self) -> Engine:
-        """A process started now."""
+        """Return an engine that is started now."""
         engine = Engine(SOURCES, self.world.settings)
         engine.restore(wait_for(self.ledger.load()))
         engine.handle(self.everything())
@@ -59,29 +61,29 @@ class Running(Cluster):
 
     def plan(self, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
         plan = self.engine.decide(self.now, budget, cycles)
-        assert self.engine.decide(self.now, budget, cycles) == plan, "deciding changed something"
+        assert self.engine.decide(self.now, budget, cycles) == plan, "deciding changed the state"
         return plan
 
     def carry_out(self, plan: Plan, *, one_cycle: bool) -> bool:
-        """Into the ledger and back; what is to be written is written. Returns whether anything happened."""
+        """Commit a plan and carry out its effects. Return whether there was anything to do."""
         if not plan.decisions and not plan.probes:
-            assert not self.engine.due or plan.more, "due, and nothing to do: a driver would spin"
+            assert not self.engine.due or plan.more, "due without anything to do: the driver would loop"
             return plan.more
         assert self.engine.check(plan) == []
-        scene = Scene(self, plan, one_cycle=one_cycle)
+        context = PlanContext(self, plan, one_cycle=one_cycle)
         for law in self.laws:
-            law(scene)
-        self.preemptors |= {asked.owner.id for asked in scene.preemptions}
-        self.let_go |= {d.attempt.workload for d in plan.decisions if isinstance(d, Admit)}
+            law(context)
+        self.preemptors |= {preempting.owner.id for preempting in context.preemptions}
+        self.admitted_since |= {d.attempt.workload for d in plan.decisions if isinstance(d, Admit)}
         self.evicted += [(victim.workload, str(victim.preemptor)) for victim in plan.victims]
         self._commit(plan)
-        self.obey()
+        self.carry_out_effects()
         return True
 
     def decide(self, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> bool:
         return self.carry_out(self.plan(budget, cycles), one_cycle=cycles == 1)
 
-    def obey(self) -> None:
+    def carry_out_effects(self) -> None:
         for effect in self.engine.take_effects():
             self.effects[effect.key.workload] = effect
         for uid in list(self.effects):
@@ -89,16 +91,16 @@ class Running(Cluster):
         self.deliver()
 
     def end_pods(self) -> None:
-        """Of all that were stopped, have finished or are deleted."""
+        """End the pods of all workloads that were stopped, have finished or are deleted."""
         self.kill_pods()
         for uid in list(self.probes):
             self.count(uid)
         self.deliver()
 
     def come_to_rest(self, cycles: int | None = None) -> None:
-        """Nobody outside does anything any more; evictions complete."""
+        """Decide until nothing is left, without actions of users and admins. Evictions complete."""
         bound = self.bound()
-        self.preemptors, self.let_go = set(), set()
+        self.preemptors, self.admitted_since = set(), set()
         for _ in range(bound):
             if not self.decide(cycles=cycles):
                 if not self.probes:
@@ -108,18 +110,18 @@ class Running(Cluster):
 
     @property
     def shares(self) -> bool:
-        """Is there a tree that shares fairly, or might be one?"""
+        """Whether a tree has fair sharing, or may have it."""
         on = [cohort.sharing.enabled for cohort in self.policy.cohorts.values()]
         return self.world.settings.fair_sharing or any(on)
 
     def bound(self) -> int:
-        """Everybody is let go, stopped and given back once, each told of the others; flavors are tried."""
+        """Upper bound of plans: each workload is admitted, stopped, released and evaluated a few times."""
         return 20 + 8 * len(self.jobs.keys() | self.ledger.store.workloads.keys())
 
     # --- users and admins
 
     def act(self, dice: Dice) -> None:
-        """One of the things that happen."""
+        """Perform one random action."""
         happens: list[Callable[[Dice], object]] = [
             self.submit_some,
             lambda _: self.decide(cycles=1),
@@ -132,8 +134,8 @@ class Running(Cluster):
             lambda dice: self.decide(cycles=1 + dice.below(3)),
             self.remove,
             self.hold,
-            self.rank,
-            self.rule,
+            self.change_priority,
+            self.change_policy,
             self.wait,
             lambda _: self.start(),
             lambda _: self.decide(),
@@ -145,7 +147,7 @@ class Running(Cluster):
         for _ in range(1 + dice.below(3)):
             self.submit_one(dice)
 
-    def anybody(self, dice: Dice, *, running: bool | None = None) -> WorkloadId | None:
+    def any_job(self, dice: Dice, *, running: bool | None = None) -> WorkloadId | None:
         found = [
             uid
             for uid, one in self.jobs.items()
@@ -154,30 +156,30 @@ class Running(Cluster):
         return found[dice.below(len(found))] if found else None
 
     def finish(self, dice: Dice) -> None:
-        if uid := self.anybody(dice, running=True):
+        if uid := self.any_job(dice, running=True):
             quiet = dice.pick(True, False)
             self.write(uid, spec=False, finished=Outcome.SUCCEEDED, quiet=quiet, pods=not quiet)
 
     def remove(self, dice: Dice) -> None:
-        if uid := self.anybody(dice):
+        if uid := self.any_job(dice):
             self.delete(uid)
 
     def hold(self, dice: Dice) -> None:
-        if uid := self.anybody(dice):
+        if uid := self.any_job(dice):
             one = self.jobs[uid].workload
             self.write(uid, spec=False, workload=replace(one, hold=not one.hold))
 
-    def rank(self, dice: Dice) -> None:
-        """Another priority: of one that waits, or of a whole class."""
-        uid = self.anybody(dice, running=False)
+    def change_priority(self, dice: Dice) -> None:
+        """Change the priority of one pending workload or of a priority class."""
+        uid = self.any_job(dice, running=False)
         if uid is None or dice.below(3) == 2:
             self.set(WorkloadPriorityClass(dice.pick(*CLASSES), dice.below(5) - 2))
         else:
             one = replace(self.jobs[uid].workload, priority_class=dice.pick(None, *CLASSES))
             self.write(uid, spec=False, workload=one)
 
-    def rule(self, dice: Dice) -> None:
-        """An admin changes a queue or a cohort."""
+    def change_policy(self, dice: Dice) -> None:
+        """Change a queue or a cohort, as an admin does."""
         world, known = self.world, self.policy
         if world.depth and dice.below(4) == 3:
             self.set(cohort(dice, dice.below(world.depth), world.layout))
@@ -196,9 +198,16 @@ class Running(Cluster):
             self.engine.handle([TimeCame(self.now)])
             assert self.engine.check() == []
 
-    def something(self, dice: Dice) -> Event | None:
-        """News of one thing that happens, not told yet; None where nothing does."""
-        happens = (self.submit_one, self.finish, self.remove, self.hold, self.rank, self.rule)
+    def random_event(self, dice: Dice) -> Event | None:
+        """Perform one random action and return its event without delivery; None: no event."""
+        happens = (
+            self.submit_one,
+            self.finish,
+            self.remove,
+            self.hold,
+            self.change_priority,
+            self.change_policy,
+        )
         happens[dice.below(len(happens))](dice)
         events, self.watch = self.watch, []
         return events[-1] if events else None
@@ -220,7 +229,7 @@ class Running(Cluster):
 
 
 def forked(engine: Engine, events: list[Event]) -> Engine:
-    """The same engine in another life, in which these events come."""
+    """Return a copy of the engine after `events`."""
     other = deepcopy(engine)
     other.handle(events)
     assert other.check() == []

@@ -1,4 +1,4 @@
-"""Quota trees in a few words, at random, and read slowly: for tests of shares and what follows from them."""
+"""A short notation for quota trees, random quota trees, and a slow reference for dominant shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 
 Quotas = Mapping[str, int | ResourceQuota]
-"""`{"a100/gpu": 8}`: nominal quota, or all of it, by flavor and resource."""
+"""`{"a100/gpu": 8}`: nominal quota, or a ResourceQuota, by flavor and resource."""
 
 
 def cell(name: str) -> FlavorResource:
@@ -77,7 +77,7 @@ def usages(tree: QuotaTree) -> dict[str, list[int]]:
     return {str(node): list(node.usage) for node in tree.nodes()}
 
 
-# --- at random
+# --- random trees
 
 NAMES = ("a/gpu", "b/gpu", "a/cpu")
 COHORTS = tuple(f"c{number}" for number in range(4))
@@ -94,7 +94,7 @@ REQUEST = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 5), min_size=1)
 
 @st.composite
 def forests(draw: st.DrawFn) -> QuotaTree:
-    """One tree under the cohort `c0`, of up to four levels of cohorts."""
+    """One tree below the cohort `c0`, with up to four levels of cohorts."""
     nodes: list[Cohort | ClusterQueue] = []
     for number, name in enumerate(COHORTS):
         parent = draw(st.sampled_from(COHORTS[:number])) if number else None
@@ -107,13 +107,13 @@ def forests(draw: st.DrawFn) -> QuotaTree:
     return tree
 
 
-# --- slowly
+# --- slow reference
 
 SlowShare = tuple[bool, Fraction]
 
 
 def slow_share(tree: QuotaTree, node: QuotaNode) -> SlowShare:
-    """S2 and S3, word for word: whether it is infinite, and the fraction."""
+    """S2 and S3 literally: whether the share is infinite, and the fraction."""
     if node.parent is None:
         return False, Fraction(0)
     ratio = Fraction(0)

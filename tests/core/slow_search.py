@@ -1,4 +1,4 @@
-"""P7 to P9 of docs/scheduling.md read slowly: recursive, with nothing remembered between steps."""
+"""A slow reference of P7 to P9 of docs/scheduling.md: recursive, without state between steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.core.sharing import borrows, slow_share
 
 
 class Slow:
-    """The search with nothing remembered from one step to the next."""
+    """The preemption search without state between steps."""
 
     def __init__(self, searched: PreemptionSearch) -> None:
         self.searched = searched
@@ -24,7 +24,7 @@ class Slow:
         self.taken: list[Entry] = []
 
     def choose(self, node: QuotaNode, lists: dict[QuotaNode, list[Entry]]) -> QuotaNode | None:
-        """From `node` down; None where nothing is left."""
+        """Return the next queue below `node`, or None without candidates."""
         if node.kind == "ClusterQueue":
             return node if lists.get(node) else None
         on_path = list(self.node.path())

@@ -1,4 +1,4 @@
-"""What is said of one attempt says nothing of another; what was first stays first (L4 to L12, O2)."""
+"""Events about one attempt do not affect another; the order of first observation persists (L4 to L12, O2)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UID = WorkloadId("uid-a")
 
 
 def in_its_second_attempt() -> World:
-    """`a` was edited before its start, so that it was released and let go again; it starts now."""
+    """`a` was edited before its start, so it was released and admitted again. It starts now."""
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", gpus=1))
     world.run()
@@ -41,7 +41,7 @@ def in_its_second_attempt() -> World:
 
 
 @pytest.mark.parametrize("result", [Result.DENIED, Result.DONE, Result.REFUSED])
-def test_the_answer_to_a_start_of_an_earlier_attempt_says_nothing_of_this_one(result: Result) -> None:
+def test_the_result_of_a_start_of_an_earlier_attempt_is_ignored(result: Result) -> None:
     world = in_its_second_attempt()
     world.tell(EffectSettled(EffectKey(UID, 1, Verb.START), result, 2, "no"))
     assert world.run() == []
@@ -49,7 +49,7 @@ def test_the_answer_to_a_start_of_an_earlier_attempt_says_nothing_of_this_one(re
     assert effect.key == EffectKey(UID, 2, Verb.START)
 
 
-def test_a_start_is_not_sent_again_for_more_pods_than_were_charged() -> None:
+def test_a_start_is_not_sent_again_for_more_pods_than_charged() -> None:
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", pods=[pod_set(1, {GPU: 1})]))
     world.run()
@@ -62,7 +62,7 @@ def test_a_start_is_not_sent_again_for_more_pods_than_were_charged() -> None:
     assert [p.count for p in again.attempt.assignment.pod_sets] == [3]
 
 
-def test_a_count_of_the_pods_of_an_earlier_attempt_gives_nothing_back() -> None:
+def test_a_pod_count_of_an_earlier_attempt_releases_no_quota() -> None:
     world = in_its_second_attempt()
     world.settle(generation=3)
     world.tell(observed(workload("a", gpus=2, hold=True), suspended=False, generation=3))
@@ -75,7 +75,7 @@ def test_a_count_of_the_pods_of_an_earlier_attempt_gives_nothing_back() -> None:
     assert Release in [type(d) for d in world.run()]
 
 
-def test_a_stop_that_is_done_gives_nothing_back_while_pods_are_alive() -> None:
+def test_an_acknowledged_stop_releases_no_quota_while_pods_are_alive() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -89,7 +89,7 @@ def test_a_stop_that_is_done_gives_nothing_back_while_pods_are_alive() -> None:
     assert world.run() == []
 
 
-def test_that_a_kind_is_not_installed_says_nothing_of_what_runs() -> None:
+def test_a_kind_that_is_not_installed_does_not_end_its_workloads() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -100,7 +100,9 @@ def test_that_a_kind_is_not_installed_says_nothing_of_what_runs() -> None:
 
 
 @pytest.mark.parametrize(("second", "debt"), [(-1, True), (0, False), (1, False)])
-def test_what_was_made_when_the_gate_was_installed_is_no_older_than_it(second: int, debt: bool) -> None:
+def test_a_workload_created_with_the_admission_policy_is_not_older_than_the_policy(
+    second: int, debt: bool
+) -> None:
     world = World(queue("cq", 4), LQ)
     world.tell(ContextObserved(Gate("queuectl-jobs", T0)))
     world.tell(observed(workload("a", created=second), suspended=False))
@@ -108,7 +110,7 @@ def test_what_was_made_when_the_gate_was_installed_is_no_older_than_it(second: i
     assert (detail == "ran before the gate was installed") is debt
 
 
-def test_who_is_taken_back_stands_before_those_of_the_same_second_that_came_after_it() -> None:
+def test_a_requeued_workload_precedes_later_arrivals_of_the_same_second() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -124,7 +126,7 @@ def test_who_is_taken_back_stands_before_those_of_the_same_second_that_came_afte
     assert admitted(world.run()) == ["a"]
 
 
-def test_of_those_first_seen_together_the_order_of_the_news_decides_nothing() -> None:
+def test_the_order_of_events_does_not_order_workloads_first_observed_together() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("b"), workload("a"), workload("c", created=-1))
     assert admitted(world.run()) == ["c"]
@@ -132,7 +134,7 @@ def test_of_those_first_seen_together_the_order_of_the_news_decides_nothing() ->
     assert admitted(world.run()) == ["a"]
 
 
-def test_after_a_restart_newcomers_of_the_same_second_come_after_those_that_wait() -> None:
+def test_after_a_restart_new_workloads_of_the_same_second_follow_pending_ones() -> None:
     one = workload("waits")
     stored = StoredWorkload(
         id=one.id,

@@ -1,4 +1,4 @@
-"""The same news in other portions: budgets, order within a batch, and repetition make no difference."""
+"""The same events in other batches: budgets, order within a batch, and repetition do not matter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LQ = local_queue("lq", "cq")
 
 
 def end(budget: int) -> tuple[dict[str, str], dict[str, Code]]:
-    """Flavors of those let go, and why the others wait, after two rounds."""
+    """Return the flavors of the admitted workloads and the reasons of the others after two rounds."""
     groups = [group({"f1": {GPU: 7}, "f2": {GPU: 3}})]
     strict = queue("strict", 4, strategy=QueueingStrategy.STRICT_FIFO)
     world = World(flavor("f1"), flavor("f2"), flavor("default"), queue("cq", groups=groups), strict, LQ)
@@ -47,7 +47,7 @@ def end(budget: int) -> tuple[dict[str, str], dict[str, Code]]:
     return held, {e.ref.name: e.reason.code for e in entries if e.reason}
 
 
-def test_budgets_of_every_size_come_to_the_same_end() -> None:
+def test_every_budget_size_leads_to_the_same_result() -> None:
     ends = [end(budget) for budget in (*range(1, 26), 1000)]
     held, waiting = ends[0]
     assert set(held.values()) == {"f1", "f2", "default"}
@@ -55,7 +55,7 @@ def test_budgets_of_every_size_come_to_the_same_end() -> None:
     assert all(found == ends[0] for found in ends)
 
 
-def test_the_order_of_events_in_one_batch_makes_no_difference() -> None:
+def test_the_order_of_events_in_one_batch_does_not_matter() -> None:
     def plan(reverse: bool) -> object:
         world = World(queue("cq", 2), queue("empty", 0), LQ, local_queue("x", "empty"))
         events: list[Event] = [

@@ -1,4 +1,4 @@
-"""How far up a tree quota is borrowed from, and which flavor that makes the better one (Q9, F1 to F9, O5)."""
+"""Borrow levels, and which flavor is better because of them (Q9, F1 to F9, O5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LQ = local_queue("lq", "q")
 
 
 def given(decisions: list[Decision]) -> list[tuple[str, dict[str, str]]]:
-    """Who was let go, with its flavors by resource."""
+    """Return the admitted workloads with their flavors by resource."""
     return [
         (d.ref.name, dict(p.flavors))
         for d in decisions
@@ -50,10 +50,10 @@ def flavors(*quotas: tuple[str, Mapping[str, int]]) -> list[ResourceGroup]:
 @pytest.mark.parametrize(
     ("amount", "used", "level"), [(2, 0, 0), (3, 0, 1), (4, 0, 1), (5, 0, 2), (6, 0, 3), (1, 2, 1), (1, 4, 2)]
 )
-def test_a_request_borrows_from_as_far_up_as_what_lies_below_does_not_cover(
+def test_the_borrow_level_is_the_first_node_that_covers_the_rest_of_the_request(
     amount: int, used: int, level: int
 ) -> None:
-    """Two each in the queue and the cohort that it is in, which nobody else may have; one each above."""
+    """Two GPUs of private quota in the queue and in its cohort, and one in each cohort above."""
     own = {"x/gpu": ResourceQuota(nominal=2, lending_limit=0)}
     tree = tree_of(
         cohort("root", None, {"x/gpu": 1}),
@@ -69,7 +69,7 @@ def test_a_request_borrows_from_as_far_up_as_what_lies_below_does_not_cover(
 # --- F
 
 
-def test_a_flavor_is_as_good_as_its_worst_resource() -> None:
+def test_a_flavor_offers_what_its_worst_resource_offers() -> None:
     groups = flavors(("f1", {"cpu": 4, GPU: 1}), ("f2", {"cpu": 2, GPU: 2}))
     world = World(flavor("f1"), flavor("f2"), queue("q", groups=groups), LQ)
     world.submit(workload("a", pods=[pod_set(1, {"cpu": 2, GPU: 2})]))
@@ -83,14 +83,14 @@ def test_a_fit_for_one_resource_does_not_hide_that_another_never_fits() -> None:
     assert (reason.code, reason.resource) == (Code.EXCEEDS_MAX_QUOTA, GPU)
 
 
-def test_podsets_of_one_workload_do_not_get_the_same_quota() -> None:
+def test_podsets_of_one_workload_do_not_share_the_same_quota() -> None:
     groups = flavors(("f1", {GPU: 2}), ("f2", {GPU: 2}))
     world = World(flavor("f1"), flavor("f2"), queue("q", groups=groups), LQ)
     world.submit(workload("a", pods=[pod_set(1, {GPU: 2}, "one"), pod_set(2, {GPU: 1}, "two")]))
     assert given(world.run()) == [("a", {GPU: "f1"}), ("a", {GPU: "f2"})]
 
 
-def test_the_nearest_miss_is_told_first() -> None:
+def test_the_nearest_miss_is_the_reason() -> None:
     groups = flavors(("f1", {GPU: 1}), ("f2", {GPU: 2}))
     world = World(flavor("f1"), flavor("f2"), queue("q", groups=groups), LQ)
     world.submit(workload("there", gpus=2), workload("asks", gpus=2, created=1))
@@ -100,7 +100,7 @@ def test_the_nearest_miss_is_told_first() -> None:
 
 
 @pytest.mark.parametrize(("next_first", "name"), [(False, "f1"), (True, "f2")])
-def test_a_queue_may_want_the_next_flavor_tried_before_it_borrows(next_first: bool, name: str) -> None:
+def test_a_queue_can_require_the_next_flavor_before_borrowing(next_first: bool, name: str) -> None:
     rules = FlavorFungibility(try_next_before_borrowing=next_first)
     world = World(
         flavor("f1"),
@@ -113,7 +113,7 @@ def test_a_queue_may_want_the_next_flavor_tried_before_it_borrows(next_first: bo
     assert given(world.run()) == [("a", {GPU: name})]
 
 
-def test_of_two_flavors_that_have_to_be_borrowed_the_nearer_one_is_taken() -> None:
+def test_of_two_flavors_that_need_borrowing_the_lower_borrow_level_is_chosen() -> None:
     rules = FlavorFungibility(try_next_before_borrowing=True)
     world = World(
         flavor("far"),
@@ -127,7 +127,7 @@ def test_of_two_flavors_that_have_to_be_borrowed_the_nearer_one_is_taken() -> No
     assert given(world.run()) == [("a", {GPU: "near"})]
 
 
-def test_what_others_borrowed_is_taken_back_before_one_s_own_is_stopped() -> None:
+def test_reclaiming_from_other_queues_precedes_preemption_in_the_own_queue() -> None:
     rules = Preemption(
         within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY
     )
@@ -146,9 +146,10 @@ def test_what_others_borrowed_is_taken_back_before_one_s_own_is_stopped() -> Non
     assert [d.ref.name for d in world.run() if isinstance(d, Evict)] == ["borrows"]
 
 
-def test_one_that_gets_nothing_of_the_flavor_it_stopped_at_goes_on_with_the_next() -> None:
-    """In f1 there are victims for each resource alone, and none for both: one is lent, of the other nothing
-    is left to its queue, which may not borrow (P4)."""
+def test_a_workload_without_its_last_tried_flavor_continues_with_the_next() -> None:
+    """In f1 there are victims for each resource alone, but none for both: one resource is lent, and the queue
+    has no quota left of the other and may not borrow (P4).
+    """
     rules = Preemption(
         within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY
     )
@@ -181,7 +182,7 @@ def test_one_that_gets_nothing_of_the_flavor_it_stopped_at_goes_on_with_the_next
 
 
 @pytest.mark.parametrize("lacks", ["cpu", GPU])
-def test_who_is_released_wakes_those_who_lack_any_of_what_it_held(lacks: str) -> None:
+def test_a_release_requeues_workloads_that_lack_any_of_its_resources(lacks: str) -> None:
     world = World(queue("q", groups=[group({"default": {"cpu": 1, GPU: 1}})]), LQ)
     both = [pod_set(1, {"cpu": 1, GPU: 1})]
     world.submit(workload("held", pods=both), workload("waits", pods=[pod_set(1, {lacks: 1})], created=1))
@@ -196,7 +197,7 @@ def test_who_is_released_wakes_those_who_lack_any_of_what_it_held(lacks: str) ->
     assert admitted(world.run()) == ["waits"]
 
 
-def test_what_runs_already_and_fits_nowhere_is_charged_to_the_first_flavor_that_matches() -> None:
+def test_a_running_workload_that_fits_nowhere_is_charged_to_the_first_matching_flavor() -> None:
     groups = flavors(("f1", {GPU: 1}), ("f2", {GPU: 1}), ("f3", {GPU: 1}))
     labels = {"f1": {"zone": "a"}, "f2": {"zone": "b"}, "f3": {"zone": "b"}}
     world = World(*(flavor(name, one) for name, one in labels.items()), queue("q", groups=groups), LQ)
@@ -208,7 +209,7 @@ def test_what_runs_already_and_fits_nowhere_is_charged_to_the_first_flavor_that_
 @pytest.mark.parametrize(
     ("free", "counts"), [(10, [4, 6]), (9, [4, 5]), (8, [3, 4]), (7, [3, 4]), (6, [3, 3]), (4, [2, 2])]
 )
-def test_each_podset_gives_up_its_part_of_the_way_to_its_least_count(free: int, counts: list[int]) -> None:
+def test_each_podset_is_reduced_in_proportion_to_its_slack(free: int, counts: list[int]) -> None:
     world = World(queue("q", free), LQ)
     pods = [pod_set(4, {GPU: 1}, "one", min_count=2), pod_set(6, {GPU: 1}, "two", min_count=2)]
     world.submit(workload("a", pods=pods))
@@ -219,7 +220,7 @@ def test_each_podset_gives_up_its_part_of_the_way_to_its_least_count(free: int, 
 # --- O
 
 
-def test_who_does_not_borrow_goes_before_who_does() -> None:
+def test_a_head_that_does_not_borrow_precedes_one_that_does() -> None:
     world = World(
         queue("q", 0, cohort="all"),
         queue("other", 1, cohort="all"),
@@ -230,7 +231,7 @@ def test_who_does_not_borrow_goes_before_who_does() -> None:
     assert admitted(world.run()) == ["own"]
 
 
-def test_the_label_of_a_workload_says_its_priority_before_its_pods_do() -> None:
+def test_the_priority_label_of_a_workload_precedes_the_priority_of_its_pods() -> None:
     world = World(queue("q", 1), LQ)
     world.tell(priority("high", 5))
     pods = [pod_set(1, {GPU: 1}, priority_class="unknown")]

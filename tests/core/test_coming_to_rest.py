@@ -1,4 +1,4 @@
-"""What once went on for ever, or went wrong once in a thousand lives; the laws found it, here it is small."""
+"""Small cases, found by the laws, of endless preemption and of rare errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UNGUARDED = SchedulingConfiguration(cooldown=0, eviction_budget=UNBOUNDED)
 
 
 def running(*policies: PolicyObject, settings: SchedulingConfiguration = UNGUARDED) -> Running:
-    """Without the guards of P11, if nothing else is said."""
+    """Return a cluster, by default without eviction budget and cooldown (P11)."""
     return Running(Made(policies, settings, (), 0, 0))
 
 
@@ -51,7 +51,7 @@ def at_rest(world: Running) -> Running:
 
 
 def names(world: Running) -> set[str]:
-    """Who runs."""
+    """Return the names of the running workloads."""
     return {one.ref.name for one in world.ledger.store.workloads.values() if one.attempt is not None}
 
 
@@ -59,8 +59,8 @@ def two(first: int, second: int) -> list[PodSet]:
     return [pod_set(1, {GPU: first}, name="p0"), pod_set(1, {GPU: second}, name="p1")]
 
 
-def test_a_search_through_the_flavors_of_two_podsets_ends() -> None:
-    """F8: each of the two starts anew while the other goes on."""
+def test_the_evaluation_of_the_flavors_of_two_podsets_ends() -> None:
+    """F8: each podset starts again while the other continues."""
     world = World(
         flavor("f1"),
         flavor("f2"),
@@ -73,7 +73,7 @@ def test_a_search_through_the_flavors_of_two_podsets_ends() -> None:
     assert admitted(plan.decisions) == []
 
 
-def test_who_is_held_by_its_user_is_not_preempted_by_the_same_plan() -> None:
+def test_a_workload_on_hold_is_not_preempted_by_the_same_plan() -> None:
     world = World(queue("cq", 1, preemption=LOW_GIVES_WAY), local_queue("lq", "cq"))
     world.tell(policy(HIGH), policy(LOW))
     world.submit(low := workload("low", priority_class="low"))
@@ -86,7 +86,7 @@ def test_who_is_held_by_its_user_is_not_preempted_by_the_same_plan() -> None:
     assert [d.ref.name for d in world.run() if isinstance(d, Evict)] == ["low"]
 
 
-def test_who_has_risen_is_not_preempted_by_the_plan_that_says_so() -> None:
+def test_a_workload_is_not_preempted_by_the_plan_that_raises_its_priority() -> None:
     world = World(queue("cq", 1, preemption=LOW_GIVES_WAY), local_queue("lq", "cq"))
     world.tell(policy(HIGH), policy(LOW))
     world.submit(low := workload("low", priority_class="low"))
@@ -99,8 +99,8 @@ def test_who_has_risen_is_not_preempted_by_the_plan_that_says_so() -> None:
     assert not [d for d in world.run() if isinstance(d, Evict)]
 
 
-def test_who_holds_nothing_but_its_queues_own_is_not_taken_for_what_its_queue_borrows() -> None:
-    """P2: `owned` holds f2, of which its queue has enough; what its queue borrows is f1."""
+def test_a_workload_within_the_own_quota_of_its_queue_is_no_candidate_for_what_the_queue_borrows() -> None:
+    """P2: `owned` uses f2, within the quota of its queue. The queue borrows on f1."""
     take = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY, borrow_within_cohort=BorrowWithinCohort())
     world = running(
         flavor("f1"),
@@ -121,8 +121,8 @@ def test_who_holds_nothing_but_its_queues_own_is_not_taken_for_what_its_queue_bo
     assert ("uid-owned", "uid-both") not in world.evicted
 
 
-def test_a_preemptor_takes_no_more_than_it_preempted_for() -> None:
-    """C7: of three pods one is its queue's own. With all three it would borrow, and be preempted for that."""
+def test_a_preemptor_uses_no_more_than_it_preempted_for() -> None:
+    """C7: one of three pods fits into the own quota. With all three the queue would borrow, and lose them."""
     world = running(
         flavor("default"),
         HIGH,
@@ -152,9 +152,10 @@ def test_a_preemptor_takes_no_more_than_it_preempted_for() -> None:
     assert names(world) == {"partly"}
 
 
-def test_what_shares_alone_would_repeat_for_ever_the_guards_end() -> None:
-    """P11: `all` takes from `big` by its share, and `own` with it; `own` is within nominal and takes it back;
-    then there is room for `big` again."""
+def test_the_eviction_budget_ends_preemption_that_shares_alone_would_repeat_forever() -> None:
+    """P11: `all` preempts `big` by its share, and `own` with it. `own` is within nominal quota and reclaims;
+    then `big` fits again.
+    """
     share = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
     world = running(
         flavor("default"),
@@ -173,8 +174,8 @@ def test_what_shares_alone_would_repeat_for_ever_the_guards_end() -> None:
     assert len(world.evicted) == len({victim for victim, _ in world.evicted})
 
 
-def test_who_would_do_with_fewer_pods_is_looked_at_when_less_than_all_come_free() -> None:
-    """W1, F9: of two GPUs one comes free; three pods were asked for, one would do."""
+def test_a_workload_with_a_least_count_is_requeued_when_less_than_its_full_request_is_free() -> None:
+    """W1, F9: one of two GPUs becomes free. The workload requests three pods and can start with one."""
     world = World(queue("cq", 2), local_queue("lq", "cq"))
     first, second = workload("first"), workload("second")
     world.submit(first, second)

@@ -1,4 +1,4 @@
-"""One world a test: policy and workloads in, decisions out."""
+"""One small cluster per test: policy and workloads in, decisions out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_earlier_goes_before_later_and_higher_priority_before_both() -> None:
     assert admitted(world.run()) == ["urgent", "early", "late"]
 
 
-def test_one_that_waits_says_what_it_lacks_and_by_how_much() -> None:
+def test_a_pending_workload_reports_what_it_lacks_and_by_how_much() -> None:
     world = World(queue("cq", 8), LQ)
     world.submit(workload("a", gpus=6), workload("b", gpus=4, created=1))
     keep = next(d for d in world.run() if isinstance(d, Keep))
@@ -69,7 +69,7 @@ def test_one_that_waits_says_what_it_lacks_and_by_how_much() -> None:
     assert (reason.limit, reason.node, reason.flavor) == (Limit.NOMINAL_QUOTA, "ClusterQueue/cq", "default")
 
 
-def test_one_larger_than_its_queue_never_fits() -> None:
+def test_a_workload_larger_than_its_queue_never_fits() -> None:
     world = World(queue("cq", 8), LQ)
     world.submit(workload("huge", gpus=16))
     (keep,) = world.run()
@@ -78,13 +78,13 @@ def test_one_larger_than_its_queue_never_fits() -> None:
     assert (keep.reason.available, keep.reason.short_by) == (8, 8)
 
 
-def test_best_effort_lets_a_small_one_pass_a_large_one() -> None:
+def test_best_effort_fifo_admits_a_small_workload_behind_a_large_one() -> None:
     world = World(queue("cq", 4), LQ)
     world.submit(workload("large", gpus=8), workload("small", gpus=4, created=1))
     assert admitted(world.run()) == ["small"]
 
 
-def test_strict_fifo_lets_nobody_pass_the_head() -> None:
+def test_strict_fifo_admits_no_workload_behind_the_head() -> None:
     world = World(queue("cq", 4, strategy=QueueingStrategy.STRICT_FIFO), LQ)
     world.submit(workload("large", gpus=8), workload("small", gpus=4, created=1))
     assert reasons(world) == {"large": Code.EXCEEDS_MAX_QUOTA, "small": Code.WAITING_FOR_HEAD}
@@ -102,10 +102,10 @@ def test_under_strict_fifo_a_new_head_pushes_the_old_one_behind() -> None:
     assert [d.reason.code for d in decisions if isinstance(d, Keep)] == [Code.EXCEEDS_MAX_QUOTA]
 
 
-def test_equal_workloads_are_looked_at_once() -> None:
+def test_equal_workloads_are_evaluated_once() -> None:
     world = World(queue("cq", 0), LQ)
     world.submit(*(workload(f"w{n}") for n in range(100)))
-    world.commit(world.plan())  # queued, and looked at
+    world.commit(world.plan())  # queued, and evaluated
     assert reasons(world) == {}
     world.tell(policy(queue("cq", 1, cohort="c")))
     assert len(admitted(world.run())) == 1
@@ -128,7 +128,7 @@ def test_a_reason_is_recorded_again_only_when_its_code_or_limit_changes() -> Non
     assert keep.reason.code is Code.EXCEEDS_MAX_QUOTA
 
 
-def test_a_finished_job_gives_its_quota_to_the_next() -> None:
+def test_the_quota_of_a_finished_job_goes_to_the_next_workload() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"), workload("b", created=1))
     world.run()
@@ -137,7 +137,7 @@ def test_a_finished_job_gives_its_quota_to_the_next() -> None:
     assert [type(d) for d in world.run()] == [Retire, Admit]
 
 
-def test_a_finish_that_promises_nothing_is_probed_first() -> None:
+def test_a_finished_workload_that_is_not_quiet_is_probed_first() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -155,8 +155,8 @@ def test_a_finish_that_promises_nothing_is_probed_first() -> None:
     assert retire.outcome is Outcome.FAILED
 
 
-def test_quota_that_comes_free_in_the_same_batch_wakes_a_newcomer() -> None:
-    """The newcomer was looked at before the release was applied, and parked after it: nobody woke it."""
+def test_quota_released_in_the_same_batch_requeues_a_new_workload() -> None:
+    """The new workload was evaluated before the release was applied and marked inadmissible after it."""
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -168,7 +168,7 @@ def test_quota_that_comes_free_in_the_same_batch_wakes_a_newcomer() -> None:
     assert admitted(world.run()) == ["b"]
 
 
-def test_hold_keeps_a_waiting_one_out_and_evicts_a_running_one_until_nothing_is_alive() -> None:
+def test_hold_makes_a_pending_workload_ineligible_and_evicts_an_admitted_one() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -191,7 +191,7 @@ def test_hold_keeps_a_waiting_one_out_and_evicts_a_running_one_until_nothing_is_
     assert world.run() == []
 
 
-def test_a_stopped_queue_admits_nobody_and_a_drained_one_evicts() -> None:
+def test_a_stopped_queue_admits_nothing_and_a_drained_queue_evicts() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -225,9 +225,7 @@ def test_a_start_that_is_refused_is_released_when_the_charge_changed() -> None:
     assert decisions[1].attempt.number == 2  # type: ignore[union-attr]
 
 
-def test_a_start_that_is_denied_gives_its_quota_back_and_waits_until_it_is_edited_or_time_has_passed() -> (
-    None
-):
+def test_a_denied_start_releases_its_quota_and_backs_off_until_an_edit() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -246,7 +244,7 @@ def test_a_start_that_is_denied_gives_its_quota_back_and_waits_until_it_is_edite
     assert reasons(world) == {"a": Code.WAITING_FOR_QUOTA}
 
 
-def test_a_start_that_was_denied_is_tried_again_when_time_has_passed() -> None:
+def test_a_denied_start_is_repeated_after_the_backoff() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -260,7 +258,7 @@ def test_a_start_that_was_denied_is_tried_again_when_time_has_passed() -> None:
     assert again.key.attempt == 2
 
 
-def test_a_flavor_whose_taint_is_not_tolerated_is_passed_over() -> None:
+def test_a_flavor_with_an_untolerated_taint_is_skipped() -> None:
     spot = flavor("spot", taints=[Taint("spot", "true", "NoSchedule")])
     groups = [group({"spot": {GPU: 8}, "a100": {GPU: 8}})]
     world = World(spot, flavor("a100"), queue("cq", groups=groups), LQ)
@@ -270,7 +268,7 @@ def test_a_flavor_whose_taint_is_not_tolerated_is_passed_over() -> None:
     assert admit.attempt.assignment.pod_sets[0].flavors == ((GPU, "a100"),)
 
 
-def test_the_first_fitting_flavor_wins_and_the_second_takes_what_does_not_fit() -> None:
+def test_the_first_fitting_flavor_is_chosen_and_the_second_when_the_first_is_full() -> None:
     groups = [group({"a100": {GPU: 4}, "spot": {GPU: 4}})]
     world = World(flavor("a100"), flavor("spot"), queue("cq", groups=groups), LQ)
     world.submit(workload("a", gpus=3), workload("b", gpus=3, created=1), workload("c", gpus=3, created=2))
@@ -300,14 +298,14 @@ def test_a_gang_is_charged_whole_or_not_at_all() -> None:
         ("hold", Code.ON_HOLD),
     ],
 )
-def test_what_keeps_a_workload_out_of_line_has_a_reason_of_its_own(setup: str, code: Code) -> None:
+def test_each_failed_eligibility_check_has_its_own_reason(setup: str, code: Code) -> None:
     given = {
         "no local queue": (World(queue("cq", 1)), workload("a")),
         "no cluster queue": (World(LQ), workload("a")),
         "no flavor": (World(flavor("other"), queue("cq", 1), LQ), workload("a")),
         "namespace": (World(queue("cq", 1, selector=None), LQ), workload("a")),
         "resource": (World(queue("cq", 1), LQ), workload("a", pods=[pod_set(1, {"foo.com/x": 1})])),
-        "priority": (World(queue("cq", 1), LQ), workload("a", priority_class="nobody")),
+        "priority": (World(queue("cq", 1), LQ), workload("a", priority_class="missing")),
         "hold": (World(queue("cq", 1), LQ), workload("a", hold=True)),
     }
     world, one = given[setup]
@@ -315,7 +313,7 @@ def test_what_keeps_a_workload_out_of_line_has_a_reason_of_its_own(setup: str, c
     assert reasons(world) == {"a": code}
 
 
-def test_a_missing_flavor_wakes_its_workloads_when_it_appears() -> None:
+def test_a_new_flavor_requeues_the_workloads_that_need_it() -> None:
     world = World(flavor("other"), queue("cq", 1), LQ)
     world.submit(workload("a"))
     assert reasons(world) == {"a": Code.MISCONFIGURED}
@@ -323,7 +321,7 @@ def test_a_missing_flavor_wakes_its_workloads_when_it_appears() -> None:
     assert admitted(world.run()) == ["a"]
 
 
-def test_a_quota_cut_below_use_kills_nobody_and_admits_nobody() -> None:
+def test_a_quota_below_the_current_usage_evicts_nothing_and_admits_nothing() -> None:
     world = World(queue("cq", 2), LQ)
     world.submit(workload("a"), workload("b", created=1))
     world.run()
@@ -333,7 +331,7 @@ def test_a_quota_cut_below_use_kills_nobody_and_admits_nobody() -> None:
     assert reasons(world) == {"c": Code.WAITING_FOR_QUOTA}
 
 
-def test_deciding_twice_gives_the_same_and_a_plan_of_yesterday_is_refused() -> None:
+def test_deciding_twice_gives_equal_plans_and_an_outdated_plan_is_refused() -> None:
     world = World(queue("cq", 2), LQ)
     world.submit(*(workload(f"w{n}", created=n % 3) for n in range(9)))
     first, second = world.plan(), world.plan()
@@ -343,7 +341,7 @@ def test_deciding_twice_gives_the_same_and_a_plan_of_yesterday_is_refused() -> N
         world.engine.commit(second, 1)
 
 
-def test_a_small_budget_gives_the_same_end_in_more_plans() -> None:
+def test_a_small_budget_gives_the_same_result_in_more_plans() -> None:
     def end(budget: int) -> list[str]:
         world = World(queue("cq", 5), LQ)
         world.submit(*(workload(f"w{n}", created=n % 3) for n in range(9)))
@@ -352,7 +350,7 @@ def test_a_small_budget_gives_the_same_end_in_more_plans() -> None:
     assert end(1) == end(1000)
 
 
-def test_what_was_running_before_the_gate_is_charged_as_debt_and_left_alone() -> None:
+def test_a_workload_running_before_the_admission_policy_is_charged_as_debt_and_runs_on() -> None:
     world = World(queue("cq", 1), LQ)
     world.tell(observed(workload("a", gpus=4), suspended=False))
     (admit,) = world.run()

@@ -1,4 +1,4 @@
-"""Who gives way where a tree shares fairly (docs/scheduling.md, P7 to P9)."""
+"""Victims under fair sharing (docs/scheduling.md, P7 to P9)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ANY = Preemption(
 
 
 class Arena:
-    """A tree with workloads that hold quota, and one that asks for some."""
+    """A quota tree with workloads that hold quota, and one preemptor."""
 
     def __init__(self, *nodes: Cohort | ClusterQueue) -> None:
         self.tree = tree_of(*nodes)
@@ -61,7 +61,7 @@ class Arena:
     def hold(
         self, name: str, queue: str, amounts: Mapping[str, int], *, priority: int = 0, at: int = 0
     ) -> None:
-        """`at` in seconds after T0."""
+        """Add a workload that holds quota. `at`: seconds after T0."""
         entry = self._entry(name, priority)
         entry.cells = cells_of(self.tree, amounts)
         entry.phase = Phase.ADMITTED
@@ -104,7 +104,7 @@ class Arena:
         )
 
     def victims(self, queue: str, amounts: Mapping[str, int], **fields: object) -> list[tuple[str, str]]:
-        """Names and causes; the tree must stay as it is."""
+        """Return names and causes of the victims. The tree must be unchanged afterwards."""
         contest = self.contest(queue, amounts, **fields)  # type: ignore[arg-type]
         before = usages(self.tree)
         found = fair_victims(contest, contest.configuration.strategies)
@@ -123,7 +123,7 @@ OWN, RECLAIM, FAIR = "InClusterQueue", "InCohortReclamation", "InCohortFairShari
 
 
 def three(**weights: int) -> Arena:
-    """`a`, `b` and `c` with 3 GPUs each under one cohort."""
+    """Return `a`, `b` and `c` with 3 GPUs each under one cohort."""
     return Arena(*(queue(name, "all", {GPU: 3}, weight=weights.get(name, 1000)) for name in "abc"))
 
 
@@ -132,21 +132,21 @@ def fill(arena: Arena, queue: str, count: int, each: int = 1, **fields: int) -> 
         arena.hold(f"{queue}{number}", queue, {GPU: each}, **fields)
 
 
-def test_what_was_lent_is_taken_back_from_who_borrows_most_by_turns() -> None:
+def test_lent_quota_is_reclaimed_from_the_largest_borrower_at_each_step() -> None:
     arena = three()
     fill(arena, "a", 5)
     fill(arena, "b", 4)
     assert arena.victims("c", {GPU: 3}) == [("a1", RECLAIM), ("a2", RECLAIM), ("b1", RECLAIM)]
 
 
-def test_nobody_gives_what_is_his_own() -> None:
+def test_a_queue_within_its_own_quota_has_no_victims() -> None:
     arena = three()
     for name in "abc":
         fill(arena, name, 3)
     assert arena.victims("c", {GPU: 1}) == []
 
 
-def test_a_borrower_takes_from_one_who_borrows_more_where_that_one_still_has_as_much_afterwards() -> None:
+def test_a_borrower_preempts_a_larger_borrower_that_keeps_at_least_as_large_a_share() -> None:
     arena = three()
     fill(arena, "a", 3)
     fill(arena, "b", 6)
@@ -154,7 +154,7 @@ def test_a_borrower_takes_from_one_who_borrows_more_where_that_one_still_has_as_
     assert arena.victims("a", {GPU: 2}) == []
 
 
-def test_a_large_one_is_taken_though_it_leaves_less_where_the_second_strategy_says_so() -> None:
+def test_the_second_strategy_preempts_a_large_workload_that_leaves_a_smaller_share() -> None:
     arena = three()
     fill(arena, "a", 3)
     arena.hold("large", "b", {GPU: 6})
@@ -168,7 +168,7 @@ def test_a_large_one_is_taken_though_it_leaves_less_where_the_second_strategy_sa
     assert arena.victims("a", {GPU: 3}) == []
 
 
-def test_as_much_as_the_other_has_afterwards_is_not_too_much() -> None:
+def test_an_equal_final_share_passes_the_first_strategy() -> None:
     arena = three()
     fill(arena, "a", 3)
     fill(arena, "b", 5)
@@ -178,7 +178,7 @@ def test_as_much_as_the_other_has_afterwards_is_not_too_much() -> None:
     assert arena.victims("a", {GPU: 2}, strategies=final) == []
 
 
-def test_who_has_as_much_gives_what_is_not_its_dominant_resource() -> None:
+def test_with_equal_shares_a_resource_that_is_not_dominant_is_preempted() -> None:
     arena = Arena(cohort("all", None, {"x/gpu": 4, "x/cpu": 4}), *(queue(name, "all") for name in "abc"))
     arena.hold("gpus", "b", {"x/gpu": 2}, at=1)
     arena.hold("cpus", "b", {"x/cpu": 1})
@@ -189,7 +189,7 @@ def test_who_has_as_much_gives_what_is_not_its_dominant_resource() -> None:
     assert found == [("cpus", FAIR)]
 
 
-def test_where_no_share_moves_only_who_comes_later_gives() -> None:
+def test_if_no_share_changes_only_a_later_workload_is_preempted() -> None:
     owner = queue("c", "all", {"x/cpu": 3})
     arena = Arena(cohort("all", None, {"x/gpu": 4, "x/cpu": 1}), queue("a", "all"), queue("b", "all"), owner)
     arena.hold("gpus", "b", {"x/gpu": 2}, at=1, priority=9)
@@ -201,7 +201,7 @@ def test_where_no_share_moves_only_who_comes_later_gives() -> None:
     assert arena.victims("a", {"x/cpu": 1}, priority=2, preemption=anybody) == [("cpus", FAIR)]
 
 
-def test_the_second_strategy_takes_one_of_each_queue_at_most() -> None:
+def test_the_second_strategy_preempts_at_most_one_workload_per_queue() -> None:
     arena = Arena(cohort("all", None, {"x/gpu": 100, "x/cpu": 100}), *(queue(name, "all") for name in "abc"))
     arena.hold("b1", "b", {"x/gpu": 40}, priority=-1)
     arena.hold("b2", "b", {"x/gpu": 20, "x/cpu": 40}, priority=-1)
@@ -211,12 +211,12 @@ def test_the_second_strategy_takes_one_of_each_queue_at_most() -> None:
         within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY,
         reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY,
     )
-    # At first its share, 50, is more than either of b would leave there; without a1 it is 10, and b1 goes.
-    # Only b2 would help, and b does not give twice.
+    # At first its share, 50, is above what either victim would leave to b. Without a1 it is 10: b1 passes.
+    # Only b2 would help, but a second victim in b is not allowed.
     assert arena.victims("a", {"x/gpu": 10, "x/cpu": 10}, preemption=lower) == []
 
 
-def test_its_own_queue_gives_though_it_borrows_nothing() -> None:
+def test_the_own_queue_has_candidates_without_borrowing() -> None:
     arena = Arena(
         cohort("root"),
         cohort("left", "root"),
@@ -232,14 +232,14 @@ def test_its_own_queue_gives_though_it_borrows_nothing() -> None:
     assert arena.victims("a", {GPU: 2}, preemption=lower) == [("a1", OWN), ("a2", OWN)]
 
 
-def test_of_those_it_may_take_the_small_one_that_fits_beside_is_spared() -> None:
+def test_a_small_candidate_that_fits_beside_the_preemptor_is_not_preempted() -> None:
     arena = three()
     arena.hold("small", "b", {GPU: 1})
     arena.hold("large", "b", {GPU: 8}, at=-1)
     assert arena.victims("c", {GPU: 3}) == [("large", RECLAIM)]
 
 
-def test_a_heavier_queue_may_take_more() -> None:
+def test_a_queue_with_a_larger_weight_may_preempt_more() -> None:
     arena = three(a=2000)
     fill(arena, "a", 3)
     fill(arena, "b", 6)
@@ -247,7 +247,7 @@ def test_a_heavier_queue_may_take_more() -> None:
 
 
 @pytest.mark.parametrize(("theirs", "expected"), [(1000, []), (0, [("b1", FAIR), ("b2", FAIR)])])
-def test_who_borrows_with_weight_zero_takes_from_its_like_alone(
+def test_a_borrower_with_weight_zero_preempts_only_borrowers_with_weight_zero(
     theirs: int, expected: list[tuple[str, str]]
 ) -> None:
     arena = Arena(
@@ -257,7 +257,7 @@ def test_who_borrows_with_weight_zero_takes_from_its_like_alone(
     assert arena.victims("a", {GPU: 2}) == expected
 
 
-def test_within_its_nominal_quota_of_what_is_contested_it_takes_whatever_its_share() -> None:
+def test_a_queue_within_nominal_quota_reclaims_regardless_of_its_share() -> None:
     arena = Arena(
         queue("a", "all", {"new/gpu": 3, "old/gpu": 0}), queue("b", "all", {"new/gpu": 0, "old/gpu": 6})
     )
@@ -266,7 +266,7 @@ def test_within_its_nominal_quota_of_what_is_contested_it_takes_whatever_its_sha
     assert arena.victims("a", {"new/gpu": 3}) == [("theirs", RECLAIM)]
 
 
-def test_its_own_queue_gives_lower_priorities_first_without_regard_to_shares() -> None:
+def test_lower_priorities_of_the_own_queue_are_preempted_first_regardless_of_shares() -> None:
     arena = three()
     fill(arena, "a", 3, priority=-1)
     fill(arena, "b", 3)
@@ -274,7 +274,7 @@ def test_its_own_queue_gives_lower_priorities_first_without_regard_to_shares() -
     assert arena.victims("a", {GPU: 2}) == [("a1", OWN), ("a2", OWN)]
 
 
-def test_a_queue_without_a_cohort_gives_to_higher_priority() -> None:
+def test_a_queue_without_a_cohort_preempts_for_higher_priority() -> None:
     arena = Arena(queue("a", None, {GPU: 2}))
     fill(arena, "a", 2)
     assert arena.victims("a", {GPU: 1}, priority=1) == [("a1", OWN)]
@@ -282,7 +282,7 @@ def test_a_queue_without_a_cohort_gives_to_higher_priority() -> None:
     assert arena.victims("a", {GPU: 3}, priority=1) == []
 
 
-def test_a_borrower_inside_a_cohort_that_borrows_nothing_is_left_alone_from_outside() -> None:
+def test_a_borrower_in_a_cohort_that_does_not_borrow_is_no_candidate_from_outside() -> None:
     arena = Arena(
         cohort("root"),
         cohort("right", "root", {GPU: 1}),
@@ -306,13 +306,13 @@ def test_between_cohorts_the_shares_of_the_cohorts_decide() -> None:
         arena.hold(f"l1-{number}", "l1", {GPU: 1})
         arena.hold(f"r-{number}", "r", {GPU: 1})
     arena.hold("l2-0", "l2", {GPU: 2})
-    # The left holds 6 of 10: with one more it would have more than the right, but l2 has less than l1.
+    # The left cohort uses 6 of 10: with one more it exceeds the right one, but l2 uses less than l1.
     assert arena.victims("l2", {GPU: 1}) == [("l1-0", FAIR)]
-    # The right may take one of the left, from whom has most there.
+    # The right cohort may preempt one workload of the left one, in its queue with the largest share.
     assert arena.victims("r", {GPU: 1}) == [("l1-0", FAIR)]
 
 
-def test_a_cohort_goes_before_a_queue_of_the_same_share_and_of_two_queues_who_started_last() -> None:
+def test_at_equal_shares_a_cohort_precedes_a_queue_and_the_latest_admission_comes_first() -> None:
     arena = Arena(
         cohort("all", None, {GPU: 6}),
         cohort("inner", "all"),
@@ -330,7 +330,7 @@ def test_a_cohort_goes_before_a_queue_of_the_same_share_and_of_two_queues_who_st
     assert arena.victims("own", {GPU: 1}) == [("in-z", FAIR)]
 
 
-def test_policy_and_protection_say_whom_it_may_take_at_all() -> None:
+def test_policy_and_protection_restrict_the_candidates() -> None:
     arena = three()
     fill(arena, "a", 6, at=3599)
     fill(arena, "b", 3)
@@ -343,7 +343,7 @@ def test_policy_and_protection_say_whom_it_may_take_at_all() -> None:
     assert arena.victims("c", {GPU: 1}, theirs=safe) == []
 
 
-def test_an_error_on_the_way_leaves_the_tree_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_during_the_search_leaves_the_tree_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     arena = three()
     fill(arena, "a", 6)
     fill(arena, "b", 3)
@@ -374,7 +374,7 @@ POLICIES = st.builds(
     POLICIES,
     st.sampled_from([STRATEGIES, STRATEGIES[:1], STRATEGIES[1:]]),
 )
-def test_the_victims_are_those_that_a_slow_reading_of_the_rules_finds(
+def test_the_victims_equal_those_of_the_slow_reference(
     tree: QuotaTree,
     holders: list[tuple[str, dict[str, int], int]],
     name: str,

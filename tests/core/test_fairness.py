@@ -1,4 +1,4 @@
-"""The tournament: who comes next where a tree shares fairly (docs/scheduling.md, S4, S5)."""
+"""The tournament: the order of heads under fair sharing (docs/scheduling.md, S4, S5)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def head(
 
 
 def out(tree: QuotaTree, heads: Sequence[Head], *, charging: bool = True) -> list[str]:
-    """Names as they come out, each admitted before the next is asked for."""
+    """Return the names in order. Each head is admitted before the next one is requested."""
     names = []
     for winner in tournament(tree, heads):
         names.append(winner.name)
@@ -59,7 +59,7 @@ def out(tree: QuotaTree, heads: Sequence[Head], *, charging: bool = True) -> lis
 # --- the tournament
 
 
-def test_who_would_borrow_less_goes_first_whatever_the_priority() -> None:
+def test_the_smaller_share_is_first_regardless_of_priority() -> None:
     tree = tree_of(
         cohort("all", None, {GPU: 10}), *(queue(name, "all", {GPU: 2}) for name in ("a", "b", "c"))
     )
@@ -82,7 +82,7 @@ def test_at_equal_shares_priority_then_time_then_name_decide() -> None:
     assert out(tree, heads) == ["high", "y", "z", "later"]
 
 
-def test_weights_make_the_same_loan_a_smaller_share() -> None:
+def test_a_larger_weight_makes_a_smaller_share() -> None:
     tree = tree_of(
         cohort("all", None, {GPU: 10}),
         queue("light", "all"),
@@ -97,7 +97,7 @@ def test_weights_make_the_same_loan_a_smaller_share() -> None:
     assert out(tree, heads) == ["heavy", "light", "last"]
 
 
-def test_who_borrows_another_flavor_goes_before_who_borrows_what_it_asks_for() -> None:
+def test_a_head_that_does_not_borrow_on_its_cells_precedes_one_that_does() -> None:
     tree = tree_of(
         cohort("all", None, {"new/gpu": 100, "old/gpu": 100}),
         queue("a", "all", {"new/gpu": 4}),
@@ -125,7 +125,7 @@ def test_cohorts_compete_by_their_own_share_and_queues_inside_them_by_theirs() -
 @pytest.mark.parametrize(
     ("charging", "expected"), [(True, ["l1", "r1", "l2", "r2"]), (False, ["l1", "l2", "r1", "r2"])]
 )
-def test_what_was_admitted_in_between_counts_at_every_level(charging: bool, expected: list[str]) -> None:
+def test_an_admission_between_two_heads_counts_at_every_level(charging: bool, expected: list[str]) -> None:
     tree = tree_of(
         cohort("root", None, {GPU: 100}),
         cohort("left", "root"),
@@ -137,13 +137,13 @@ def test_what_was_admitted_in_between_counts_at_every_level(charging: bool, expe
     assert out(tree, heads, charging=charging) == expected
 
 
-def test_a_queue_of_its_own_gives_its_head_and_nobody_gives_none() -> None:
+def test_a_queue_without_a_cohort_yields_its_head_and_no_heads_yield_nothing() -> None:
     tree = tree_of(queue("alone", None, {GPU: 1}))
     assert out(tree, [head(tree, "one", "alone", {GPU: 1})]) == ["one"]
     assert out(tree, []) == []
 
 
-def test_a_head_in_a_tree_a_thousand_deep_comes_out() -> None:
+def test_a_head_in_a_tree_of_depth_one_thousand_is_yielded() -> None:
     chain = [cohort(f"c{n}", f"c{n + 1}" if n < 999 else None) for n in range(1000)]
     tree = tree_of(*chain, queue("deep", "c0"), queue("shallow", "c999", {GPU: 1}))
     heads = [head(tree, "deep", "deep", {GPU: 1}), head(tree, "shallow", "shallow", {GPU: 1})]
@@ -151,7 +151,7 @@ def test_a_head_in_a_tree_a_thousand_deep_comes_out() -> None:
 
 
 def slow_tournament(tree: QuotaTree, heads: Sequence[Head]) -> Head:
-    """Who wins, from nothing: each head's standing at each level, then the recursive choice."""
+    """Return the winner by recursion: the key of each head at each level, then the choice."""
     standing: dict[tuple[QuotaNode, str], tuple[object, ...]] = {}
     for one in heads:
         tree.add(one.node, one.cells)
@@ -183,7 +183,7 @@ CHARGES = st.lists(st.tuples(st.sampled_from(QUEUES), REQUEST), max_size=8)
 
 
 @given(forests(), CHARGES, HEADS, st.lists(st.booleans(), min_size=6, max_size=6))
-def test_each_head_comes_out_once_and_is_the_one_that_a_fresh_reading_of_the_rules_chooses(
+def test_each_head_is_yielded_once_in_the_order_of_the_slow_reference(
     tree: QuotaTree,
     charges: list[tuple[str, dict[str, int]]],
     asked: dict[str, tuple[dict[str, int], int, int]],
@@ -206,7 +206,7 @@ def test_each_head_comes_out_once_and_is_the_one_that_a_fresh_reading_of_the_rul
 
 
 @given(forests(), CHARGES, HEADS)
-def test_a_tournament_that_only_asks_leaves_the_tree_as_it_was(
+def test_a_tournament_without_admissions_leaves_the_tree_unchanged(
     tree: QuotaTree,
     charges: list[tuple[str, dict[str, int]]],
     asked: dict[str, tuple[dict[str, int], int, int]],

@@ -1,4 +1,4 @@
-"""A root that the ledger refuses stands still, the others go on; loaded again, it forgets nothing seen."""
+"""A tree that the ledger refuses is frozen and the others continue; a reload keeps all observations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LQ = local_queue("lq", "cq")
 
 
 def running(world: World, *unsent: Verb) -> LedgerSnapshot:
-    """What the ledger has of a world with one workload, which it has let go."""
+    """Return the ledger content of a cluster with one admitted workload."""
     (entry,) = world.engine._state.entries.values()
     assert entry.attempt is not None
     assert entry.attempt.state is AttemptState.ADMITTED
@@ -32,7 +32,7 @@ def running(world: World, *unsent: Verb) -> LedgerSnapshot:
     return LedgerSnapshot(sequence=world.sequence, now=T0, workloads=(stored,), effects=effects)
 
 
-def test_what_is_frozen_waits_and_is_told_so_while_other_roots_go_on() -> None:
+def test_a_frozen_tree_reports_ledger_mismatch_while_other_trees_continue() -> None:
     world = World(queue("cq", 1), queue("other", 1), LQ, local_queue("other", "other"))
     world.submit(workload("a"), workload("b", created=1))
     assert admitted(world.run()) == ["a"]
@@ -46,7 +46,7 @@ def test_what_is_frozen_waits_and_is_told_so_while_other_roots_go_on() -> None:
     assert world.engine.frozen == {"ClusterQueue/cq"}
 
 
-def test_thawing_does_not_take_a_start_for_undone_because_the_watch_is_late() -> None:
+def test_after_a_reload_a_late_watch_does_not_make_a_start_look_undone() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -59,7 +59,7 @@ def test_thawing_does_not_take_a_start_for_undone_because_the_watch_is_late() ->
     assert world.run() == []
 
 
-def test_thawing_judges_a_start_by_the_object_as_it_is() -> None:
+def test_after_a_reload_a_start_is_checked_against_the_current_object() -> None:
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", gpus=1))
     world.run()
@@ -72,7 +72,7 @@ def test_thawing_judges_a_start_by_the_object_as_it_is() -> None:
     assert [type(d) for d in world.run()] == [Release, Admit]
 
 
-def test_what_the_ledger_does_not_know_is_queued_anew_when_it_thaws() -> None:
+def test_after_a_reload_workloads_missing_in_the_ledger_are_queued() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -81,7 +81,7 @@ def test_what_the_ledger_does_not_know_is_queued_anew_when_it_thaws() -> None:
     assert admitted(world.run()) == ["a"]
 
 
-def test_a_plan_is_split_by_root_and_each_part_stands_for_itself() -> None:
+def test_a_plan_is_split_by_root_into_independent_parts() -> None:
     world = World(queue("cq", 1), queue("other", 1), LQ, local_queue("other", "other"))
     world.run()
     world.submit(workload("a"), workload("c", "other"), workload("n", "nowhere"))

@@ -1,17 +1,17 @@
-"""Laws that hold of every plan in every world: random trees, random lives, judged slowly and apart.
+"""Laws that hold for every plan: random trees and random event sequences, judged by separate slow code.
 
-A sequence is a world (trees of cohorts up to five deep, up to eight queues), workloads, and up to ten things
-that happen; then nobody outside does anything any more until all is at rest. Each test plays sequences of its
-own. Which of YuniKorn's preemption laws hold here, and in which words:
+A sequence is a policy (cohort trees of depth up to five, up to eight queues), workloads, and up to ten
+actions. Then all actions stop until the cluster is at rest. Each test runs its own sequences. The preemption
+laws of YuniKorn hold here as follows:
 
-- never outside the fence: holds, a root cohort is one;
-- only if the asking queue is below its guarantee, the victim's queue above it, and never pushed below it:
-  hold for what is reclaimed, with the guarantee of a cohort standing for that of its queues, and with the
-  last victim of a queue, which gives way whole; where priority (P2) or shares (P8) speak, admins asked for
-  more;
-- only equal or lower priority: holds wherever the policy is not `Any`;
-- never within one application: a workload is one, gives way whole, and never to itself;
-- policies are strong suggestions: does not hold, ours are rules.
+- never outside the fence: holds, the fence is the root cohort;
+- only if the requesting queue is below its guarantee, and the queue of the victim is above it and never
+  pushed below it: holds for reclaimed quota, with the guarantee of a cohort for that of its queues, and
+  except for the last victim of a queue, which is preempted whole; admins lift it by priority (P2) or shares
+  (P8);
+- only equal or lower priority: holds unless the policy is `Any`;
+- never within one application: an application is one workload, which is preempted whole, never by itself;
+- policies are strong suggestions: does not hold, here they are rules.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ WORLD = st.binary(min_size=420, max_size=420)
 JOBS = st.lists(st.binary(min_size=36, max_size=36), min_size=2, max_size=6)
 SCRIPT = st.lists(st.binary(min_size=28, max_size=28), max_size=10)
 CYCLES = st.sampled_from([None, 1])
-"""In one plan, on the way to rest; None: as many as there is work."""
+"""Cycles per plan until rest; None: unlimited."""
 
 
 def play(made: bytes, jobs: list[bytes], script: list[bytes], *judges: Law, guarded: bool = True) -> Running:
-    """With each plan judged by `judges`, by the ledger and by the engine's own check; made twice the same."""
+    """Run a sequence with each plan checked by `judges`, the ledger and the engine, and decided twice."""
     running = Running(world(Dice(made), guarded=guarded), *judges)
     for one in jobs:
         running.submit_some(Dice(one))
@@ -48,87 +48,90 @@ def play(made: bytes, jobs: list[bytes], script: list[bytes], *judges: Law, guar
     return running
 
 
-# --- of each plan
+# --- laws of each plan
 
 
 @profiles.sequences(200)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_nobody_is_let_go_on_quota_that_is_not_there(
+def test_no_workload_is_admitted_on_quota_that_is_not_available(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    play(made, jobs, script, laws.nobody_is_let_go_on_quota_that_is_not_there).come_to_rest(cycles)
+    play(made, jobs, script, laws.no_workload_is_admitted_on_quota_that_is_not_available).come_to_rest(cycles)
 
 
 @profiles.sequences(150)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_a_plan_makes_room_for_all_its_preemptors(
+def test_all_preemptors_of_a_plan_fit_after_their_victims_end(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    play(made, jobs, script, laws.a_plan_makes_room_for_its_preemptors).come_to_rest(cycles)
+    play(made, jobs, script, laws.preemptors_of_a_plan_fit_after_their_victims_end).come_to_rest(cycles)
 
 
 @profiles.sequences(150)
 @given(WORLD, JOBS, SCRIPT)
-def test_no_victim_can_be_spared(made: bytes, jobs: list[bytes], script: list[bytes]) -> None:
-    play(made, jobs, script, laws.no_victim_can_be_spared).come_to_rest(1)
+def test_no_victim_is_unnecessary(made: bytes, jobs: list[bytes], script: list[bytes]) -> None:
+    play(made, jobs, script, laws.no_victim_is_unnecessary).come_to_rest(1)
 
 
 @profiles.sequences(150)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_nobody_gives_way_whom_policy_or_priority_spares(
+def test_every_victim_is_allowed_by_policy_and_priority(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    judges = (laws.priority_is_respected, laws.shares_speak_only_where_they_are_shared)
+    judges = (laws.priority_is_respected, laws.share_causes_occur_only_with_fair_sharing)
     play(made, jobs, script, *judges).come_to_rest(cycles)
 
 
 @profiles.sequences(120)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_nobody_gives_way_who_is_protected(
+def test_no_victim_is_protected(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    play(made, jobs, script, laws.nobody_protected_gives_way).come_to_rest(cycles)
+    play(made, jobs, script, laws.no_protected_workload_is_preempted).come_to_rest(cycles)
 
 
 @profiles.sequences(80)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_a_victim_is_of_the_same_tree_and_holds_what_is_asked_for(
+def test_a_victim_is_in_the_same_tree_and_holds_what_is_requested(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    judges = (laws.nobody_gives_way_beyond_its_tree, laws.a_victim_holds_what_is_asked_for)
+    judges = (laws.no_victim_is_in_another_tree, laws.a_victim_holds_what_is_requested)
     play(made, jobs, script, *judges).come_to_rest(cycles)
 
 
 @profiles.sequences(80)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_who_asks_and_who_gives_are_two(
+def test_preemptor_and_victim_are_different_workloads(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    play(made, jobs, script, laws.who_asks_and_who_gives_are_two).come_to_rest(cycles)
+    play(made, jobs, script, laws.preemptor_and_victim_are_different_workloads).come_to_rest(cycles)
 
 
 @profiles.sequences(120)
 @given(WORLD, JOBS, SCRIPT)
-def test_a_queue_gives_only_what_it_borrows(made: bytes, jobs: list[bytes], script: list[bytes]) -> None:
-    play(made, jobs, script, laws.a_queue_gives_only_what_it_borrows).come_to_rest(1)
+def test_a_queue_loses_only_what_it_borrows(made: bytes, jobs: list[bytes], script: list[bytes]) -> None:
+    play(made, jobs, script, laws.a_queue_loses_only_what_it_borrows).come_to_rest(1)
 
 
 @profiles.sequences(120)
 @given(WORLD, JOBS, SCRIPT)
-def test_who_reclaims_is_below_its_guarantee(made: bytes, jobs: list[bytes], script: list[bytes]) -> None:
-    play(made, jobs, script, laws.who_asks_is_below_its_guarantee).come_to_rest(1)
+def test_a_reclaiming_preemptor_is_below_its_guarantee(
+    made: bytes, jobs: list[bytes], script: list[bytes]
+) -> None:
+    play(made, jobs, script, laws.the_preemptor_is_below_its_guarantee).come_to_rest(1)
 
 
-# --- of what comes of it
+# --- laws of sequences
 
 
 @profiles.sequences(200)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_where_trees_do_not_share_no_two_take_turns_in_preempting_each_other(
+def test_without_fair_sharing_no_two_workloads_preempt_each_other_repeatedly(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    """P12. With nothing but the rules, the guards of P11 off. It comes to rest within `Running.bound` plans,
-    and two do not take turns: who preempts the same workload again was preempted by a third meanwhile."""
+    """P12, with the rules alone, without P11. The cluster is at rest within `Running.bound` plans. A
+    preemptor of the same victim twice was preempted by a third workload between.
+    """
     running = play(made, jobs, script, guarded=False)
     if running.shares:
         return
@@ -144,10 +147,10 @@ def test_where_trees_do_not_share_no_two_take_turns_in_preempting_each_other(
 
 @profiles.sequences(150)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_nobody_is_preempted_twice_at_the_same_moment(
+def test_no_workload_is_preempted_twice_at_the_same_moment(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    """P11, P12. The guards stand behind the rules, in trees that share too."""
+    """P11, P12. Budget and cooldown apply in addition to the rules, also with fair sharing."""
     running = play(made, jobs, script)
     running.evicted.clear()
     before = {uid for uid, one in running.ledger._preemptions().items() if one}
@@ -159,10 +162,10 @@ def test_nobody_is_preempted_twice_at_the_same_moment(
 
 @profiles.sequences(180)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_who_preempted_is_let_go_once_its_victims_are_gone(
+def test_a_preemptor_is_admitted_once_its_victims_are_gone(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    """C7. Nobody gets in its way: it is let go by the first plan that decides on its tree after that."""
+    """C7. No other workload uses the quota: the first plan that decides its tree afterwards admits it."""
     running = play(made, jobs, script)
     running.come_to_rest(cycles)
     stored = running.ledger.store.workloads
@@ -171,17 +174,19 @@ def test_who_preempted_is_let_go_once_its_victims_are_gone(
         for one in stored.values()
         if one.reason and one.reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS and one.attempt is None
     ]
-    assert not waiting, f"{waiting} preempted, and did not get what they preempted for"
-    robbed = [owner for owner in running.preemptors if owner in stored and owner not in running.let_go]
-    assert not robbed, f"{robbed} preempted in vain"
+    assert not waiting, f"{waiting} preempted, but were not admitted"
+    unserved = [
+        owner for owner in running.preemptors if owner in stored and owner not in running.admitted_since
+    ]
+    assert not unserved, f"{unserved} preempted without being admitted"
 
 
 @profiles.sequences(180)
 @given(WORLD, JOBS, SCRIPT, CYCLES)
-def test_at_rest_a_process_started_now_would_not_change_anything(
+def test_at_rest_a_newly_started_process_decides_nothing(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    """W1 to W4: nobody waits for whom a look at everything would find room, or victims."""
+    """W1 to W4: no inadmissible workload would fit or find victims in a full evaluation."""
     running = play(made, jobs, script)
     running.come_to_rest(cycles)
     other = running.fresh()
@@ -204,7 +209,7 @@ def test_the_order_of_events_of_one_batch_does_not_matter(
     running = play(made, jobs, script)
     changed: dict[str, Event] = {}
     for happens in batch:
-        event = running.something(Dice(happens))
+        event = running.random_event(Dice(happens))
         if event is not None:
             changed[running.subject(event)] = event
     events = list(changed.values())
@@ -214,7 +219,7 @@ def test_the_order_of_events_of_one_batch_does_not_matter(
 
 
 def meaning(plan: Plan) -> Counter[str]:
-    """Its decisions in no order, without numbers that count what came first."""
+    """Return the decisions as a set, without numbers that depend on their order."""
     found: Counter[str] = Counter()
     for decision in plan.decisions:
         if isinstance(decision, Enqueue):

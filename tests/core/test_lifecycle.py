@@ -1,4 +1,4 @@
-"""The life of a workload: the table of docs/scheduling.md, section L, and what stands beside it."""
+"""The lifecycle of a workload: the table of docs/scheduling.md, section L, and the rules next to it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ A = workload("a", gpus=4, pods=[pod_set(4, {GPU: 1})], max_run_seconds=LIMIT)
 
 
 class Life:
-    """Workload `a` alone in a queue for four GPUs, and what was decided about it."""
+    """Workload `a` alone in a queue with four GPUs, and the decisions about it."""
 
     def __init__(self, settings: SchedulingConfiguration = SETTINGS, one: Workload = A) -> None:
         self.world = World(
@@ -99,7 +99,7 @@ class Life:
         self.generation = 1
 
     def run(self) -> list[Decision]:
-        made = self.world.run()
+        made = [d for d in self.world.run() if not isinstance(d, Configure | Enqueue)]
         for decision in (d for d in made if d.ref.name == "a"):
             match decision:
                 case Admit():
@@ -127,7 +127,7 @@ class Life:
         return self.run()
 
     def edit(self, **fields: object) -> list[Decision]:
-        """As its user writes labels, annotations or the spec; what else is seen stays as it was."""
+        """Change labels, annotations or the spec as a user does. All other observed fields remain."""
         self.one = replace(self.one, **fields)  # type: ignore[arg-type]
         return self.see(suspended=self.phase is Phase.PENDING)
 
@@ -176,7 +176,7 @@ class Life:
         return self
 
     def stopped(self) -> Life:
-        """What was told to stop has stopped, and its pods are gone."""
+        """The stopped workload has no pods left."""
         self.settle()
         self.see(suspended=True)
         self.count_pods()
@@ -193,7 +193,7 @@ def stop(which: str, how: StopPolicy) -> Callable[[Life], object]:
 
 
 def preempt(life: Life) -> None:
-    """As the search for victims does it."""
+    """Evict the workload as a preemption does."""
     reason = Reason(code=Code.PREEMPTED, by="ns/Job/urgent")
     plan = replace(life.world.plan(), decisions=(Evict(ID, A.ref, 1, reason, past=PastAttempts(run_ms=1)),))
     life.world.commit(plan)
@@ -310,7 +310,7 @@ def test_a_plan_that_evicts_a_workload_twice_is_refused_before_it_is_committed()
         check_transitions([evict, evict], {ID: entry})
 
 
-def test_a_preempted_workload_waits_again_at_once_with_its_old_place() -> None:
+def test_a_preempted_workload_is_requeued_at_once_with_its_old_place() -> None:
     life = Life().admitted()
     life.world.submit(workload("later", gpus=4, created=9))
     life.run()
@@ -322,7 +322,7 @@ def test_a_preempted_workload_waits_again_at_once_with_its_old_place() -> None:
 # --- maximum execution time
 
 
-def test_it_is_stopped_when_its_time_is_over_and_not_before() -> None:
+def test_a_workload_is_evicted_when_its_run_time_ends_and_not_before() -> None:
     life = Life().admitted()
     assert life.world.engine.due_at == T0 + timedelta(seconds=LIMIT)
     assert life.wait(LIMIT - 1) == []
@@ -335,7 +335,7 @@ def test_it_is_stopped_when_its_time_is_over_and_not_before() -> None:
     assert life.world.engine.due_at is None
 
 
-def test_run_time_adds_up_over_attempts_and_waiting_does_not_count() -> None:
+def test_run_time_adds_up_over_attempts_and_pending_time_does_not_count() -> None:
     life = Life().admitted()
     life.wait(60)
     life.edit(hold=True)
@@ -359,7 +359,7 @@ def expired() -> Life:
     return life.stopped()
 
 
-def test_deactivated_it_waits_until_its_user_holds_it_and_lets_go_again() -> None:
+def test_a_deactivated_workload_is_pending_until_its_user_sets_and_removes_the_hold() -> None:
     life = expired()
     assert life.reason is not None
     assert "queuectl.dev/hold" in str(life.reason.detail)
@@ -368,18 +368,20 @@ def test_deactivated_it_waits_until_its_user_holds_it_and_lets_go_again() -> Non
     assert life.code is Code.ON_HOLD
     life.edit(hold=False)
     assert life.phase is Phase.ADMITTED
-    assert life.world.engine.due_at == life.world.now + timedelta(seconds=LIMIT), "its time begins anew"
+    assert life.world.engine.due_at == life.world.now + timedelta(seconds=LIMIT), "the run time is reset"
 
 
 @pytest.mark.parametrize(("limit", "left"), [(LIMIT + 20, 20), (None, None)])
-def test_deactivated_it_runs_on_once_its_label_allows_more(limit: int | None, left: int | None) -> None:
+def test_a_deactivated_workload_runs_again_when_its_label_allows_more(
+    limit: int | None, left: int | None
+) -> None:
     life = expired()
     life.edit(max_run_seconds=limit)
     assert life.phase is Phase.ADMITTED
     assert life.world.engine.due_at == (None if left is None else life.world.now + timedelta(seconds=left))
 
 
-def test_a_limit_below_what_it_has_run_stops_it_at_once() -> None:
+def test_a_limit_below_the_current_run_time_evicts_at_once() -> None:
     life = Life(one=replace(A, max_run_seconds=None)).admitted()
     life.wait(50)
     life.world.tell(TimeCame(life.world.now))
@@ -388,7 +390,7 @@ def test_a_limit_below_what_it_has_run_stops_it_at_once() -> None:
     assert evict.reason.code is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
 
 
-def test_an_earlier_time_says_nothing() -> None:
+def test_an_earlier_time_is_ignored() -> None:
     life = Life().admitted()
     life.wait(LIMIT - 1)
     life.world.tell(TimeCame(T0 - timedelta(days=1)))
@@ -396,10 +398,10 @@ def test_an_earlier_time_says_nothing() -> None:
     assert life.wait(1) != []
 
 
-# --- pods that do not come up
+# --- pods that are not ready in time
 
 
-def test_pods_that_are_not_ready_in_time_give_way_and_it_backs_off_longer_each_time() -> None:
+def test_pods_not_ready_in_time_cause_an_eviction_and_a_longer_backoff_each_time() -> None:
     life = Life()
     life.see()
     pauses = []
@@ -425,7 +427,7 @@ def test_pods_that_are_not_ready_in_time_give_way_and_it_backs_off_longer_each_t
     assert pauses == [60, 120, 200, 200]
 
 
-def test_once_its_pods_were_ready_it_is_left_alone_and_its_count_begins_anew() -> None:
+def test_ready_pods_end_the_timeout_and_reset_the_failure_count() -> None:
     life = Life()
     life.see()
     life.settle()
@@ -442,7 +444,7 @@ def test_once_its_pods_were_ready_it_is_left_alone_and_its_count_begins_anew() -
     assert life.phase is Phase.ADMITTED
 
 
-def test_nothing_is_stopped_where_nobody_says_that_pods_are_not_ready() -> None:
+def test_nothing_is_evicted_if_the_status_does_not_report_readiness() -> None:
     life = Life(one=replace(A, max_run_seconds=None))
     life.see()
     life.settle()
@@ -451,7 +453,7 @@ def test_nothing_is_stopped_where_nobody_says_that_pods_are_not_ready() -> None:
     assert life.world.engine.due_at is None
 
 
-def test_time_for_its_pods_counts_from_when_the_cluster_let_it_go() -> None:
+def test_the_readiness_timeout_counts_from_the_start_time_in_the_status() -> None:
     life = Life()
     life.see()
     life.wait(TIMEOUT)
@@ -461,7 +463,7 @@ def test_time_for_its_pods_counts_from_when_the_cluster_let_it_go() -> None:
     assert [type(d) for d in life.wait(1)] == [Evict]
 
 
-def test_without_a_timeout_nobody_asks_for_ready_pods() -> None:
+def test_without_a_timeout_readiness_does_not_matter() -> None:
     life = Life(SchedulingConfiguration(), replace(A, max_run_seconds=None))
     life.see()
     life.settle()
@@ -483,14 +485,14 @@ def deactivated_by_failures() -> Life:
     return life
 
 
-def test_more_failures_than_the_limit_deactivate_it() -> None:
+def test_more_failures_than_the_limit_deactivate_a_workload() -> None:
     life = deactivated_by_failures()
     assert (life.phase, life.code) == (Phase.PENDING, Code.DEACTIVATED)
     assert life.wait(10**6) == []
 
 
-@pytest.mark.parametrize("how", ["held and let go", "edited"])
-def test_deactivated_for_failures_it_is_tried_anew_once_its_user_acts(how: str) -> None:
+@pytest.mark.parametrize("how", ["hold set and removed", "edited"])
+def test_an_action_of_the_user_resets_a_workload_deactivated_for_failures(how: str) -> None:
     life = deactivated_by_failures()
     if how == "edited":
         life.generation += 1
@@ -503,10 +505,10 @@ def test_deactivated_for_failures_it_is_tried_anew_once_its_user_acts(how: str) 
     life.see(suspended=False, ready=False)
     life.wait(TIMEOUT)
     life.stopped()
-    assert life.code is Code.BACKING_OFF, "its count began anew"
+    assert life.code is Code.BACKING_OFF, "the failure count is reset"
 
 
-def test_the_stop_that_we_write_ourselves_is_no_edit() -> None:
+def test_a_stop_effect_is_not_an_edit() -> None:
     life = Life()
     life.see()
     life.settle()
@@ -518,7 +520,7 @@ def test_the_stop_that_we_write_ourselves_is_no_edit() -> None:
     assert (life.phase, life.code) == (Phase.PENDING, Code.BACKING_OFF)
 
 
-def test_starts_that_are_denied_back_off_too_and_a_start_that_works_is_none() -> None:
+def test_denied_starts_back_off_and_a_successful_start_does_not() -> None:
     life = Life()
     life.see()
     life.settle(Result.DENIED, "policy x says no")
@@ -532,7 +534,7 @@ def test_starts_that_are_denied_back_off_too_and_a_start_that_works_is_none() ->
     assert life.phase is Phase.ADMITTED
 
 
-# --- what outlives a restart
+# --- restarts
 
 
 def restarted(
@@ -542,7 +544,7 @@ def restarted(
     settings: SchedulingConfiguration = SETTINGS,
     **fields: object,
 ) -> World:
-    """A process that begins with what the ledger says of `a`, an hour after T0."""
+    """Return a process that starts from the ledger rows of `a`, an hour after T0."""
     now = T0 + timedelta(hours=1)
     held = None
     if attempt:
@@ -577,7 +579,7 @@ def restarted(
     return world
 
 
-def test_a_pause_outlives_a_restart() -> None:
+def test_a_backoff_survives_a_restart() -> None:
     until = T0 + timedelta(hours=1, seconds=40)
     why = Reason(code=Code.BACKING_OFF, detail="until then")
     world = restarted(PastAttempts(failures=3, barred=why, until=until))
@@ -589,7 +591,7 @@ def test_a_pause_outlives_a_restart() -> None:
     assert admitted(world.run()) == ["a"]
 
 
-def test_run_time_outlives_a_restart() -> None:
+def test_run_time_survives_a_restart() -> None:
     world = restarted(PastAttempts(run_ms=30_000), attempt=True)
     assert world.engine.due_at == T0 + timedelta(hours=1, seconds=LIMIT - 30)
     world.pass_time(LIMIT - 30)
@@ -598,12 +600,12 @@ def test_run_time_outlives_a_restart() -> None:
     assert evict.past == PastAttempts(run_ms=LIMIT * 1000)
 
 
-def test_deactivation_outlives_a_restart() -> None:
+def test_deactivation_survives_a_restart() -> None:
     world = restarted(PastAttempts(run_ms=LIMIT * 1000))
     assert [d.reason.code for d in world.run() if isinstance(d, Keep)] == [Code.DEACTIVATED]
 
 
-def test_held_while_nobody_watched_it_begins_anew() -> None:
+def test_a_hold_during_a_downtime_resets_a_workload() -> None:
     world = restarted(PastAttempts(run_ms=LIMIT * 1000), hold=True)
     assert [d.reason.code for d in world.run() if isinstance(d, Keep)] == [Code.ON_HOLD]
     world.tell(observed(A))
@@ -613,7 +615,7 @@ def test_held_while_nobody_watched_it_begins_anew() -> None:
 # --- pods that have ended for good
 
 
-def test_pods_that_have_ended_for_good_give_their_quota_back_and_others_get_it() -> None:
+def test_the_quota_of_pods_that_ended_for_good_goes_to_other_workloads() -> None:
     life = Life().admitted()
     life.world.submit(workload("b", gpus=3, created=1), workload("c", gpus=1, created=2))
     life.run()
@@ -626,7 +628,7 @@ def test_pods_that_have_ended_for_good_give_their_quota_back_and_others_get_it()
     assert admitted(made) == ["b"]
 
 
-def test_what_was_given_back_is_not_taken_again() -> None:
+def test_released_quota_of_ended_pods_is_not_charged_again() -> None:
     life = Life().admitted()
     life.see(suspended=False, ready=True, reclaimable=(("main", 3),))
     for count in (2, 0):
@@ -634,12 +636,12 @@ def test_what_was_given_back_is_not_taken_again() -> None:
         assert life.see(suspended=False, ready=True, reclaimable=reclaimable) == []
 
 
-def test_fewer_pods_in_the_spec_give_nothing_back_by_themselves() -> None:
+def test_fewer_pods_in_the_spec_alone_release_no_quota() -> None:
     life = Life().admitted()
     assert life.edit(pod_sets=(pod_set(1, {GPU: 1}),)) == []
 
 
-def test_one_that_starts_again_is_charged_for_the_pods_that_are_left() -> None:
+def test_a_workload_that_starts_again_is_charged_for_its_remaining_pods() -> None:
     life = Life().admitted()
     life.see(suspended=False, ready=True, reclaimable=(("main", 3),))
     preempt(life)
@@ -651,7 +653,7 @@ def test_one_that_starts_again_is_charged_for_the_pods_that_are_left() -> None:
     assert [p.count for p in admit.attempt.assignment.pod_sets] == [1]
 
 
-def test_pods_that_end_while_it_is_being_evicted_give_back_nothing_before_all_are_gone() -> None:
+def test_pods_that_end_during_an_eviction_release_no_quota_until_all_are_gone() -> None:
     life = Life().evicting()
     assert life.see(suspended=False, reclaimable=(("main", 3),)) == []
 
@@ -659,7 +661,7 @@ def test_pods_that_end_while_it_is_being_evicted_give_back_nothing_before_all_ar
 # --- priority and queue
 
 
-def test_a_running_workload_s_new_priority_is_recorded_once() -> None:
+def test_a_new_priority_of_a_running_workload_is_recorded_once() -> None:
     life = Life().admitted()
     life.world.tell(priority("high", 9))
     (amend,) = life.edit(priority_class="high")
@@ -681,7 +683,7 @@ def test_a_running_workload_whose_priority_class_is_gone_keeps_its_priority() ->
     assert life.run() == []
 
 
-def test_waiting_workloads_change_places_with_their_priority() -> None:
+def test_a_new_priority_changes_the_order_of_pending_workloads() -> None:
     world = World(queue("cq", 1), LQ)
     world.tell(priority("high", 9))
     world.submit(workload("runs"))
@@ -695,7 +697,7 @@ def test_waiting_workloads_change_places_with_their_priority() -> None:
     assert admitted(world.run()) == ["c"]
 
 
-def test_a_pause_goes_along_to_another_queue() -> None:
+def test_a_backoff_continues_in_another_queue() -> None:
     life = Life()
     life.see()
     life.settle(Result.DENIED, "no")
@@ -707,7 +709,7 @@ def test_a_pause_goes_along_to_another_queue() -> None:
 # --- timers
 
 
-def test_timers_give_each_key_once_in_the_order_of_their_times() -> None:
+def test_timers_yield_each_key_once_in_the_order_of_time() -> None:
     timers: Timers[str] = Timers()
     assert timers.earliest is None
     for seconds, key in ((5, "a"), (3, "b"), (4, "c"), (9, "a"), (1, "c"), (4, "c")):
@@ -719,7 +721,7 @@ def test_timers_give_each_key_once_in_the_order_of_their_times() -> None:
     assert timers.take(T0 + timedelta(seconds=99)) == []
 
 
-def test_timers_that_change_their_minds_do_not_pile_up() -> None:
+def test_replaced_timers_do_not_accumulate() -> None:
     timers: Timers[str] = Timers()
     for number in range(10_000):
         timers.set("a", T0 + timedelta(seconds=number))

@@ -1,4 +1,4 @@
-"""Lines, gates and policy while many wait: nobody is lost, passed over or let go twice."""
+"""Pending queues, eligibility and policy with many pending workloads: each is admitted once, in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def codes(world: World) -> dict[str, Code]:
     return {d.ref.name: d.reason.code for d in world.run() if isinstance(d, Keep)}
 
 
-def test_one_that_left_the_line_and_came_back_is_admitted_once() -> None:
+def test_a_workload_that_left_its_pending_queue_and_returned_is_admitted_once() -> None:
     world = World(queue("cq", 0), LQ)
     world.submit(*(workload(f"w{n}", created=n) for n in range(4)))
     world.run()
@@ -53,7 +53,7 @@ def test_one_that_left_the_line_and_came_back_is_admitted_once() -> None:
     assert admitted(world.run()) == ["w0", "w1", "w2", "w3"]
 
 
-def test_what_comes_free_in_the_batch_of_a_new_arrival_is_not_lost() -> None:
+def test_quota_released_in_the_batch_of_a_new_arrival_is_not_lost() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -63,7 +63,7 @@ def test_what_comes_free_in_the_batch_of_a_new_arrival_is_not_lost() -> None:
     assert admitted(world.run()) == ["b"]
 
 
-def test_what_comes_free_goes_to_the_first_in_order_also_when_it_was_parked() -> None:
+def test_free_quota_goes_to_the_first_in_order_even_if_it_was_inadmissible() -> None:
     world = World(queue("cq", 2), LQ)
     world.tell(priority("high", 1))
     world.submit(workload("a", gpus=2))
@@ -76,7 +76,7 @@ def test_what_comes_free_goes_to_the_first_in_order_also_when_it_was_parked() ->
     assert admitted(world.run()) == ["urgent"]
 
 
-def test_one_that_is_taken_back_competes_for_what_it_gave_back() -> None:
+def test_a_released_workload_competes_for_the_quota_it_released() -> None:
     world = World(queue("cq", 2), LQ)
     world.submit(workload("first", gpus=1))
     world.run()
@@ -91,7 +91,7 @@ def test_one_that_is_taken_back_competes_for_what_it_gave_back() -> None:
     assert admitted(decisions) == ["first"]
 
 
-def test_one_that_ends_as_its_queue_vanishes_is_retired_and_no_more() -> None:
+def test_a_workload_that_ends_when_its_queue_is_deleted_is_only_retired() -> None:
     world = World(queue("cq", 0), LQ)
     world.submit(workload("a"))
     world.run()
@@ -102,7 +102,7 @@ def test_one_that_ends_as_its_queue_vanishes_is_retired_and_no_more() -> None:
     assert [type(d) for d in world.run()] == [Retire]
 
 
-def test_one_let_past_the_gate_while_on_hold_is_charged_and_then_evicted() -> None:
+def test_a_workload_on_hold_started_past_the_admission_policy_is_charged_and_then_evicted() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a", gpus=2))
     world.run()
@@ -110,7 +110,7 @@ def test_one_let_past_the_gate_while_on_hold_is_charged_and_then_evicted() -> No
     assert [type(d) for d in world.run()] == [Admit, Evict]
 
 
-def test_an_unreadable_spec_does_not_hide_that_a_flavor_is_missing() -> None:
+def test_an_invalid_spec_does_not_hide_that_a_flavor_is_missing() -> None:
     groups = [group({"gone": {GPU: 1}, "there": {GPU: 1}})]
     world = World(flavor("there"), queue("cq", groups=groups), LQ)
     world.tell(PolicyInvalid(ConfigKey("ClusterQueue", "", "cq"), "spec.resourceGroups: too many"))
@@ -118,7 +118,7 @@ def test_an_unreadable_spec_does_not_hide_that_a_flavor_is_missing() -> None:
     assert codes(world) == {"a": Code.MISCONFIGURED}
 
 
-def test_an_unreadable_spec_leaves_the_last_good_one_in_force() -> None:
+def test_an_invalid_spec_leaves_the_last_valid_one_in_force() -> None:
     world = World(queue("cq", 1), LQ)
     world.run()
     world.tell(PolicyInvalid(ConfigKey("ClusterQueue", "", "cq"), "spec: what is this"))
@@ -128,7 +128,7 @@ def test_an_unreadable_spec_leaves_the_last_good_one_in_force() -> None:
     assert report.condition.message.startswith("InvalidSpec")
 
 
-def test_a_spec_that_was_good_for_a_moment_is_recorded() -> None:
+def test_a_spec_that_was_valid_for_a_moment_is_recorded() -> None:
     world = World(queue("cq", 1), LQ)
     world.run()
     world.tell(
@@ -137,7 +137,7 @@ def test_a_spec_that_was_good_for_a_moment_is_recorded() -> None:
     assert [d.key.name for d in world.plan().decisions if isinstance(d, Configure)] == ["cq"]
 
 
-def test_a_spec_that_can_be_read_again_is_reported_although_it_is_the_same() -> None:
+def test_a_spec_that_is_valid_again_is_reported_although_it_is_unchanged() -> None:
     world = World(queue("cq", 1), LQ)
     world.run()
     world.tell(PolicyInvalid(ConfigKey("ClusterQueue", "", "cq"), "spec: what is this"))
@@ -148,7 +148,7 @@ def test_a_spec_that_can_be_read_again_is_reported_although_it_is_the_same() -> 
     assert (local.condition.active, report.condition.active) == (True, True)
 
 
-def test_draining_a_queue_evicts_also_those_whose_local_queue_points_elsewhere_by_now() -> None:
+def test_draining_a_queue_also_evicts_workloads_whose_local_queue_now_points_elsewhere() -> None:
     world = World(queue("cq", 1), queue("other", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -161,7 +161,7 @@ def test_draining_a_queue_evicts_also_those_whose_local_queue_points_elsewhere_b
     assert evict.reason.code is Code.CLUSTER_QUEUE_STOPPED
 
 
-def test_when_the_head_moves_to_another_queue_the_next_is_looked_at() -> None:
+def test_when_the_head_moves_to_another_queue_the_next_workload_is_evaluated() -> None:
     world = World(queue("cq", 1, strategy=STRICT), queue("big", 4), LQ, local_queue("big", "big"))
     world.submit(workload("head", gpus=4), workload("next", created=1))
     world.run()
@@ -169,7 +169,7 @@ def test_when_the_head_moves_to_another_queue_the_next_is_looked_at() -> None:
     assert admitted(world.run()) == ["head", "next"]
 
 
-def test_a_head_that_is_re_prioritised_goes_behind() -> None:
+def test_a_head_with_a_lower_new_priority_moves_back() -> None:
     world = World(queue("cq", 1, strategy=STRICT), LQ)
     world.tell(priority("high", 2), priority("low", 1))
     world.submit(workload("head", gpus=4, priority_class="high"))
@@ -179,7 +179,7 @@ def test_a_head_that_is_re_prioritised_goes_behind() -> None:
     assert codes(world) == {"head": Code.WAITING_FOR_HEAD, "next": Code.EXCEEDS_MAX_QUOTA}
 
 
-def test_a_head_on_hold_lets_the_others_go_on() -> None:
+def test_a_head_on_hold_does_not_block_the_others() -> None:
     world = World(queue("cq", 1, strategy=STRICT), LQ)
     world.submit(workload("head", gpus=4), workload("next", created=1))
     world.run()
@@ -187,7 +187,7 @@ def test_a_head_on_hold_lets_the_others_go_on() -> None:
     assert admitted(world.run()) == ["next"]
 
 
-def test_changing_the_strategy_while_many_wait_looks_at_all_of_them_again() -> None:
+def test_a_change_of_the_queueing_strategy_reevaluates_all_pending_workloads() -> None:
     world = World(queue("cq", 1, strategy=STRICT), LQ)
     world.submit(workload("head", gpus=4), workload("next", created=1), workload("last", created=2))
     world.run()
@@ -201,7 +201,7 @@ def test_changing_the_strategy_while_many_wait_looks_at_all_of_them_again() -> N
     assert codes(world) == {"last": Code.WAITING_FOR_HEAD}
 
 
-def test_less_overhead_lets_one_go_that_was_parked_for_it() -> None:
+def test_less_overhead_admits_a_workload_that_was_inadmissible_because_of_it() -> None:
     world = World(queue("cq", 2), LQ)
     world.tell(ContextObserved(RuntimeClass("kata", ((GPU, 2),))))
     world.submit(workload("a", pods=[pod_set(1, {GPU: 1}, runtime_class="kata")]))
@@ -210,16 +210,16 @@ def test_less_overhead_lets_one_go_that_was_parked_for_it() -> None:
     assert admitted(world.run()) == ["a"]
 
 
-def test_what_concerns_everybody_is_not_forgotten_for_something_that_concerns_nobody() -> None:
+def test_a_change_that_affects_all_is_not_lost_to_one_that_affects_nothing() -> None:
     world = World(queue("cq", 0), LQ)
     world.submit(workload("a", pods=[pod_set(1, {GPU: 1}, priority_class="urgent")]))
     assert codes(world) == {"a": Code.PRIORITY_NOT_FOUND}
-    world.tell(ContextObserved(PriorityClass("urgent", 5)), ContextGone(PriorityClass, "nobody"))
+    world.tell(ContextObserved(PriorityClass("urgent", 5)), ContextGone(PriorityClass, "missing"))
     assert codes(world) == {"a": Code.EXCEEDS_MAX_QUOTA}
 
 
-def test_two_with_the_same_place_in_time_go_by_their_identity() -> None:
-    """A ledger made again from the cluster may know no order of first sight."""
+def test_workloads_with_equal_order_are_ordered_by_identity() -> None:
+    """A ledger that is rebuilt from the cluster may have no order of first observation."""
     world = World(queue("cq", 1), LQ)
     ones = [workload(name) for name in ("b", "a", "c")]
     stored = tuple(

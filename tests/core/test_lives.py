@@ -1,4 +1,4 @@
-"""One workload's life when things happen at once, late, twice, or around a crash."""
+"""The lifecycle of one workload with concurrent, late and repeated events, and around a crash."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def codes(world: World) -> dict[str, Code]:
     return {d.ref.name: d.reason.code for d in world.run() if isinstance(d, Keep)}
 
 
-def test_one_let_past_the_gate_is_not_stopped_because_the_gate_is_gone_later() -> None:
+def test_a_workload_started_past_the_admission_policy_runs_on_after_the_policy_is_removed() -> None:
     world = World(queue("cq", 1), LQ)
     world.tell(ContextObserved(Gate("queuectl-jobs", T0)))
     one = workload("a", created=5)
@@ -67,7 +67,7 @@ def test_one_let_past_the_gate_is_not_stopped_because_the_gate_is_gone_later() -
     assert world.run() == []
 
 
-def test_one_that_starts_while_no_gate_is_in_force_is_charged_and_stopped_at_once() -> None:
+def test_a_workload_that_starts_without_an_admission_policy_is_charged_and_stopped_at_once() -> None:
     world = World(queue("cq", 1), LQ)
     world.tell(ContextObserved(Gate("queuectl-jobs", T0)), ContextGone(Gate, "queuectl-jobs"))
     world.tell(observed(workload("slipped", created=5), suspended=False))
@@ -80,7 +80,7 @@ def test_one_that_starts_while_no_gate_is_in_force_is_charged_and_stopped_at_onc
 
 
 def restarted(world: World, unsent: Verb, *jobs: WorkloadObserved) -> World:
-    """The world after a crash: its one admission is in the ledger, the write of it not acknowledged."""
+    """Return a cluster after a crash: one admission is in the ledger, its start is not acknowledged."""
     (effect,) = world.engine.take_effects()
     one = effect.workload
     stored = StoredWorkload(
@@ -105,7 +105,7 @@ def restarted(world: World, unsent: Verb, *jobs: WorkloadObserved) -> World:
     return world
 
 
-def test_one_edited_between_a_crash_and_its_start_is_not_started_on_the_old_charge() -> None:
+def test_a_workload_edited_between_a_crash_and_its_start_is_not_started_on_the_old_charge() -> None:
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", gpus=1))
     world.run()
@@ -114,7 +114,7 @@ def test_one_edited_between_a_crash_and_its_start_is_not_started_on_the_old_char
     assert [type(d) for d in world.run()] == [Release, Admit]
 
 
-def test_one_edited_before_its_start_is_handed_out_is_not_started_on_the_old_charge() -> None:
+def test_a_workload_edited_before_its_start_is_sent_is_not_started_on_the_old_charge() -> None:
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", gpus=1))
     world.run()
@@ -124,7 +124,7 @@ def test_one_edited_before_its_start_is_handed_out_is_not_started_on_the_old_cha
     assert [type(d) for d in world.run()] == [Release, Admit]
 
 
-def test_one_whose_start_was_done_before_a_crash_runs_on_although_its_queue_changed() -> None:
+def test_a_workload_started_before_a_crash_runs_on_although_its_queue_changed() -> None:
     world = World(queue("cq", 4), LQ)
     world.submit(workload("a", gpus=1))
     world.run()
@@ -135,7 +135,7 @@ def test_one_whose_start_was_done_before_a_crash_runs_on_although_its_queue_chan
     assert [effect.key.verb for effect in world.engine.take_effects()] == [Verb.START]
 
 
-def test_a_read_from_before_its_deletion_does_not_bring_one_back() -> None:
+def test_a_read_from_before_a_deletion_does_not_restore_the_workload() -> None:
     world = World(queue("cq", 0), LQ)
     world.submit(workload("a"))
     world.run()
@@ -145,17 +145,17 @@ def test_a_read_from_before_its_deletion_does_not_bring_one_back() -> None:
     assert [type(d) for d in world.run()] == [Retire]
 
 
-def test_a_watch_event_from_before_its_deletion_is_no_suspension_by_somebody_else() -> None:
+def test_a_watch_event_from_before_a_deletion_is_no_suspension_by_another_client() -> None:
     world = World(queue("cq", 8), LQ)
     world.submit(workload("a"))
     world.run()
-    # Deleted before its start was sent: that is heard of before the watch tells what came first.
+    # Deleted before its start was sent: the result of the start arrives before the earlier watch events.
     (start,) = world.engine.take_effects()
     world.tell(EffectSettled(start.key, Result.GONE), observed(workload("a")))
     assert [decision for decision in world.run() if isinstance(decision, Evict)] == []
 
 
-def test_a_start_that_is_refused_is_not_sent_again_to_one_on_hold() -> None:
+def test_a_refused_start_is_not_sent_again_to_a_workload_on_hold() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -178,7 +178,7 @@ def test_a_stop_that_is_refused_is_sent_again() -> None:
     assert [effect.key.verb for effect in world.engine.take_effects()] == [Verb.STOP]
 
 
-def test_a_start_that_was_superseded_by_a_stop_says_nothing_when_it_is_settled() -> None:
+def test_the_result_of_a_start_superseded_by_a_stop_is_ignored() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -193,7 +193,7 @@ def test_a_start_that_was_superseded_by_a_stop_says_nothing_when_it_is_settled()
     assert len(world.plan().probes) == 1
 
 
-def test_a_read_that_was_overtaken_by_the_watch_says_nothing() -> None:
+def test_a_read_overtaken_by_the_watch_is_ignored() -> None:
     world = World(queue("cq", 0), queue("other", 0), LQ, local_queue("other", "other"))
     newer, older = observed(workload("a", "other")), observed(workload("a", "lq"))
     newer = replace(newer, observation=replace(newer.observation, resource_version="12"))
@@ -205,7 +205,7 @@ def test_a_read_that_was_overtaken_by_the_watch_says_nothing() -> None:
     assert keep.reason.node == "ClusterQueue/other"
 
 
-def test_a_name_that_comes_back_is_another_workload() -> None:
+def test_a_new_object_with_the_same_name_is_another_workload() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -220,7 +220,7 @@ def test_a_name_that_comes_back_is_another_workload() -> None:
     assert [d.attempt.workload for d in decisions if isinstance(d, Admit)] == ["uid-2"]
 
 
-def test_a_count_of_the_pods_is_void_once_the_object_is_seen_again() -> None:
+def test_a_pod_count_is_void_once_the_object_is_observed_again() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))
     world.run()
@@ -234,14 +234,14 @@ def test_a_count_of_the_pods_is_void_once_the_object_is_seen_again() -> None:
     assert len(world.plan().probes) == 1
 
 
-def test_a_full_budget_of_events_says_that_the_lines_are_still_to_be_looked_at() -> None:
+def test_with_an_exhausted_event_budget_the_pending_queues_are_still_due() -> None:
     world = World(queue("cq", 9), LQ)
     world.submit(*(workload(f"w{n}") for n in range(5)))
     plan = world.plan(5)
     assert (len(plan.decisions) >= 5, plan.more) == (True, True)
 
 
-def test_a_flavor_renamed_in_the_queue_frees_what_the_old_one_held_only_when_it_ends() -> None:
+def test_after_a_flavor_is_renamed_the_old_one_is_released_only_when_its_workload_ends() -> None:
     world = World(flavor("old"), flavor("new"), queue("cq", groups=[group({"old": {GPU: 1}})]), LQ)
     world.submit(workload("a"), workload("b", created=1))
     world.run()
@@ -253,7 +253,7 @@ def test_a_flavor_renamed_in_the_queue_frees_what_the_old_one_held_only_when_it_
     assert dict(report.used) == {("new", GPU): 1}
 
 
-def test_a_queue_deleted_and_made_again_still_holds_what_was_charged() -> None:
+def test_a_recreated_queue_still_has_its_usage() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"), workload("b", created=1))
     world.run()
@@ -266,7 +266,7 @@ def test_a_queue_deleted_and_made_again_still_holds_what_was_charged() -> None:
     assert admitted(world.run()) == ["b"]
 
 
-def test_a_flavor_that_nobody_uses_any_more_does_not_leave_a_decision_undone() -> None:
+def test_a_flavor_without_users_does_not_leave_a_decision_open() -> None:
     world = World(flavor("old"), flavor("new"), queue("cq", groups=[group({"old": {GPU: 1}})]), LQ)
     world.submit(workload("a"))
     world.run()

@@ -1,4 +1,4 @@
-"""Anything may happen in any order: the engine against the rules read off the page, step by step."""
+"""All actions in any order: the engine is compared with the reference implementation after each step."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule(number=PICK, what=mostly("edit", "hold", "unhold", "delete", "bypass", "suspend"), asks=ASKS)
     def change(self, number: int, what: str, asks: dict[str, Any]) -> None:
-        """As far as the gate lets users, or the break-glass admins."""
+        """Edit a Job within what the admission policy allows users and break-glass admins."""
         cluster = self.cluster
         uid = self.pick(number)
         if uid is None:
@@ -238,14 +238,14 @@ class Anything(RuleBasedStateMachine):
 
     @rule(number=PICK, ready=st.sampled_from([True, False, None]), ends=st.booleans())
     def progress(self, number: int, ready: bool | None, ends: bool) -> None:
-        """Pods of one that runs come up or go down; one is over for good, unless it is the last."""
+        """Change the readiness of pods of a running Job, or end one of its pods for good, except the last."""
         if uid := self.pick(number, running=True):
             job = self.cluster.jobs[uid]
             ended = min(job.ended + ends, min(p.count for p in job.workload.pod_sets) - 1)
             self.cluster.write(uid, spec=False, ready=ready, ended=max(ended, job.ended))
 
     def pick(self, number: int, *, running: bool | None = None) -> WorkloadId | None:
-        """One of the Jobs that have not ended."""
+        """Return a Job that has not finished."""
         jobs = [
             uid
             for uid, job in self.cluster.jobs.items()
@@ -257,7 +257,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule(number=PICK, pods_end=st.booleans())
     def answer(self, number: int, pods_end: bool) -> None:
-        """One write of ours is done, or one count of pods."""
+        """Complete one effect or one pod count."""
         cluster = self.cluster
         if pods_end:
             cluster.kill_pods()
@@ -268,7 +268,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5), answers=st.booleans(), twice=st.booleans())
     def hear(self, count: int, answers: bool, twice: bool) -> None:
-        """Some news, of one channel, perhaps repeated: the other channel may have newer or older."""
+        """Deliver some events of one channel, possibly repeated. The other channel may be ahead or behind."""
         channel = self.cluster.answers if answers else self.cluster.watch
         events = channel[:count]
         del channel[:count]
@@ -294,7 +294,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule(budget=BUDGET)
     def rest(self, budget: int) -> None:
-        """Everybody answers, until nothing is left to do: what was freed has been given out again."""
+        """Complete everything until nothing is left to do, so that released quota is admitted again."""
         cluster = self.cluster
         cluster.thaw()
         for _ in range(60):
@@ -318,7 +318,7 @@ class Anything(RuleBasedStateMachine):
 
     @rule(number=PICK, asks=st.none() | ASKS)
     def crash(self, number: int, asks: dict[str, Any] | None) -> None:
-        """Perhaps somebody edits a Job whose start was to be sent."""
+        """Restart. A Job whose start was due may be edited during the restart."""
         cluster = self.cluster
         if asks is not None and cluster.effects:
             uid = list(cluster.effects)[number % len(cluster.effects)]

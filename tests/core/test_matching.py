@@ -1,4 +1,4 @@
-"""Selectors, taints and affinities, as Kubernetes reads them."""
+"""Selectors, taints and affinities match as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LABELS = {"team": "a", "size": "5", "empty": ""}
         (Requirement("team", "Like", ("a",)), False),
     ],
 )
-def test_an_expression_matches_as_kubernetes_says(requirement: Requirement, expected: bool) -> None:
+def test_an_expression_matches_as_in_kubernetes(requirement: Requirement, expected: bool) -> None:
     assert meets(requirement, LABELS) is expected
 
 
@@ -77,7 +77,7 @@ SPOT = Taint("spot", "yes", "NoSchedule")
         (SPOT, Toleration("spot", "Exists", None, "NoSchedule", 60), True),
     ],
 )
-def test_a_toleration_tolerates_as_kubernetes_says(
+def test_a_toleration_tolerates_as_in_kubernetes(
     taint: Taint, toleration: Toleration | None, expected: bool
 ) -> None:
     assert tolerated(taint, [toleration] if toleration else []) is expected
@@ -104,7 +104,7 @@ ELSEWHERE = Requirement("disk", "In", ("ssd",))
         ({"affinity": ((),)}, None),
     ],
 )
-def test_a_podset_is_held_against_the_labels_that_the_flavor_defines_and_no_others(
+def test_a_podset_is_matched_only_against_labels_that_the_flavor_defines(
     fields: dict[str, Any], why: str | None
 ) -> None:
     found = mismatch(flavor("f", labels={"zone": "a"}), replace(pod_set(1, {"cpu": 1}), **fields))

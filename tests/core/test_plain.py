@@ -1,4 +1,4 @@
-"""What is found from what was looked up once is what a full look finds (F1 to F9)."""
+"""The fast path has the result of the full flavor assignment (F1 to F9)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FLAVORS = {name: ResourceFlavor(name=name) for name in "abcd"} | {
     st.dictionaries(st.sampled_from(["cpu", "gpu", "memory", "disk"]), st.integers(1, 3), min_size=1),
     st.integers(1, 2),
 )
-def test_a_fit_found_at_once_is_the_one_that_a_full_look_finds(
+def test_the_fast_path_finds_the_result_of_the_full_assignment(
     own: tuple[ResourceGroup, ...],
     shared: tuple[ResourceGroup, ...],
     rules: FlavorFungibility,
@@ -71,7 +71,7 @@ def test_a_fit_found_at_once_is_the_one_that_a_full_look_finds(
     charge = Charge(PodSet(name="main", count=count, requests=asked), asked)
     menu = QueueFlavors(queue, tree, FLAVORS)
     full = assign(menu, [charge], lambda cell, amount: GranularMode(Mode.NO_CANDIDATES, 0))
-    for _ in range(2):  # looked up, then remembered
+    for _ in range(2):  # computed, then cached
         found = fitting(menu, [charge], preempts=False)
         event("found" if found is not None else "left to a full look")
         assert found is None or found == full

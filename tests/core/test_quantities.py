@@ -1,4 +1,4 @@
-"""Quantities are read exactly, and a hostile one costs nothing."""
+"""Quantities are parsed exactly, and hostile input has bounded cost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_quantity_is_its_exact_value_in_base_units_rounded_up(
 
 
 @given(st.text(max_size=80) | st.text("0123456789.eEinumkMGTP+-_ ", max_size=80))
-def test_any_text_is_a_number_or_a_refusal_that_names_it(text: str) -> None:
+def test_every_text_is_a_number_or_an_error_that_quotes_it(text: str) -> None:
     try:
         amount = parse_quantity(text, "memory")
     except BadQuantity as refusal:
@@ -95,7 +95,7 @@ def test_any_text_is_a_number_or_a_refusal_that_names_it(text: str) -> None:
         "inf",
     ],
 )
-def test_what_kubernetes_would_not_read_is_no_quantity(text: str) -> None:
+def test_text_that_kubernetes_does_not_accept_is_not_a_quantity(text: str) -> None:
     with pytest.raises(BadQuantity, match="not a quantity"):
         parse_quantity(text, "cpu")
 
@@ -115,12 +115,12 @@ def test_what_kubernetes_would_not_read_is_no_quantity(text: str) -> None:
         1e300,
     ],
 )
-def test_what_is_too_large_is_refused_by_its_limit(text: str | int | float) -> None:
+def test_an_amount_above_the_limit_is_rejected(text: str | int | float) -> None:
     with pytest.raises(QuantityOutOfRange, match=f"{MAX_AMOUNT}|{MAX_QUANTITY_LENGTH}"):
         parse_quantity(text, "nvidia.com/gpu")
 
 
-def test_a_hostile_quantity_costs_no_more_than_a_hundred_honest_ones() -> None:
+def test_a_hostile_quantity_costs_at_most_a_hundred_usual_ones() -> None:
     def cost(text: str | int) -> float:
         started = time.process_time()
         for _ in range(200):
@@ -143,14 +143,14 @@ def test_a_hostile_quantity_costs_no_more_than_a_hundred_honest_ones() -> None:
         assert min(cost(text) for _ in range(5)) < 100 * honest, text
 
 
-def test_a_fraction_too_small_to_see_still_counts_one() -> None:
+def test_a_tiny_fraction_counts_as_one_unit() -> None:
     assert parse_quantity("1e-1000000000", "memory") == 1
     assert parse_quantity("1n", "cpu") == 1
     assert parse_quantity("0e-1000000000", "memory") == 0
 
 
 @given(st.integers(0, MAX_AMOUNT), st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]))
-def test_an_amount_is_written_so_that_it_reads_the_same(amount: int, resource: str) -> None:
+def test_a_formatted_amount_parses_to_the_same_amount(amount: int, resource: str) -> None:
     assert parse_quantity(format_amount(resource, amount), resource) == amount
 
 

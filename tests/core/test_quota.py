@@ -1,4 +1,4 @@
-"""The quota tree against a recursive reading of docs/scheduling.md, Q2 to Q7, on random forests."""
+"""The quota tree compared with a recursive form of docs/scheduling.md, Q2 to Q7, on random forests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUEUES = [f"q{n}" for n in range(5)]
 
 @st.composite
 def forests(draw: st.DrawFn) -> tuple[list[Cohort], list[ClusterQueue]]:
-    """Cohorts whose parent is one of those before them, so that there is no circle; queues anywhere."""
+    """Cohorts whose parents precede them, so that there are no cycles, and queues in any of them."""
     cohorts = [
         Cohort(
             name=name,
@@ -67,7 +67,7 @@ def grown(cohorts: list[Cohort], queues: list[ClusterQueue]) -> QuotaTree:
 
 
 def picture(tree: QuotaTree) -> dict[str, tuple[list[int], list[int], str]]:
-    """All there is to see of a tree, empty nodes left out."""
+    """Return all values of a tree, without empty nodes."""
     found = {}
     for node in tree.nodes():
         if any(node.nominal) or any(node.usage) or node.children or node.parent:
@@ -75,7 +75,7 @@ def picture(tree: QuotaTree) -> dict[str, tuple[list[int], list[int], str]]:
     return found
 
 
-# --- the textbook: recursive, from nominal quota and the usage of queues alone
+# --- reference: recursive, from nominal quota and the usage of queues alone
 
 
 def subtree(node: QuotaNode, cell: int) -> int:
@@ -125,7 +125,7 @@ def check(tree: QuotaTree) -> None:
 
 
 @given(forests(), CHARGES)
-def test_every_number_is_what_the_definition_says(
+def test_every_number_equals_its_definition(
     forest: tuple[list[Cohort], list[ClusterQueue]], charges: list[tuple[str, int, int]]
 ) -> None:
     tree = grown(*forest)
@@ -136,7 +136,7 @@ def test_every_number_is_what_the_definition_says(
 
 
 @given(forests(), CHARGES, st.randoms(use_true_random=False))
-def test_removing_undoes_adding_in_whatever_order(
+def test_remove_reverts_add_in_any_order(
     forest: tuple[list[Cohort], list[ClusterQueue]], charges: list[tuple[str, int, int]], random: object
 ) -> None:
     tree = grown(*forest)
@@ -151,7 +151,7 @@ def test_removing_undoes_adding_in_whatever_order(
 
 
 @given(forests(), forests(), CHARGES)
-def test_changing_policy_ends_where_building_anew_does(
+def test_a_changed_tree_equals_a_newly_built_one(
     first: tuple[list[Cohort], list[ClusterQueue]],
     second: tuple[list[Cohort], list[ClusterQueue]],
     charges: list[tuple[str, int, int]],
@@ -172,7 +172,7 @@ def test_changing_policy_ends_where_building_anew_does(
 
 
 @given(forests(), CHARGES, st.sampled_from(QUEUES), st.sampled_from(COHORTS))
-def test_what_is_deleted_takes_its_quota_along_and_leaves_its_usage(
+def test_a_deleted_node_loses_its_quota_and_keeps_its_usage(
     forest: tuple[list[Cohort], list[ClusterQueue]],
     charges: list[tuple[str, int, int]],
     queue: str,
@@ -190,7 +190,7 @@ def test_what_is_deleted_takes_its_quota_along_and_leaves_its_usage(
 
 
 @given(st.lists(st.tuples(st.sampled_from(COHORTS), st.none() | st.sampled_from(COHORTS)), max_size=14))
-def test_a_circle_stops_its_members_and_those_below_and_nobody_else(
+def test_a_cohort_cycle_deactivates_only_its_members_and_the_queues_below(
     edits: list[tuple[str, str | None]],
 ) -> None:
     tree = QuotaTree()
@@ -205,7 +205,9 @@ def test_a_circle_stops_its_members_and_those_below_and_nobody_else(
         for node in tree.nodes():
             assert len(list(node.path())) <= len(COHORTS) + 1
             attached = node.parent is not None and node.parent.name == node.wanted
-            assert attached or node.wanted is None or closes(node, tree), f"{node} is left out for nothing"
+            assert attached or node.wanted is None or closes(node, tree), (
+                f"{node} is detached without a cycle"
+            )
     check_all(tree)
 
 
@@ -219,7 +221,7 @@ def circular(name: str, parents: dict[str, str | None]) -> bool:
 
 
 def closes(node: QuotaNode, tree: QuotaTree) -> bool:
-    """Would following the parent it asks for lead back to it?"""
+    """Return whether the parent by spec leads back to the node."""
     above = next(other for other in tree.nodes() if other.kind == "Cohort" and other.name == node.wanted)
     return node in list(above.path())
 
@@ -230,7 +232,7 @@ def check_all(tree: QuotaTree) -> None:
     check(tree)
 
 
-def test_a_tree_a_thousand_deep_is_no_matter() -> None:
+def test_a_tree_of_depth_one_thousand_works() -> None:
     tree = QuotaTree()
     cell = tree.cell(CELLS[0])
     names = [f"c{n}" for n in range(1000)]
@@ -245,7 +247,7 @@ def test_a_tree_a_thousand_deep_is_no_matter() -> None:
     assert not tree.cyclic("q")
 
 
-def test_a_queue_and_a_cohort_of_one_name_are_two_things() -> None:
+def test_a_queue_and_a_cohort_may_have_the_same_name() -> None:
     tree = QuotaTree()
     tree.set_cohort(Cohort(name="x", parent="y"))
     tree.set_cohort(Cohort(name="y", parent="x"))

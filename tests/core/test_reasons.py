@@ -1,4 +1,4 @@
-"""A reason is one of a closed set, with its numbers, and one sentence made of them."""
+"""A reason has a code of a closed set, its numbers, and one sentence that is built from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_page_of_the_rules_lists_the_codes_of_each_family(family: Family) ->
     assert listed == [code.value for code in Code if FAMILIES[code] is family]
 
 
-def test_no_reason_comes_without_a_code() -> None:
+def test_every_reason_has_a_code() -> None:
     with pytest.raises(TypeError):
         Reason(detail="it just waits")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="JustWaiting"):
@@ -46,7 +46,7 @@ def test_no_reason_comes_without_a_code() -> None:
     NUMBERS,
     NUMBERS,
 )
-def test_the_sentence_names_every_number_and_what_bound(
+def test_the_message_has_every_number_and_the_limit(
     code: Code, resource: str, requested: int, available: int, short_by: int
 ) -> None:
     reason = Reason(
@@ -67,14 +67,14 @@ def test_the_sentence_names_every_number_and_what_bound(
 
 
 @pytest.mark.parametrize("code", Code)
-def test_a_reason_without_numbers_still_says_where_and_by_whom(code: Code) -> None:
+def test_a_reason_without_numbers_has_its_object_and_its_cause(code: Code) -> None:
     cause = PreemptionCause.IN_CLUSTER_QUEUE
     reason = Reason(code=code, node="LocalQueue/ns/lq", cause=cause, by="ns/Job/other", detail="so it is")
     for part in (code.value, "LocalQueue/ns/lq", "InClusterQueue", "ns/Job/other", "so it is"):
         assert part in reason.message
 
 
-def test_a_queue_over_its_quota_is_short_of_a_negative_amount_without_a_crash() -> None:
+def test_a_queue_above_its_quota_has_a_negative_available_amount() -> None:
     reason = Reason(code=Code.WAITING_FOR_QUOTA, resource="memory", requested=1024, available=-2048)
     assert "-2Ki available" in reason.message
 
@@ -89,7 +89,7 @@ FULL = Reason(
     limit=Limit.NOMINAL_QUOTA,
     node="ClusterQueue/q",
     cause=PreemptionCause.IN_COHORT_RECLAMATION,
-    by="somebody",
+    by="ns/Job/preemptor",
     detail="so",
     considered="1 whose priority is not lower",
     victims=(Spared("ns/Job/other", "its priority is not lower"),),
@@ -98,7 +98,7 @@ FULL = Reason(
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Reason)])
-def test_numbers_alone_make_no_new_reason_and_everything_else_does(name: str) -> None:
+def test_a_reason_is_new_unless_only_its_numbers_change(name: str) -> None:
     other: object = None
     if name == "code":
         other = Code.EXCEEDS_MAX_QUOTA

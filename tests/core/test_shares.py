@@ -35,18 +35,18 @@ def share(tree: QuotaTree, name: str) -> Share:
 
 
 def two(weight: int = 1000) -> QuotaTree:
-    """`mine` and `theirs` with 5 GPUs and 20 cpu each, under one cohort."""
+    """Return `mine` and `theirs` with 5 GPUs and 20 cpu each, under one cohort."""
     own = {"x/gpu": 5, "x/cpu": 20}
     return tree_of(queue("mine", "all", own, weight=weight), queue("theirs", "all", own))
 
 
-def test_what_is_within_its_own_quota_counts_nothing() -> None:
+def test_usage_within_the_own_quota_has_share_zero() -> None:
     tree = two()
     charge(tree, "mine", {"x/gpu": 5, "x/cpu": 20})
     assert (share(tree, "mine").reported, share(tree, "mine").borrowing) == (0, False)
 
 
-def test_what_is_borrowed_counts_in_thousandths_of_all_that_is_lent() -> None:
+def test_a_share_is_the_borrowed_part_of_the_lendable_quota_in_thousandths() -> None:
     tree = two()
     charge(tree, "mine", {"x/gpu": 7, "x/cpu": 21})
     found = share(tree, "mine")
@@ -57,7 +57,7 @@ def test_what_is_borrowed_counts_in_thousandths_of_all_that_is_lent() -> None:
 @pytest.mark.parametrize(
     ("weight", "reported"), [(1000, 200), (2000, 100), (500, 400), (3000, 67), (0, None)]
 )
-def test_a_share_is_divided_by_its_weight_and_rounded_up_to_be_read(
+def test_a_share_is_divided_by_its_weight_and_rounded_up_in_reports(
     weight: int, reported: int | None
 ) -> None:
     tree = two(weight)
@@ -65,14 +65,14 @@ def test_a_share_is_divided_by_its_weight_and_rounded_up_to_be_read(
     assert share(tree, "mine").reported == reported
 
 
-def test_weight_zero_does_not_matter_to_who_does_not_borrow() -> None:
+def test_weight_zero_does_not_matter_without_borrowing() -> None:
     tree = two(0)
     charge(tree, "mine", {"x/gpu": 5})
     found = share(tree, "mine")
     assert (found.reported, found.infinite) == (0, False)
 
 
-def test_a_queue_of_its_own_and_a_root_have_no_share_however_much_they_use() -> None:
+def test_a_queue_without_a_cohort_and_a_root_have_share_zero() -> None:
     tree = tree_of(queue("alone", None, {"x/gpu": 1}), queue("member", "root"), cohort("root"))
     charge(tree, "alone", {"x/gpu": 9})
     charge(tree, "member", {"x/gpu": 9})
@@ -89,13 +89,13 @@ def test_flavors_of_one_resource_count_together() -> None:
     assert share(tree, "mine").reported == 100
 
 
-def test_equal_resources_are_told_apart_by_name() -> None:
+def test_of_equal_resources_the_first_by_name_is_dominant() -> None:
     tree = tree_of(queue("mine", "all"), queue("theirs", "all", {"x/gpu": 10, "x/cpu": 20}))
     charge(tree, "mine", {"x/gpu": 1, "x/cpu": 2})
     assert share(tree, "mine").resource == "cpu"
 
 
-def test_what_the_parent_could_draw_is_the_measure_not_what_the_root_has() -> None:
+def test_lendable_quota_is_the_potential_of_the_parent_not_of_the_root() -> None:
     limited = {"x/gpu": ResourceQuota(nominal=0, borrowing_limit=10)}
     tree = tree_of(
         cohort("root", None, {"x/gpu": 50}), cohort("middle", "root", limited), queue("mine", "middle")
@@ -104,21 +104,21 @@ def test_what_the_parent_could_draw_is_the_measure_not_what_the_root_has() -> No
     assert (share(tree, "mine").reported, share(tree, "middle").reported) == (1000, 200)
 
 
-def test_borrowing_what_nobody_lends_is_borrowing_at_a_share_of_zero() -> None:
+def test_borrowing_without_lendable_quota_has_share_zero() -> None:
     tree = tree_of(queue("mine", "all", weight=0), queue("theirs", "all", {"x/cpu": 1}))
     charge(tree, "mine", {"x/gpu": 3})
     found = share(tree, "mine")
     assert (found.reported, found.infinite, found.borrowing, found.resource) == (0, False, True, "")
 
 
-def test_the_least_borrowed_of_a_huge_quota_is_more_than_nothing() -> None:
+def test_one_borrowed_unit_of_a_huge_quota_is_more_than_share_zero() -> None:
     tree = tree_of(queue("mine", "all"), queue("theirs", "all", {"x/cpu": 10**21}))
     charge(tree, "mine", {"x/cpu": 1})
     assert share(tree, "mine").reported == 1
     assert share(tree, "theirs") < share(tree, "mine")
 
 
-def test_what_would_be_added_counts_as_if_it_were_there_and_is_not_left_there() -> None:
+def test_extra_usage_counts_for_the_share_and_is_not_kept() -> None:
     tree = two()
     charge(tree, "mine", {"x/gpu": 4})
     mine = tree.queue("mine")
@@ -136,7 +136,7 @@ def test_a_change_of_quota_elsewhere_changes_a_share_at_once() -> None:
     assert share(tree, "mine").reported == 400
 
 
-def test_a_resource_that_turns_up_later_has_nobody_who_lends_it() -> None:
+def test_a_new_resource_has_no_lendable_quota() -> None:
     tree = two()
     charge(tree, "mine", {"x/gpu": 7})
     assert share(tree, "mine").reported == 200
@@ -144,7 +144,7 @@ def test_a_resource_that_turns_up_later_has_nobody_who_lends_it() -> None:
     assert share(tree, "mine").reported == 200
 
 
-def test_among_those_of_weight_zero_who_borrows_less_is_smaller_and_all_others_are_smaller_still() -> None:
+def test_borrowers_with_weight_zero_compare_by_ratio_above_all_other_shares() -> None:
     most, more, less = Share(10**30), Share(2, 3, infinite=True), Share(1, 2, infinite=True)
     assert sorted([more, most, less, Share()]) == [Share(), most, less, more]
 
@@ -170,7 +170,7 @@ CHARGES = st.lists(st.tuples(st.sampled_from(QUEUES), REQUEST), max_size=10)
 
 
 @given(forests(), CHARGES, st.sampled_from(QUEUES), QUOTAS)
-def test_after_any_change_a_share_is_what_the_definition_says(
+def test_after_every_change_a_share_equals_its_definition(
     tree: QuotaTree, charges: list[tuple[str, dict[str, int]]], changed: str, quotas: dict[str, ResourceQuota]
 ) -> None:
     def check() -> None:
@@ -191,7 +191,7 @@ def test_after_any_change_a_share_is_what_the_definition_says(
 
 
 @given(forests(), CHARGES, st.sampled_from(QUEUES), REQUEST)
-def test_at_a_queue_what_would_be_added_counts_as_what_is(
+def test_at_a_queue_extra_usage_counts_like_usage(
     tree: QuotaTree, charges: list[tuple[str, dict[str, int]]], name: str, more: dict[str, int]
 ) -> None:
     for queue_name, amounts in charges:

@@ -1,4 +1,4 @@
-"""LocalQueues of one ClusterQueue take turns by what they used of late (docs/scheduling.md, U, P5)."""
+"""Usage-based order of the LocalQueues of one ClusterQueue (docs/scheduling.md, U1 to U5, P5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = SchedulingConfiguration(usage_sharing=AdmissionFairSharing(half_life=
 
 
 def world(gpus: int, weight: int = 1000, preemption: Preemption = NO_PREEMPTION) -> World:
-    """LocalQueues `idle`, of that weight, and `busy`, that take turns in one ClusterQueue."""
+    """Return LocalQueues `idle`, with that weight, and `busy` of one ClusterQueue with usage-based order."""
     shared = queue("cq", gpus, usage_based=True, preemption=preemption)
     idle = replace(local_queue("idle", "cq"), weight=weight)
     found = World(shared, idle, local_queue("busy", "cq"), settings=SETTINGS)
@@ -48,20 +48,20 @@ def run_for_an_hour(world: World, name: str, queue: str) -> None:
     world.run()
 
 
-def test_who_used_less_of_late_goes_first_whatever_age_and_priority() -> None:
+def test_the_smaller_past_usage_is_first_regardless_of_age_and_priority() -> None:
     w = world(1)
     run_for_an_hour(w, "before", "busy")
     w.submit(workload("old", "busy", created=0, priority_class="high"), workload("new", "idle", created=9))
     assert admitted(w.run()) == ["new"]
 
 
-def test_of_one_local_queue_priority_and_age_decide() -> None:
+def test_within_one_local_queue_priority_and_age_decide() -> None:
     w = world(1)
     w.submit(workload("old", "idle", created=0), workload("urgent", "idle", created=9, priority_class="high"))
     assert admitted(w.run()) == ["urgent"]
 
 
-def test_each_admission_counts_at_once_so_that_the_next_is_of_another() -> None:
+def test_an_admission_counts_at_once_so_the_next_one_is_of_another_local_queue() -> None:
     w = world(2)
     w.submit(
         *(workload(f"busy{n}", "busy", created=n) for n in range(2)), workload("idle", "idle", created=9)
@@ -85,7 +85,7 @@ def test_after_a_shrink_the_rest_counts_from_the_admission_on() -> None:
     assert admitted(w.run()) == ["i"]
 
 
-def test_what_a_local_queue_used_counts_less_the_larger_its_weight() -> None:
+def test_past_usage_counts_less_with_a_larger_weight() -> None:
     w = world(1, weight=3000)
     run_for_an_hour(w, "first", "idle")
     run_for_an_hour(w, "second", "busy")
@@ -93,14 +93,14 @@ def test_what_a_local_queue_used_counts_less_the_larger_its_weight() -> None:
     assert admitted(w.run()) == ["i"]
 
 
-def test_a_local_queue_of_weight_zero_comes_last_though_it_used_nothing() -> None:
+def test_a_local_queue_with_weight_zero_is_last_even_without_usage() -> None:
     w = world(1, weight=0)
     run_for_an_hour(w, "before", "busy")
     w.submit(workload("i", "idle", created=0), workload("b", "busy", created=9))
     assert admitted(w.run()) == ["b"]
 
 
-def test_quota_is_taken_from_the_local_queue_that_used_more_before_the_lower_priority() -> None:
+def test_the_larger_past_usage_is_preempted_before_the_lower_priority() -> None:
     w = world(2, preemption=Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY))
     run_for_an_hour(w, "before", "busy")
     w.submit(workload("b", "busy"), workload("i", "idle", priority_class="low"))

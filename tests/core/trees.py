@@ -1,6 +1,6 @@
-"""Small worlds at random: trees of cohorts, their queues, what admins may write into them, and workloads.
+"""Random test policies: trees of cohorts, their queues and options, and workloads.
 
-Drawn from bytes, one a choice: a world costs a hundredth of what as many strategies would cost, and the
+They are drawn from bytes, one per choice. This costs a hundredth of as many hypothesis strategies. The
 simplest choice is the byte 0, towards which hypothesis shrinks.
 """
 
@@ -36,12 +36,12 @@ from tests.builders import EVERYBODY, GPU, flavor, local_queue, pod_set, queue, 
 T = TypeVar("T")
 
 UNBOUNDED = 10**6
-"""A budget of evictions that nobody uses up."""
+"""An eviction budget that no test reaches."""
 CLASSES = ("low", "high")
 
 
 class Dice:
-    """Choices from bytes, one each; once they are used up the first option is always taken."""
+    """Choices from bytes, one each. After the last byte, the first option is always chosen."""
 
     def __init__(self, data: bytes) -> None:
         self._left: Iterator[int] = iter(data)
@@ -53,7 +53,7 @@ class Dice:
         return options[self.below(len(options))]
 
     def mostly(self, usual: T, *others: T) -> T:
-        """The usual one in three of four cases."""
+        """Return the usual option in three of four cases."""
         number = self.below(4 * len(others)) - 3 * len(others)
         return others[number] if number >= 0 else usual
 
@@ -71,12 +71,12 @@ class World:
     locals: tuple[str, ...]
     """Names of LocalQueues, all in one namespace."""
     layout: int
-    """Of the resource groups of all queues and cohorts."""
+    """The resource groups of all queues and cohorts."""
     depth: int
 
 
 def world(dice: Dice, *, guarded: bool) -> World:
-    """`guarded`: with the guards against being preempted again and again (P11) as they are by default."""
+    """`guarded`: with the default eviction budget and cooldown (P11)."""
     layout = dice.below(3)
     depth = dice.pick(2, 1, 3, 5, 4, 0)
     cohorts = [cohort(dice, number, layout) for number in range(depth)]
@@ -103,7 +103,7 @@ def strategies(dice: Dice) -> tuple[PreemptionStrategy, ...] | None:
 
 
 def cohort(dice: Dice, number: int, layout: int) -> Cohort:
-    """Under one of those before it: there are no circles."""
+    """Return a Cohort whose parent precedes it, so that there are no cycles."""
     parent = f"c{number - 1 - dice.mostly(0, 1, number) % number}" if number and dice.below(8) < 7 else None
     sharing = FairSharing(enabled=dice.pick(None, True, False), strategies=strategies(dice))
     return Cohort(
@@ -157,7 +157,7 @@ def preemption(dice: Dice) -> Preemption:
 
 
 def groups(dice: Dice, layout: int, *, limits: bool) -> tuple[ResourceGroup, ...]:
-    """Two flavors of two resources; or of one, the other from one flavor; or two of one resource."""
+    """Two flavors of two resources; or one resource group per resource; or two flavors of one resource."""
     both, gpu = (GPU, "cpu"), (GPU,)
     if layout == 0:
         return (resource_group(dice, gpu, ("f1", "f2"), limits),)

@@ -1,7 +1,7 @@
-"""Is every planted bug caught? `python -m tests.mutants` runs the fast suite of the core on each of them.
+"""Run the fast tests of the core on each planted bug, and report bugs that no test catches: `make mutants`.
 
-Each bug gets a copy of the checkout of its own and the suite until its first failure. The suite has to be
-green without any. Takes minutes: `make mutants`. Exit status 1: a bug survived, or a patch does not apply.
+Each bug is applied to its own copy of the checkout. The tests run until the first failure. Without a bug they
+must pass. This takes minutes. Exit status 1: a bug was not caught, or a patch does not apply.
 """
 
 from __future__ import annotations
@@ -29,51 +29,55 @@ from tests.conftest import shared
 from tests.mutants.patches import CHECKOUT, FOLDER, DoesNotApply, Patch, all_patches
 
 SLOW: Final = "test_machine.py"
-"""Half a minute by itself, and no rule hangs on it alone."""
+"""Takes half a minute, and no rule depends on it alone."""
 REST: Final = ("tests/conformance", "tests/simulator")
 PLUGINS: Final = ("pytest_asyncio.plugin", "_hypothesis_pytestplugin")
-"""All that the suite needs. Others of the environment take longer to load than some bugs to be caught."""
+"""All plugins that the tests need. Loading the others takes longer than some bugs take to be caught."""
 DEADLINE: Final = 900
-"""Seconds after which a run is stopped. Its bug is caught: something never ends."""
+"""Seconds after which a run is stopped. The bug counts as caught: a test did not end."""
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?::[^\n]*?)(?: - |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Result:
     caught_by: str | None
-    """None: nothing failed."""
+    """Name of the first test that failed; None: no test failed."""
     seconds: float
     trouble: str = ""
-    """Why the suite did not run at all."""
+    """Why the tests did not run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="only bugs whose name has one of these in it")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at a time (default: 2)")
-    parser.add_argument("--renew", action="store_true", help="write the patches anew, as the code is now")
+    parser.add_argument("names", nargs="*", help="only bugs whose name contains one of these")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="parallel processes (default: 2)")
+    parser.add_argument(
+        "--renew", action="store_true", help="rewrite the patches as diffs of the current code"
+    )
     options = parser.parse_args(arguments)
     console = Console(soft_wrap=True)
-    wanted = [
+    patches = [
         patch
         for patch in all_patches()
         if not options.names or any(name in patch.name for name in options.names)
     ]
-    if not wanted:
-        parser.error(f"no planted bug has {' or '.join(options.names)} in its name")
+    if not patches:
+        parser.error(f"no name of a planted bug contains {' or '.join(options.names)}")
     if options.renew:
-        for patch in wanted:
+        for patch in patches:
             text = (CHECKOUT / patch.path).read_text()
             (FOLDER / f"{patch.name}.patch").write_text(patch.renewed(text))
         return 0
     with tempfile.TemporaryDirectory(prefix="queuectl-mutants-") as folder:
-        console.print("the suite without any bug …")
-        sound = _run(Path(folder), None)
-        if sound.caught_by or sound.trouble:
-            console.print(f"it is not green: {sound.caught_by or sound.trouble}", style="bold red")
+        console.print("running the tests without a bug …")
+        baseline = _run(Path(folder), None)
+        if baseline.caught_by or baseline.trouble:
+            console.print(
+                f"the tests fail without a bug: {baseline.caught_by or baseline.trouble}", style="bold red"
+            )
             return 1
-        console.print(f"green after {sound.seconds:.0f} s; {len(wanted)} planted bugs")
-        found = _run_all(Path(folder), wanted, options.jobs, console)
+        console.print(f"passed in {baseline.seconds:.0f} s; {len(patches)} planted bugs")
+        found = _run_all(Path(folder), patches, options.jobs, console)
     console.print(_table(found))
     survived = [patch.name for patch, result in found if result.caught_by is None]
     if survived:
@@ -83,12 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run_all(folder: Path, wanted: list[Patch], jobs: int, console: Console) -> list[tuple[Patch, Found]]:
+def _run_all(folder: Path, patches: list[Patch], jobs: int, console: Console) -> list[tuple[Patch, Result]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    results: dict[str, Found] = {}
+    results: dict[str, Result] = {}
     with Progress(*columns, console=console) as bar, ThreadPoolExecutor(jobs) as pool:
-        task = bar.add_task("caught", total=len(wanted))
-        runs = {pool.submit(_run, folder, patch): patch for patch in wanted}
+        task = bar.add_task("caught", total=len(patches))
+        runs = {pool.submit(_run, folder, patch): patch for patch in patches}
         for run in as_completed(runs):
             patch, result = runs[run], run.result()
             results[patch.name] = result
@@ -97,11 +101,11 @@ def _run_all(folder: Path, wanted: list[Patch], jobs: int, console: Console) -> 
             elif not console.is_terminal:
                 bar.console.print(f"{patch.name}: {result.caught_by}")
             bar.advance(task)
-    return [(patch, results[patch.name]) for patch in wanted]
+    return [(patch, results[patch.name]) for patch in patches]
 
 
-def _run(folder: Path, patch: Patch | None) -> Found:
-    """The suite on a copy with the bug in it, what is most likely to fail first."""
+def _run(folder: Path, patch: Patch | None) -> Result:
+    """Run the tests on a copy with the bug, the most likely to fail first."""
     began = time.monotonic()
     try:
         with _copy(folder, patch) as copy:
@@ -111,11 +115,11 @@ def _run(folder: Path, patch: Patch | None) -> Found:
                     break
     except DoesNotApply as error:
         caught_by, trouble = None, str(error)
-    return Found(caught_by, time.monotonic() - began, trouble)
+    return Result(caught_by, time.monotonic() - began, trouble)
 
 
 def _core_tests(patch: Patch | None) -> list[str]:
-    """Tables before what searches at random, and in both what names the changed module first."""
+    """Return the table tests before the random ones, and in both those of the changed module first."""
     module = patch.path.removesuffix(".py").replace("/", ".") if patch is not None else ""
 
     def rank(file: Path) -> tuple[bool, bool, str]:
@@ -128,7 +132,7 @@ def _core_tests(patch: Patch | None) -> list[str]:
 
 @contextmanager
 def _copy(folder: Path, patch: Patch | None) -> Iterator[Path]:
-    """All of the checkout that the suite reads."""
+    """Copy the parts of the checkout that the tests read."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         copy = Path(name)
         for part in ("queuectl", "tests", "docs", "migrations", "manifests", "benchmarks"):
@@ -142,7 +146,7 @@ def _copy(folder: Path, patch: Patch | None) -> Iterator[Path]:
 
 
 def _pytest(copy: Path, tests: Sequence[str]) -> tuple[str | None, str]:
-    """The first test that fails, if one does, and what kept them from running."""
+    """Return the first test that fails, or None, and why the tests did not run, or an empty text."""
     plugins = [part for name in ("no:cacheprovider", *PLUGINS) for part in ("-p", name)]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", *plugins, *tests]
     environment = os.environ | {
@@ -165,7 +169,7 @@ def _pytest(copy: Path, tests: Sequence[str]) -> tuple[str | None, str]:
     return None, f"pytest ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}"
 
 
-def _table(found: list[tuple[Patch, Found]]) -> Table:
+def _table(found: list[tuple[Patch, Result]]) -> Table:
     table = Table("planted bug", "rule", "caught by", "seconds")
     for patch, result in found:
         caught = result.caught_by.removeprefix("tests/") if result.caught_by else "[bold red]nothing"

@@ -1,8 +1,8 @@
 """Planted bugs: unified diffs against the package, each with the rule that it breaks and a sentence.
 
-A hunk goes where its text stands, whatever its line numbers say, if that is one place alone: first with
-all its context, then with less of it, never with none. So a patch outlives edits nearby, and where the code
-that it changes is another by now it is refused instead of landing somewhere else.
+A hunk applies where its text occurs exactly once, regardless of line numbers: first with all its context,
+then with less, never with none. So a patch still applies after edits nearby. If the code that it changes has
+changed, the patch is refused.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _HUNK: Final = re.compile(r"^@@ [^\n]*\n", re.MULTILINE)
 
 
 class DoesNotApply(Exception):
-    """The code that a patch changes is another by now, or stands in several places."""
+    """The code that a patch changes has changed, or occurs in several places."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
     name: str
     rule: str
-    """Of docs/scheduling.md."""
+    """Rule number in docs/scheduling.md."""
     sentence: str
     path: str
-    """Of the one file that it changes, from the checkout."""
+    """Path of the file that it changes, relative to the checkout."""
     hunks: tuple[tuple[str, ...], ...]
-    """Lines without their ends, each with its mark: a space, `-` or `+`."""
+    """Lines without line ends, each with its mark: a space, `-` or `+`."""
 
     def applied(self, text: str) -> str:
-        """`text` of its file with the bug in it."""
+        """Return `text`, the content of its file, with the bug. Raises DoesNotApply."""
         lines = text.splitlines()
         for hunk in self.hunks:
             lines = self._put(lines, hunk)
@@ -51,13 +51,13 @@ class Patch:
             new = [line[1:] for line in part if line[0] != "-"]
             places = [at for at in range(len(lines)) if lines[at : at + len(old)] == old]
             if len(places) > 1:
-                raise DoesNotApply(f"{self.name}: what it changes stands in {self.path} {len(places)} times")
+                raise DoesNotApply(f"{self.name}: the changed code occurs in {self.path} {len(places)} times")
             if places:
                 return [*lines[: places[0]], *new, *lines[places[0] + len(old) :]]
-        raise DoesNotApply(f"{self.name}: what it changes is not in {self.path} any more")
+        raise DoesNotApply(f"{self.name}: the changed code is not in {self.path}")
 
     def renewed(self, text: str) -> str:
-        """The whole patch again, as a diff of its file as that is now."""
+        """Return the patch as a new diff of `text`, the current content of its file. Raises DoesNotApply."""
         diff = difflib.unified_diff(
             text.splitlines(keepends=True),
             self.applied(text).splitlines(keepends=True),
@@ -68,24 +68,24 @@ class Patch:
 
 
 def read(path: Path) -> Patch:
-    """Raises ValueError, naming the file."""
+    """Read a patch. Raises ValueError with the name of the file."""
     text = path.read_text()
     head, file = _HEAD.match(text), _FILE.search(text)
     if head is None:
-        raise ValueError(f"{path}: it begins with `Rule: NUMBER` and a line that says what it breaks")
+        raise ValueError(f"{path}: must begin with `Rule: NUMBER` and a line with its effect")
     if file is None or file["old"] != file["new"] or len(_FILE.findall(text)) > 1:
-        raise ValueError(f"{path}: it changes one file, which keeps its name")
+        raise ValueError(f"{path}: must change exactly one file, without a rename")
     hunks = tuple(tuple(hunk.splitlines()) for hunk in _HUNK.split(text[file.end() :])[1:])
     return Patch(path.stem, head["rule"], head["sentence"], file["old"], hunks)
 
 
 def all_patches() -> Iterator[Patch]:
-    """By name."""
+    """Yield all patches by name."""
     for path in sorted(FOLDER.glob("*.patch")):
         yield read(path)
 
 
 def _with_context(hunk: tuple[str, ...], most: int) -> tuple[str, ...]:
-    """`hunk` with at most so many lines of context before and after its changes."""
+    """Return `hunk` with at most `most` lines of context before and after its changes."""
     changed = [number for number, line in enumerate(hunk) if line[0] != " "]
     return hunk[max(0, changed[0] - most) : changed[-1] + most + 1]

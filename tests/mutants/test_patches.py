@@ -1,4 +1,4 @@
-"""The planted bugs still fit the code. Whether all are caught takes minutes: `make mutants`."""
+"""The planted bugs apply to the code. Whether tests catch them takes minutes: `make mutants`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OLD = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n"
 PATCH = Patch("p", "Q1", "says", "f.py", ((" two", " three", "-four", "+FOUR", " five", " six"),))
 
 
-def test_there_are_bugs_in_every_part_that_decides() -> None:
+def test_every_part_that_decides_has_planted_bugs() -> None:
     assert len(PATCHES) >= 36
     assert len({patch.path for patch in PATCHES}) >= 15
     assert all(patch.path.startswith("queuectl/core/") for patch in PATCHES)
     assert len({patch.sentence for patch in PATCHES}) == len(PATCHES)
 
 
-def test_each_breaks_a_rule_that_is_stated() -> None:
+def test_every_planted_bug_breaks_a_documented_rule() -> None:
     stated = set(
         re.findall(r"^\| ([A-Z][0-9]+) \|", (CHECKOUT / "docs/scheduling.md").read_text(), re.MULTILINE)
     )
@@ -29,26 +29,26 @@ def test_each_breaks_a_rule_that_is_stated() -> None:
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
-def test_a_planted_bug_fits_the_code_and_changes_what_it_does(patch: Patch) -> None:
+def test_a_planted_bug_applies_and_changes_the_code(patch: Patch) -> None:
     text = (CHECKOUT / patch.path).read_text()
     changed = patch.applied(text)
     compile(changed, patch.path, "exec")
     assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
 
 
-def test_a_patch_goes_where_its_text_has_moved_to() -> None:
+def test_a_patch_applies_where_its_text_has_moved_to() -> None:
     assert PATCH.applied("zero\n" * 50 + OLD).endswith("three\nFOUR\nfive\nsix\nseven\n")
 
 
-def test_a_patch_outlives_an_edit_two_lines_away() -> None:
+def test_a_patch_applies_after_an_edit_two_lines_away() -> None:
     assert "FOUR" in PATCH.applied(OLD.replace("two", "2").replace("six", "6"))
 
 
-def test_a_patch_whose_code_is_another_by_now_is_refused() -> None:
-    with pytest.raises(DoesNotApply, match=r"p: what it changes is not in f\.py any more"):
+def test_a_patch_for_code_that_has_changed_is_refused() -> None:
+    with pytest.raises(DoesNotApply, match=r"p: the changed code is not in f\.py"):
         PATCH.applied(OLD.replace("four", "4"))
 
 
-def test_a_patch_that_fits_in_two_places_is_refused() -> None:
-    with pytest.raises(DoesNotApply, match=r"stands in f\.py 2 times"):
+def test_a_patch_that_applies_in_two_places_is_refused() -> None:
+    with pytest.raises(DoesNotApply, match=r"occurs in f\.py 2 times"):
         PATCH.applied(OLD + OLD)
