@@ -131,7 +131,11 @@ class MemoryLedger:
     async def load(self) -> LedgerSnapshot:
         store = self.store
         times = self._preemptions()
-        workloads = [replace(one, preempted_at=times[one.id]) for one in store.workloads.values()]
+        by = self._preemptors()
+        workloads = [
+            replace(one, preempted_at=times[one.id], preemptor=by.get(one.id))
+            for one in store.workloads.values()
+        ]
         return LedgerSnapshot(
             sequence=store.sequence,
             now=store.now,
@@ -153,6 +157,21 @@ class MemoryLedger:
                     held = {line.resource: line.count * line.amount}
                     history.add_interval(hold.local_queue, held, hold.start, hold.end)
         return history.sums(now)
+
+    def _preemptors(self) -> dict[WorkloadId, WorkloadId]:
+        """The preemptor of each workload that is being evicted by preemption, as the eviction recorded it."""
+        found: dict[WorkloadId, WorkloadId] = {}
+        for row in self.store.decisions:
+            one = self.store.workloads.get(row.workload) if row.workload is not None else None
+            if row.verdict != Verdict.EVICTED or one is None or row.payload.get("preemptor") is None:
+                continue
+            attempt = one.attempt
+            if attempt is not None and (attempt.state, attempt.number) == (
+                AttemptState.EVICTING,
+                row.attempt,
+            ):
+                found[one.id] = WorkloadId(str(row.payload["preemptor"]))
+        return found
 
     def _preemptions(self) -> defaultdict[WorkloadId, tuple[datetime, ...]]:
         """When each that is not over was preempted within the eviction window."""

@@ -17,7 +17,7 @@ from sqlalchemy import ARRAY, Text, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import UsageSum, WorkloadId
+from queuectl.core.model import AttemptState, UsageSum, WorkloadId
 from queuectl.core.policy import AdmissionFairSharing, LocalQueueName
 from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code
@@ -182,6 +182,28 @@ async def preemptions(
     for workload, now in await connection.execute(query):
         times[WorkloadId(workload)].append(now)
     return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
+
+
+async def preemptors(connection: AsyncConnection, cluster: str) -> dict[WorkloadId, WorkloadId]:
+    """The preemptor of each workload that is being evicted by preemption, as the eviction recorded it."""
+    row, held = t.decision.c, t.attempt.c
+    preemptor = row.payload["preemptor"].astext
+    query = (
+        select(row.workload, preemptor)
+        .join(
+            t.attempt,
+            and_(
+                held.cluster_id == row.cluster_id,
+                held.workload == row.workload,
+                held.number == row.attempt,
+            ),
+        )
+        .where(row.cluster_id == cluster, held.open, held.state == AttemptState.EVICTING.value)
+        .where(row.verdict == Verdict.EVICTED.value, preemptor.is_not(None))
+        .order_by(row.sequence)  # the last one counts: an earlier workload may have had the same id
+    )
+    found = await connection.execute(query)
+    return {WorkloadId(workload): WorkloadId(preemptor) for workload, preemptor in found}
 
 
 async def _first_since(connection: AsyncConnection, cluster: str, last: int, since: datetime) -> int:

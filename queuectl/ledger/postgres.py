@@ -17,7 +17,7 @@ from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
 from queuectl.ledger.fold import Beside, Fold
-from queuectl.ledger.past_usage import past_usage, preemptions
+from queuectl.ledger.past_usage import past_usage, preemptions, preemptors
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
 from queuectl.ledger.writing import Writing
@@ -87,7 +87,13 @@ class PostgresLedger:
             return found
         since = now - timedelta(seconds=self._settings.eviction_window)
         times = await preemptions(connection, self._cluster, sequence, since)
-        return [replace(one, preempted_at=times[one.id]) if one.id in times else one for one in found]
+        by = await preemptors(connection, self._cluster)
+        return [
+            replace(one, preempted_at=times.get(one.id, ()), preemptor=by.get(one.id))
+            if one.id in times or one.id in by
+            else one
+            for one in found
+        ]
 
     async def _past_usage(
         self, connection: AsyncConnection, sequence: int, now: datetime | None

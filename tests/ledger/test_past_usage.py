@@ -250,6 +250,21 @@ async def test_recent_preemptions_are_read_with_their_times(book: Book) -> None:
     assert await preempted_at(book, "other") == []
 
 
+async def test_the_preemptor_of_a_workload_is_read_while_it_is_being_evicted(book: Book) -> None:
+    async def preemptor() -> str | None:
+        [found] = [one for one in (await book.ledger.load()).workloads if one.id == wid("one")]
+        return found.preemptor
+
+    await book.write(enqueue("one"))
+    await preempt(book, "one", 1)
+    await book.write(admit("one", 2, now=book.now))
+    assert await preemptor() is None
+    await book.write(evict("one", 2), after=3600)
+    assert await preemptor() == wid("urgent")
+    await book.write(release("one", 2))
+    assert await preemptor() is None
+
+
 async def test_preemptions_before_the_eviction_window_are_left_out(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,140 @@
+"""Claims of preemptors (docs/scheduling.md, C7): their states, and what a restart keeps of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuectl.core.engine import Engine
+from queuectl.core.events import ContextObserved, Listed, PodsCounted
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    LedgerSnapshot,
+    Phase,
+    PodSetAssignment,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.policy import Namespace
+from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims, Victim
+from queuectl.core.reasons import Code, PreemptionCause, Reason
+from tests.builders import (
+    GPU,
+    SOURCES,
+    T0,
+    World,
+    admitted,
+    flavor,
+    local_queue,
+    observed,
+    policy,
+    queue,
+    workload,
+)
+
+OWNER, FIRST, SECOND = WorkloadId("owner"), WorkloadId("first"), WorkloadId("second")
+ASSIGNMENT = Assignment(cluster_queue="cq", pod_sets=())
+
+
+def claim(*victims: WorkloadId, queue: str = "cq", owner: WorkloadId = OWNER) -> PreemptionClaim:
+    return PreemptionClaim(
+        owner=owner,
+        cluster_queue=queue,
+        cells=((0, 4),),
+        victims=tuple(Victim(victim, 1) for victim in victims),
+        assignment=ASSIGNMENT,
+    )
+
+
+def test_a_claim_waits_for_its_last_victim_and_is_granted_then() -> None:
+    claims = PreemptionClaims()
+    claims.open(claim(FIRST, SECOND))
+    assert list(claims.ended(FIRST)) == []
+    [waiting] = claims
+    assert waiting.state is ClaimState.WAITING
+    assert list(claims.ended(SECOND)) == ["cq"]
+    [granted] = claims
+    assert (granted.state, granted.assignment) == (ClaimState.GRANTED, ASSIGNMENT)
+
+
+def test_after_a_change_of_policy_the_owner_is_first_and_nothing_is_reserved() -> None:
+    claims = PreemptionClaims()
+    claims.open(claim(FIRST))
+    claims.renominate("cq")
+    assert list(claims) == []
+    found = claims.owned_by("cq", OWNER)
+    assert found is not None
+    assert (found.state, found.cells) == (ClaimState.FIRST, ())
+    assert list(claims.ended(FIRST)) == []
+
+
+def test_one_victim_may_be_of_two_claims_and_dropping_one_leaves_the_other() -> None:
+    claims = PreemptionClaims()
+    claims.open(claim(FIRST))
+    claims.open(claim(FIRST, queue="other", owner=SECOND))
+    dropped = claims.drop("cq")
+    assert dropped is not None
+    assert dropped.owner == OWNER
+    assert claims.of("cq") is None
+    assert list(claims.ended(FIRST)) == ["other"]
+
+
+def test_a_cluster_queue_has_one_claim() -> None:
+    claims = PreemptionClaims()
+    claims.open(claim(FIRST))
+    with pytest.raises(AssertionError):
+        claims.open(claim(SECOND))
+
+
+def restarted(preemptor: Workload, *pending: Workload) -> World:
+    """A controller that starts while `victim` is being evicted for `preemptor`, and observes `pending`."""
+    victim = workload("victim", gpus=4)
+    pods = PodSetAssignment(name="main", count=1, requests=((GPU, 4),), flavors=((GPU, "default"),))
+    reason = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by=str(preemptor.ref))
+    stored = StoredWorkload(
+        id=victim.id,
+        ref=victim.ref,
+        queue="lq",
+        cluster_queue="cq",
+        priority=0,
+        created_at=victim.created_at,
+        arrival=1,
+        phase=Phase.EVICTING,
+        attempts=1,
+        attempt=Attempt(
+            workload=victim.id,
+            number=1,
+            state=AttemptState.EVICTING,
+            assignment=Assignment(cluster_queue="cq", pod_sets=(pods,)),
+            admitted_at=T0,
+        ),
+        reason=reason,
+        preemptor=preemptor.id,
+    )
+    world = World()
+    world.engine = Engine(SOURCES)
+    world.engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=(stored,)))
+    world.tell(ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 4)))
+    world.tell(policy(local_queue("lq", "cq")), Listed("policies"))
+    world.tell(*(observed(one) for one in (victim, *pending)))
+    world.tell(Listed("Job", frozenset({victim.id, *(one.id for one in pending)})))
+    world.run()
+    world.tell(PodsCounted(victim.id, 1, alive=False))
+    return world
+
+
+def test_after_a_restart_the_preemptor_is_admitted_before_an_older_workload() -> None:
+    preemptor, older = workload("preempts", gpus=4, created=9), workload("older", gpus=4, created=1)
+    assert admitted(restarted(preemptor, older, preemptor).run()) == ["preempts"]
+
+
+def test_after_a_restart_a_new_workload_with_the_name_of_the_preemptor_is_not_first() -> None:
+    preemptor, older = workload("preempts", gpus=4, created=9), workload("older", gpus=4, created=1)
+    again = replace(preemptor, id=WorkloadId("another"), ref=preemptor.ref._replace(uid="another"))
+    victim_first = workload("victim", gpus=4)  # it is pending again, and the oldest
+    world = restarted(preemptor, older, again)
+    assert admitted(world.run()) == [victim_first.ref.name]
