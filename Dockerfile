@@ -1,5 +1,5 @@
-# queuectl: controller, REST and webhook in one image, from what requirements-runtime.lock pins. It runs as any user
-# without rights, with a read-only root; nothing is written but under /tmp (and /data in the target `sandbox`).
+# queuectl: controller, REST and webhook in one image, from the versions in requirements-runtime.lock. It runs as any
+# unprivileged user, with a read-only root; it writes only to /tmp (and to /data in the target `sandbox`).
 #
 #   docker build -t ghcr.io/queuectl/queuectl:0.1.0 .
 #   docker build --target sandbox -t queuectl-sandbox:0.1.0 .
@@ -30,7 +30,7 @@ COPY requirements-sandbox.lock /
 RUN pip --python /opt/queuectl/bin/python install --require-hashes --only-binary=:all: -r /requirements-sandbox.lock
 
 FROM docker.io/library/python:${PYTHON} AS base
-# What the program needs of the base image is the interpreter and its libraries: no pip, no caches.
+# The program needs only the interpreter and its libraries from the base image: no pip, no caches.
 RUN python -m pip uninstall --yes pip \
  && rm -rf /root/.cache /usr/local/lib/python3.*/ensurepip \
  && groupadd --gid 10001 queuectl \
@@ -44,7 +44,7 @@ LABEL org.opencontainers.image.title="queuectl" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0"
 
-# Everything in one container, for trying it: its own Postgres and a small Kubernetes API.
+# All components in one container, for evaluation: with an embedded Postgres and a small Kubernetes API.
 FROM base AS sandbox
 COPY --from=sandbox-environment /opt/queuectl /opt/queuectl
 RUN install -d -o 10001 -g 10001 -m 0700 /data
@@ -53,7 +53,7 @@ VOLUME /data
 USER 10001:10001
 CMD ["sandbox", "--headless"]
 
-# The last one is what a build without --target makes.
+# A build without --target builds this last stage.
 FROM base
 COPY --from=environment /opt/queuectl /opt/queuectl
 USER 10001:10001

@@ -34,7 +34,7 @@ pictures: $(STAMP) ## docs/pictures anew, from a sandbox of its own; the docs pa
 
 manifests: $(STAMP) ## write what is generated in manifests/
 	@$(PY) -m queuectl.kinds.crds manifests/crds
-	@{ printf '%s\n' '# Made from ../rules.yaml by `make manifests`: change that.' \
+	@{ printf '%s\n' '# Generated from ../rules.yaml by `make manifests`: change that file.' \
 	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: queuectl' \
 	  '  namespace: queuectl-system' '  labels:' '    app.kubernetes.io/name: queuectl' 'spec:'; \
 	  grep -v '^#' manifests/monitoring/rules.yaml | sed 's/^/  /'; } > manifests/monitoring/prometheus-operator/rules.yaml

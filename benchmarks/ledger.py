@@ -26,7 +26,7 @@ from benchmarks.worlds import World, job
 from queuectl.core.decisions import Admit, Plan
 from queuectl.core.model import EffectKey
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.sandbox.postgres import EmbeddedPostgres
 
@@ -95,8 +95,8 @@ async def _measured(
     postgres: EmbeddedPostgres, cluster: str, batch: int, admissions: int
 ) -> tuple[Timing, float]:
     """What commits took, and what COPY of the same rows would allow (admissions a second)."""
-    async with database(postgres.url) as engine:
-        ledger = PostgresLedger(engine, cluster)
+    async with connection_pool(postgres.url) as pool:
+        ledger = PostgresLedger(pool, cluster)
         epoch = await ledger.take_epoch("benchmark")
         prepared, commits = plans(batch, admissions, await ledger.now())
         for number, commit in enumerate(prepared):
@@ -189,8 +189,8 @@ async def _profiled(admissions: int) -> Samples:
     with scratch() as folder:
         async with EmbeddedPostgres(folder / "postgres") as postgres:
             await schema.migrate(postgres.url)
-            async with database(postgres.url) as engine:
-                ledger = PostgresLedger(engine, "profile")
+            async with connection_pool(postgres.url) as pool:
+                ledger = PostgresLedger(pool, "profile")
                 epoch = await ledger.take_epoch("benchmark")
                 prepared, commits = plans(10, admissions, await ledger.now())
                 for number, commit in enumerate(prepared):

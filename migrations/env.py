@@ -8,7 +8,7 @@ import os
 from alembic import context
 from sqlalchemy.engine import Connection
 
-from queuectl.ledger.engine import connect
+from queuectl.ledger.pool import create_pool
 from queuectl.ledger.tables import SCHEMA, metadata
 
 VERSION_TABLE = "schema_version"
@@ -28,13 +28,13 @@ def run(connection: Connection) -> None:
 
 
 async def run_by_url(url: str) -> None:
-    engine = connect(url)
+    pool = create_pool(url)
     try:
-        async with engine.begin() as connection:
+        async with pool.begin() as connection:
             await connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
             await connection.run_sync(run)
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 if (given := context.config.attributes.get("connection")) is not None:

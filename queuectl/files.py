@@ -1,6 +1,6 @@
-"""YAML and JSON that people wrote, read so that a hostile file costs no more than its own size.
+"""Reads YAML and JSON files of users. The cost is bounded by the size of the file, also for a hostile one.
 
-Every problem is told with its place: `FILE: line 3, column 5: …`.
+Every error names its place: `FILE: line 3, column 5: …`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_BYTES: Final = 64 << 20
 
 
 class BadFile(ValueError):
-    """The file can't be read as what it should be. One line that names file, line and column."""
+    """The file can't be read. The message is one line that names file, line and column."""
 
 
 class Document(NamedTuple):
     """One document of a file."""
 
     content: Any
-    """Plain values: dict, list, str, int, float, bool, None."""
+    """Built-in values: dict, list, str, int, float, bool, None."""
     line: int
     """Where it begins, from 1."""
 
@@ -43,7 +43,7 @@ def read(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def documents(text: bytes, name: str) -> list[Document]:
-    """All documents in `text`, those that hold nothing left out. JSON where `name` ends so, else YAML.
+    """All documents in `text` that are not empty. JSON if `name` ends with .json, else YAML.
 
     Raises BadFile.
     """
@@ -60,16 +60,16 @@ def documents(text: bytes, name: str) -> list[Document]:
 
 
 class Places:
-    """Where things stand in one document of `text`."""
+    """Lines and columns of the values in one document of `text`."""
 
     def __init__(self, text: bytes, document: Document) -> None:
         self._text = text
         self._document = document
 
     def of(self, path: Sequence[int | str]) -> tuple[int, int]:
-        """Line and column, from 1, of what stands at `path`; a key stands for its value.
+        """Line and column, from 1, of the value at `path`; for the value of a key, those of the key.
 
-        Where there is nothing at `path`, the place of the last step that there is.
+        If there is no value at `path`, the place of the last step that exists.
         """
         if self._root is None:
             return self._document.line, 1
@@ -84,7 +84,7 @@ class Places:
                 if node is not None and node.start_mark.line + 1 >= self._document.line:
                     return node
         except (yaml.YAMLError, RecursionError):
-            pass  # JSON that is no YAML after all
+            pass  # JSON that is not valid YAML
         return None
 
 
@@ -104,7 +104,7 @@ def _followed(node: yaml.Node, path: Sequence[int | str]) -> yaml.Node:
 
 
 def _spaced(text: bytes) -> bytes:
-    """Tabs are white space in JSON, and none in YAML."""
+    """Tabs are white space in JSON, but not in YAML."""
     return text.removeprefix(b"\xef\xbb\xbf").replace(b"\t", b" ")
 
 
@@ -115,7 +115,7 @@ def _json(text: bytes) -> list[Document]:
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise
     except (ValueError, RecursionError):
-        list(_yaml(_spaced(text)))  # the same text to a reader that knows places
+        list(_yaml(_spaced(text)))  # parse the same text as YAML: its errors name the place
         raise
     return [] if content is None else [Document(content, 1)]
 
@@ -161,7 +161,7 @@ def _yaml(text: bytes) -> Iterator[Document]:
 
 
 def _check_shape(text: bytes) -> None:
-    """Refuse what could grow or recurse beyond its own size before anything is built from it."""
+    """Refuse aliases and deep nesting before any value is built."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
@@ -172,7 +172,7 @@ def _check_shape(text: bytes) -> None:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A key given twice is a mistake, not a choice."""
+    """Refuses a key that is given twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -184,7 +184,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def _refuse(problem: str, at: Any) -> NoReturn:
-    """`at`: an event or node of YAML, which know their place."""
+    """`at`: an event or node of YAML with its place."""
     raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
 
 

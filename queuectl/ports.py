@@ -1,4 +1,4 @@
-"""What a driver needs from the world, and how the world may refuse."""
+"""Interfaces of a driver to ledger, cluster, Lease and reviews, and the errors they raise."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class LostLeadership(Exception):
 
 
 class LedgerUnavailable(Exception):
-    """The ledger can't be reached, or says try again.
+    """The ledger can't be reached, or asks to try again.
 
-    Whether the last commit landed is not known: committing the same batch again tells.
+    Whether the last commit is stored is not known: committing the same batch again finds out.
     """
 
 
 class LedgerUnfit(LedgerUnavailable):
-    """Somebody answers, and not as a ledger needs it: time alone mends nothing."""
+    """The database answers, but can't serve as a ledger: waiting does not help."""
 
 
 class LedgerRefused(Exception):
@@ -42,15 +42,15 @@ class LedgerRefused(Exception):
 
 
 class SchemaMismatch(Exception):
-    """The database is empty, or of a version this program does not know."""
+    """The database has no schema, or one of a version that this program does not support."""
 
 
 class ForeignLedger(Exception):
-    """The cluster is led from another database: two that each admit to the whole quota would admit twice."""
+    """The cluster is led from another database: each of the two would admit to the whole quota."""
 
 
 class ClusterUnavailable(Exception):
-    """The API server can't be reached, or says try again later. Safe to repeat."""
+    """The API server can't be reached, or asks to try again later. Safe to repeat."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -59,14 +59,14 @@ class ClusterUnavailable(Exception):
 
 
 class WriteDenied(ClusterUnavailable):
-    """The API server says no to this one write: another policy does, say, or a right is missing.
+    """The API server refuses this one write, because of another policy or a missing right, for example.
 
-    Nothing was changed. Repeating it may help once somebody has changed their mind.
+    Nothing was changed. Repeating it may help once that has been corrected.
     """
 
 
 class Ledger(Protocol):
-    """Where decisions become real. One instance speaks for one cluster."""
+    """Stores decisions. One instance serves one cluster."""
 
     async def take_epoch(self, holder: str) -> int:
         """Raise the epoch: from now on only writes that carry it count. Returns it."""
@@ -96,25 +96,25 @@ class Notice:
     message: str
     warning: bool = False
     key: str = ""
-    """Tells it from others with the same reason, such as a sequence number; empty: the message does."""
+    """Distinguishes it from others with the same reason, such as a sequence; empty: the message does."""
     at: datetime | None = None
-    """When it was decided; None: when the API server is told."""
+    """When it was decided; None: when it is sent."""
 
 
 class Cluster(Protocol):
-    """Kubernetes, as far as decisions touch it. Calls may raise ClusterUnavailable; all may be repeated."""
+    """Writes to Kubernetes. All calls may raise ClusterUnavailable and may be repeated."""
 
     async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
-        """Let it go: one patch that names UID, generation and queue. When refused, also the object anew."""
+        """Start it: one patch that tests UID, generation and queue. If refused, also the object now."""
 
     async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
-        """Suspend it: one patch. Done also when it is finished or suspended already."""
+        """Suspend it: one patch. Done also if it is finished or suspended already."""
 
     async def anything_alive(self, ref: ObjectRef) -> bool:
-        """By consistent reads: is the object there and unfinished, or any of its pods alive?"""
+        """By consistent reads: does the object exist unfinished, or is any of its pods alive?"""
 
     async def announce(self, notice: Notice) -> None:
-        """Best effort: raises nothing but ClusterUnavailable."""
+        """Best effort: raises only ClusterUnavailable."""
 
     async def publish_local_queue(self, report: LocalQueueReport) -> None:
         """Write the status of a LocalQueue. A queue that is gone is no error."""
@@ -124,24 +124,24 @@ class Cluster(Protocol):
 
 
 class Lease(Protocol):
-    """Who should lead. Whose writes count is the epoch's to say, not the lease's."""
+    """Decides which process should lead. Which writes count is decided by the epoch, not by the lease."""
 
     async def acquire(self) -> None:
         """Wait until it is ours. Raises ForeignLedger."""
 
     async def lost(self) -> None:
-        """Return when it is ours no more: all work must stop, then `release`."""
+        """Return when it is no longer ours: all work must stop, then `release`."""
 
     async def release(self) -> None:
-        """All work has stopped: hand it on if it is still ours."""
+        """All work has stopped: give it up if it is still ours."""
 
 
-# --- who asks ---------------------------------------------------------------------------------------
+# --- callers ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whom a token belongs to, as the cluster says."""
+    """The user of a token, as the cluster identifies it."""
 
     name: str
     uid: str = ""
@@ -159,10 +159,10 @@ class Access(NamedTuple):
 
 
 class Reviews(Protocol):
-    """The cluster's own word on callers. Raises ClusterUnavailable where it gives none."""
+    """The cluster's reviews of tokens and access. Raises ClusterUnavailable if there is no answer."""
 
     async def who(self, token: str, audiences: Sequence[str]) -> User | None:
-        """Whose token it is, if it is meant for one of `audiences`; None: nobody's."""
+        """The user of a token that is meant for one of `audiences`; None: the token is not valid."""
 
     async def may(self, user: User, access: Access) -> bool: ...
 
@@ -173,7 +173,7 @@ _OBSERVED = "/observe"
 
 
 def observed_twin(cluster_id: str) -> str:
-    """Under which the ledger keeps what an observer decides about a cluster: apart from all real holds."""
+    """Id under which the ledger keeps the decisions of an observer, apart from all real holds."""
     return cluster_id + _OBSERVED
 
 
@@ -186,7 +186,7 @@ def is_observed(cluster_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
-    """One decision as the ledger keeps it."""
+    """One decision as stored in the ledger."""
 
     sequence: int
     cycle: int
@@ -198,12 +198,12 @@ class DecisionRow:
     attempt: int | None
     reason: Reason | None
     payload: dict[str, object]
-    """What else the verdict says: flavors of an admission, spec of a policy object."""
+    """Other details of the verdict: flavors of an admission, spec of a policy object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One committed state, or what of it is newer than a sequence."""
+    """One committed state, or the part of it that is newer than a sequence."""
 
     sequence: int
     committed_at: datetime
@@ -226,7 +226,7 @@ class Readings(Protocol):
         """
 
     async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
-        """The newest workload of that name, also one that is over."""
+        """The newest workload of that name, also if it is over."""
 
     async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
         """Workloads that are over, newest first, each with the sequence of its end; keyset by `before`."""
@@ -238,4 +238,4 @@ class Readings(Protocol):
         """All decisions with a sequence above `after`, oldest first."""
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
-        """The LocalQueue that each was last queued in, also of those that are over."""
+        """The LocalQueue in which each was last queued, also of workloads that are over."""

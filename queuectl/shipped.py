@@ -1,4 +1,4 @@
-"""Where the files that come with the package are: in a wheel inside it, in a checkout beside it."""
+"""Location of the files that ship with the package: inside it in a wheel, beside it in a checkout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def shipped(name: str) -> Path:
-    """Folder `migrations` or `manifests`. Raises FileNotFoundError where the installation is broken."""
+    """Folder `migrations` or `manifests`. Raises FileNotFoundError if the installation is broken."""
     package = Path(__file__).resolve().parent
     for folder in (package / "_shipped" / name, package.parent / name):
         if folder.is_dir():

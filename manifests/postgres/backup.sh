@@ -1,10 +1,10 @@
-# A dump of the ledger, whole or not at all; older ones than the newest $KEEP are deleted.
-# PGHOST, PGUSER, PGDATABASE and PGPASSWORD say of what, $BACKUPS where to.
+# Writes a complete dump of the ledger or none; all dumps except the newest $KEEP are deleted.
+# PGHOST, PGUSER, PGDATABASE and PGPASSWORD name the database, $BACKUPS the folder.
 set -eu
 name="$BACKUPS/queuectl-$(date -u +%Y%m%dT%H%M%SZ).dump"
 trap 'rm -f "$name.part"' EXIT
 pg_dump --format=custom --no-owner --schema=queuectl --file="$name.part"
-# What can't be read is no backup.
+# A dump that cannot be read is discarded.
 pg_restore --list "$name.part" >/dev/null
 mv "$name.part" "$name"
 echo "$name $(wc -c <"$name") bytes"

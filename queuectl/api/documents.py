@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from queuectl.api import schemas
 from queuectl.api.advice import advice
+from queuectl.api.policies import cohort_condition, nominal_quota
 from queuectl.api.state import LocalQueueState, QueueState, State, Under
-from queuectl.api.tree import cohort_condition, nominal_quota
 from queuectl.core import model, policy
 from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Limit, Reason, Spared
@@ -169,7 +169,7 @@ def workload_detail(
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(
         **_workload(value, why, position),
-        line=len(queue.seats.line) if queue and position else None,
+        line=len(queue.workloads.order) if queue and position else None,
         holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),
         help=advice(value.phase, why),
         **committed,

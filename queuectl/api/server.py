@@ -15,9 +15,10 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from queuectl import listener
 from queuectl.api import docs_page, openapi, query
+from queuectl.api.answering import Answering
 from queuectl.api.asking import Endpoint, Question, Source
-from queuectl.api.connections import Connection, listening
 from queuectl.api.identity import Caller, Identify, everybody
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
@@ -32,6 +33,7 @@ from queuectl.kinds.policy import parse_policy
 from queuectl.ports import Readings
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
+LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Server": "queuectl",
@@ -65,7 +67,9 @@ async def serve(
         raise ValueError(f"{host} is not loopback: tokens must not travel there without TLS")
     view = view or View(readings, parse_policy)
     app = application(view, readings, cursor_key=cursor_key, identify=reviewer, observer=observer)
-    async with listening(app, host, port, tls) as base:
+    async with listener.serving(
+        app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
+    ) as base:
         await view.refresh()
         if started is not None:
             started(base)
@@ -85,7 +89,7 @@ def application(
     clock: Callable[[], float] = time.monotonic,
 ) -> web.Application:
     """The app without a socket. Whoever calls keeps `view` up to date. Without `identify`: all for all."""
-    app = web.Application(middlewares=[_measured(observer), problems, _bounded])
+    app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
     app[CANDID] = identify is None
     if identify is None:
         app.middlewares.append(_local_name)
@@ -184,9 +188,6 @@ def _measured(observer: Observer) -> Middleware:
 async def _bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.body_exists and request.method in ("GET", "HEAD"):
         raise bad_request("a request body has no meaning here: leave it out")
-    if isinstance(request.protocol, Connection):
-        with request.protocol.answering():
-            return await handler(request)
     return await handler(request)
 
 

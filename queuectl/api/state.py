@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, get_args
 
-from queuectl.api.seats import Seats
-from queuectl.api.tree import cluster_queue_condition, cohorts_above, local_queue_condition, nominal_quota
+from queuectl.api.policies import cluster_queue_condition, cohorts_above, local_queue_condition, nominal_quota
+from queuectl.api.queue_workloads import QueueWorkloads
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.policy import (
     ClusterQueue,
@@ -46,22 +46,22 @@ class QueueState:
     name: str
     queue: ClusterQueue | None
     condition: Condition
-    seats: Seats
+    workloads: QueueWorkloads
     nominal: Mapping[FlavorResource, int]
     """In the order of the spec."""
 
     @property
     def pending(self) -> int:
-        return self.seats.pending
+        return self.workloads.pending
 
     @property
     def used(self) -> Mapping[FlavorResource, int]:
-        return self.seats.used
+        return self.workloads.used
 
     @property
     def holders(self) -> Collection[StoredWorkload]:
         """Those with an open attempt here, being evicted included."""
-        return self.seats.holders.values()
+        return self.workloads.holders.values()
 
     def free(self, cell: FlavorResource) -> int:
         return max(0, self.nominal.get(cell, 0) - self.used.get(cell, 0))
@@ -94,7 +94,7 @@ class State:
     """By namespace, every workload in the order of first sight."""
     names: Mapping[Name, tuple[Arrival, ...]] = field(default_factory=dict)
     """Oldest first: a name may be used again while pods of its last owner are still alive."""
-    seats: Mapping[str, Seats] = field(default_factory=dict)
+    queue_workloads: Mapping[str, QueueWorkloads] = field(default_factory=dict)
     """By the ClusterQueue that workloads wait or hold quota in."""
     counts: Mapping[LocalQueueName, tuple[int, int]] = field(default_factory=dict)
     """Pending and admitted, by the LocalQueue that workloads name."""
@@ -113,9 +113,13 @@ class State:
                 del workloads[former.id]
             else:
                 workloads[now.id] = now
-        seats, touched = _seats(self.seats, changes)
+        queue_workloads, touched = _queue_workloads(self.queue_workloads, changes)
         if policies is not self.policies:
-            touched = {*seats, *self.queues, *(k.name for k in policies if k.kind == "ClusterQueue")}
+            touched = {
+                *queue_workloads,
+                *self.queues,
+                *(k.name for k in policies if k.kind == "ClusterQueue"),
+            }
         moved = [(a, b) for a, b in changes if a is None or b is None or a.arrival != b.arrival]
         return State(
             sequence=reading.sequence,
@@ -123,10 +127,10 @@ class State:
             workloads=workloads,
             arrivals=_grouped(self.arrivals, moved, lambda workload: workload.ref.namespace),
             names=_grouped(self.names, moved, lambda workload: workload.ref[:3]),
-            seats=seats,
+            queue_workloads=queue_workloads,
             counts=_counts(self.counts, changes),
             policies=policies,
-            queues=_queues(self.queues, touched, policies, seats),
+            queues=_queues(self.queues, touched, policies, queue_workloads),
         )
 
     def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
@@ -145,7 +149,7 @@ class State:
     def position(self, workload: StoredWorkload) -> int | None:
         """From 1, in its ClusterQueue."""
         queue = self.queues.get(workload.cluster_queue or "")
-        return queue.seats.position(workload) if queue else None
+        return queue.workloads.position(workload) if queue else None
 
     def cluster_queues(self) -> list[QueueState]:
         """By name: those that exist, and those that are gone while work still holds quota of theirs."""
@@ -262,24 +266,26 @@ def _policies(
     return known if result is None else result
 
 
-def _seat(workload: StoredWorkload) -> str | None:
+def _queue_of(workload: StoredWorkload) -> str | None:
     """The ClusterQueue whose quota it holds, else the one it waits in."""
     return workload.attempt.assignment.cluster_queue if workload.attempt else workload.cluster_queue
 
 
-def _seats(seats: Mapping[str, Seats], changes: Iterable[Change]) -> tuple[Mapping[str, Seats], set[str]]:
+def _queue_workloads(
+    queue_workloads: Mapping[str, QueueWorkloads], changes: Iterable[Change]
+) -> tuple[Mapping[str, QueueWorkloads], set[str]]:
     """And the names of those that differ."""
     left: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
     came: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
     for former, now in changes:
         if former is not None:
-            left[_seat(former)].append(former)
+            left[_queue_of(former)].append(former)
         if now is not None:
-            came[_seat(now)].append(now)
+            came[_queue_of(now)].append(now)
     touched = {name for name in (*left, *came) if name is not None}
-    result = dict(seats)
+    result = dict(queue_workloads)
     for name in touched:
-        moved = result.pop(name, Seats()).moved(left[name], came[name])
+        moved = result.pop(name, QueueWorkloads()).moved(left[name], came[name])
         if moved:
             result[name] = moved
     return result, touched
@@ -334,19 +340,22 @@ def _queues(
     known: Mapping[str, QueueState],
     touched: set[str],
     policies: Mapping[ConfigKey, Policy | str],
-    seats: Mapping[str, Seats],
+    queue_workloads: Mapping[str, QueueWorkloads],
 ) -> Mapping[str, QueueState]:
     result = {name: state for name, state in known.items() if name not in touched}
     flavors = {key.name for key in policies if key.kind == "ResourceFlavor"}
     for name in touched:
-        policy, taken = policies.get(ConfigKey("ClusterQueue", "", name)), seats.get(name, Seats())
+        policy, taken = (
+            policies.get(ConfigKey("ClusterQueue", "", name)),
+            queue_workloads.get(name, QueueWorkloads()),
+        )
         # One that is gone stays in sight while somebody holds quota of it.
         if policy is not None or taken.holders:
             result[name] = QueueState(
                 name=name,
                 queue=policy if isinstance(policy, ClusterQueue) else None,
                 condition=cluster_queue_condition(policy, flavors, policies),
-                seats=taken,
+                workloads=taken,
                 nominal=nominal_quota(policy),
             )
     return result

@@ -1,5 +1,5 @@
-"""The only modules that know concrete classes: what each command is made of.
+"""What each command is made of. Only these modules put concrete classes together.
 
-One module a command, so that each loads its own parts alone: a controller starts without REST, REST without
-Kubernetes, and neither needs what only the sandbox does.
+There is one module per command, so that each loads only its own parts: a controller starts without REST, REST
+without Kubernetes, and both without the parts of the sandbox.
 """

@@ -1,4 +1,4 @@
-"""What people change by one patch of a Kubernetes object, with their rights: holds, and queues that stop."""
+"""Changes by one patch of a Kubernetes object, with the user's rights: holds, and stops of queues."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from queuectl.kube.session import Session, api_path
 
 POLL_SECONDS: Final = 0.5
 DRAIN: Final = "HoldAndDrain"
-_UNNOTICED: Final = "the controller has not taken note of it yet"
+_UNNOTICED: Final = "the controller has not seen it yet"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LISTED: Final = 500
-"""Objects looked through for a name like one that is not there."""
+"""Objects to list when looking for names similar to one that does not exist."""
 _STOPPABLE: Final = {
     name: kind
     for name, kind in POLICY_KINDS.items()
@@ -43,11 +43,11 @@ _NAMES: Final = {
 
 
 class BadTarget(ValueError):
-    """What was named is of no kind this can be done to, or can't be the name of an object."""
+    """The kind does not support the change, or the name is not a valid object name."""
 
 
 class NotQueued(ValueError):
-    """The object has no queue label: nothing here has any effect on it."""
+    """The object has no queue label: queuectl does not manage it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Change:
     before: str | None
     after: str | None
     object: Json
-    """As it is now."""
+    """The object after the change."""
 
     @property
     def written(self) -> bool:
@@ -106,7 +106,7 @@ def _target(
     kind: str, resource: str, collection: tuple[str, str, str], namespace: str | None, name: str
 ) -> Target:
     for field, text in (("name", name), ("namespace", namespace)):
-        # Before it becomes a path: `..` would lead to another one.
+        # Checked before it becomes part of a path: `..` would lead to another one.
         if text is not None and _NAME.fullmatch(text) is None:
             raise BadTarget(f"{field} {text[:80]!r} is no name of a Kubernetes object")
     base, path = api_path(*collection, namespace), api_path(*collection, namespace, name)
@@ -114,9 +114,9 @@ def _target(
 
 
 async def hold(session: Session, target: Target, held: bool) -> Change:
-    """Set the hold annotation, or take it away. One patch, or none where it is so already.
+    """Set the hold annotation, or remove it. One patch, or none if nothing changes.
 
-    Raises ApiError, and NotQueued where a hold would be without effect.
+    Raises ApiError, and NotQueued if a hold would have no effect.
     """
     now = await session.get(target.path)
     if held and not may_queue(now):
@@ -128,13 +128,13 @@ async def hold(session: Session, target: Target, held: bool) -> Change:
     field = f"metadata.annotations[{HOLD_ANNOTATION}]"
     if before == after:
         return Change(target, field, before, after, now)
-    # The UID makes it fail on another object that took the name meanwhile.
+    # With the UID it fails on another object that has the name meanwhile.
     patch = {"metadata": {"uid": _uid(now), "annotations": {HOLD_ANNOTATION: after}}}
     return Change(target, field, before, after, await session.patch(target.path, patch))
 
 
 async def set_stop_policy(session: Session, target: Target, policy: str) -> Change:
-    """One patch, or none where it is so already. Raises ApiError."""
+    """One patch, or none if nothing changes. Raises ApiError."""
     now = await session.get(target.path)
     before = str(_part(now, "spec").get("stopPolicy") or "None")
     if before == policy:
@@ -144,7 +144,7 @@ async def set_stop_policy(session: Session, target: Target, policy: str) -> Chan
 
 
 async def names(session: Session, target: Target) -> list[str]:
-    """Of the objects beside one that was not found; empty where the caller may not list them."""
+    """Names of the objects in the collection of `target`; empty if the caller may not list them."""
     try:
         found = await session.request("GET", target.collection, query={"limit": str(_LISTED)})
     except ApiError:
@@ -155,14 +155,14 @@ async def names(session: Session, target: Target) -> list[str]:
 async def wait(
     session: Session, target: Target, missing: Callable[[Json], str | None], told: Callable[[str], None]
 ) -> None:
-    """Until `missing` says of the object that nothing is; `told` gets what still is. Raises ApiError."""
+    """Until `missing` returns None for the object; `told` gets each other result. Raises ApiError."""
     while (lacks := missing(await session.get(target.path))) is not None:
         told(lacks)
         await asyncio.sleep(POLL_SECONDS)
 
 
 def not_stopped(obj: Json, policy: str) -> str | None:
-    """What of a queue's stop its status does not show yet."""
+    """The part of a queue's stop that its status does not show yet."""
     active, reason, message = _active(obj)
     if active != "False" or (reason == "Stopped" and policy not in message):
         return _UNNOTICED
@@ -173,13 +173,13 @@ def not_stopped(obj: Json, policy: str) -> str | None:
 
 
 def not_resumed(obj: Json) -> str | None:
-    """What of the end of a queue's stop its status does not show yet."""
+    """The part of the end of a queue's stop that its status does not show yet."""
     active, reason, _ = _active(obj)
     return _UNNOTICED if active is None or reason == "Stopped" else None
 
 
 def still_running(obj: Json, kind: str) -> str | None:
-    """What of a hold the object itself does not show yet."""
+    """The part of a hold that the object itself does not show yet."""
     row: JobKind = JOB_KINDS[kind]
     if not row.suspended(obj):
         return "it is not suspended yet"
@@ -187,7 +187,7 @@ def still_running(obj: Json, kind: str) -> str | None:
 
 
 def counted(obj: Json) -> tuple[int, int]:
-    """How many wait in a queue and how many run, as its status last said."""
+    """Pending and admitted workloads of a queue, by its status."""
     status = _part(obj, "status")
     return int(status.get("pendingWorkloads") or 0), int(status.get("admittedWorkloads") or 0)
 
@@ -201,7 +201,7 @@ def _uid(obj: Json) -> object:
 
 
 def _active(obj: Json) -> tuple[str | None, str, str]:
-    """Status, reason and message of a queue's condition Active; None and empty where it has none yet."""
+    """Status, reason and message of a queue's condition Active; None and empty if it has none yet."""
     for condition in _part(obj, "status").get("conditions") or ():
         if condition.get("type") == "Active":
             return condition.get("status"), condition.get("reason") or "", condition.get("message") or ""
@@ -209,7 +209,7 @@ def _active(obj: Json) -> tuple[str | None, str, str]:
 
 
 def _part(obj: Json, *keys: str) -> Json:
-    """The object at a path; empty where it is absent or null."""
+    """The object at a path; empty if it is absent or null."""
     for key in keys:
         obj = obj.get(key) or {}
     return obj

@@ -1,4 +1,4 @@
-"""Ways to the cluster."""
+"""Sessions to the cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queuectl.kube.session import Session
 
 
 async def open_session(kubeconfig: Path | None, context: str | None) -> Session:
-    """To the cluster of a kubeconfig; where none is named and we run in a pod, to its own."""
+    """To the cluster of a kubeconfig; if none is given and this is a pod, to the pod's cluster."""
     in_pod = kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ
     path = str(kubeconfig) if kubeconfig else None
     return await (Session.in_cluster() if in_pod else Session.from_kubeconfig(path, context))
@@ -29,10 +29,10 @@ async def session_to(kubeconfig: Path | None, context: str | None) -> AsyncItera
 
 
 async def bearer_token(kubeconfig: Path | None, context: str | None) -> str | None:
-    """The token a kubeconfig identifies its user with; None where it has none or can't be read."""
+    """The token of a kubeconfig's user; None if there is none or it can't be read."""
     try:
-        who = await account.from_kubeconfig(str(kubeconfig) if kubeconfig else None, context)
-        header = await who.authorization()
+        identity = await account.from_kubeconfig(str(kubeconfig) if kubeconfig else None, context)
+        header = await identity.authorization()
     except BadKubeconfig:
         return None
     return header.removeprefix("Bearer ") if header else None

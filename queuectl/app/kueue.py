@@ -1,4 +1,4 @@
-"""Kueue's labels are honoured by one controller at a time: by Kueue's own, or by us."""
+"""Checks that Kueue's labels are honoured by one controller only: Kueue's own or this one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queuectl.kube.session import Session
 from queuectl.settings import ConfigurationError, Settings
 
 EVERY: Final = 60.0
-"""Seconds between two looks for it."""
+"""Seconds between two checks."""
 _SETTING: Final = "compatibility.kueueLabels"
 _COMPONENT: Final = "the component manifests/kueue-labels (docs/operations.md, Coming from Kueue)"
 
@@ -25,16 +25,16 @@ def honoured(settings: Settings) -> QueueLabels:
 
 
 async def check(settings: Settings, session: Session) -> None:
-    """Before anything is started: gate and configuration agree, and Kueue does not run.
+    """Before anything is started: check that gate and configuration agree and that Kueue does not run.
 
-    Raises ConfigurationError, and ApiError where it is not known.
+    Raises ConfigurationError, and ApiError if that is not known.
     """
     if not settings.compatibility.kueue_labels:
         await _warn_of_a_gate_too_wide(session)
         return
     if await kueue.gated(session) is False:
         raise ConfigurationError(
-            f"{_SETTING}: the gate does not look at Kueue's label, whoever uses it would pass every queue: "
+            f"{_SETTING}: the gate does not cover Kueue's label, work with it would bypass every queue: "
             f"apply {_COMPONENT}, or set it to false"
         )
     try:
@@ -49,10 +49,10 @@ async def _warn_of_a_gate_too_wide(session: Session) -> None:
     try:
         gated = await kueue.gated(session)
     except ApiError:
-        return  # those who need to reach it say so themselves
+        return  # later calls that need the API server report it
     if gated:
         log.warning(
-            "the gate keeps work with Kueue's label suspended, and nobody starts it: set %s to true, or "
+            "the gate keeps work with Kueue's label suspended, and nothing starts it: set %s to true, or "
             "leave out %s",
             _SETTING,
             _COMPONENT,
@@ -60,21 +60,21 @@ async def _warn_of_a_gate_too_wide(session: Session) -> None:
 
 
 async def refuse_company(session: Session) -> None:
-    """Raises ConfigurationError where Kueue runs; ApiError where that is not known."""
+    """Raises ConfigurationError if Kueue runs, ApiError if that is not known."""
     seen = await kueue.running(session)
     if seen is not None:
         raise ConfigurationError(
             f"{_SETTING}: Kueue's own controller runs ({seen}), and both would start and stop the same jobs: "
             "stop it (kubectl -n kueue-system scale deployment kueue-controller-manager --replicas=0), or "
-            f"set {_SETTING} to false; what runs is left alone meanwhile"
+            f"set {_SETTING} to false; running work is left alone meanwhile"
         )
 
 
 async def watch(session: Session, every: float = EVERY) -> None:
-    """For ever, while we lead. Raises ConfigurationError as soon as Kueue is seen to run."""
+    """Check for ever, while this process leads. Raises ConfigurationError as soon as Kueue runs."""
     while True:
         try:
             await refuse_company(session)
         except ApiError as error:
-            log.warning("not known whether Kueue runs, going on: %s", error)
+            log.warning("not known whether Kueue runs, continuing: %s", error)
         await asyncio.sleep(every)

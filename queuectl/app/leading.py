@@ -1,4 +1,4 @@
-"""`queuectl controller`: lead, decide, act."""
+"""`queuectl controller`: leads, decides and writes to Kubernetes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from queuectl.kube.reflector import Reflectors, reflectors
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.ledger import schema
-from queuectl.ledger.engine import Database, database
 from queuectl.ledger.partitions import drop_history, ensure_partitions
+from queuectl.ledger.pool import Pool, connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import installation
 from queuectl.ledger.verify import Verifier
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.probes import Probes
 from queuectl.metrics.registry import Metrics
+from queuectl.metrics.sampled import Sampled
 from queuectl.ports import (
     Cluster,
     ClusterUnavailable,
@@ -55,36 +55,36 @@ _FIRST_WAIT, _LAST_WAIT = 0.5, 10.0
 """Seconds between two tries at a start."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-"""Something that goes on beside the controller."""
+"""A task that runs beside the controller."""
 
 
 Emit = Callable[[Iterable[Event]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """What a controller works with: the cluster itself, or its twin of an observer."""
+class Parts:
+    """Parts of a controller: for the real cluster, or for an observed one."""
 
     key: str
-    """Of its rows in the ledger."""
+    """Cluster id of its rows in the ledger."""
     ledger: Ledger
     cluster: Cluster
-    told_by: Callable[[Emit], Emit]
-    """Given where the controller takes events in: where the reflectors hand them over."""
+    receiver: Callable[[Emit], Emit]
+    """From the controller's receiver of events, makes the one for the reflectors."""
     lease: Lease
     beside: tuple[Work, ...] = ()
-    """What goes on while it leads."""
+    """Tasks that run while it leads."""
 
 
-class Course:
-    """How far a start has come: what /readyz says, and what a signal has to stop."""
+class Startup:
+    """Progress of a start: for /readyz, and to know what a signal has to stop."""
 
     def __init__(self) -> None:
         self.waits_for = "starting"
         self.controller: Controller | None = None
         self.reflecting: Reflectors | None = None
         self.stands_by = False
-        """Another leads, as the lease says: all is well, and it may be ours in a moment."""
+        """Another process holds the lease: this one is ready to take over."""
 
     def unready(self) -> str | None:
         """Why it is not ready; None: it is."""
@@ -100,54 +100,54 @@ class Course:
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     """Lead until SIGTERM or SIGINT. Raises ConfigurationError, SchemaMismatch, LostLeadership, OSError."""
 
-    async def take_seat(engine: Database, session: Session, cluster: str, metrics: Metrics) -> Seat:
-        lease: Lease = Alone()
+    async def make_parts(pool: Pool, session: Session, cluster: str, metrics: Metrics) -> Parts:
+        lease: Lease = NoElection()
         if settings.controller.lease is not None:
-            ledger = await installation(engine)
+            ledger = await installation(pool)
             lease = _lease(settings.controller.lease, ledger, kubeconfig, context, metrics)
         await kueue.check(settings, session)
         watching = settings.compatibility.kueue_labels
-        return Seat(
+        return Parts(
             key=cluster,
-            ledger=PostgresLedger(engine, cluster, settings=settings.scheduling.rules()),
+            ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.rules()),
             cluster=KubeCluster(session, honoured=kueue.honoured(settings)),
-            told_by=lambda emit: emit,
+            receiver=lambda emit: emit,
             lease=lease,
             beside=(lambda: kueue.watch(session),) if watching else (),
         )
 
-    await run(settings, kubeconfig, context, take_seat)
+    await run(settings, kubeconfig, context, make_parts)
 
 
 async def run(
     settings: Settings,
     kubeconfig: Path | None,
     context: str | None,
-    take_seat: Callable[[Database, Session, str, Metrics], Awaitable[Seat]],
+    make_parts: Callable[[Pool, Session, str, Metrics], Awaitable[Parts]],
 ) -> None:
-    """Lead on a seat until SIGTERM or SIGINT; a ledger or an API server that is away is waited for."""
-    metrics, course = Metrics(), Course()
+    """Lead until SIGTERM or SIGINT. Waits for a ledger or an API server that is unavailable."""
+    metrics, startup = Metrics(), Startup()
 
     async def work() -> None:
         url = settings.database_url
-        await _patiently(course, "the ledger", lambda: _checked(url))
-        async with session_to(kubeconfig, context) as session, database(url) as engine:
+        await _patiently(startup, "the ledger", lambda: _checked(url))
+        async with session_to(kubeconfig, context) as session, connection_pool(url) as pool:
             session.answered = metrics.kubernetes_answered
-            cluster = await _patiently(course, "the API server", lambda: cluster_id(session))
-            seat = await _patiently(
-                course, "ledger and API server", lambda: take_seat(engine, session, cluster, metrics)
+            cluster = await _patiently(startup, "the API server", lambda: cluster_id(session))
+            parts = await _patiently(
+                startup, "ledger and API server", lambda: make_parts(pool, session, cluster, metrics)
             )
-            await _sit(settings, seat, session, engine, metrics, course)
+            await _run_parts(settings, parts, session, pool, metrics, startup)
 
     async with asyncio.TaskGroup() as tasks:
         beside = [
             tasks.create_task(_measure_lag(metrics)),
-            tasks.create_task(_serve_metrics(settings, metrics, course)),
+            tasks.create_task(_serve_metrics(settings, metrics, startup)),
         ]
         leading = tasks.create_task(work())
 
         def stop() -> None:
-            controller = course.controller
+            controller = startup.controller
             if controller is not None and controller.leads:
                 controller.stop()
             else:
@@ -159,14 +159,14 @@ async def run(
             task.cancel()
 
 
-async def _sit(
-    settings: Settings, seat: Seat, session: Session, engine: Database, metrics: Metrics, course: Course
+async def _run_parts(
+    settings: Settings, parts: Parts, session: Session, pool: Pool, metrics: Metrics, startup: Startup
 ) -> None:
     watched = sources(kueue.honoured(settings))
     core = Engine(frozenset(source.name for source in watched), settings.scheduling.rules())
     controller = Controller(
-        ledger=seat.ledger,
-        cluster=seat.cluster,
+        ledger=parts.ledger,
+        cluster=parts.cluster,
         engine=core,
         observer=Counting(metrics),
         holder=_holder(),
@@ -175,12 +175,12 @@ async def _sit(
         status_seconds=settings.controller.status_seconds,
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
-    reflecting = reflectors(session, seat.told_by(controller.emit), watched=watched)
-    course.controller, course.reflecting = controller, reflecting
+    reflecting = reflectors(session, parts.receiver(controller.emit), watched=watched)
+    startup.controller, startup.reflecting = controller, reflecting
     metrics.observe(
-        Probes(
+        Sampled(
             leads=lambda: controller.leads,
-            lease_age=seat.lease.age if isinstance(seat.lease, KubeLease) else None,
+            lease_age=parts.lease.age if isinstance(parts.lease, KubeLease) else None,
             silence=reflecting.ages,
             standing=core.standing,
             unsettled=controller.unsettled,
@@ -188,47 +188,47 @@ async def _sit(
     )
 
     async def upkeep() -> None:
-        await _keep_up(settings, engine, seat.key, metrics)
+        await _keep_up(settings, pool, parts.key, metrics)
 
-    course.stands_by = True
+    startup.stands_by = True
     try:
-        await seat.lease.acquire()
+        await parts.lease.acquire()
     except ForeignLedger as error:
         raise ConfigurationError(f"database.url: {error}") from error
-    course.stands_by = False
-    await _lead(seat.lease, controller, reflecting.run, upkeep, *seat.beside)
+    startup.stands_by = False
+    await _lead(parts.lease, controller, reflecting.run, upkeep, *parts.beside)
 
 
 async def _checked(url: str) -> None:
-    """Raises LedgerUnavailable, SchemaMismatch, and ConfigurationError where no ledger can be kept there."""
+    """Raises LedgerUnavailable, SchemaMismatch, and ConfigurationError if the database is unfit."""
     try:
         await schema.check(url, writing=True)
     except LedgerUnfit as error:
         raise ConfigurationError(f"database.url: {error}") from error
 
 
-async def _patiently(course: Course, what: str, call: Callable[[], Awaitable[Found]]) -> Found:
-    """Repeat a call until what it asks is there; nothing else can be done before."""
+async def _patiently(startup: Startup, what: str, call: Callable[[], Awaitable[Found]]) -> Found:
+    """Repeat a call until it succeeds; nothing else can be done before."""
     delay = _FIRST_WAIT
     while True:
-        course.waits_for = f"waiting for {what}"
+        startup.waits_for = f"waiting for {what}"
         try:
             return await call()
         except (LedgerUnavailable, ClusterUnavailable, NotFound) as error:
-            course.waits_for = f"waiting for {what}: {error}"
+            startup.waits_for = f"waiting for {what}: {error}"
             log.warning("waiting for %s, nothing is decided before: %s", what, error)
         await asyncio.sleep(delay)
         delay = min(delay * 2, _LAST_WAIT)
 
 
-async def _keep_up(settings: Settings, engine: Database, cluster: str, metrics: Metrics) -> None:
-    """Every minute: partitions ahead of time, and the ledger held against its own history."""
-    verifier = Verifier(engine, cluster)
+async def _keep_up(settings: Settings, pool: Pool, cluster: str, metrics: Metrics) -> None:
+    """Every minute: make partitions ahead of time, and compare the ledger with its own history."""
+    verifier = Verifier(pool, cluster)
     while True:
         await asyncio.sleep(settings.controller.verify_seconds)
-        await _attempted("partitions not made ahead", ensure_partitions(engine))
+        await _attempted("partitions not made ahead", ensure_partitions(pool))
         if settings.database.keep_months is not None:
-            dropping = drop_history(engine, settings.database.keep_months)
+            dropping = drop_history(pool, settings.database.keep_months)
             await _attempted("old history not dropped", dropping)
         findings = await _attempted("ledger not verified", verifier.run())
         if findings is None:
@@ -239,7 +239,7 @@ async def _keep_up(settings: Settings, engine: Database, cluster: str, metrics: 
 
 
 async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
-    """What the ledger refuses here is for people to mend: nothing that runs or waits hangs on it."""
+    """Log failures: users have to correct them, and decisions do not depend on this work."""
     try:
         return await work
     except (LedgerUnavailable, LedgerRefused, SchemaMismatch) as error:
@@ -248,7 +248,7 @@ async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
 
 
 async def _lead(lease: Lease, controller: Controller, *beside: Work) -> None:
-    """From now, when the lease is ours, until the controller has stopped."""
+    """The lease is ours: run until the controller has stopped."""
 
     async def heed() -> None:
         await lease.lost()
@@ -266,8 +266,8 @@ async def _lead(lease: Lease, controller: Controller, *beside: Work) -> None:
         await lease.release()
 
 
-class Alone:
-    """The Lease of a controller that has no rivals: the epoch in the ledger is all there is."""
+class NoElection:
+    """The Lease of a single controller: without leader election, only by the epoch in the ledger."""
 
     async def acquire(self) -> None:
         return
@@ -300,13 +300,13 @@ async def _measure_lag(metrics: Metrics) -> None:
         metrics.loop_lag(max(0.0, loop.time() - before - _LAG_EVERY))
 
 
-async def _serve_metrics(settings: Settings, metrics: Metrics, course: Course) -> None:
+async def _serve_metrics(settings: Settings, metrics: Metrics, startup: Startup) -> None:
     await serve_metrics(
         metrics,
         host=settings.controller.listen.host,
         port=settings.controller.listen.port,
         healthy=lambda: None,
-        ready=course.unready,
+        ready=startup.unready,
         started=lambda url: log.info("metrics and probes at %s", url),
     )
 

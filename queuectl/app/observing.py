@@ -1,4 +1,4 @@
-"""`queuectl controller --observe`: decide and record, and leave the cluster alone."""
+"""`queuectl controller --observe`: decides and records, and writes nothing to the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from queuectl.app import leading
 from queuectl.controller.mirror import Emit, Mirror, MirroredLedger
 from queuectl.kube.session import Session
-from queuectl.ledger.engine import Database
+from queuectl.ledger.pool import Pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.metrics.registry import Metrics
@@ -21,24 +21,24 @@ log = logging.getLogger(__name__)
 async def run_observer(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     """Observe until SIGTERM or SIGINT. Raises what `run_controller` does."""
     if settings.controller.lease is not None:
-        log.info("controller.lease is left to controllers that act: of observers the last one started counts")
+        log.info("controller.lease is not used by observers: the one started last replaces the others")
 
-    async def take_seat(engine: Database, session: Session, cluster: str, _: Metrics) -> leading.Seat:
+    async def make_parts(pool: Pool, session: Session, cluster: str, _: Metrics) -> leading.Parts:
         twin = observed_twin(cluster)
-        mirror = Mirror(session.server_time, LedgerReadings(engine, twin).recorded)
+        mirror = Mirror(session.server_time, LedgerReadings(pool, twin).recorded)
 
-        def told_by(emit: Emit) -> Emit:
+        def receiver(emit: Emit) -> Emit:
             mirror.show_to(emit)
             return mirror.see
 
-        ledger = PostgresLedger(engine, twin, beside=mirror.reality, settings=settings.scheduling.rules())
-        return leading.Seat(
+        ledger = PostgresLedger(pool, twin, beside=mirror.reality, settings=settings.scheduling.rules())
+        return leading.Parts(
             key=twin,
             ledger=MirroredLedger(ledger, mirror),
             cluster=mirror,
-            told_by=told_by,
-            lease=leading.Alone(),
+            receiver=receiver,
+            lease=leading.NoElection(),
             beside=(mirror.settle_doubts,),
         )
 
-    await leading.run(settings, kubeconfig, context, take_seat)
+    await leading.run(settings, kubeconfig, context, make_parts)

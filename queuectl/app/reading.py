@@ -1,4 +1,4 @@
-"""`queuectl api`: REST over the ledger, and nothing else."""
+"""`queuectl api`: REST over the ledger."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound
 from queuectl.kube.reviews import KubeReviews, NoReviews
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.endpoint import serve as serve_metrics
-from queuectl.metrics.serving import ServingMetrics
+from queuectl.metrics.rest import RestMetrics
 from queuectl.ports import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 
@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 
 _WAIT_FOR_CLUSTER = 2.0
 _WITHOUT_IDENTITY: Final = (
-    "\n  It starts only where the cluster says who asks. With api.identity: local everybody on this machine, "
-    "and nobody else, may read everything"
+    "\n  It starts only if the cluster identifies callers. With api.identity: local all users of this "
+    "machine, and no others, may read everything"
 )
 
 
 async def run_api(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
-    """Serve REST until SIGTERM or SIGINT: of the cluster that is set, else of the only one in the ledger.
+    """Serve REST until SIGTERM or SIGINT: for the configured cluster, else for the only one in the ledger.
 
     Raises ConfigurationError, SchemaMismatch, LedgerUnavailable, ClusterUnavailable, OSError (port in use).
     """
@@ -57,12 +57,12 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
     async with (
         _session(wanted, kubeconfig, context) as session,
         _tls(wanted, session) as tls,
-        database(url, read_only=True) as engine,
+        connection_pool(url, read_only=True) as pool,
         asyncio.TaskGroup() as tasks,
     ):
         await schema.check(url)
         views: list[View] = []
-        metrics = ServingMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
+        metrics = RestMetrics(age=lambda: sight.age_seconds if (sight := _sight(views)) else None)
         if session is not None:
             session.answered = metrics.kubernetes_answered
         if tls is not None:
@@ -72,8 +72,8 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             tasks.create_task(_probes(wanted.probes, metrics, views))
         cluster = await _cluster(url, wanted, session)
         if is_observed(cluster):
-            log.warning("%s was only observed: what REST tells was decided, and nothing of it done", cluster)
-        readings = LedgerReadings(engine, cluster)
+            log.warning("%s was only observed: REST shows decisions of which none was carried out", cluster)
+        readings = LedgerReadings(pool, cluster)
         views.append(view := View(readings, parse_policy, observed=is_observed(cluster)))
         await serve(
             readings,
@@ -90,7 +90,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
 
 
 def _started(base: str) -> None:
-    # What was read at the start stays for long: no collection needs to walk through tens of thousands of it.
+    # Objects read at the start stay for long: the garbage collector need not visit tens of thousands of them.
     gc.freeze()
     log.info("REST at %s", base)
 
@@ -99,7 +99,7 @@ def _started(base: str) -> None:
 async def _session(
     wanted: ApiSettings, kubeconfig: Path | None, context: str | None
 ) -> AsyncIterator[Session | None]:
-    """To the cluster that says who asks; None where nobody is asked and no certificate is kept there."""
+    """To the cluster that identifies callers; None if neither that nor a certificate needs the cluster."""
     kept = wanted.tls is not None and (wanted.tls.secret or wanted.tls.config_map)
     if wanted.identity == "local" and not kept:
         yield None
@@ -107,7 +107,7 @@ async def _session(
     try:
         session = await open_session(kubeconfig, context)
     except BadKubeconfig as error:
-        raise ConfigurationError(f"REST has no way to the cluster: {error}{_WITHOUT_IDENTITY}") from None
+        raise ConfigurationError(f"REST can't connect to the cluster: {error}{_WITHOUT_IDENTITY}") from None
     try:
         yield session
     finally:
@@ -126,9 +126,9 @@ async def _tls(wanted: ApiSettings, session: Session | None) -> AsyncIterator[Se
 
 
 async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Observer) -> Reviewer | None:
-    """None: everybody on this machine may read all. Without identity REST does not start."""
+    """None: all users of this machine may read everything. Raises ConfigurationError without reviews."""
     if wanted.identity == "local":
-        log.warning("api.identity is local: whoever reaches %s reads everything", wanted.listen)
+        log.warning("api.identity is local: every client that reaches %s can read everything", wanted.listen)
         return None
     assert session is not None
     reviews = KubeReviews(session)
@@ -136,7 +136,7 @@ async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Obse
         await reviews.check()
     except NoReviews as error:
         raise ConfigurationError(
-            f"REST can't ask the cluster who its callers are: {error}\n  It needs to create tokenreviews "
+            f"REST can't identify callers by the cluster: {error}\n  It needs to create tokenreviews "
             "and subjectaccessreviews (ClusterRole queuectl-api) on an API server that has them"
             f"{_WITHOUT_IDENTITY}"
         ) from None
@@ -145,27 +145,26 @@ async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Obse
 
 
 async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> str:
-    """The one to serve. Raises ConfigurationError where it is not the one that says who asks."""
+    """The cluster to serve. Raises ConfigurationError if it is not the one that identifies callers."""
     asked = None
     if wanted.identity == "kubernetes" and session is not None:
-        # Where we may look: rights in one cluster must not open the ledger of another.
+        # If it may be read: rights in one cluster must not give access to the ledger of another.
         with contextlib.suppress(Forbidden, NotFound):
             asked = await cluster_id(session)
     served = wanted.cluster or asked or await _only_cluster(url)
     if asked is not None and served not in (asked, observed_twin(asked)):
         raise ConfigurationError(
-            f"api.cluster is {served}, but the cluster of the kubeconfig, which is to say who callers are, "
-            f"is {asked}"
+            f"api.cluster is {served}, but the kubeconfig's cluster, which identifies callers, is {asked}"
         )
     return served
 
 
 async def _only_cluster(url: str) -> str:
-    async with database(url, read_only=True) as engine:
-        while not (known := await clusters(engine)):
+    async with connection_pool(url, read_only=True) as pool:
+        while not (known := await clusters(pool)):
             log.info("no controller has used this ledger yet: waiting for one")
             await asyncio.sleep(_WAIT_FOR_CLUSTER)
-    # What was only observed is shown where there is nothing else, and never in the place of what is done.
+    # An observed cluster is served only if there is no other, never instead of a controlled one.
     known = [one for one in known if not is_observed(one)] or known
     if len(known) > 1:
         raise ConfigurationError(
@@ -176,11 +175,11 @@ async def _only_cluster(url: str) -> str:
 
 
 def _sight(views: list[View]) -> Sight | None:
-    """Of the one view, once it is known of which cluster."""
+    """Probes of the view, once its cluster is known."""
     return views[0].sight() if views else None
 
 
-async def _probes(listen: Address, metrics: ServingMetrics, views: list[View]) -> None:
+async def _probes(listen: Address, metrics: RestMetrics, views: list[View]) -> None:
     await serve_metrics(
         metrics,
         host=listen.host,

@@ -1,4 +1,4 @@
-"""`queuectl rebuild`."""
+"""`queuectl rebuild`: makes the open holds of a lost ledger again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queuectl.settings import Settings
 
 
 async def rebuild(settings: Settings, kubeconfig: Path | None, context: str | None) -> int:
-    """Make the open holds of a lost ledger again from what runs; returns how many. Stops nothing."""
+    """Make open holds from running workloads; returns how many. Stops nothing."""
     url = settings.database_url
     await schema.check(url, writing=True)
     async with session_to(kubeconfig, context) as session:

@@ -1,7 +1,7 @@
-"""`queuectl report observe`: reads the ledger itself.
+"""`queuectl report observe`: reads the ledger, not REST.
 
-Not over REST: whoever tries queuectl out this way has the database at hand and need not run anything else,
-and a caller of REST sees his own namespaces only, of which no totals can be made.
+A user who tries queuectl out this way has the database and need not run anything else. And a caller of REST
+may read only some namespaces: their totals would be wrong.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from queuectl.kinds.policy import BadPolicy, parse_policy
 from queuectl.ledger import schema
 from queuectl.ledger.codec import reason_to_json
 from queuectl.ledger.differences import summary
-from queuectl.ledger.engine import database
-from queuectl.ledger.lives import Life, Lives, difference, reality
+from queuectl.ledger.observed import ObservedWorkload, ObservedWorkloads, difference, reality
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.ports import DecisionRow, Reading, is_observed, observed_twin
 from queuectl.settings import ConfigurationError, Settings
@@ -28,7 +28,7 @@ Since = datetime | timedelta | None
 
 
 async def report(settings: Settings, *, cluster: str | None, since: Since, decisions: bool) -> dict[str, Any]:
-    """What would have been done, and where that differs from what happened, as JSON values.
+    """The decisions of an observer, and where they differ from what happened, as JSON values.
 
     `cluster` is the UID of its namespace kube-system; None: the only one that was observed. With `since`
     (a time, or how long ago) only workloads first seen after it count. Raises ConfigurationError,
@@ -37,23 +37,23 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
     url = settings.database_url
     await schema.check(url)
     twin = await _twin(url, cluster or settings.api.cluster)
-    async with database(url, read_only=True) as engine:
-        readings = LedgerReadings(engine, twin)
+    async with connection_pool(url, read_only=True) as pool:
+        readings = LedgerReadings(pool, twin)
         now = await readings.since(0)
         start = now.read_at - since if isinstance(since, timedelta) else since
-        lives = Lives()
+        workloads = ObservedWorkloads()
         told: list[dict[str, Any]] = []
         async for row in _rows(readings):
-            life = lives.add(row)
-            if decisions and life is not None and _counts(life, start):
-                told.append(_told(row, life))
-    counted = [life for life in lives.by_id.values() if _counts(life, start)]
+            workload = workloads.add(row)
+            if decisions and workload is not None and _counts(workload, start):
+                told.append(_told(row, workload))
+    counted = [workload for workload in workloads.by_id.values() if _counts(workload, start)]
     found = {
         "cluster": twin,
         "observed": True,
-        "observingSince": lives.began.isoformat() if lives.began else None,
+        "observingSince": workloads.began.isoformat() if workloads.began else None,
         "since": start.isoformat() if start else None,
-        # An observer that has nothing to decide says every few seconds that it is still there.
+        # An observer that has nothing to decide still commits every few seconds.
         "until": now.committed_at.isoformat(),
         "sequence": now.sequence,
         **summary(counted, now.committed_at, _nominal(now)),
@@ -61,13 +61,13 @@ async def report(settings: Settings, *, cluster: str | None, since: Since, decis
     return {**found, "decisions": told} if decisions else found
 
 
-def _counts(life: Life, start: datetime | None) -> bool:
-    return start is None or life.queued_at >= start
+def _counts(workload: ObservedWorkload, start: datetime | None) -> bool:
+    return start is None or workload.queued_at >= start
 
 
 async def _twin(url: str, cluster: str | None) -> str:
-    async with database(url, read_only=True) as engine:
-        known = [one for one in await clusters(engine) if is_observed(one)]
+    async with connection_pool(url, read_only=True) as pool:
+        known = [one for one in await clusters(pool) if is_observed(one)]
     if cluster is not None:
         wanted = cluster if is_observed(cluster) else observed_twin(cluster)
         if wanted in known:
@@ -95,25 +95,25 @@ async def _rows(readings: LedgerReadings) -> AsyncIterator[DecisionRow]:
         after = page[-1].sequence
 
 
-def _told(row: DecisionRow, life: Life) -> dict[str, Any]:
+def _told(row: DecisionRow, workload: ObservedWorkload) -> dict[str, Any]:
     why = row.reason
     return {
         "sequence": row.sequence,
         "time": row.now.isoformat(),
         "verdict": row.verdict,
-        "namespace": life.ref.namespace,
-        "kind": life.ref.kind,
-        "name": life.ref.name,
-        "uid": life.ref.uid,
+        "namespace": workload.ref.namespace,
+        "kind": workload.ref.kind,
+        "name": workload.ref.name,
+        "uid": workload.ref.uid,
         "attempt": row.attempt,
         "reason": None if why is None else {**reason_to_json(why), "message": why.message},
         "reality": reality(row).get("state"),
-        "difference": difference(row, life),
+        "difference": difference(row, workload),
     }
 
 
 def _nominal(now: Reading) -> dict[str, dict[str, int]]:
-    """As in force now."""
+    """The configuration in force now."""
     found: dict[str, dict[str, int]] = {}
     for key, spec in now.configs:
         if (queue := _cluster_queue(key, spec)) is not None:

@@ -1,4 +1,4 @@
-"""`queuectl sandbox`."""
+"""`queuectl sandbox`: starts the sandbox with or without a screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.sandbox.run import Options, Parts, run
 from queuectl.screen.terminal import can_show
@@ -28,18 +28,18 @@ async def run_sandbox(options: Options) -> int:
 
 
 def _now() -> datetime:
-    """For players, who live in the time of this machine."""
+    """The clock of this machine, for players."""
     return datetime.fromtimestamp(time.time_ns() / 1e9, UTC)
 
 
 @contextlib.asynccontextmanager
 async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
-    async with database(url, read_only=True) as engine:
-        yield LedgerReadings(engine, cluster)
+    async with connection_pool(url, read_only=True) as pool:
+        yield LedgerReadings(pool, cluster)
 
 
 async def _show(url: str, lines: Sequence[str]) -> None:
-    """The screen, imported on a thread: the sandbox's own API server goes on meanwhile."""
+    """The screen, imported on a thread, so that the sandbox's API server goes on meanwhile."""
     live = await asyncio.to_thread(import_module, "queuectl.screen.live")
     asking = await asyncio.to_thread(import_module, "queuectl.screen.asking")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))

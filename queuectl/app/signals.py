@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM."""
+"""Handling of Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
-    """The first asks to finish what is under way, the second ends at once."""
+    """The first signal lets work under way finish, the second ends the process at once."""
     loop = asyncio.get_running_loop()
     asked = False
 

@@ -1,4 +1,4 @@
-"""TLS of a server of ours: where its certificate comes from, and who is told whom to trust."""
+"""TLS of a server: the source of its certificate, and where its authority is published."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def serving_tls(
 ) -> AsyncIterator[Serving]:
     """`.context` is for the listening socket; it stays up to date while the block lasts.
 
-    `session` may be None only where the certificate comes from files and no ConfigMap is named. `publish`:
-    others to be told whom to trust. Raises CertificateError if there is nothing valid to show, and
-    ClusterUnavailable.
+    `session` may be None only if the certificate comes from files and no ConfigMap is named. `publish`:
+    further objects in which to publish the authority. Raises CertificateError if there is no valid
+    certificate, and ClusterUnavailable.
     """
     now = now or _now
     known = list(publish)
@@ -63,5 +63,5 @@ def _split(place: str) -> tuple[str, str]:
 
 
 def _now() -> datetime:
-    """Certificates are judged by the machines that meet them, not by the ledger; ours is one of those."""
+    """The clock of this machine: certificates are checked by the clocks of machines, not by the ledger's."""
     return datetime.fromtimestamp(time.time_ns() / 1e9, UTC)

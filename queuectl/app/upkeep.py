@@ -10,7 +10,7 @@ from queuectl.settings import Settings
 
 
 async def migrate(settings: Settings) -> None:
-    """Bring the ledger's tables to this version."""
+    """Migrate the ledger's schema to this version."""
     await schema.migrate(settings.database_url)
 
 

@@ -1,4 +1,4 @@
-"""`queuectl webhook`: suspend labelled work on its way in, on clusters without mutating policies."""
+"""`queuectl webhook`: suspends labelled work at its creation, on clusters without mutating policies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from queuectl.app.tls import serving_tls
 from queuectl.certificates.serving import Publish, Serving
 from queuectl.kube.secrets import WebhookConfiguration
 from queuectl.kube.session import Session
-from queuectl.metrics.admission import CONTENT_TYPE, AdmissionMetrics
+from queuectl.listener import Limits, serving
+from queuectl.metrics.endpoint import application
+from queuectl.metrics.webhook import WebhookMetrics
 from queuectl.settings import ConfigurationError, Settings, TlsSettings, WebhookSettings
-from queuectl.webhook.listener import Limits
-from queuectl.webhook.server import probes, reviews, serving
+from queuectl.webhook.server import ReviewLimits, reviews
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +42,9 @@ async def run_webhook(settings: Settings, kubeconfig: Path | None, context: str 
 
 
 async def _serve(wanted: WebhookSettings, tls: Serving) -> None:
-    metrics = AdmissionMetrics(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
-    limits = Limits(connections=wanted.connections, work=wanted.work)
-    watching = probes(ready=lambda: None, metrics=lambda: (metrics.render(), CONTENT_TYPE))
+    metrics = WebhookMetrics(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
+    limits = ReviewLimits(connections=wanted.connections, work=wanted.work)
+    probes = application(metrics, healthy=lambda: None, ready=lambda: None)
     async with (
         serving(
             reviews(limits, metrics),
@@ -52,7 +53,7 @@ async def _serve(wanted: WebhookSettings, tls: Serving) -> None:
             limits=limits,
             context=tls.context,
         ) as url,
-        serving(watching, host=wanted.probes.host, port=wanted.probes.port, limits=Limits()) as probed,
+        serving(probes, host=wanted.probes.host, port=wanted.probes.port, limits=Limits()) as probed,
     ):
         log.info("webhook at %s, probes and metrics at %s", url, probed)
         stopping = asyncio.Event()
@@ -70,7 +71,7 @@ def _publish(wanted: WebhookSettings, session: Session | None) -> list[Publish]:
 async def _session(
     wanted: WebhookSettings, tls: TlsSettings, kubeconfig: Path | None, context: str | None
 ) -> AsyncIterator[Session | None]:
-    """None where nothing of the cluster is read or written: certificates are mounted and known already."""
+    """None if the cluster is not read or written: certificates are mounted and published already."""
     if tls.secret is None and tls.config_map is None and wanted.configuration is None:
         yield None
         return

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from queuectl import files
 from queuectl.certificates.checking import CertificateError, Material
 from queuectl.certificates.renewal import Kept, Lifetimes, renewed
 
@@ -47,13 +48,9 @@ class FromFiles:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise CertificateError(f"{path}: {error.strerror or error}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise CertificateError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-    return content
+        return files.read(path, MAX_FILE_BYTES)
+    except files.BadFile as error:
+        raise CertificateError(str(error)) from None
 
 
 class Vault(Protocol):

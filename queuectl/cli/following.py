@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import completion, decisions, printing, rest
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import Options, parse_ago, with_options
 from queuectl.cli.rest import Document, NoAnswer, Server
 
 LAST: Final = 20
@@ -23,8 +22,6 @@ WAIT_SECONDS: Final = 10
 POLL_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 2.0
 """Between two questions to a server that does not answer."""
-_DURATION: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Since(click.ParamType[int | timedelta]):
@@ -40,8 +37,8 @@ class Since(click.ParamType[int | timedelta]):
         text = str(value)
         if text.isascii() and text.isdigit() and len(text) <= 18:
             return int(text)
-        if found := _DURATION.fullmatch(text):
-            return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+        if (ago := parse_ago(text)) is not None:
+            return ago
         self.fail(f"{text!r} is neither a sequence number nor a time such as 90s, 15m, 2h, 7d", param, ctx)
 
 

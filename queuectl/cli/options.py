@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("table", "wide", "json", "yaml")
 _PATH: Final = click.Path(path_type=Path)
+_AGO: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST: Final = timedelta(days=365_000)
+"""Before the first entry of any ledger, and still a date."""
+
+
+def parse_ago(text: str) -> timedelta | None:
+    """How long ago, such as 90s, 15m, 2h or 7d; None: `text` is something else."""
+    found = _AGO.fullmatch(text)
+    return min(timedelta(seconds=int(found[1]) * _SECONDS[found[2]]), _LONGEST) if found else None
 
 
 class Failure(click.ClickException):

@@ -13,6 +13,7 @@ import click
 
 from queuectl.core.resources import format_amount
 from queuectl.screen.text import NOTHING as NOTHING
+from queuectl.screen.text import age
 from queuectl.screen.text import printable as printable
 
 if TYPE_CHECKING:
@@ -68,11 +69,7 @@ def ago(stamp: str | None, now: datetime | None) -> str:
     """How long ago, as kubectl says it: 45s, 12m, 3h, 5d."""
     if stamp is None or now is None:
         return NOTHING
-    seconds = max(0, int((now - datetime.fromisoformat(stamp)).total_seconds()))
-    for unit, size, upto in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < upto:
-            return f"{seconds // size}{unit}"
-    return f"{seconds // 86_400}d"
+    return age((now - datetime.fromisoformat(stamp)).total_seconds())
 
 
 def local(stamp: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -11,13 +10,11 @@ import click
 
 from queuectl.cli import printing
 from queuectl.cli.operating import call
-from queuectl.cli.options import Options, with_options
+from queuectl.cli.options import Options, parse_ago, with_options
 from queuectl.cli.printing import Column
+from queuectl.screen.text import figure
 
 Document = dict[str, Any]
-
-_AGO: Final = re.compile(r"(\d{1,6})([smhd])")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class _Since(click.ParamType[Any]):
@@ -26,8 +23,8 @@ class _Since(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, datetime | timedelta):
             return value
-        if found := _AGO.fullmatch(str(value)):
-            return timedelta(**{_UNITS[found[2]]: int(found[1])})
+        if (ago := parse_ago(str(value))) is not None:
+            return ago
         try:
             time = datetime.fromisoformat(str(value))
         except ValueError:
@@ -91,22 +88,6 @@ def _part(text: str, columns: Sequence[Column], rows: Any) -> None:
         printing.table(columns, found)
 
 
-def duration(seconds: float | None) -> str:
-    """As people say it: 0.4s, 42s, 3m10s, 2h05m, 4d03h."""
-    if seconds is None:
-        return printing.NOTHING
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 172_800:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
-
-
 _DONE: Final = (
     Column("QUEUE"),
     Column("WORKLOADS", right=True),
@@ -131,7 +112,7 @@ def _done(figures: Document) -> Sequence[object]:
         figures["admittedAtOnce"],
         figures["waited"],
         figures["waiting"],
-        *(duration(wait[rank]) for rank in ("p50", "p90", "max")),
+        *(figure(wait[rank]) for rank in ("p50", "p90", "max")),
         figures["never"],
         figures["held"],
         figures["debt"],
@@ -157,8 +138,8 @@ def _differs(figures: Document) -> Sequence[object]:
         figures["ranAnyway"],
         figures["overBeforeItsTurn"],
         sooner["workloads"],
-        duration(sooner["p50"]),
-        duration(sooner["max"]),
+        figure(sooner["p50"]),
+        figure(sooner["max"]),
         figures["overBeforeSeen"],
     )
 

@@ -13,7 +13,7 @@ from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column
 from queuectl.cli.progress import done_of
-from queuectl.cli.report import duration
+from queuectl.screen.text import figure
 
 Document = dict[str, Any]
 
@@ -101,7 +101,7 @@ def _show(found: Document) -> None:
     total = found["total"]
     click.echo(
         f"{printing.printable(found['name'])}: {total['workloads']} workloads, "
-        f"{duration(found['seconds'])} of virtual time"
+        f"{figure(found['seconds'])} of virtual time"
     )
     _part("Waits, from arrival to the first start", _WAITS, map(_wait, [*found["queues"], _all(total)]))
     _part("Use, in percent of nominal quota", _USES, _uses(found))
@@ -141,12 +141,12 @@ _LOST: Final = Column("LOST", right=True)
 
 def _wait(one: Document) -> Sequence[object]:
     counts = (one[key] for key in ("workloads", "started", "finished", "waiting", "never"))
-    times = (duration(one["wait"][key]) for key in ("mean", "median", "p95", "max"))
+    times = (figure(one["wait"][key]) for key in ("mean", "median", "p95", "max"))
     return (one.get("name"), *counts, *times)
 
 
 def _priority(one: Document) -> Sequence[object]:
-    return (one["priority"], *_wait(one)[1:], duration(one["lostSeconds"]))
+    return (one["priority"], *_wait(one)[1:], figure(one["lostSeconds"]))
 
 
 _USES: Final = (
@@ -196,4 +196,4 @@ def _eviction(one: Document) -> Sequence[object]:
         reasons.pop("Preempted", None)
     why = ", ".join(f"{code} {times}" for code, times in reasons.items())
     figures = one["preemptions"]
-    return (one["name"], figures["done"], figures["suffered"], duration(one["lostSeconds"]), why or None)
+    return (one["name"], figures["done"], figures["suffered"], figure(one["lostSeconds"]), why or None)

@@ -22,9 +22,9 @@ WORKERS = 32
 _FIRST_RETRY, _LAST_RETRY = 0.2, 30.0
 _NOTICE_TRIES = 3
 _DENIED_TRIES = 6
-"""Some six seconds: a policy or a right that is just being installed has arrived by then."""
+"""Some six seconds: enough for a policy or a right that is just being installed to take effect."""
 _COMPLAIN_AT, _COMPLAIN_EVERY = 4, 20
-"""Tries after which a write that does not succeed is told in the log, and how often again."""
+"""A write that fails is logged after so many tries, and again after each further so many."""
 
 
 _Job = Effect | Notice | PodsToCount
@@ -32,12 +32,12 @@ _Job = Effect | Notice | PodsToCount
 
 @dataclass(slots=True)
 class _Lane:
-    """What is to be done for one workload, in order. The first is under way or waits for its retry."""
+    """The jobs of one workload, in order. The first is under way or waits for its retry."""
 
     jobs: deque[_Job]
     tries: int = 0
     busy: bool = False
-    """A worker has the first in hands."""
+    """A worker is doing the first job."""
 
 
 class Lanes:
@@ -58,11 +58,11 @@ class Lanes:
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = asyncio.Event()
         self._since: dict[EffectKey, float] = {}
-        """Effects that are not settled, and when each was handed in."""
+        """Effects that are not settled, each with the time of its submission."""
 
     def unsettled(self) -> tuple[int, float]:
-        """How many effects are not done, and for how many seconds the oldest of them."""
-        # In the order they came: the first is the oldest.
+        """Number of effects that are not done, and age of the oldest in seconds."""
+        # In order of submission: the first is the oldest.
         oldest = next(iter(self._since.values()), None)
         return len(self._since), 0.0 if oldest is None else asyncio.get_running_loop().time() - oldest
 
@@ -75,7 +75,7 @@ class Lanes:
             if lane is None:
                 self._add(effect.key.workload, effect)
             else:
-                # A later effect takes the place of one that is not under way: it was superseded.
+                # A later effect replaces one that is not under way.
                 begun = [lane.jobs.popleft()] if lane.busy else []
                 for job in lane.jobs:
                     if isinstance(job, Effect):
@@ -110,7 +110,7 @@ class Lanes:
             timer.cancel()
 
     async def stop(self) -> None:
-        """Let writes under way finish; begin nothing new."""
+        """Let writes under way finish; start no new ones."""
         self._stopped.set()
         for _ in range(self._workers):
             self._ready.put_nowait(None)
@@ -130,8 +130,8 @@ class Lanes:
             except ClusterUnavailable as error:
                 delay = self._retry_in(job, lane, error)
             except Exception:
-                # One workload that nobody thought of must not end the work on all others.
-                log.exception("a defect in what is to be done for %s", workload)
+                # A bug that one workload triggers must not stop the work on all others.
+                log.exception("a bug in a write of %s", workload)
                 delay = None if isinstance(job, Notice) else _LAST_RETRY
             lane.busy = False
             if delay is None:
@@ -156,17 +156,17 @@ class Lanes:
         self._timers.add(timer)
 
     def _denied(self, job: _Job, lane: _Lane, error: WriteDenied) -> float | None:
-        """A start that is denied again and again must not hold quota for ever: it is given up for a while."""
+        """A start that is denied repeatedly must not hold quota for ever: it is given up for some time."""
         start = isinstance(job, Effect) and job.key.verb is Verb.START
         if not start or lane.tries + 1 < _DENIED_TRIES:
             return self._retry_in(job, lane, error)
         assert isinstance(job, Effect)
-        log.warning("start of %s given up for a while: %s", job.workload.ref, error)
+        log.warning("start of %s given up for some time: %s", job.workload.ref, error)
         self._emit([EffectSettled(job.key, Result.DENIED, detail=str(error))])
         return None
 
     def _retry_in(self, job: _Job, lane: _Lane, error: ClusterUnavailable) -> float | None:
-        """Seconds until the next try; None gives up, which only a notice may."""
+        """Seconds until the next try; None: give up, for notices only."""
         if isinstance(job, Notice) and lane.tries + 1 >= _NOTICE_TRIES:
             log.warning("event on %s not written: %s", job.ref, error)
             return None
@@ -176,7 +176,7 @@ class Lanes:
         return max(delay, error.retry_after or 0.0)
 
     async def _do(self, job: _Job) -> float | None:
-        """Do one thing. Returns None when it is done, else the seconds after which to ask again."""
+        """Do one job. Returns None when it is done, else the seconds after which to try again."""
         if isinstance(job, Notice):
             await self._cluster.announce(job)
             return None
@@ -184,7 +184,7 @@ class Lanes:
             return await self._probe(job)
         write = self._cluster.start if job.key.verb is Verb.START else self._cluster.stop
         settled, seen = await write(job)
-        # What was read again comes first, so that the engine judges the refusal by the object as it is.
+        # The object read again comes first: the engine handles the refusal with the object's current state.
         self._emit([settled] if seen is None else [seen, settled])
         now = asyncio.get_running_loop().time()
         self._settled(settled.key, settled.result, seconds=now - self._since.get(job.key, now))

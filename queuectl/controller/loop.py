@@ -1,4 +1,4 @@
-"""Drain, decide, make durable, commit, hand over effects. One task owns the engine."""
+"""Drain events, decide, store the plan, commit it, submit its effects. One task owns the engine."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ Report = TypeVar("Report", LocalQueueReport, ClusterQueueReport)
 log = logging.getLogger(__name__)
 
 _GATHER = 0.02
-"""Seconds from the end of one transaction to the next at least; who comes after a pause is served at once."""
+"""Least seconds from the end of one transaction to the next; an event after a pause is handled at once."""
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 _FIRST_THAW, _LAST_THAW = 1.0, 60.0
 _LONGEST_SLEEP = 3600.0
-"""Seconds until the ledger's clock is read again where nothing is due before: the two may not run alike."""
+"""Seconds until the ledger's clock is read again if nothing is due before: the two clocks may drift."""
 _MOST_UNWRITTEN = 3
-"""Queues whose status is refused before the others have to wait for the next time."""
+"""Refused status writes after which the other queues wait for the next round."""
 
 
 class _Stopped(Exception):
-    """Asked to stop while the ledger is away."""
+    """Asked to stop while the ledger is unavailable."""
 
 
 class Observer(Protocol):
-    """Who counts what happens: metrics. Called on the loop, must not block."""
+    """Receives what happens, for metrics. Called on the loop, must not block."""
 
     def took_epoch(self, epoch: int) -> None: ...
     def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None: ...
@@ -57,7 +57,7 @@ class Observer(Protocol):
 
 
 class Controller:
-    """Owns the engine. Nobody else may touch it while `run` runs; events come in through `emit`."""
+    """Owns the engine. No other code may use it while `run` runs; events come in through `emit`."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Controller:
         status_seconds: float = 5.0,
         confirm_seconds: float = 10.0,
     ) -> None:
-        """`budget`: workloads looked at in one plan; `workers`: Kubernetes writes under way at one time;
+        """`budget`: workloads evaluated in one plan; `workers`: Kubernetes writes under way at one time;
         `status_seconds`: least time between two writes of one queue's status; `confirm_seconds`: between two
-        commits where there is nothing to decide, so that one who was deposed learns of it."""
+        commits if there is nothing to decide, so that a deposed leader finds out."""
         self._ledger = ledger
         self._cluster = cluster
         self._engine = engine
@@ -84,7 +84,7 @@ class Controller:
         self._status_seconds = status_seconds
         self._confirm_seconds = confirm_seconds
         self._confirm = False
-        """Nothing was committed for that long: is the epoch still ours?"""
+        """Nothing was committed for that long: commit, to check that the epoch is still ours."""
         self._epoch = 0
         self._batch = 0
         self._committed_at = float("-inf")
@@ -105,21 +105,21 @@ class Controller:
         return self._epoch > 0
 
     def unsettled(self) -> tuple[int, float]:
-        """How many committed Kubernetes writes are not done, and for how many seconds the oldest."""
+        """Number of committed Kubernetes writes that are not done, and age of the oldest in seconds."""
         return self._lanes.unsettled()
 
     @property
     def ready(self) -> bool:
-        """It leads, and has read everything once."""
+        """Whether it leads and has read all sources once."""
         return self._epoch > 0 and self._engine.synced
 
     def emit(self, events: Iterable[Event]) -> None:
-        """Hand in what was seen."""
+        """Add events."""
         self._inbox.extend(events)
         self._wake.set()
 
     def stop(self) -> None:
-        """Finish what is being committed, start nothing new, then let `run` return."""
+        """Finish the commit under way, start nothing new, then let `run` return."""
         self._stopping.set()
         self._wake.set()
 
@@ -128,7 +128,7 @@ class Controller:
         try:
             await self._lead()
         except _Stopped:
-            log.warning("stopped while the ledger is away: who leads next sends what is not acknowledged")
+            log.warning("stopped without the ledger: the next leader sends what is not acknowledged")
 
     async def _lead(self) -> None:
         self._epoch = await self._reach(lambda: self._ledger.take_epoch(self._holder))
@@ -165,7 +165,7 @@ class Controller:
             await self._set_alarm()
 
     async def _set_alarm(self) -> None:
-        """Be woken when something becomes due by time alone."""
+        """Wake the loop when something becomes due by time alone."""
         due = self._engine.due_at
         if due == self._alarm_at:
             return
@@ -182,7 +182,7 @@ class Controller:
         self._wake.set()
 
     async def _gather(self) -> None:
-        """Let more come in where a transaction has only just ended: ten workloads cost as much as one."""
+        """Collect more events if a transaction has just ended: ten workloads cost as much as one."""
         wait = self._committed_at + _GATHER - asyncio.get_running_loop().time()
         if wait > 0:
             await asyncio.sleep(wait)
@@ -224,7 +224,7 @@ class Controller:
         self._lanes.add_notices(notices(plan))
 
     async def _commit_by_root(self, plan: Plan, refusal: LedgerRefused) -> None:
-        """The ledger refuses a plan: commit it root by root, and freeze the one it disagrees with."""
+        """The ledger refuses a plan: commit it root by root, and freeze the root that it refuses."""
         parts = self._engine.split(plan)
         if not parts:
             raise refusal
@@ -232,7 +232,7 @@ class Controller:
             try:
                 first = await self._commit(part)
             except LedgerRefused as error:
-                log.critical("%s is frozen, the ledger refuses it: %s", root or "what has no queue", error)
+                log.critical("%s is frozen, the ledger refuses it: %s", root or "work without a queue", error)
                 self._observer.ledger_refused()
                 self._engine.freeze(root)
                 self._thaw_later(root)
@@ -241,7 +241,7 @@ class Controller:
                 self._hand_over(part)
 
     def _thaw_later(self, root: str) -> None:
-        """Load it again soon, and if that does not help, less and less often."""
+        """Load the ledger again soon; if that does not help, less and less often."""
         delay = self._thaw_in[root] = min(self._thaw_in.get(root, _FIRST_THAW / 2) * 2, _LAST_THAW)
 
         def due() -> None:
@@ -257,7 +257,7 @@ class Controller:
         self._thaw_due.clear()
 
     async def _commit(self, plan: Plan) -> int:
-        """Store the plan, however long the ledger takes to come back; nothing else is decided meanwhile."""
+        """Store the plan, however long the ledger is unavailable; nothing else is decided meanwhile."""
         self._batch += 1
         self._confirm = False
         batch = f"{self._epoch}-{self._batch}"
@@ -275,16 +275,16 @@ class Controller:
         return first
 
     async def _commit_acknowledged(self) -> None:
-        """At the end: what was done since the last commit would only be sent again."""
+        """At the end: otherwise the next leader would send again what was done since the last commit."""
         self._drain()
         if self._acknowledged:
             now = await self._reach(self._ledger.now)
             await self._commit(Plan(version=0, cycle=0, now=now))
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call until the ledger answers; meanwhile nothing is admitted, and what runs is left.
+        """Repeat a call until the ledger answers; meanwhile nothing is admitted, and running work goes on.
 
-        Raises _Stopped when asked to stop meanwhile: whoever leads next finds out what was stored, and sends
+        Raises _Stopped when asked to stop meanwhile: the next leader finds out what was stored, and sends
         again what was not acknowledged.
         """
         delay = _FIRST_RETRY
@@ -301,14 +301,14 @@ class Controller:
             delay = min(delay * 2, _LAST_RETRY)
 
     async def _ask_to_confirm(self) -> None:
-        """Have something committed now and then, if only that nothing happened."""
+        """Commit at least every `confirm_seconds`, even if nothing happened."""
         while True:
             await asyncio.sleep(self._confirm_seconds)
             self._confirm = True
             self._wake.set()
 
     async def _publish(self) -> None:
-        """Write the status of queues in which something changed, each at most every `status_seconds`."""
+        """Write the status of changed queues, each at most every `status_seconds`."""
         late_locals: dict[LocalQueueName, LocalQueueReport] = {}
         late_queues: dict[str, ClusterQueueReport] = {}
         while True:
@@ -323,7 +323,7 @@ class Controller:
             await asyncio.sleep(self._status_seconds)
 
     async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:
-        """Write what is late. What is refused comes last the next time, so that it holds up no other."""
+        """Write the status of queues that are due. A refused one comes last the next time."""
         refused = 0
         for name in list(late):
             try:

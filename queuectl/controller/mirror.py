@@ -1,7 +1,7 @@
-"""A cluster that is only looked at, shown to the engine as if its gate were there and its writes were done.
+"""An observed cluster, shown to the engine as if the gate were in force and all writes were done.
 
-Three sides, all of one Mirror: reflectors tell it what is (`see`), the engine is told what would be (`show`),
-and the ledger's commits tell it what was decided. Nothing is ever sent to Kubernetes. What holds under it is
+A Mirror has three sides: reflectors pass it the real state (`see`), it passes the engine the simulated state
+(`_shown`), and the ledger's commits pass it the decisions. Nothing is ever sent to Kubernetes. Its limits are
 in docs/decisions/0006-observing.md.
 """
 
@@ -54,29 +54,30 @@ _RETRY: Final = 2.0
 
 @dataclass(slots=True)
 class _Object:
-    """One workload: what it really is, and what the engine may know of it."""
+    """One workload: its real state, and the state shown to the engine."""
 
     kind: str
     real: WorkloadObserved | None = None
-    """As last read; None: the ledger remembers it, and it was not seen since."""
+    """As last read; None: it is in the ledger and was not read since."""
     gone: WorkloadGone | None = None
     runs: bool = False
-    """As decided; before that, whether it ran when it was seen first."""
+    """As decided; before that, whether it ran when it was first read."""
     untried: bool = True
-    """It had no attempt when it was seen first."""
+    """It had no attempt when it was first read."""
     decided: bool = False
-    """A verdict on it is recorded. Before that its end is kept back: else it would have passed unnoticed."""
+    """A verdict on it is recorded. Before that its end is not shown: the engine would not decide on it."""
     over: bool = False
-    """Its end is recorded, or none of our business; the object may still be there."""
+    """Its end is recorded, or was before the observation; the object may still exist."""
     doubtful: bool = False
-    """It was over when it was first seen: recorded before a restart, or missed?"""
+    """It was over when it was first read: its end may be recorded, or may have been missed in a restart."""
 
 
 class Mirror:
-    """ports.Cluster in which every start and stop succeeds at once and nobody notices.
+    """ports.Cluster in which every start and stop succeeds at once, without any effect.
 
-    A workload is shown suspended until the engine admits it, running from then on, finished when it truly
-    finishes and gone when it truly goes. What ran before the first look is shown running: charged as debt.
+    A workload is shown suspended until the engine admits it, running from then on, finished when it really
+    finishes and gone when it is really gone. One that ran before the observation is shown running: charged as
+    debt.
     """
 
     def __init__(
@@ -84,24 +85,24 @@ class Mirror:
         now: Callable[[], datetime],
         recorded: Callable[[Sequence[WorkloadId]], Awaitable[frozenset[WorkloadId]]],
     ) -> None:
-        """`now` is the API server's clock; `recorded` says which workloads the ledger has decisions about."""
+        """`now` is the API server's clock; `recorded` returns those with decisions in the ledger."""
         self._now = now
         self._recorded = recorded
         self._objects: dict[WorkloadId, _Object] = {}
         self._since: datetime | None = None
-        """When this cluster was first looked at; None: the ledger was not read yet."""
+        """Start of the observation of this cluster; None: the ledger was not read yet."""
         self._waiting: list[Event] = []
         self._emit: Emit = self._waiting.extend
         self._doubts = asyncio.Event()
 
     def show_to(self, emit: Emit) -> None:
-        """Where events go; before anything is seen."""
+        """Set the receiver of events, before the first `see`."""
         self._emit = emit
 
-    # --- what is
+    # --- the real state
 
     def see(self, events: Iterable[Event]) -> None:
-        """Take what the reflectors tell, and show what would be."""
+        """Take events of the reflectors, and show the simulated state."""
         if self._since is None:
             self._waiting.extend(events)
             return
@@ -121,7 +122,7 @@ class Mirror:
             case Listed():
                 yield from self._listed(event)
             case ContextObserved(value=Gate()):
-                return  # a gate in force since the first look is what all this supposes
+                return  # the engine is shown a gate in force since the start of the observation
             case ContextGone() if event.kind is Gate:
                 return
             case _:
@@ -146,11 +147,11 @@ class Mirror:
             del self._objects[workload]
             return
         found.gone = event
-        found.decided |= found.real is None  # there is nothing to show of it but its end
+        found.decided |= found.real is None  # its end is all there is to show
         yield from self._shown(found)
 
     def _listed(self, event: Listed) -> Iterator[Event]:
-        """The engine takes what a list leaves out for gone: that is true only of what it may know so."""
+        """To the engine, what a list lacks is gone: so add to it what is not shown as gone yet."""
         if event.workloads is None:
             yield event
             return
@@ -164,7 +165,7 @@ class Mirror:
                 kept.add(workload)
         yield Listed(event.source, frozenset(kept))
 
-    # --- what would be
+    # --- the simulated state
 
     def _shown(self, found: _Object) -> Iterator[WorkloadObserved | WorkloadGone]:
         if found.over or found.doubtful:
@@ -173,7 +174,7 @@ class Mirror:
             yield found.gone
         elif found.real is not None:
             workload, seen = found.real.workload, found.real.observation
-            # Suspended as it was made it waits, as behind a gate; taken off by its user later, it is held.
+            # Created suspended it is pending, as with the gate; suspended by its user later it is held.
             taken_off = seen.suspended and seen.finished is None and seen.generation > 1
             over = seen.finished if found.decided else None
             yield WorkloadObserved(
@@ -204,26 +205,26 @@ class Mirror:
         return settled, next(self._shown(found), None)
 
     async def anything_alive(self, ref: ObjectRef) -> bool:
-        """Asked of what was stopped, is over or gone: as decided, nothing of it is left."""
+        """Called for a workload that is stopped, over or gone: as decided, nothing of it is alive."""
         return False
 
     async def announce(self, notice: Notice) -> None:
-        """Nobody is told: their objects run."""
+        """No Event: the objects really run."""
 
     async def publish_local_queue(self, report: LocalQueueReport) -> None:
-        """Not written: who reads a status takes it for the truth."""
+        """Not written: a status must show the real state."""
 
     async def publish_cluster_queue(self, report: ClusterQueueReport) -> None:
         """As above."""
 
-    # --- what was decided
+    # --- decisions
 
     def prime(self, snapshot: LedgerSnapshot) -> None:
-        """Begin, from what the ledger remembers. After that it is only told of commits."""
+        """Start from the ledger's state. Later changes of it come from `committed`."""
         if self._since is not None:
             return
         known = [json.loads(spec)["installedAt"] for key, spec in snapshot.configs if key.kind == GATE_CONFIG]
-        # Objects' own times are in whole seconds: what comes within the first of ours has come after it.
+        # Times of objects are whole seconds: what was created within the first second came after the start.
         self._since = datetime.fromisoformat(known[0]) if known else self._now().replace(microsecond=0)
         for stored in snapshot.workloads:
             attempt = stored.attempt
@@ -275,7 +276,7 @@ class Mirror:
             found.over = True
 
     async def settle_doubts(self) -> None:
-        """For ever: of what was over when it was first seen, show what the ledger does not know."""
+        """For ever: show workloads that were over when first read, if the ledger has no decisions on them."""
         while True:
             await self._doubts.wait()
             self._doubts.clear()
@@ -283,7 +284,7 @@ class Mirror:
             try:
                 recorded = await self._recorded(doubtful)
             except LedgerUnavailable as error:
-                log.warning("what is over already has to wait for the ledger: %s", error)
+                log.warning("workloads that are over already have to wait for the ledger: %s", error)
                 await asyncio.sleep(_RETRY)
                 self._doubts.set()
                 continue
@@ -295,10 +296,10 @@ class Mirror:
                 else:
                     self._emit(list(self._shown(found)))
 
-    # --- what is kept beside a decision
+    # --- the real state stored with a decision
 
     def reality(self, decision: Decision) -> dict[str, Any] | None:
-        """What the object really is at this time, as JSON; None where the decision is about none."""
+        """The real state of the decision's object, as JSON; None: the decision is not about a workload."""
         match decision:
             case Enqueue(workload):
                 found = self._objects.get(workload.id)
@@ -322,7 +323,7 @@ class Mirror:
 
 
 class MirroredLedger:
-    """ports.Ledger that tells the mirror what was read from it and what it has accepted."""
+    """ports.Ledger that passes the mirror what it loads and commits."""
 
     def __init__(self, inner: Ledger, mirror: Mirror) -> None:
         self._inner = inner
@@ -356,7 +357,7 @@ def _state(found: _Object) -> str:
 
 
 def _total(real: WorkloadObserved) -> dict[str, int]:
-    """What all its pods ask for together, in base units by resource."""
+    """Total requests of all its pods, in base units by resource."""
     total: dict[str, int] = {}
     for pod_set in real.workload.pod_sets:
         for resource, amount in pod_set.requests:

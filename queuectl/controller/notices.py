@@ -1,4 +1,4 @@
-"""What people who have nothing but kubectl are told: one Event when a workload's reason changes."""
+"""Kubernetes Events for users of kubectl: one when a workload's reason changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What the ledger says into the state: its memory at the start, then decisions it has accepted."""
+"""What the ledger says, applied to the state: its memory at the start, and the decisions that it has accepted.
+
+Where memory and ledger disagree about a tree, that tree is frozen: nothing is decided about its workloads, what runs
+is left alone, and pending workloads get the reason `LedgerMismatch`. Loading it again from the ledger thaws it. A
+plan that the ledger refuses is split by tree, so that only one is frozen.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,6 @@ from queuectl.core.decisions import (
     Configure,
     Decision,
     Enqueue,
-    Evaluation,
     Evict,
     Keep,
     Plan,
@@ -22,6 +26,8 @@ from queuectl.core.decisions import (
     Release,
     Retire,
     Shrink,
+    becomes_row,
+    subject,
 )
 from queuectl.core.directory import GATE
 from queuectl.core.entries import Entry
@@ -38,12 +44,21 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.policy import LocalQueueName
-from queuectl.core.queues.pending import lacking
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.queues.pending import missing
+from queuectl.core.reasons import Code
 from queuectl.core.state import State
+from queuectl.core.transitions import transition
+
+ELSEWHERE = ""
+"""Root of policy objects, and of workloads whose queue does not exist."""
+
+
+# --- memory of the ledger
 
 
 def restore(state: State, snapshot: LedgerSnapshot) -> None:
+    """Fill an empty state."""
     for key, spec in snapshot.configs:
         state.recorded_specs[key] = spec
         state.due_configs.add(key)
@@ -52,14 +67,14 @@ def restore(state: State, snapshot: LedgerSnapshot) -> None:
             state.directory.gate_since = datetime.fromisoformat(json.loads(spec)["installedAt"])
     if snapshot.now is not None:
         state.clock = state.now = max(state.clock, snapshot.now)
-    unsent = frozenset(snapshot.effects)
+    unacknowledged = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
-        restore_workload(state, stored, unsent)
+        restore_workload(state, stored, unacknowledged)
     state.recount(snapshot.past_usage)
 
 
-def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[EffectKey]) -> Entry:
-    """One that the ledger remembers; `unsent`: the effects that are not acknowledged."""
+def restore_workload(state: State, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Entry:
+    """Return the entry of a workload as the ledger has it."""
     entry = Entry(stored.id, stored.ref)
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
@@ -72,11 +87,11 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
         state.charge(entry, attempt)
         entry.cluster_queue = attempt.assignment.cluster_queue
         entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
-        if entry.phase is Phase.EVICTING and entry.reason is not None and entry.reason.by is not None:
-            state.waking.expect(entry.reason.by)
+        if entry.phase is Phase.EVICTING and stored.preemptor is not None:
+            state.claims.expect(stored.preemptor)
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
-        if EffectKey(entry.id, attempt.number, verb) in unsent:
-            entry.unsent = verb
+        if EffectKey(entry.id, attempt.number, verb) in unacknowledged:
+            entry.unacknowledged = verb
     entry.order = state.place(entry, stored.created_at)
     entry.recorded = facts(entry)
     state.enter(entry)
@@ -84,15 +99,38 @@ def restore_workload(state: State, stored: StoredWorkload, unsent: frozenset[Eff
     return entry
 
 
-def apply(state: State, decision: Decision, sequence: int) -> None:
-    """`sequence` is the number that the ledger has given it."""
+# --- decisions
+
+
+def apply_plan(state: State, plan: Plan, first: int) -> None:
+    """Apply the decisions of a plan. `first` is the sequence number of the first that the ledger recorded."""
+    state.now = max(state.now, plan.now)
+    changed: dict[WorkloadId, Entry] = {}
+    sequence = first
+    for decision in plan.decisions:
+        entry = _apply(state, decision, sequence)
+        if entry is not None:
+            changed[entry.id] = entry
+        sequence += becomes_row(decision)
+    for counted in plan.probes:
+        entry = changed[counted.workload] = state.entries[counted.workload]
+        entry.counting_pods = True
+    for entry in changed.values():
+        state.refresh(entry)
+
+
+def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
+    """Return the entry that changed, None if there is none any more."""
     if isinstance(decision, Configure):
         if decision.spec is None:
             state.recorded_specs.pop(decision.key, None)
         else:
             state.recorded_specs[decision.key] = decision.spec
-        return
+        return None
     entry = state.entries[subject(decision)]
+    phase = transition(entry, entry.phase, decision)
+    if becomes_row(decision):
+        entry.remember(state.now, "decided", decision)
     match decision:
         case Enqueue():
             entry.recorded = facts(entry)
@@ -101,41 +139,57 @@ def apply(state: State, decision: Decision, sequence: int) -> None:
         case Admit():
             _admit(state, entry, replace(decision.attempt, sequence=sequence))
         case Amend() | Shrink() | Evict():
-            _change(state, entry, decision)
-        case Release():
+            _change_holder(state, entry, decision)
+        case Release() | Retire():
             state.release(entry)
-            entry.phase, entry.denied = Phase.PENDING, None
-            _leave_behind(entry, decision.past)
-            state.route(entry)
-        case Retire():
-            state.release(entry)
-            state.drop(entry)
-            return
         case _:
             assert_never(decision)
+    entry.phase = phase
+    if isinstance(decision, Retire):
+        state.drop(entry)
+        return None
+    if isinstance(decision, Release):
+        entry.start_denied = None
+        _leave_behind(entry, decision.past)
+        state.route(entry)
     state.note_change(entry)
-    state.refresh(entry)
+    return entry
 
 
-def _change(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> None:
-    """Of one that holds quota, and goes on holding it."""
+def _change_holder(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> None:
+    """Of a workload that holds quota, and goes on holding it."""
     match decision:
         case Amend():
             entry.priority, entry.past = decision.priority, decision.past
             entry.recorded = facts(entry)
             entry.order = (-entry.priority, *entry.order[1:])
-            state.waking.charge(entry)
+            state.requeuer.charge(entry)
         case Shrink():
             state.shrink(entry, decision.assignment)
         case Evict():
-            assert entry.attempt is not None
-            entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
-            entry.phase, entry.unsent, entry.handed = Phase.EVICTING, Verb.STOP, False
-            entry.counted = entry.probing = entry.refused = False
-            entry.reason, entry.denied = decision.reason, None
-            if decision.reason.code is Code.PREEMPTED:
-                entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
-            _leave_behind(entry, decision.past)
+            _evict(state, entry, decision)
+
+
+def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
+    state.leave(entry)
+    state.charge(entry, attempt)
+    entry.reason = entry.ineligible = entry.start_denied = None
+    entry.cluster_queue = attempt.assignment.cluster_queue
+    entry.recorded = facts(entry)
+    entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
+    entry.generation = None
+    entry.unacknowledged = None if attempt.debt else Verb.START
+
+
+def _evict(state: State, entry: Entry, decision: Evict) -> None:
+    assert entry.attempt is not None
+    entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
+    entry.unacknowledged, entry.dispatched = Verb.STOP, False
+    entry.pods_gone = entry.counting_pods = entry.start_refused = False
+    entry.reason, entry.start_denied = decision.reason, None
+    if decision.reason.code is Code.PREEMPTED:
+        entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
+    _leave_behind(entry, decision.past)
 
 
 def _leave_behind(entry: Entry, past: PastAttempts | None) -> None:
@@ -144,86 +198,57 @@ def _leave_behind(entry: Entry, past: PastAttempts | None) -> None:
         entry.recorded = facts(entry)
 
 
-def probe(state: State, workload: WorkloadId) -> None:
-    """Somebody counts its pods."""
-    entry = state.entries[workload]
-    entry.probing = True
-    state.refresh(entry)
-
-
 def _keep(state: State, entry: Entry, decision: Keep) -> None:
     entry.reason = decision.reason
     group = entry.group
     if group is None:
-        state.gated.pop(entry.id, None)
+        state.unreported.pop(entry.id, None)
         return
-    line, look = group.line, decision.look
-    if look is None:
-        if decision.reason.key == line.behind().key and not line.strict:
-            group.reported = None  # they will be told more when they are looked at
-        line.told(group, entry)
-        return
-    entry.tried = dict(look.tried)
-    if look.claim is not None:
-        line.wake(group)  # a head that holds back is looked at although it is parked
-        state.waking.open_claim(entry, look.claim, state.entries)
-        line.told(group, entry)
-        group.reported = None  # what its equals were told is not what it was told
-        return
-    if line.preemptor is entry:
-        line.preemptor, line.blocked = None, False
-        state.waking.drop_claim(entry)
-    if look.again:
-        line.wake(group)  # one that holds back was parked
-        state.due_lines.add(line.name)
-    if look.again or group.head() is not entry:
-        line.told(group, entry)
+    queue, evaluation = state.pending[group.cluster_queue], decision.evaluation
+    if decision.claim is not None:
+        entry.last_tried = {}
+        queue.activate(group)  # a head that reserves quota is inadmissible and nominated all the same
+        state.requeuer.open_claim(_still_waiting(state, decision.claim))
+        queue.mark_reported(group, entry)
+        group.reported = None  # the others of its group have not been given this reason
+    elif evaluation is None:
+        if decision.reason.key == queue.waiting_for_head().key and not queue.strict:
+            group.reported = None  # they get another reason once their head is nominated
+        queue.mark_reported(group, entry)
     else:
-        _park(state, entry, decision.reason, look)
+        entry.last_tried = dict(evaluation.last_tried)
+        state.requeuer.drop_claim(queue, entry)
+        if evaluation.again:
+            queue.activate(group)  # a head that reserves quota is inadmissible and nominated all the same
+            state.due_queues.add(queue.name)
+        if evaluation.again or group.head() is not entry:
+            queue.mark_reported(group, entry)
+            return
+        queue.mark_inadmissible(entry, decision.reason)
+        if evaluation.may_preempt:
+            queue.may_preempt[group] = None
+        state.requeuer.protect(group, evaluation.until)
+        cells = (cell for cell, _ in missing(decision.reason))
+        state.requeuer.reserve(queue, frozenset(cells if evaluation.reserves else ()))
 
 
-def _park(state: State, entry: Entry, reason: Reason, look: Evaluation) -> None:
-    group = entry.group
-    assert group is not None
-    line = group.line
-    line.park(entry, reason)
-    if look.contends:
-        line.contending[group] = None
-    state.waking.protect(group, look.until)
-    kept = frozenset(cell for cell, _ in lacking(reason)) if look.holds_back else frozenset()
-    state.waking.keep_back(line, kept)
+def _still_waiting(state: State, claim: PreemptionClaim) -> PreemptionClaim:
+    """Return `claim` without victims whose attempts are over."""
+    over = {
+        victim.workload
+        for victim in claim.victims
+        if (holder := state.entries.get(victim.workload)) is None
+        or holder.attempt is None
+        or holder.attempt.number != victim.attempt
+    }
+    return claim.without(over) if over else claim
 
 
-def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
-    state.leave(entry)
-    state.charge(entry, attempt)
-    entry.phase, entry.reason, entry.gate, entry.denied = Phase.ADMITTED, None, None, None
-    entry.cluster_queue = attempt.assignment.cluster_queue
-    entry.recorded = facts(entry)
-    entry.counted = entry.probing = entry.refused = entry.handed = False
-    entry.generation = None
-    entry.unsent = None if attempt.debt else Verb.START
-
-
-def subject(decision: Decision) -> WorkloadId:
-    """Whom it is about; a policy object is nobody."""
-    match decision:
-        case Enqueue():
-            return decision.workload.id
-        case Admit():
-            return decision.attempt.workload
-        case Configure():
-            raise AssertionError("a policy object is no workload")
-        case _:
-            return decision.workload
-
-
-ELSEWHERE = ""
-"""The root of policy objects, and of workloads whose queue leads nowhere."""
+# --- trees of which memory and ledger disagree
 
 
 def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
-    """`plan` as one plan for each root it concerns, by its name; what belongs to none comes first."""
+    """Return `plan` as one plan for each root, with its name; what belongs to none comes first."""
     decisions: defaultdict[str, list[Decision]] = defaultdict(list)
     for decision in plan.decisions:
         decisions[_root_of(state, decision)].append(decision)
@@ -244,36 +269,41 @@ def freeze(state: State, root: str) -> None:
         state.route(entry)
         state.refresh(entry)
         if again:
-            state.gated.pop(entry.id, None)  # not even that much is accepted
+            state.unreported.pop(entry.id, None)  # the ledger refused even that reason
     state.prune()
 
 
 def thaw(state: State, root: str, snapshot: LedgerSnapshot) -> None:
-    """Take what the ledger has of `root` in place of what memory has, and what was observed with it."""
+    """Replace what memory has under `root` by what the ledger has; observations are kept."""
     former = {entry.id: entry for entry in _under(state, root)}
     for entry in former.values():
         state.release(entry)
         state.drop(entry)
     state.frozen.discard(root)
-    unsent = frozenset(snapshot.effects)
+    unacknowledged = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         known = former.pop(stored.id, None)
         if known is not None:
-            entry = restore_workload(state, stored, unsent)
-            entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
-            # What was seen may be older than our last write, or than the object's last edit.
+            entry = restore_workload(state, stored, unacknowledged)
+            _take_observation(entry, known)
+            # The observation may be older than our last write, or than the last edit of the object.
             entry.generation = known.generation
-            entry.refused = entry.unsent is Verb.START and entry.observation is not None
+            entry.start_refused = entry.unacknowledged is Verb.START and entry.observation is not None
     for known in former.values():
         entry = Entry(known.id, known.ref)
         entry.queue, entry.arrival = known.queue, known.arrival
-        entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
+        _take_observation(entry, known)
         state.enter(entry)
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
     state.recount(snapshot.past_usage)
     state.prune()
+
+
+def _take_observation(entry: Entry, known: Entry) -> None:
+    entry.workload, entry.observation, entry.gone = known.workload, known.observation, known.gone
+    entry.recent = known.recent
 
 
 def _under(state: State, root: str) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""What the core wants (imperative), with the reason as data. The ledger keeps each as a row."""
+"""Decisions: what the core wants done, each with its reason as data. The ledger records each as a row."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from queuectl.core.flavors.queue_flavors import PodSetGroup
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
     Assignment,
@@ -17,12 +18,13 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.values import value
 
 
 class Verdict(StrEnum):
-    """How a decision reads in the ledger, REST and CLI."""
+    """The name of a decision in the ledger, REST and CLI."""
 
     CONFIGURED = "Configured"
     QUEUED = "Queued"
@@ -46,7 +48,7 @@ class Configure:
 
 @value(frozen=True, slots=True)
 class Enqueue:
-    """A workload is seen for the first time, or its queue, priority or past changed while it waited."""
+    """A workload is queued: it is new, or its queue, its priority or what its attempts left changed (L3)."""
 
     workload: Workload
     cluster_queue: str | None
@@ -56,70 +58,54 @@ class Enqueue:
     verdict: Verdict = Verdict.QUEUED
 
 
-class Victim(NamedTuple):
-    """One whose end makes room."""
-
-    workload: WorkloadId
-    attempt: int
-
-
-@value(frozen=True, slots=True)
-class Claim:
-    """What a preemptor is going to be given once its victims are gone (C7)."""
-
-    cluster_queue: str
-    cells: tuple[tuple[int, int], ...]
-    """By cell number of the quota tree."""
-    victims: tuple[Victim, ...]
-    assignment: Assignment
-
-
 @value(frozen=True, slots=True)
 class Evaluation:
-    """What memory keeps of having looked at a head in vain."""
+    """What memory keeps of a head that was nominated and not admitted. The ledger does not record it."""
 
-    claim: Claim | None = None
     again: bool = False
-    """It is not parked: it will be looked at in the next cycle."""
-    tried: tuple[tuple[tuple[str, int], int], ...] = ()
-    """Flavors that were looked at (F8)."""
-    contends: bool = False
-    """It might take from others what it lacks (W3)."""
-    holds_back: bool = False
+    """It is not inadmissible: the next cycle nominates it again."""
+    last_tried: tuple[tuple[PodSetGroup, int], ...] = ()
+    """The flavors that were tried (F8)."""
+    may_preempt: bool = False
+    """It could preempt for what is missing (W3)."""
+    reserves: bool = False
+    """It reserves quota as long as it is the head (C6)."""
     until: datetime | None = None
-    """When it is to be looked at again in any case: a protection ends."""
+    """When it is nominated again in any case: a protection ends."""
 
 
 @value(frozen=True, slots=True)
 class Keep:
-    """Leave it waiting, and say why."""
+    """The workload stays pending, for `reason`."""
 
     workload: WorkloadId
     ref: ObjectRef
     reason: Reason
     recorded: bool
-    """Its code or the limit that binds is new; else memory alone takes note."""
+    """Its code, or the limit that binds, is new: the ledger records it. Else only memory changes."""
     verdict: Verdict = Verdict.PENDING
-    look: Evaluation | None = None
-    """For memory alone; None: it was told what holds for its equals."""
+    evaluation: Evaluation | None = None
+    """Of a head that was nominated; None: the workload has the reason of its group."""
+    claim: PreemptionClaim | None = None
+    """Of a head that preempts: what it claims. Kept in memory only."""
 
 
 @value(frozen=True, slots=True)
 class Admit:
-    """Charge it and let it go. `attempt.debt`: it was found running and is charged all the same."""
+    """The workload is charged and started. `attempt.debt`: it was found running, and is charged all the same."""
 
     attempt: Attempt
     ref: ObjectRef
     detail: str | None = None
-    """For debt: how it came to run."""
+    """For debt: how it came to run (L4)."""
     verdict: Verdict = Verdict.ADMITTED
     created_at: datetime | None = None
-    """Of its object, where it waited for this; the ledger has it already."""
+    """Creation of its object, if it was pending before. The ledger has it already."""
 
 
 @value(frozen=True, slots=True)
 class Amend:
-    """While it holds quota something changed that later decisions about it rest on (L16)."""
+    """The workload holds quota, and something changed that later decisions depend on (L16)."""
 
     workload: WorkloadId
     ref: ObjectRef
@@ -131,19 +117,19 @@ class Amend:
 
 @value(frozen=True, slots=True)
 class Shrink:
-    """Some of its pods have ended for good: what they held comes back (L15)."""
+    """Some of its pods have ended for good: their quota is released (L15)."""
 
     workload: WorkloadId
     ref: ObjectRef
     attempt: int
     assignment: Assignment
-    """What it holds from now on: the same podsets, none with more pods."""
+    """What it holds from now on: the same podsets, none with more pods than before."""
     verdict: Verdict = Verdict.SHRUNK
 
 
 @value(frozen=True, slots=True)
 class Evict:
-    """Stop it. Its charge stays until nothing of it is alive."""
+    """The workload is stopped. It stays charged until nothing of it is alive (H6)."""
 
     workload: WorkloadId
     ref: ObjectRef
@@ -151,26 +137,26 @@ class Evict:
     reason: Reason
     preemptor: WorkloadId | None = None
     past: PastAttempts | None = None
-    """What this attempt leaves behind; the engine fills it in."""
+    """What the attempt leaves (L17, L18); set by the engine."""
     verdict: Verdict = Verdict.EVICTED
 
 
 @value(frozen=True, slots=True)
 class Release:
-    """Nothing of it is alive, or it never started: the quota comes back and it waits again."""
+    """Nothing of the workload is alive, or it never started: its quota is released and it is pending again."""
 
     workload: WorkloadId
     ref: ObjectRef
     attempt: int
     detail: str
     past: PastAttempts | None = None
-    """What it leaves behind; None: what it had already."""
+    """What its attempts leave; None: unchanged."""
     verdict: Verdict = Verdict.RELEASED
 
 
 @value(frozen=True, slots=True)
 class Retire:
-    """It is over. An open attempt is closed with it."""
+    """The workload is over. An open attempt is closed with it."""
 
     workload: WorkloadId
     ref: ObjectRef
@@ -183,12 +169,25 @@ Decision = Configure | Enqueue | Keep | Admit | Amend | Shrink | Evict | Release
 
 
 def becomes_row(decision: Decision) -> bool:
-    """Does the ledger give it a sequence number? What only memory takes note of gets none."""
+    """Return whether the ledger records it under a sequence number. A change of memory alone gets none."""
     return not isinstance(decision, Keep) or decision.recorded
 
 
+def subject(decision: Decision) -> WorkloadId:
+    """Return the workload that a decision is about. `Configure` is about none."""
+    match decision:
+        case Enqueue():
+            return decision.workload.id
+        case Admit():
+            return decision.attempt.workload
+        case Configure():
+            raise AssertionError("a policy object is no workload")
+        case _:
+            return decision.workload
+
+
 class PodsToCount(NamedTuple):
-    """An attempt whose pods must be counted by a consistent read before its quota comes back."""
+    """An attempt whose pods must be counted by a consistent read before its quota is released."""
 
     workload: WorkloadId
     ref: ObjectRef
@@ -206,9 +205,9 @@ class Plan:
     decisions: tuple[Decision, ...] = ()
     probes: tuple[PodsToCount, ...] = ()
     more: bool = False
-    """The budget ran out: decide again after committing this."""
+    """The budget is used up: decide again after this plan is committed."""
     work: int = 0
-    """Units of work spent: workloads looked at."""
+    """Units of work spent: workloads nominated and searches made."""
 
     @property
     def recorded(self) -> tuple[Decision, ...]:

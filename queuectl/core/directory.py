@@ -221,14 +221,8 @@ class Directory:
 
     def local_condition(self, queue: LocalQueue) -> Condition:
         """Return the condition of a LocalQueue."""
-        if queue.stop_policy is not StopPolicy.NONE:
-            return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
-        if queue.cluster_queue not in self.queues:
-            return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {queue.cluster_queue} not found")
-        of_queue = self.condition(queue.cluster_queue)
-        if not of_queue.active:
-            return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
-        return of_queue
+        exists = queue.cluster_queue in self.queues
+        return local_condition(queue, self.condition(queue.cluster_queue) if exists else None)
 
     def capacity(self) -> Usage:
         """Return the allocatable amounts of the ready nodes, in base units. Quota does not depend on them."""
@@ -340,4 +334,15 @@ def condition(queue: ClusterQueue, flavors: Container[str], *, cyclic: bool = Fa
     )
     if missing:
         return Condition(False, "FlavorNotFound", f"ResourceFlavor not found: {', '.join(missing)}")
+    return READY
+
+
+def local_condition(local: LocalQueue, of_queue: Condition | None) -> Condition:
+    """Return the condition of `local`, given that of its ClusterQueue; None: that does not exist."""
+    if local.stop_policy is not StopPolicy.NONE:
+        return Condition(False, "Stopped", f"stopPolicy is {local.stop_policy}")
+    if of_queue is None:
+        return Condition(False, "ClusterQueueNotFound", f"ClusterQueue {local.cluster_queue} not found")
+    if not of_queue.active:
+        return Condition(False, "ClusterQueueIsInactive", f"{of_queue.reason}: {of_queue.message}")
     return READY

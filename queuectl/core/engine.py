@@ -1,21 +1,19 @@
-"""The single writer of queue state, shared by every driver.
+"""The engine: the only writer of the scheduling state, shared by every driver.
 
-restore -> handle(events) -> decide(now) -> [the driver makes it durable] -> commit(plan, first sequence)
+restore -> handle(events) -> decide(now) -> [the driver makes the plan durable] -> commit(plan, first sequence)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
 from queuectl.core import applying
-from queuectl.core.applying import apply, probe, restore
-from queuectl.core.cycle.cycle import Cycles, tell
-from queuectl.core.cycle.journal import PlanDraft
-from queuectl.core.cycle.nomination import Nomination, Nominator
-from queuectl.core.cycle.queue_heads import QueueHeads, UsageOf
+from queuectl.core.cycle.cycle import Cycles, unreported
+from queuectl.core.cycle.nomination import Nominator
+from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import (
     Admit,
     Amend,
@@ -28,42 +26,38 @@ from queuectl.core.decisions import (
     PodsToCount,
     Release,
     Retire,
-    becomes_row,
 )
-from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.entries import Entry
 from queuectl.core.events import Event
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
-from queuectl.core.flavors.queue_flavors import LastTriedFlavors, PodSetGroup
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
 from queuectl.core.model import Attempt, AttemptState, Effect, EffectKey, LedgerSnapshot, WorkloadId
 from queuectl.core.observing import fold
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.preemption.search import Target
-from queuectl.core.queues.inadmissible import helped
-from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
 from queuectl.core.resources import Usage
 from queuectl.core.state import State
+from queuectl.core.transitions import check_transitions
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
 
 
 class StalePlan(Exception):
-    """The state moved on between `decide` and `commit`; decide again."""
+    """The state changed between `decide` and `commit`; decide again."""
 
 
 class Engine:
-    """`sources` are the lists that must have been read before anything is decided: the ledger may remember
-    workloads that ended while nobody was watching, and a queue that is not there yet admits nobody."""
+    """Decides from `sources`: lists that must have been read before anything is decided. The ledger may remember
+    workloads that ended while no controller ran, and a queue that is not read yet admits nothing."""
 
     def __init__(
-        self, sources: frozenset[str], settings: SchedulingConfiguration = DEFAULT_CONFIGURATION
+        self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
-        self._state = State(sources, settings)
+        self._state = State(sources, configuration)
         self._version = 0
         self._cycle = 0
 
@@ -73,39 +67,39 @@ class Engine:
 
     @property
     def due(self) -> bool:
-        """Would `decide` find anything to do?"""
+        """Whether `decide` would find anything to do."""
         return self._state.synced and self._state.due
 
     @property
     def due_at(self) -> datetime | None:
-        """When something becomes due by time alone: tell it `TimeCame` then. None: nothing does."""
-        times = (self._state.timers.earliest, self._state.waking.due_at)
+        """When something becomes due by time alone: pass `TimeCame` then. None: nothing does."""
+        times = (self._state.timers.earliest, self._state.requeuer.due_at)
         return min((when for when in times if when is not None), default=None)
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
-        """Start from what the ledger says. Call once, before any event."""
-        restore(self._state, snapshot)
-        self._state.waking.wake()
+        """Start from the open state of the ledger. Call once, before any event."""
+        applying.restore(self._state, snapshot)
+        self._state.requeuer.requeue()
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:
-        """Fold events into the state. Replaying an event is harmless."""
+        """Fold events into the state. To pass an event again is harmless."""
         fold(self._state, events)
-        self._state.waking.wake()
+        self._state.requeuer.requeue()
         self._version += 1
 
     def reconsider(self) -> None:
-        """Look at everybody who waits again, whatever they lack."""
-        for line in self._state.lines.values():
-            self._state.waking.rethink(line)
+        """Nominate all pending workloads again, whatever was missing."""
+        for queue in self._state.pending.values():
+            self._state.requeuer.renominate(queue)
         self._state.prune()
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
-        """The next plan. The state stays as it is: called twice, it gives the same.
+        """Return the next plan. The state stays as it is: called twice, it gives the same.
 
-        `cycles`: how many admission cycles it may take; a cycle looks at the head of each ClusterQueue. Empty
-        until every source has been listed once.
+        `cycles`: how many admission cycles it may take; a cycle nominates the head of each ClusterQueue. Empty
+        until every source has been listed once. Raises IllegalTransition.
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
@@ -113,37 +107,39 @@ class Engine:
         try:
             return self._plan(now, budget, cycles, draft)
         finally:
-            draft.trial.undo()
+            draft.journal.undo()
 
     def _plan(self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft) -> Plan:
         state = self._state
         decisions: list[Decision] = [Configure(key, spec) for key, spec in state.unrecorded_configs()]
         probes: list[PodsToCount] = []
         due = state.first_due(budget)
-        for entry in due:
-            what = state.step(entry)
-            if isinstance(what, Probe) and entry.attempt is not None:
+        for entry, step in due:
+            if isinstance(step, Probe):
+                assert entry.attempt is not None
                 probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
-            elif isinstance(what, Adopt):
-                decisions += self._adopt(entry, what, now, draft)
-            elif what is not None and not isinstance(what, Probe | Resend):
-                decisions.append(what)
-                if isinstance(what, Release | Retire):
-                    draft.give_back(entry, waits_again=isinstance(what, Release))
-                elif isinstance(what, Evict | Amend):
-                    draft.set_apart(entry)
+            elif isinstance(step, Adopt):
+                decisions += self._adopt(entry, step, now, draft)
+            elif not isinstance(step, Resend):
+                decisions.append(step)
+                if isinstance(step, Release | Retire):
+                    draft.release(entry, pending_again=isinstance(step, Release))
+                elif isinstance(step, Evict | Amend):
+                    draft.defer(entry)
         work = len(due)
-        more = len(due) < len(state.due_entries)
+        more = len(due) < len(state.due_steps)
         if len(due) < budget:
             spent, left = self._admissions(now, budget - len(due), cycles, draft, decisions)
             work, more = work + spent, more or left
         else:
-            more |= bool(state.due_lines or state.gated)
+            more |= bool(state.due_queues or state.unreported)
+        decided = tuple(accounted(d, state.entries, now, state.configuration) for d in decisions)
+        check_transitions(decided, state.entries)
         return Plan(
             version=self._version,
             cycle=self._cycle,
             now=now,
-            decisions=tuple(accounted(d, state.entries, now, state.settings) for d in decisions),
+            decisions=decided,
             probes=tuple(probes),
             more=more,
             work=work,
@@ -153,86 +149,35 @@ class Engine:
         self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, decisions: list[Decision]
     ) -> tuple[int, bool]:
         """Run cycles and append what they decide. Returns the work, and whether any is left."""
-        state, tree = self._state, self._state.tree
-        woken = helped(tree, state.lines, draft.freed)
-        claims, settled = draft.claims()
-        names = state.due_lines | {group.line.name for group in woken} | settled
-        lines: list[PendingQueue] = []
-        for name in sorted(names):
-            line = state.lines.get(name)
-            if line is not None and tree.root(tree.queue(name)) not in draft.contested:
-                lines.append(line)
-        nominator = Nominator(draft.field)
-
-        def nominate(entry: Entry, tried: LastTriedFlavors, pinned: Mapping[PodSetGroup, str]) -> Nomination:
-            assert entry.cluster_queue is not None
-            menu = state.directory.menu(entry.cluster_queue)
-            line = state.lines[entry.cluster_queue]
-            if line.preemptor is entry and line.promised is not None and not pinned:
-                kept = nominator.promised(entry, menu, line.promised)
-                if kept is not None:
-                    return kept
-            return nominator.nominate(entry, menu, entry.shape, tried, pinned)
-
-        run = Cycles(draft.field, draft.trial, nominate, claims, budget, cycles)
-        outcome = run.run(self._cursors(lines, woken, settled, draft.field.past_usage))
+        state = self._state
+        requeued = draft.requeued()
+        claims, granted = draft.claims()
+        queues = draft.due_queues(requeued, granted)
+        nominator = Nominator(draft.snapshot, state.directory, state.claims)
+        run = Cycles(draft.snapshot, draft.journal, nominator, claims, budget, cycles)
+        outcome = run.run(draft.heads(queues, requeued, granted))
         decisions += [
-            Admit(
-                _attempt(entry, found, now),
-                entry.ref,
-                created_at=_created(entry),
-            )
+            Admit(_attempt(entry, found, now), entry.ref, created_at=_created(entry))
             for entry, found in outcome.admitted
         ]
-        for entry, reason, claim, targets in outcome.preempting:
-            decisions += [_evict(target, entry) for target in targets]
-            decisions.append(_keep(entry, reason, Evaluation(claim=claim)))
-        # Heads that were looked at are told in any case: that is what parks their groups.
+        for one in outcome.preempting:
+            decisions += [_evict(target, one.entry) for target in one.evicted]
+            decisions.append(replace(_keep(one.entry, one.reason), claim=one.claim))
+        # Heads that were nominated get their reason in any case: it makes their groups inadmissible.
         decisions += [_keep(*found) for found in outcome.refused.values()]
-        decisions += [_keep(*found) for found in outcome.lingering]
-        untold = chain(tell(lines, outcome, woken), _before_gates(state.gated.values(), draft.moved))
+        decisions += [_keep(*found) for found in outcome.unfinished]
+        others = chain(
+            unreported(queues, state.pending, outcome, requeued),
+            _ineligible(state.unreported.values(), draft.moved),
+        )
         work = outcome.work + nominator.work
-        told = list(islice(untold, max(0, budget - outcome.work)))
-        decisions += [_keep(entry, reason) for entry, reason in told]
-        more = outcome.more or bool(draft.contested) or next(untold, None) is not None
-        return work + len(told), more
+        reported = list(islice(others, max(0, budget - outcome.work)))
+        decisions += [_keep(entry, reason) for entry, reason in reported]
+        more = outcome.more or bool(draft.deferred) or next(others, None) is not None
+        return work + len(reported), more
 
-    def _cursors(
-        self,
-        lines: Iterable[PendingQueue],
-        woken: Mapping[EquivalenceGroup, None],
-        settled: Set[str],
-        usage_of: UsageOf | None,
-    ) -> Iterator[QueueHeads]:
-        """Of the lines to be looked at, and of those in the same trees whose heads keep something back."""
-        state, tree = self._state, self._state.tree
-        active: dict[QuotaNode, None] = {}
-        looked_at: set[str] = set()
-        called: dict[PendingQueue, list[EquivalenceGroup]] = {}
-        for group in woken:
-            if group not in group.line.woken:
-                called.setdefault(group.line, []).append(group)
-        for line in lines:
-            groups = [*line.woken, *called.get(line, ())]
-            if groups or not line.halted:
-                groups += line.awake
-            cursor = QueueHeads(line, groups, usage_of)
-            if line.name in settled:
-                cursor.blocked = False
-            looked_at.add(line.name)
-            active[tree.root(tree.queue(line.name))] = None
-            yield cursor
-        for name in sorted(state.waking.keeping - looked_at):
-            keeping = state.lines.get(name)
-            if keeping is None or keeping.blocked or not keeping.keeps:
-                continue
-            if tree.root(tree.queue(name)) in active:
-                cursor = QueueHeads(keeping, keeping.groups.values(), usage_of)
-                cursor.passive = True
-                yield cursor
-
-    def _adopt(self, entry: Entry, what: Adopt, now: datetime, draft: PlanDraft) -> Iterator[Decision]:
-        """Charge what runs already: as its own annotation says, else as it would be charged today."""
+    def _adopt(self, entry: Entry, step: Adopt, now: datetime, draft: PlanDraft) -> Iterator[Decision]:
+        """Charge what runs already: as its own annotation says, else as it would be charged today (L4)."""
         state = self._state
         assert entry.workload is not None
         assert entry.observation is not None
@@ -245,9 +190,9 @@ class Engine:
             found = adopt(directory.menu(entry.cluster_queue), directory.charges(entry.workload))
         draft.charge(entry, found)
         attempt = replace(_attempt(entry, found, now), debt=True)
-        yield Admit(attempt, entry.ref, what.detail)
-        if what.stop is not None:
-            yield Evict(entry.id, entry.ref, attempt.number, what.stop)
+        yield Admit(attempt, entry.ref, step.detail)
+        if step.stop is not None:
+            yield Evict(entry.id, entry.ref, attempt.number, step.stop)
 
     def commit(self, plan: Plan, first: int) -> None:
         """Apply a plan that the ledger has accepted.
@@ -256,28 +201,22 @@ class Engine:
         """
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
-        sequence = first
-        self._state.now = max(self._state.now, plan.now)
-        for decision in plan.decisions:
-            apply(self._state, decision, sequence)
-            sequence += becomes_row(decision)
-        for counted in plan.probes:
-            probe(self._state, counted.workload)
-        self._state.waking.wake()
+        applying.apply_plan(self._state, plan, first)
+        self._state.requeuer.requeue()
         self._state.prune()
         self._version += 1
         self._cycle += 1
 
     def check(self, plan: Plan | None = None) -> list[str]:
-        """What is wrong in memory, and with `plan` if given: sentences, none where all is sound.
+        """Return the violated invariants of the state, and of `plan` if given: sentences, none if it is sound.
 
-        Looks at everything there is; for tests and for the operator who asks.
+        Costs as much as all there is: for tests, and for `queuectl verify`.
         """
         state = self._state
         return [*check(state), *(check_plan(state, plan) if plan is not None else ())]
 
     def split(self, plan: Plan) -> list[tuple[str, Plan]]:
-        """A plan that the ledger refused, as one plan for each root cohort, to be committed one by one."""
+        """Return a plan that the ledger refused as one plan for each tree, to be committed one by one."""
         return applying.split(self._state, plan)
 
     def commit_part(self, plan: Plan, first: int) -> None:
@@ -290,9 +229,9 @@ class Engine:
         self._version += 1
 
     def thaw(self, root: str, snapshot: LedgerSnapshot) -> None:
-        """Load what is under `root` again, as the ledger has it, and go on with it."""
+        """Load what is under `root` from the ledger again, and go on with it."""
         applying.thaw(self._state, root, snapshot)
-        self._state.waking.wake()
+        self._state.requeuer.requeue()
         self._version += 1
 
     @property
@@ -300,15 +239,15 @@ class Engine:
         return frozenset(self._state.frozen)
 
     def take_effects(self) -> list[Effect]:
-        """Committed Kubernetes writes that nobody has in hands yet. Each is given out once, until settled."""
+        """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""
         return self._state.take_effects()
 
     def unacknowledged(self) -> frozenset[EffectKey]:
-        """All committed writes that are not acknowledged."""
+        """Return all committed writes that are not acknowledged."""
         return self._state.unacknowledged()
 
     def take_capacity(self) -> Usage | None:
-        """What the ready nodes of each flavor can give, in base units; None: as when last asked."""
+        """Return what the ready nodes of each flavor can give, in base units; None: unchanged since last asked."""
         directory = self._state.directory
         if not directory.capacity_changed:
             return None
@@ -318,17 +257,17 @@ class Engine:
     def take_reports(
         self,
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
-        """Of queues in which anything changed since the last call, and the ClusterQueues that are gone."""
+        """Return the reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
 
     def standing(self) -> ClusterReport:
-        """What no queue's report shows, as it is now. Costs what waits without a queue."""
+        """Return what no report of a queue has. Costs the workloads that wait without a queue."""
         return self._state.standing()
 
 
-def _keep(entry: Entry, reason: Reason, look: Evaluation | None = None) -> Keep:
+def _keep(entry: Entry, reason: Reason, evaluation: Evaluation | None = None) -> Keep:
     recorded = entry.reason is None or entry.reason.key != reason.key
-    return Keep(entry.id, entry.ref, reason, recorded, look=look)
+    return Keep(entry.id, entry.ref, reason, recorded, evaluation=evaluation)
 
 
 def _evict(target: Target, preemptor: Entry) -> Evict:
@@ -338,10 +277,10 @@ def _evict(target: Target, preemptor: Entry) -> Evict:
     return Evict(victim.id, victim.ref, victim.attempt.number, reason, preemptor.id)
 
 
-def _before_gates(gated: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tuple[Entry, Reason]]:
-    for entry in gated:
-        if entry.gate is not None and entry.id not in moved:
-            yield entry, entry.gate
+def _ineligible(entries: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tuple[Entry, Reason]]:
+    for entry in entries:
+        if entry.ineligible is not None and entry.id not in moved:
+            yield entry, entry.ineligible
 
 
 def _created(entry: Entry) -> datetime | None:

@@ -1,10 +1,11 @@
-"""All that is known of one workload that is not over."""
+"""The controller's record of one workload that is not over, and groups of equivalent pending workloads."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 from queuectl.core.flavors.queue_flavors import Charge, LastTriedFlavors
 from queuectl.core.model import (
@@ -22,25 +23,53 @@ from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import FlavorResource
 
-Order = tuple[int, int, int]
 Place = tuple[int, int, int, str]
-"""Order, and where that is the same the identity of the workload."""
+"""Sort key of a workload in a pending queue; the last part is the workload's identity."""
 
 
-def order(priority: int, created_at: datetime, arrival: int) -> Order:
-    """Smaller goes first: higher priority, then earlier creation, then earlier first sight.
+def queue_place(
+    priority: int, created_at: datetime, arrival: int, workload: str, *, requeued_at: datetime | None = None
+) -> Place:
+    """Return the sort key of O1, O2 and O6: higher priority, then earlier creation, then earlier first sight.
 
     Kubernetes stamps creation in whole seconds, so first sight decides between workloads of the same second.
+    `requeued_at`: counts as the creation where it is later.
     """
-    return (-priority, int(created_at.timestamp()), arrival)
+    if requeued_at is not None:
+        created_at = max(created_at, requeued_at)
+    return (-priority, int(created_at.timestamp()), arrival, workload)
 
 
 Shape = tuple[Charge, ...]
-"""What a workload is charged and where it may run: all that a look depends on, but for its queue."""
+"""All that a nomination depends on, but for the queue: what a workload is charged, and where it may run."""
+
+RECENT = 6
+"""Events and decisions that an entry keeps for its story."""
+
+
+class Remark(NamedTuple):
+    """An event or a decision of one workload. It is put into words only where its story is printed."""
+
+    at: datetime
+    what: str
+    detail: object
+
+
+def story(remarks: Iterable[Remark]) -> str:
+    """Return the last events and decisions of a workload, a line each, oldest first; times in UTC."""
+    lines = [f"{at:%Y-%m-%dT%H:%M:%SZ}  {what:<8}  {_words(detail)}".rstrip() for at, what, detail in remarks]
+    return "\n".join(lines) or "no event or decision is remembered"
+
+
+def _words(detail: object) -> str:
+    if not isinstance(detail, Observation):
+        return str(detail)
+    state = detail.finished or ("suspended" if detail.suspended else "running")
+    return f"{state}, generation {detail.generation}, resourceVersion {detail.resource_version}"
 
 
 class Entry:
-    """All that is known of one workload that is not over."""
+    """The record of one workload that is not over: what was observed, what was decided, what is due."""
 
     __slots__ = (
         "arrival",
@@ -48,32 +77,33 @@ class Entry:
         "attempts",
         "cells",
         "cluster_queue",
-        "counted",
-        "denied",
-        "gate",
+        "counting_pods",
+        "dispatched",
         "generation",
         "gone",
         "gone_at",
         "group",
-        "handed",
+        "heap_version",
         "id",
+        "ineligible",
+        "last_tried",
         "local_queue",
         "observation",
         "order",
         "past",
         "phase",
+        "pods_gone",
         "preempted_at",
         "priority",
-        "probing",
         "queue",
         "reason",
+        "recent",
         "recorded",
         "ref",
-        "refused",
         "shape",
-        "tried",
-        "turn",
-        "unsent",
+        "start_denied",
+        "start_refused",
+        "unacknowledged",
         "workload",
     )
 
@@ -81,106 +111,113 @@ class Entry:
         self.id = workload
         self.ref = ref
         self.workload: Workload | None = None
-        """None: the ledger knows it, but its object has not been seen since the start."""
+        """None: the ledger has it, but its object has not been observed since the start of the controller."""
         self.observation: Observation | None = None
         self.phase = Phase.PENDING
+        self.recent: tuple[Remark, ...] = ()
+        """The last events and decisions, oldest first; RECENT at most."""
         self.attempt: Attempt | None = None
         self.attempts = 0
         self.preempted_at: tuple[datetime, ...] = ()
-        """When it was last preempted, oldest first; the last 16 times at most (P11)."""
+        """When it was preempted, oldest first; the last 16 times at most (P11)."""
         self.arrival = 0
         self.priority = 0
         self.queue = ""
         self.local_queue = LocalQueueName(ref.namespace, "")
-        """The LocalQueue of that name in its namespace, which need not exist."""
+        """The LocalQueue that it names, which need not exist."""
         self.cells: Cells = []
-        """What its open attempt holds."""
+        """What its open attempt uses."""
         self.cluster_queue: str | None = None
         self.order: Place = (0, 0, 0, workload)
         self.shape: Shape = ()
-        self.tried: LastTriedFlavors = {}
-        """Flavors looked at in the last cycle, if it is to go on from there (F8)."""
-        self.turn = 0
-        """How many times it has stood in a line: tells its place in a heap from those it had before."""
+        self.last_tried: LastTriedFlavors = {}
+        """Where the next nomination goes on among the flavors (F8)."""
+        self.heap_version = 0
+        """Counts how often it was added to a pending queue: older items in heaps are void."""
         self.group: EquivalenceGroup | None = None
-        self.gate: Reason | None = None
-        """Why it may not even stand in line."""
+        """None: it is in no pending queue."""
+        self.ineligible: Reason | None = None
+        """Why it may not be queued (section G)."""
         self.reason: Reason | None = None
         """As last decided."""
         self.recorded: Hashable = None
-        """What the ledger knows of it: changes of this are recorded."""
+        """What the ledger has of it: a change of this is recorded (L3)."""
         self.gone = False
-        """Its object is away, or no longer ours."""
+        """Its object is deleted, or has lost our label."""
         self.gone_at = ""
-        """The resourceVersion at which it left, where that is known."""
-        self.unsent: Verb | None = None
+        """The resourceVersion at which it went, where that is known."""
+        self.unacknowledged: Verb | None = None
         """A committed write that is not acknowledged."""
-        self.handed = False
-        """That write is in the hands of the driver."""
-        self.refused = False
-        """The object had changed when we tried to start it, or may have: not to be started before a look."""
-        self.denied: str | None = None
-        """Why the API server would not let us start it as it is; until it is released for that."""
+        self.dispatched = False
+        """The driver has that write."""
+        self.start_refused = False
+        """The object had changed when its start was sent, or may have: it is judged again before a start."""
+        self.start_denied: str | None = None
+        """Why the API server denies the start; until the workload is released for that."""
         self.past = NO_PAST_ATTEMPTS
         self.generation: int | None = None
         """Of the object after our last acknowledged write."""
-        self.probing = False
+        self.counting_pods = False
         """The driver counts its pods."""
-        self.counted = False
-        """It did, and nothing was alive."""
+        self.pods_gone = False
+        """The driver counted, and none was alive."""
 
     @property
     def current(self) -> bool:
-        """Does the observation show the object as our last acknowledged write left it, or later?"""
+        """Whether the observation shows the object as our last acknowledged write left it, or later."""
         seen = self.observation
         return seen is not None and (self.generation is None or seen.generation >= self.generation)
 
+    def remember(self, at: datetime, what: str, detail: object) -> None:
+        """Add an event or a decision to its story."""
+        self.recent = (*self.recent[1 - RECENT :], Remark(at, what, detail))
+
 
 class EquivalenceGroup:
-    """Workloads that any look would find equal: of the same shape and priority.
-
-    Changed by its line alone.
-    """
+    """Pending workloads of the same shape and priority: one nomination holds for all. Changed by its queue alone."""
 
     __slots__ = (
-        "fresh",
+        "cluster_queue",
         "heap",
+        "inadmissible",
         "key",
-        "lacks",
-        "line",
         "members",
-        "parked",
+        "missing",
         "reported",
         "shape",
+        "unreported",
     )
 
-    def __init__(self, line: PendingQueue, key: Hashable, shape: Shape) -> None:
-        self.line = line
+    def __init__(self, cluster_queue: str, key: Hashable, shape: Shape) -> None:
+        self.cluster_queue = cluster_queue
         self.key = key
         self.shape = shape
-        """Of the first that stood in it: of all, except under StrictFIFO."""
+        """Of its first member; of all members, except under StrictFIFO."""
         self.heap: list[tuple[Place, int, Entry]] = []
         self.members: dict[WorkloadId, Entry] = {}
-        self.parked: Reason | None = None
-        self.lacks: tuple[tuple[FlavorResource, int], ...] = ()
-        """What it lacked when it was parked, as its shelves have it."""
+        self.inadmissible: Reason | None = None
+        """Why its head was not admitted; None: the head is to be nominated."""
+        self.missing: tuple[tuple[FlavorResource, int], ...] = ()
+        """What was not available when it became inadmissible."""
         self.reported: Hashable = None
-        """Key of the reason its members were last told."""
-        self.fresh: dict[WorkloadId, Entry] = {}
-        """Members that have not been told."""
+        """Key of the reason that was last reported for its members."""
+        self.unreported: dict[WorkloadId, Entry] = {}
+        """Members for which it is still to be reported."""
 
     def head(self) -> Entry | None:
-        """First in order; forgets those that left."""
+        """Return the first in order; removes void items from the heap."""
         while self.heap:
-            _, turn, entry = self.heap[0]
-            if entry.group is self and entry.turn == turn:
+            _, version, entry = self.heap[0]
+            if entry.group is self and entry.heap_version == version:
                 return entry
             heapq.heappop(self.heap)
         return None
 
     def push(self, entry: Entry) -> None:
-        # What leaves stays in the heap until it comes up; those that come and go must not make it grow.
+        # An item of a workload that left stays until it comes up. Churn must not make the heap grow.
         if len(self.heap) > 2 * len(self.members) + 16:
-            self.heap = [item for item in self.heap if item[2].group is self and item[2].turn == item[1]]
+            self.heap = [
+                item for item in self.heap if item[2].group is self and item[2].heap_version == item[1]
+            ]
             heapq.heapify(self.heap)
-        heapq.heappush(self.heap, (entry.order, entry.turn, entry))
+        heapq.heappush(self.heap, (entry.order, entry.heap_version, entry))

@@ -24,7 +24,7 @@ def check(state: State) -> list[str]:
     return [
         *_usage(state),
         *_places(state),
-        *(wrong for line in state.lines.values() for wrong in _line(state, line)),
+        *(wrong for queue in state.pending.values() for wrong in _pending_queue(state, queue)),
         *_attempts(state),
         *_due(state),
     ]
@@ -156,18 +156,18 @@ def _places(state: State) -> Iterator[str]:
 
 
 def _place(state: State, entry: Entry) -> Iterator[str]:
-    group, gated = entry.group, entry.id in state.gated
+    group, unreported = entry.group, entry.id in state.unreported
     if group is not None:
-        line = group.line
-        if state.lines.get(line.name) is not line or line.groups.get(group.key) is not group:
+        queue = state.pending.get(group.cluster_queue)
+        if queue is None or queue.groups.get(group.key) is not group:
             yield f"{entry.ref} is in a pending queue that does not exist"
-        if line.name != entry.cluster_queue or group.members.get(entry.id) is not entry:
-            yield f"{entry.ref} of {entry.cluster_queue} is in the pending queue of {line.name}"
-    if group is not None and (gated or entry.gate is not None or not _may_stand(entry)):
-        yield f"{entry.ref} is in a pending queue although it is ineligible: {entry.gate}"
-    if group is None and _may_stand(entry) and entry.gate is None and not _frozen(state, entry):
+        if group.cluster_queue != entry.cluster_queue or group.members.get(entry.id) is not entry:
+            yield f"{entry.ref} of {entry.cluster_queue} is in the pending queue of {group.cluster_queue}"
+    if group is not None and (unreported or entry.ineligible is not None or not _may_stand(entry)):
+        yield f"{entry.ref} is in a pending queue although it is ineligible: {entry.ineligible}"
+    if group is None and _may_stand(entry) and entry.ineligible is None and not _frozen(state, entry):
         yield f"{entry.ref} is pending and eligible, but in no pending queue"
-    if gated and (entry.attempt is not None or entry.gate is None):
+    if unreported and (entry.attempt is not None or entry.ineligible is None):
         yield f"{entry.ref} is marked ineligible, but has no such reason"
 
 
@@ -181,45 +181,45 @@ def _may_stand(entry: Entry) -> bool:
     return waits and seen is not None and seen.suspended and seen.finished is None
 
 
-def _line(state: State, line: PendingQueue) -> Iterator[str]:
-    where = f"pending queue of {line.name}"
-    groups = list(line.groups.values())
-    if line.awake.keys() != {group for group in groups if group.parked is None}:
+def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
+    where = f"pending queue of {queue.name}"
+    groups = list(queue.groups.values())
+    if queue.active.keys() != {group for group in groups if group.inadmissible is None}:
         yield f"{where}: the index of active equivalence classes is wrong"
-    if line.untold.keys() != {group for group in groups if group.fresh}:
+    if queue.unreported.keys() != {group for group in groups if group.unreported}:
         yield f"{where}: the index of classes with members without a reported reason is wrong"
     parked: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
     for group in groups:
-        for cell, amount in group.lacks:
+        for cell, amount in group.missing:
             shelf = parked.setdefault(cell, {})
             shelf[group] = min(amount, shelf.get(group, amount))
-    if line.shelves != parked:
+    if queue.by_missing != parked:
         yield f"{where}: the index of missing quota is wrong"
-    if line.due and line.name not in state.due_lines:
+    if queue.due and queue.name not in state.due_queues:
         yield f"{where} is due, but is not marked so"
     for group in groups:
-        for wrong in _group(line, group):
+        for wrong in _group(queue, group):
             yield f"{where}: {wrong}"
 
 
-def _group(line: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
+def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
     if not group.members:
         yield "an equivalence class without members"
     standing = Counter(
-        entry.id for _, turn, entry in group.heap if entry.group is group and entry.turn == turn
+        entry.id for _, turn, entry in group.heap if entry.group is group and entry.heap_version == turn
     )
     if standing != Counter(group.members.keys()):
         yield "members and heap of an equivalence class differ"
-    if not group.fresh.keys() <= group.members.keys():
+    if not group.unreported.keys() <= group.members.keys():
         yield "a workload that left is marked as not yet reported"
     head = group.head()
     for entry in group.members.values():
-        queue = entry.local_queue if line.by_usage else None
-        if not line.strict and group.key != (entry.shape, entry.order[0], queue):
+        local_queue = entry.local_queue if queue.usage_based else None
+        if not queue.strict and group.key != (entry.shape, entry.order[0], local_queue):
             yield f"{entry.ref} is in an equivalence class of another shape or priority"
-        if group.parked is None or group in line.woken or entry.id in group.fresh:
+        if group.inadmissible is None or group in queue.requeued or entry.id in group.unreported:
             continue  # its reason is not reported yet
-        told = line.behind() if line.strict and entry is not head else group.parked
+        told = queue.waiting_for_head() if queue.strict and entry is not head else group.inadmissible
         if entry.reason is None or entry.reason.key != told.key:
             yield f"{entry.ref} has reason {entry.reason and entry.reason.code} instead of {told.code}"
 
@@ -238,23 +238,27 @@ def _attempts(state: State) -> Iterator[str]:
             yield f"{entry.ref} is {entry.phase}, its attempt requires {phase}"
         if attempt is not None and attempt.number != entry.attempts:
             yield f"{entry.ref} holds attempt {attempt.number} of {entry.attempts}"
-        if entry.unsent is not None and attempt is None:
+        if entry.unacknowledged is not None and attempt is None:
             yield f"{entry.ref} has an effect to send, but no attempt"
-        to_send = entry.unsent is not None and not (entry.handed or entry.refused)
+        to_send = entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused)
         if to_send != (entry.id in state.outbox) and not _frozen(state, entry):
-            yield f"{entry.ref}: unsent {entry.unsent}, handed {entry.handed}, outbox disagrees"
+            yield f"{entry.ref}: unsent {entry.unacknowledged}, handed {entry.dispatched}, outbox disagrees"
 
 
 def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = _frozen(state, entry)
         what = None if frozen else state.step(entry)
-        when = None if frozen else next_time(entry, state.settings, state.clock)
+        when = None if frozen else next_time(entry, state.configuration, state.clock)
         if state.timers.get(entry.id) != when:
             yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"
-        if (what is not None) != (entry.id in state.due_entries):
-            yield f"{entry.ref}: next step {what}, marked due: {entry.id in state.due_entries}"
-    for name, places in (("due", state.due_entries), ("gated", state.gated), ("outbox", state.outbox)):
+        if what != state.due_steps.get(entry.id):
+            yield f"{entry.ref}: next step {what}, marked due: {state.due_steps.get(entry.id)}"
+    for name, places in (
+        ("due", state.due_steps),
+        ("unreported", state.unreported),
+        ("outbox", state.outbox),
+    ):
         for workload in places.keys() - state.entries.keys():
             yield f"{workload} is over, but is still in {name}"
     for key in state.specs.keys() | state.recorded_specs.keys():

@@ -1,6 +1,6 @@
-"""What becomes of one workload, from what was last seen of it and how late it is.
+"""The next decision about one workload, from its last observation and the time.
 
-The table of docs/scheduling.md, section L: the first condition that holds counts.
+The conditions L1 to L16 of docs/scheduling.md: the first that holds counts. core/transitions.py has the phases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from queuectl.core.values import value
 
 @value(frozen=True, slots=True)
 class Probe:
-    """Its pods have to be counted before its quota can come back."""
+    """Its pods must be counted before its quota is released."""
 
 
 @value(frozen=True, slots=True)
@@ -32,24 +32,24 @@ class Adopt:
 
     detail: str
     stop: Reason | None = None
-    """Why it may not run on; None: it may."""
+    """Why it must be evicted at once; None: it runs on."""
 
 
 @value(frozen=True, slots=True)
 class Resend:
-    """The object changed but asks for the same: send the same attempt again."""
+    """The object changed and would be charged the same: send the same attempt again."""
 
 
 Step = Enqueue | Amend | Shrink | Evict | Release | Retire | Probe | Adopt | Resend
 
 
 def facts(entry: Entry) -> tuple[object, ...]:
-    """What the ledger keeps of a waiting workload; a change is recorded (L3)."""
+    """Return what the ledger has of a pending workload: a change of it is recorded (L3)."""
     return (entry.queue, entry.cluster_queue, entry.priority, entry.past)
 
 
 def remaining(workload: Workload, seen: Observation) -> Workload:
-    """`workload` without those of its pods that have ended for good: they ask for nothing any more (H3)."""
+    """Return `workload` without those of its pods that have ended for good: they request nothing (H3)."""
     ended = dict(seen.reclaimable)
     if not ended:
         return workload
@@ -57,45 +57,52 @@ def remaining(workload: Workload, seen: Observation) -> Workload:
     return replace(workload, pod_sets=pod_sets)
 
 
-def step(entry: Entry, directory: Directory, settings: SchedulingConfiguration, now: datetime) -> Step | None:
-    """The next decision about `entry`, or None if nothing is due."""
+def step(
+    entry: Entry, directory: Directory, configuration: SchedulingConfiguration, now: datetime
+) -> Step | None:
+    """Return the next decision about `entry`; None: nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
     return (
-        _admitted(entry, directory) or _expired(entry, settings, now) or _changed(entry, directory, settings)
+        _admitted(entry, directory)
+        or _expired(entry, configuration, now)
+        or _changed(entry, directory, configuration)
     )
 
 
-def next_time(entry: Entry, settings: SchedulingConfiguration, now: datetime) -> datetime | None:
-    """When, later than `now`, `step` or its gate may say something else for nothing but the time."""
+def next_time(entry: Entry, configuration: SchedulingConfiguration, now: datetime) -> datetime | None:
+    """Return when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
     if entry.attempt is None:
         until = entry.past.until
         return until if until is not None and until > now else None
     if entry.phase is not Phase.ADMITTED:
         return None
-    times = (_run_ends(entry), _must_be_ready(entry, settings))
+    times = (_run_ends(entry), _must_be_ready(entry, configuration))
     if times == (None, None):
         return None
     return min((when for when in times if when is not None and when > now), default=None)
 
 
 def accounted(
-    decision: Decision, entries: Mapping[WorkloadId, Entry], now: datetime, settings: SchedulingConfiguration
+    decision: Decision,
+    entries: Mapping[WorkloadId, Entry],
+    now: datetime,
+    configuration: SchedulingConfiguration,
 ) -> Decision:
-    """`decision` with what the attempt that it ends leaves behind (L17, L18)."""
+    """Return `decision` with what the attempt that it ends leaves (L17, L18)."""
     match decision:
         case Evict(workload):
             entry = entries[workload]
             admitted_at = entry.attempt.admitted_at if entry.attempt is not None else now
             past = ran(entry.past, admitted_at, now)
             if decision.reason.code is Code.PODS_READY_TIMEOUT:
-                past = failed(past, now, settings.requeueing, decision.reason.detail or "")
+                past = failed(past, now, configuration.requeueing, decision.reason.detail or "")
             return replace(decision, past=past)
-        case Release(workload) if (denied := entries[workload].denied) is not None:
+        case Release(workload) if (denied := entries[workload].start_denied) is not None:
             why = f"its start was denied: {denied}"
-            return replace(decision, past=failed(entries[workload].past, now, settings.requeueing, why))
+            return replace(decision, past=failed(entries[workload].past, now, configuration.requeueing, why))
         case _:
             return decision
 
@@ -116,7 +123,7 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
 
 
 def _adoption(entry: Entry, directory: Directory) -> Adopt:
-    """It runs although we hold no attempt of it (L4)."""
+    """It runs without an open attempt (L4)."""
     assert entry.observation is not None
     assert entry.workload is not None
     if entry.observation.admission is not None:
@@ -131,7 +138,7 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
 
 
 def _slipped_through(entry: Entry, directory: Directory) -> bool:
-    """It was made after a gate had been installed, and runs while there is none."""
+    """Return whether it was created after a gate was installed, and runs while there is none."""
     return (
         directory.gate is None
         and directory.gate_since is not None
@@ -145,20 +152,20 @@ def _slipped_through(entry: Entry, directory: Directory) -> bool:
 def _admitted(entry: Entry, directory: Directory) -> Step | None:
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
-    if (over := _over(entry)) is not None:
-        return over
-    if entry.denied is not None and entry.unsent is None:  # L7
-        return Release(entry.id, entry.ref, attempt.number, f"its start was denied: {entry.denied}")
-    if entry.refused and seen is not None:
+    if (ended := _ended(entry)) is not None:
+        return ended
+    if entry.start_denied is not None and entry.unacknowledged is None:  # L7
+        return Release(entry.id, entry.ref, attempt.number, f"its start was denied: {entry.start_denied}")
+    if entry.start_refused and seen is not None:
         if _landed(entry) or _charge_unchanged(entry, directory):
             return Resend()
         return Release(entry.id, entry.ref, attempt.number, "the object changed before it was started")
-    reason = _taken_away(entry, directory)
+    reason = _eviction(entry, directory)
     return None if reason is None else Evict(entry.id, entry.ref, attempt.number, reason)
 
 
 def _landed(entry: Entry) -> bool:
-    """It runs by this very attempt: the start was done, whatever we heard of it."""
+    """Return whether it runs by its open attempt: the start was applied, whatever the answer to it was."""
     seen, attempt = entry.observation, entry.attempt
     if seen is None or attempt is None or seen.admission is None or seen.suspended:
         return False
@@ -166,7 +173,7 @@ def _landed(entry: Entry) -> bool:
 
 
 def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
-    """Would the object as it is now be charged what its open attempt holds, from the same flavors?"""
+    """Return whether the object as it is now would be charged what its open attempt holds, from the same flavors."""
     workload, attempt = entry.workload, entry.attempt
     if workload is None or attempt is None or workload.problem or workload.queue != entry.queue:
         return False
@@ -186,7 +193,7 @@ def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
     return True
 
 
-def _taken_away(entry: Entry, directory: Directory) -> Reason | None:
+def _eviction(entry: Entry, directory: Directory) -> Reason | None:
     seen = entry.observation
     if entry.workload is not None and entry.workload.hold:  # L8
         return Reason(code=Code.USER_HOLD)
@@ -197,20 +204,22 @@ def _taken_away(entry: Entry, directory: Directory) -> Reason | None:
     if charged is not None and charged.stop_policy is StopPolicy.HOLD_AND_DRAIN:
         return Reason(code=Code.CLUSTER_QUEUE_STOPPED, node=f"ClusterQueue/{entry.cluster_queue}")
     if seen is not None and seen.suspended and _after_our_write(entry, Verb.START):  # L10
-        return Reason(code=Code.BYPASS, detail="somebody suspended it; to stop it, set queuectl.dev/hold")
+        return Reason(
+            code=Code.BYPASS, detail="another client suspended it; to stop it, set queuectl.dev/hold"
+        )
     return None
 
 
-def _expired(entry: Entry, settings: SchedulingConfiguration, now: datetime) -> Evict | None:
-    """Its time is over (L13, L14)."""
-    attempt, ends, late = entry.attempt, _run_ends(entry), _must_be_ready(entry, settings)
+def _expired(entry: Entry, configuration: SchedulingConfiguration, now: datetime) -> Evict | None:
+    """Evicts it where its run time is used up (L13), or its pods are not ready in time (L14)."""
+    attempt, ends, late = entry.attempt, _run_ends(entry), _must_be_ready(entry, configuration)
     assert attempt is not None
     if ends is not None and ends <= now:
         assert entry.workload is not None
         detail = f"label {MAX_RUN} allows {entry.workload.max_run_seconds} s"
         reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
     elif late is not None and late <= now:
-        detail = f"its pods were not all ready {settings.pods_ready_timeout} s after its start"
+        detail = f"its pods were not all ready {configuration.pods_ready_timeout} s after its start"
         reason = Reason(code=Code.PODS_READY_TIMEOUT, detail=detail)
     else:
         return None
@@ -224,19 +233,21 @@ def _run_ends(entry: Entry) -> datetime | None:
     return run_ends(entry.past, workload.max_run_seconds, attempt.admitted_at)
 
 
-def _must_be_ready(entry: Entry, settings: SchedulingConfiguration) -> datetime | None:
-    """None also where nobody says that its pods are not ready: nothing is stopped on doubt."""
+def _must_be_ready(entry: Entry, configuration: SchedulingConfiguration) -> datetime | None:
+    """Return when its pods must be ready; None also where its status does not say that they are not (L14)."""
     attempt, seen = entry.attempt, entry.observation
-    if settings.pods_ready_timeout is None or attempt is None or attempt.debt:
+    if configuration.pods_ready_timeout is None or attempt is None or attempt.debt:
         return None
     if entry.past.ready == attempt.number or not _runs(entry) or seen is None or seen.ready is not False:
         return None
     started = max(attempt.admitted_at, seen.started_at or attempt.admitted_at)
-    return started + timedelta(seconds=settings.pods_ready_timeout)
+    return started + timedelta(seconds=configuration.pods_ready_timeout)
 
 
-def _changed(entry: Entry, directory: Directory, settings: SchedulingConfiguration) -> Amend | Shrink | None:
-    """What the ledger has to know of one that runs on (L15, L16)."""
+def _changed(
+    entry: Entry, directory: Directory, configuration: SchedulingConfiguration
+) -> Amend | Shrink | None:
+    """Records changes of a workload that stays admitted (L15, L16)."""
     attempt, workload, seen = entry.attempt, entry.workload, entry.observation
     assert attempt is not None
     if workload is None or workload.problem is not None or seen is None:
@@ -246,7 +257,7 @@ def _changed(entry: Entry, directory: Directory, settings: SchedulingConfigurati
     priority, past = directory.priority(workload), entry.past
     if isinstance(priority, Reason):
         priority = entry.priority
-    matters = settings.pods_ready_timeout is not None or past.failures > 0
+    matters = configuration.pods_ready_timeout is not None or past.failures > 0
     if matters and seen.ready and _runs(entry) and past.ready != attempt.number:
         past = replace(past, ready=attempt.number, failures=0)
     if (priority, past) == (entry.priority, entry.past):
@@ -255,7 +266,7 @@ def _changed(entry: Entry, directory: Directory, settings: SchedulingConfigurati
 
 
 def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | None:
-    """Counts only ever go down, and only where the status itself promises that the pods are over."""
+    """Counts only go down, and only where the status promises that the pods have ended for good (L15)."""
     if not seen.reclaimable or not _runs(entry):
         return None
     ended, asked = dict(seen.reclaimable), {p.name: p.count for p in workload.pod_sets}
@@ -270,25 +281,25 @@ def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observatio
 
 
 def _runs(entry: Entry) -> bool:
-    """The object is seen as our start left it, or later."""
+    """Return whether the observation shows the object as its start left it, or later."""
     seen = entry.observation
-    return seen is not None and not seen.suspended and entry.current and entry.unsent is None
+    return seen is not None and not seen.suspended and entry.current and entry.unacknowledged is None
 
 
 def _evicting(entry: Entry) -> Step | None:
     attempt = entry.attempt
     assert attempt is not None
-    if (over := _over(entry)) is not None:
-        return over
-    if entry.unsent is Verb.STOP:  # L11
+    if (ended := _ended(entry)) is not None:
+        return ended
+    if entry.unacknowledged is Verb.STOP:  # L11
         return None
-    if entry.counted:
+    if entry.pods_gone:
         return Release(entry.id, entry.ref, attempt.number, "nothing of it is alive")
-    return None if entry.probing else Probe()
+    return None if entry.counting_pods else Probe()
 
 
-def _over(entry: Entry) -> Step | None:
-    """Finished or gone: the attempt closes once nothing of it is alive (L5, L6)."""
+def _ended(entry: Entry) -> Step | None:
+    """It is finished or deleted: the attempt is closed once nothing of it is alive (L5, L6)."""
     attempt, seen = entry.attempt, entry.observation
     assert attempt is not None
     outcome: Outcome | None = None
@@ -300,13 +311,13 @@ def _over(entry: Entry) -> Step | None:
         outcome = Outcome.DELETED
     if outcome is None:
         return None
-    if entry.counted:
+    if entry.pods_gone:
         return Retire(entry.id, entry.ref, attempt.number, outcome)
-    return None if entry.probing else Probe()
+    return None if entry.counting_pods else Probe()
 
 
 def _after_our_write(entry: Entry, verb: Verb) -> bool:
-    """Does the observation show the object as it is after our acknowledged write, or later?"""
-    if entry.unsent is verb or entry.observation is None:
+    """Return whether the observation shows the object as our acknowledged write left it, or later."""
+    if entry.unacknowledged is verb or entry.observation is None:
         return False
     return entry.generation is None or entry.observation.generation > entry.generation

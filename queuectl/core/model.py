@@ -245,6 +245,8 @@ class StoredWorkload:
     past: PastAttempts = NO_PAST_ATTEMPTS
     preempted_at: tuple[datetime, ...] = ()
     """Times of its last preemptions within the eviction window, oldest first (P11)."""
+    preemptor: WorkloadId | None = None
+    """Of a workload that is being evicted by preemption: its preemptor."""
 
 
 class ConfigKey(NamedTuple):
@@ -258,13 +260,12 @@ class ConfigKey(NamedTuple):
         return "/".join(part for part in self if part)
 
 
-class PastUse(NamedTuple):
-    """Past usage of a LocalQueue by holds that have ended, as a sum that can be extended (U3, U5)."""
+class UsageSum(NamedTuple):
+    """A part of a LocalQueue's past usage, as its history adds it up (core/queues/usage_history)."""
 
     local_queue: LocalQueueName
-    resource: str
-    step: int
-    """Number of whole half-lives since 1970."""
+    period: int
+    """Half-lives since 1970."""
     total: int
 
 
@@ -280,7 +281,7 @@ class LedgerSnapshot:
     """(key, spec in force as canonical JSON) pairs."""
     effects: tuple[EffectKey, ...] = ()
     """Effects that are not acknowledged."""
-    past_usage: tuple[PastUse, ...] = ()
+    past_usage: tuple[UsageSum, ...] = ()
     """Past usage by closed attempts (U5); empty without `admissionFairSharing` in the configuration."""
 
 

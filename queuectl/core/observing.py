@@ -29,7 +29,7 @@ from queuectl.core.events import (
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.policy import Context, Gate
-from queuectl.core.queues.inadmissible import lines_below
+from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.state import State
 
@@ -63,7 +63,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
         batch.entries[entry.id] = entry
     if batch.policy_changed:
         # Due entries may depend on policy that their queues no longer refer to.
-        batch.entries |= state.due_entries
+        batch.entries |= {key: state.entries[key] for key in state.due_steps}
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
@@ -87,7 +87,7 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
             state.clock = max(state.clock, now)
             for workload_id in state.timers.take(state.clock):
                 batch.entries[workload_id] = state.entries[workload_id]
-            state.waking.time_came(state.clock)
+            state.requeuer.time_came(state.clock)
         case _:
             batch.policy_changed = True
             _apply_rules(state, event, batch.affected)
@@ -147,12 +147,12 @@ def _affected(state: State, affected: Affected) -> Iterator[Entry]:
     for name in affected.cluster_queues:
         _rebuild(state, name)
     for root in affected.trees:
-        for line in lines_below(root, state.lines):
-            state.waking.rethink(line)
+        for queue in queues_below(root, state.pending):
+            state.requeuer.renominate(queue)
     state.changed |= affected.local_queues
     for local in affected.local_queues:
-        if queue := state.directory.local_queues.get(local):
-            state.changed_queues.add(queue.cluster_queue)
+        if known := state.directory.local_queues.get(local):
+            state.changed_queues.add(known.cluster_queue)
     if affected.everything:
         yield from state.entries.values()
         return
@@ -170,15 +170,16 @@ def _rebuild(state: State, name: str) -> None:
     """Requeue the pending queue of a ClusterQueue whose policy changed; recreate it if its order changed."""
     state.changed_queues.add(name)
     state.changed.update(state.directory.pointing_to(name))
-    line = state.lines.get(name)
-    if line is None:
+    queue = state.pending.get(name)
+    if queue is None:
         return
-    state.waking.rethink(line)
-    fresh = state.new_line(name)
-    if (line.strict, line.by_usage) != (fresh.strict, fresh.by_usage):
-        for entry in list(line.waiting()):
-            line.remove(entry)
-        state.lines[name] = fresh
+    state.requeuer.renominate(queue)
+    fresh = state.new_queue(name)
+    if (queue.strict, queue.usage_based) != (fresh.strict, fresh.usage_based):
+        for entry in list(queue.entries()):
+            queue.remove(entry)
+        state.claims.drop(name)
+        state.pending[name] = fresh
 
 
 # --- workloads
@@ -200,13 +201,13 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
     elif last is not None and _outdated(observation, last):
         return
     if entry.gone or not (observation.suspended or observation.finished):
-        entry.counted = False
+        entry.pods_gone = False
     if last is not None and entry.attempt is None:
         ours = max(last.generation, entry.generation or 0)
         if observation.generation > ours:  # L20
             entry.past = tried_anew(entry.past)
-    if entry.unsent is Verb.START and not entry.handed:
-        entry.refused = True  # its request may have changed: handled like a refused start (L7)
+    if entry.unacknowledged is Verb.START and not entry.dispatched:
+        entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
     entry.workload = remaining(workload, observation)
     entry.observation, entry.gone = observation, False
     batch.entries[entry.id] = entry
@@ -235,12 +236,13 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
     entry = state.entries.get(event.key.workload)
     if entry is None or entry.attempt is None or entry.attempt.number != event.key.attempt:
         return
-    if entry.unsent is not event.key.verb:
+    entry.remember(state.clock, "settled", f"{event.key.verb} of attempt {event.key.attempt}: {event.result}")
+    if entry.unacknowledged is not event.key.verb:
         return  # superseded: it was stopped before its start was settled
     if event.result is Result.DENIED:
-        entry.unsent, entry.denied = None, event.detail or "no reason given"
+        entry.unacknowledged, entry.start_denied = None, event.detail or "no reason given"
     elif event.result is not Result.REFUSED:
-        entry.unsent = None
+        entry.unacknowledged = None
         entry.generation = event.generation
         if event.result is Result.GONE:
             # Pending watch events precede the deletion: none of them shows a write after this effect.
@@ -248,17 +250,17 @@ def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:
             if not entry.gone:
                 entry.gone, entry.gone_at = True, ""
     elif event.key.verb is Verb.START:
-        entry.refused = True
+        entry.start_refused = True
     else:
-        entry.handed = False  # a stop is valid for every state of the object: it is sent again
+        entry.dispatched = False  # a stop is valid for every state of the object: it is sent again
     batch.entries[entry.id] = entry
 
 
 def _count(state: State, event: PodsCounted, batch: _Batch) -> None:
     entry = state.entries.get(event.workload)
     if entry is not None and entry.attempt is not None and entry.attempt.number == event.attempt:
-        entry.counted = not event.alive
-        entry.probing = event.alive
+        entry.pods_gone = not event.alive
+        entry.counting_pods = event.alive
         batch.entries[entry.id] = entry
 
 

@@ -82,12 +82,12 @@ class ReportBuilder:
         directory: Directory,
         members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
-        lines: Mapping[str, PendingQueue],
+        pending: Mapping[str, PendingQueue],
     ) -> None:
         self._directory = directory
         self._members = members
         self._holders = holders
-        self._lines = lines
+        self._pending = pending
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
 
     def local_queue(self, name: LocalQueueName) -> LocalQueueReport:
@@ -114,8 +114,8 @@ class ReportBuilder:
         found = self._firsts.get(cluster_queue)
         if found is None:
             found = self._firsts[cluster_queue] = {}
-            line = self._lines.get(cluster_queue)
-            waiting = sorted(line.waiting(), key=lambda entry: entry.order) if line is not None else ()
+            queue = self._pending.get(cluster_queue)
+            waiting = sorted(queue.entries(), key=lambda entry: entry.order) if queue is not None else ()
             for position, entry in enumerate(waiting, start=1):
                 first = found.setdefault(LocalQueueName(entry.ref.namespace, entry.queue), [])
                 if len(first) < FIRST:
@@ -166,4 +166,4 @@ def _counted(entries: Iterable[Entry]) -> tuple[tuple[Code, int], ...]:
 
 
 def _reason(entry: Entry) -> Reason:
-    return entry.gate or entry.reason or Reason(code=Code.PENDING_EVALUATION)
+    return entry.ineligible or entry.reason or Reason(code=Code.PENDING_EVALUATION)

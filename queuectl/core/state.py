@@ -1,6 +1,6 @@
-"""What the engine knows: entries, their places, what is charged, what is due, what is to be written.
+"""The state of the engine: entries, their places, what is charged, what is due, what is to be written.
 
-Changed by `folding` (events) and `applying` (the ledger's memory, committed decisions) alone.
+Only `observing` (events) and `applying` (committed decisions, the ledger's memory) change it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from queuectl.core.directory import Directory
-from queuectl.core.entries import Entry, Place, order
+from queuectl.core.entries import Entry, Place, queue_place
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
@@ -21,7 +21,7 @@ from queuectl.core.model import (
     ConfigKey,
     Effect,
     EffectKey,
-    PastUse,
+    UsageSum,
     Workload,
     WorkloadId,
 )
@@ -32,10 +32,12 @@ from queuectl.core.policy import (
     QueueingStrategy,
     SchedulingConfiguration,
 )
-from queuectl.core.queues.inadmissible import Requeuer, prune
+from queuectl.core.preemption.claims import PreemptionClaims
+from queuectl.core.queues.inadmissible import Requeuer, forget_missed
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.requeueing import Timers, kept_out
-from queuectl.core.queues.usage_history import PastUsage, UsageValue
+from queuectl.core.queues.usage_history import UsageHistory, UsageValue
+from queuectl.core.quota.limits import AdmissionLimit
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 
@@ -43,43 +45,49 @@ K = TypeVar("K")
 
 
 class State:
-    def __init__(
-        self, sources: frozenset[str], settings: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    def __init__(  # noqa: PLR0915 (a line per field)
+        self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     ) -> None:
-        self.settings = settings
+        self.configuration = configuration
         self.clock = datetime.min.replace(tzinfo=UTC)
-        """As late as it is known to be."""
+        """The latest time that was observed."""
         self.now = self.clock
-        """Of the plan that was applied last."""
+        """Time of the plan that was applied last."""
         self.timers: Timers[WorkloadId] = Timers()
-        """When to look at a workload again for nothing but the time."""
-        self.past = PastUsage(settings.usage_sharing) if settings.usage_sharing is not None else None
+        """When the next decision about a workload may change by time alone."""
+        sharing = configuration.usage_sharing
+        self.past = UsageHistory(sharing) if sharing is not None else None
         self.directory = Directory()
         self.tree = self.directory.tree
+        self.limit: AdmissionLimit = self.tree
+        """What limits admissions."""
         self.entries: dict[WorkloadId, Entry] = {}
         self.members: dict[LocalQueueName, dict[WorkloadId, Entry]] = {}
-        """All entries, by the LocalQueue they name."""
+        """All entries, by the LocalQueue that they name."""
         self.holders: dict[str, dict[WorkloadId, Entry]] = {}
-        """Those with an open attempt, by the ClusterQueue that is charged."""
-        self.lines: dict[str, PendingQueue] = {}
+        """Entries with an open attempt, by the ClusterQueue that is charged."""
+        self.pending: dict[str, PendingQueue] = {}
+        """By ClusterQueue."""
+        self.claims = PreemptionClaims()
         self.missing = set(sources)
-        """Lists that have not been read yet."""
+        """Sources whose lists have not been read yet."""
         self.arrival = 0
-        """Of the workload first seen last."""
+        """Of the workload that was first seen last."""
         self.specs: dict[ConfigKey, str] = {}
         """As observed."""
         self.recorded_specs: dict[ConfigKey, str] = {}
         """As the ledger has them."""
         self.due_configs: set[ConfigKey] = set()
-        self.due_entries: dict[WorkloadId, Entry] = {}
-        self.due_lines: set[str] = set()
-        self.waking = Requeuer(self.directory, self.lines, self.due_lines, settings)
-        self.gated: dict[WorkloadId, Entry] = {}
-        """Kept out of every line, and not yet told why."""
+        self.due_steps: dict[WorkloadId, Step] = {}
+        """What lifecycle decides next, of workloads where anything is due."""
+        self.due_queues: set[str] = set()
+        self.requeuer = Requeuer(self.directory, self.pending, self.claims, self.due_queues, configuration)
+        self.unreported: dict[WorkloadId, Entry] = {}
+        """Ineligible workloads whose reason is not reported yet."""
         self.frozen: set[str] = set()
-        """Roots of which memory and ledger disagree."""
+        """Roots of trees of which memory and ledger disagree."""
         self.outbox: dict[WorkloadId, Entry] = {}
-        """Those with a committed write that nobody has in hands."""
+        """Entries with a committed write that the driver does not have yet."""
         self.changed: set[LocalQueueName] = set()
         self.changed_queues: set[str] = set()
 
@@ -91,58 +99,62 @@ class State:
 
     @property
     def due(self) -> bool:
-        return bool(self.due_entries or self.gated or self.due_lines or self.due_configs)
+        return bool(self.due_steps or self.unreported or self.due_queues or self.due_configs)
 
     def prune(self) -> None:
         """Forget what is no longer due."""
-        for name in self.due_lines:
-            prune(self.tree, self.lines[name])
-        self.due_lines -= {name for name in self.due_lines if not self.lines[name].due}
+        for name in self.due_queues:
+            forget_missed(self.tree, self.pending[name])
+        self.due_queues -= {name for name in self.due_queues if not self.pending[name].due}
         self.due_configs = {key for key, _ in self.unrecorded_configs()}
 
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
         for key in sorted(self.due_configs):
             spec = self.specs.get(key)
-            # What was good when the ledger last heard of it, and can't be read since, stays in force.
+            # The last good spec of an object that can't be read any more stays in force.
             if spec != self.recorded_specs.get(key) and (
                 spec is not None or key not in self.directory.invalid
             ):
                 yield key, spec
 
-    def first_due(self, count: int) -> list[Entry]:
-        return list(islice(self.due_entries.values(), count))
+    def first_due(self, count: int) -> list[tuple[Entry, Step]]:
+        """Return the first `count` workloads with a step that is due, with that step."""
+        return [(self.entries[key], step) for key, step in islice(self.due_steps.items(), count)]
 
     def step(self, entry: Entry) -> Step | None:
-        """The next decision about it, or None if nothing is due."""
-        return step(entry, self.directory, self.settings, self.clock)
+        """Return what lifecycle decides next about `entry`; None: nothing is due."""
+        return step(entry, self.directory, self.configuration, self.clock)
 
     def refresh(self, entry: Entry) -> None:
-        """Is a decision on it due, now or later? Is a write of ours to be handed out (again)?"""
+        """`entry` changed: note what is due, when to ask again, and whether a write is to be dispatched.
+
+        To be called once for each entry that a batch of events or decisions changed.
+        """
         if entry.id not in self.entries:
             return
         if self.frozen and self.root(entry) in self.frozen:
-            self.due_entries.pop(entry.id, None)
+            self.due_steps.pop(entry.id, None)
             self.timers.set(entry.id, None)
             return
         what = self.step(entry)
         if isinstance(what, Resend):
-            entry.refused = entry.handed = False
+            entry.start_refused = entry.dispatched = False
             what = self.step(entry)
-        if what is None:
-            self.due_entries.pop(entry.id, None)
+        if what is not None:
+            self.due_steps[entry.id] = what
+        else:
+            self.due_steps.pop(entry.id, None)
             if entry.recorded is None and (entry.gone or (entry.observation and entry.observation.finished)):
                 self.drop(entry)  # it ended before anything was decided about it
                 return
-        else:
-            self.due_entries[entry.id] = entry
-        self.timers.set(entry.id, next_time(entry, self.settings, self.clock))
-        if entry.unsent is not None and not (entry.handed or entry.refused):
+        self.timers.set(entry.id, next_time(entry, self.configuration, self.clock))
+        if entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused):
             self.outbox[entry.id] = entry
         else:
             self.outbox.pop(entry.id, None)
 
     def root(self, entry: Entry) -> str:
-        """Of the quota tree that it belongs to, as `Cohort/research`; empty if its queue leads nowhere."""
+        """Return the root of its tree, as `Cohort/research`; empty if its queue does not exist."""
         return self.root_of_queue(entry.cluster_queue)
 
     def root_of_queue(self, name: str | None) -> str:
@@ -165,12 +177,12 @@ class State:
         self.note_change(entry)
         del self.entries[entry.id]
         _take_out(self.members, entry.local_queue, entry)
-        self.due_entries.pop(entry.id, None)
+        self.due_steps.pop(entry.id, None)
         self.outbox.pop(entry.id, None)
         self.timers.set(entry.id, None)
 
     def route(self, entry: Entry) -> None:
-        """Put one that waits where it belongs: into a line, or before a gate."""
+        """Put a pending workload where it belongs: into a pending queue, or among the ineligible."""
         self.note_change(entry)
         workload = entry.workload
         if entry.attempt is not None or workload is None or entry.gone:
@@ -181,57 +193,59 @@ class State:
             entry.queue = workload.queue
             self.enter(entry)
         route = self.directory.route(workload)
-        entry.cluster_queue, entry.priority, entry.gate = route.cluster_queue, route.priority, route.gate
+        entry.cluster_queue, entry.priority, entry.ineligible = (
+            route.cluster_queue,
+            route.priority,
+            route.gate,
+        )
         kept = kept_out(entry.past, workload.max_run_seconds, self.clock)
         if kept is not None and workload.hold:  # L20
             entry.past, kept = NO_PAST_ATTEMPTS, None
-        entry.gate = entry.gate or kept
+        entry.ineligible = entry.ineligible or kept
         if self.frozen and (root := self.root(entry)) in self.frozen:
             if entry.recorded is None:
                 self.leave(entry)
-                return  # the ledger does not know it: nothing can be said of it
-            entry.gate = Reason(code=Code.LEDGER_MISMATCH, node=root or None)
+                return  # the ledger does not have it: nothing can be recorded of it
+            entry.ineligible = Reason(code=Code.LEDGER_MISMATCH, node=root or None)
         seen = entry.observation
         waits = seen is not None and seen.suspended and not seen.finished and entry.current
-        if entry.gate is not None or not waits or entry.cluster_queue is None:
+        if entry.ineligible is not None or not waits or entry.cluster_queue is None:
             self.leave(entry)
-            if entry.gate is not None and entry.reason != entry.gate:
-                self.gated[entry.id] = entry
+            if entry.ineligible is not None and entry.reason != entry.ineligible:
+                self.unreported[entry.id] = entry
         else:
-            self.gated.pop(entry.id, None)
-            self._stand(entry, workload, entry.cluster_queue)
+            self.unreported.pop(entry.id, None)
+            self._queue(entry, workload, entry.cluster_queue)
         self.note_change(entry)
 
     def leave(self, entry: Entry) -> None:
-        """Out of its line, or from before its gate."""
-        self.gated.pop(entry.id, None)
-        self.waking.leave(entry)
+        """Remove it from its pending queue, or from the ineligible."""
+        self.unreported.pop(entry.id, None)
+        self.requeuer.leave(entry)
 
-    def _stand(self, entry: Entry, workload: Workload, queue: str) -> None:
-        line = self.lines.get(queue)
-        if line is None:
-            line = self.lines[queue] = self.new_line(queue)
+    def _queue(self, entry: Entry, workload: Workload, name: str) -> None:
+        queue = self.pending.get(name)
+        if queue is None:
+            queue = self.pending[name] = self.new_queue(name)
         place = self.place(entry, workload.created_at)
         shape = self.directory.charges(workload)
         if entry.group is not None:
-            if entry.group.line is line and entry.order == place and entry.shape == shape:
+            if entry.group.cluster_queue == name and entry.order == place and entry.shape == shape:
                 return
             self.leave(entry)
-        line.add(entry, shape, place)
-        self.waking.stands(entry, line)
+        queue.add(entry, shape, place)
+        self.requeuer.queued(entry, queue)
 
     def place(self, entry: Entry, created_at: datetime) -> Place:
-        """Its place in the order of O1, O2 and O6."""
-        past = entry.past
-        if past.until is not None and self.settings.requeueing.loses_place:
-            created_at = max(created_at, past.until)
-        return (*order(entry.priority, created_at, entry.arrival), entry.id)
+        """Return its place in the order of O1, O2 and O6."""
+        requeued_at = entry.past.until if self.configuration.requeueing.loses_place else None
+        return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
 
-    def new_line(self, name: str) -> PendingQueue:
+    def new_queue(self, name: str) -> PendingQueue:
         queue = self.directory.queues.get(name)
         strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
-        by_usage = queue is not None and queue.usage_based and self.settings.usage_sharing is not None
-        return PendingQueue(name, strict=strict, by_usage=by_usage)
+        usage_based = queue is not None and queue.usage_based and self.configuration.usage_sharing is not None
+        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based)
 
     # --- charges
 
@@ -239,20 +253,20 @@ class State:
         entry.attempt, entry.attempts = attempt, max(entry.attempts, attempt.number)
         entry.cells = self.tree.numbered(attempt.assignment.usage())
         queue = attempt.assignment.cluster_queue
-        self.tree.add(self.tree.queue(queue), entry.cells)
+        self.limit.add(self.tree.queue(queue), entry.cells)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = self.place(entry, entry.workload.created_at)
-        self.waking.charge(entry)
+        self.requeuer.charge(entry)
         self.changed_queues.add(queue)
         if self.past is not None:
             _count(self.past, entry, attempt)
 
-    def recount(self, past: Iterable[PastUse]) -> None:
-        """Past usage anew: what the ledger says, and what is held now."""
-        if self.settings.usage_sharing is None:
+    def recount(self, past: Iterable[UsageSum]) -> None:
+        """Compute past usage anew, from the ledger and from what is held now (U5)."""
+        if self.configuration.usage_sharing is None:
             return
-        self.past = PastUsage(self.settings.usage_sharing)
+        self.past = UsageHistory(self.configuration.usage_sharing)
         self.past.restore(past)
         for entry in self.entries.values():
             if (attempt := entry.attempt) is not None:
@@ -261,7 +275,7 @@ class State:
     def past_usage(
         self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
     ) -> Callable[[LocalQueueName], UsageValue] | None:
-        """Of a LocalQueue at `now`, with what a plan under way has `added`; None: nobody counts it (U1)."""
+        """Return the usage of LocalQueues at `now`, with what the plan `added`; None: it is not counted (U1)."""
         past, queues = self.past, self.directory.local_queues
         if past is None:
             return None
@@ -269,65 +283,71 @@ class State:
         def usage_of(name: LocalQueueName) -> UsageValue:
             queue = queues.get(name)
             weight = queue.weight if queue is not None else NORMAL_WEIGHT
-            return past.of(name, weight, now, added.get(name, {}))
+            return past.usage(name, weight, now, added.get(name, {}))
 
         return usage_of
 
     def shrink(self, entry: Entry, assignment: Assignment) -> None:
-        """It holds `assignment` from now on, which is no larger: wake those who lack the difference."""
+        """It holds `assignment` from now on, which is no larger: the difference becomes available."""
         attempt = entry.attempt
         assert attempt is not None
         queue = attempt.assignment.cluster_queue
         node, held = self.tree.queue(queue), entry.cells
-        self.tree.remove(node, held)
+        self.limit.remove(node, held)
         entry.attempt = replace(attempt, assignment=assignment)
         entry.cells = self.tree.numbered(assignment.usage())
-        self.tree.add(node, entry.cells)
+        self.limit.add(node, entry.cells)
         self.changed_queues.add(queue)
         left = dict(entry.cells)
-        self.waking.free(node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount))
+        self.requeuer.free(
+            node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount)
+        )
         if self.past is not None:
-            now, key = max(self.now, attempt.admitted_at), (entry.id, attempt.number)
-            self.past.closed(key, now)
-            self.past.opened(entry.local_queue, key, assignment.resources(), now)
+            now = max(self.now, attempt.admitted_at)
+            self.past.resized((entry.id, attempt.number), assignment.resources(), now)
 
     def release(self, entry: Entry) -> None:
-        """Give back what it holds, if anything, and wake those who lack it."""
+        """Release what it holds, if anything."""
         attempt = entry.attempt
         if attempt is None:
             return
         queue = attempt.assignment.cluster_queue
         node = self.tree.queue(queue)
-        self.tree.remove(node, entry.cells)
+        self.limit.remove(node, entry.cells)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
-        self.waking.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
+        self.requeuer.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
         if self.past is not None:
             self.past.closed((entry.id, attempt.number), max(self.now, attempt.admitted_at))
-        self.waking.ended(entry)
-        entry.attempt, entry.unsent = None, None
-        entry.counted = entry.probing = entry.refused = entry.handed = False
+        self.requeuer.ended(entry)
+        entry.attempt, entry.unacknowledged = None, None
+        entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
         self.outbox.pop(entry.id, None)
 
     # --- out
 
     def unacknowledged(self) -> frozenset[EffectKey]:
         return frozenset(
-            EffectKey(entry.id, entry.attempt.number, entry.unsent)
+            EffectKey(entry.id, entry.attempt.number, entry.unacknowledged)
             for entry in self.entries.values()
-            if entry.unsent is not None and entry.attempt is not None
+            if entry.unacknowledged is not None and entry.attempt is not None
         )
 
     def take_effects(self) -> list[Effect]:
         effects: list[Effect] = []
         if not self.synced:
-            return effects  # what its flavors add may not be known yet
+            return effects  # flavors may not have been read yet
         for entry in list(self.outbox.values()):
-            attempt, workload, seen, verb = entry.attempt, entry.workload, entry.observation, entry.unsent
+            attempt, workload, seen, verb = (
+                entry.attempt,
+                entry.workload,
+                entry.observation,
+                entry.unacknowledged,
+            )
             if attempt is None or verb is None or workload is None or seen is None:
-                continue  # restored, and its object not seen yet
+                continue  # restored, and its object is not observed yet
             del self.outbox[entry.id]
-            entry.handed = True
+            entry.dispatched = True
             names = sorted({flavor for p in attempt.assignment.pod_sets for _, flavor in p.flavors})
             flavors = tuple(f for name in names if (f := self.directory.flavors.get(name)))
             key = EffectKey(entry.id, attempt.number, verb)
@@ -357,7 +377,7 @@ class State:
         )
 
     def _survey(self) -> ReportBuilder:
-        return ReportBuilder(self.directory, self.members, self.holders, self.lines)
+        return ReportBuilder(self.directory, self.members, self.holders, self.pending)
 
     def _known_queues(self) -> Set[str]:
         invalid = {key.name for key in self.directory.invalid if key.kind == "ClusterQueue"}
@@ -371,7 +391,7 @@ def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) ->
         del places[key]
 
 
-def _count(past: PastUsage, entry: Entry, attempt: Attempt) -> None:
-    """From its admission on it counts for its LocalQueue (U1)."""
+def _count(past: UsageHistory, entry: Entry, attempt: Attempt) -> None:
+    """Count an attempt for its LocalQueue, from its admission on (U1)."""
     key = (entry.id, attempt.number)
     past.opened(entry.local_queue, key, attempt.assignment.resources(), attempt.admitted_at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -24,8 +24,13 @@ from queuectl.kinds.fields import (
     mapping,
     objects,
     pairs,
-    text,
     timestamp,
+)
+from queuectl.kinds.node_constraints import (
+    MAX_ENTRIES,
+    NodeConstraints,
+    constraints_json,
+    read_constraints,
 )
 
 ADMISSION_ANNOTATION: Final = "queuectl.dev/reserved-admission"
@@ -39,27 +44,8 @@ MAX_ANNOTATION: Final = 200_000
 """Longest annotation looked at, in characters; the API server takes 262,144 bytes of all together."""
 
 MAX_POD_SETS: Final = 512
-MAX_ENTRIES: Final = 512
-"""Of one node selector or list of tolerations."""
 
 _MAX_SEQUENCE: Final = 2**63 - 1
-
-Selector = tuple[tuple[str, str], ...]
-Tolerations = tuple[Toleration, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduling:
-    """Where the pods of a podset may go."""
-
-    node_selector: Selector = ()
-    tolerations: Tolerations = ()
-
-    def steered(self, added: Scheduling) -> Scheduling:
-        """This with `added` on top. A label of a flavor wins: its quota is what is charged."""
-        selector = dict(self.node_selector) | dict(added.node_selector)
-        extra = tuple(item for item in added.tolerations if item not in self.tolerations)
-        return Scheduling(tuple(sorted(selector.items())), self.tolerations + extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +54,10 @@ class Admission:
 
     attempt: Attempt
     queue: str
-    before: Mapping[str, Scheduling]
-    added: Mapping[str, Scheduling]
+    before: Mapping[str, NodeConstraints]
+    added: Mapping[str, NodeConstraints]
 
-    def own(self, pod_set: str, current: Scheduling) -> Scheduling:
+    def own(self, pod_set: str, current: NodeConstraints) -> NodeConstraints:
         """The user's own fields of a podset: those before, unless somebody has edited it since."""
         before, added = self.before.get(pod_set), self.added.get(pod_set)
         if before is None or added is None or current != before.steered(added):
@@ -79,7 +65,7 @@ class Admission:
         return before
 
 
-def additions(pod_set: PodSetAssignment, flavors: Sequence[ResourceFlavor]) -> Scheduling:
+def additions(pod_set: PodSetAssignment, flavors: Sequence[ResourceFlavor]) -> NodeConstraints:
     """What the flavors a podset is charged to add to its own scheduling fields; what is there already is not.
 
     Of flavors that disagree on a label the last by resource name wins: no node has both.
@@ -92,7 +78,7 @@ def additions(pod_set: PodSetAssignment, flavors: Sequence[ResourceFlavor]) -> S
         labels.update(by_name[name].node_labels)
         tolerations.update(dict.fromkeys(by_name[name].tolerations))
     own = dict(pod_set.node_selector)
-    return Scheduling(
+    return NodeConstraints(
         tuple(sorted((key, value) for key, value in labels.items() if own.get(key) != value)),
         tuple(item for item in tolerations if item not in pod_set.tolerations),
     )
@@ -114,8 +100,8 @@ def render(attempt: Attempt, queue: str, flavors: Sequence[ResourceFlavor]) -> s
                     "count": pod_set.count,
                     "requests": dict(pod_set.requests),
                     "flavors": dict(pod_set.flavors),
-                    "before": _scheduling_json(Scheduling(pod_set.node_selector, pod_set.tolerations)),
-                    "added": _scheduling_json(additions(pod_set, flavors)),
+                    "before": constraints_json(NodeConstraints(pod_set.node_selector, pod_set.tolerations)),
+                    "added": constraints_json(additions(pod_set, flavors)),
                 }
                 for pod_set in attempt.assignment.pod_sets
             ],
@@ -139,13 +125,13 @@ def parse(annotation: object, workload: WorkloadId) -> Admission | None:
 def _admission(read: Json, workload: WorkloadId) -> Admission:
     pod_sets, before, added = [], {}, {}
     for entry in objects(read, "podSets", "", MAX_POD_SETS):
-        own = _scheduling(entry, "before")
+        own = _constraints(entry, "before")
         name = checked(entry.get("name"), "podSets.name")
         flavors = pairs(entry, "flavors", "podSets", MAX_ENTRIES)
         requests = _requests(entry)
         if {resource for resource, _ in flavors} != set(requests) or name in before:
             raise BadField("podSets", "each podset once, with a flavor for each of its resources")
-        before[name], added[name] = own, _scheduling(entry, "added")
+        before[name], added[name] = own, _constraints(entry, "added")
         pod_sets.append(
             PodSetAssignment(
                 name=name,
@@ -181,51 +167,8 @@ def _requests(entry: Json) -> dict[str, int]:
     }
 
 
-def _scheduling(entry: Json, key: str) -> Scheduling:
-    found = mapping(entry, key, "podSets")
-    return scheduling(found, f"podSets.{key}")
-
-
-def scheduling(found: Json, path: str) -> Scheduling:
-    """Node selector and tolerations as a pod spec has them. Raises BadField."""
-    return Scheduling(
-        pairs(found, "nodeSelector", path, MAX_ENTRIES),
-        tuple(
-            Toleration(
-                key=text(item, "key", f"{path}.tolerations"),
-                operator=text(item, "operator", f"{path}.tolerations"),
-                value=text(item, "value", f"{path}.tolerations"),
-                effect=text(item, "effect", f"{path}.tolerations"),
-                seconds=_seconds(item, f"{path}.tolerations"),
-            )
-            for item in objects(found, "tolerations", path, MAX_ENTRIES)
-        ),
-    )
-
-
-def _seconds(item: Json, path: str) -> int | None:
-    if item.get("tolerationSeconds") is None:
-        return None
-    return integer(item, "tolerationSeconds", path, default=None, low=-(2**63), high=2**63 - 1)
-
-
-def _scheduling_json(found: Scheduling) -> dict[str, Any]:
-    return {
-        "nodeSelector": dict(found.node_selector),
-        "tolerations": [toleration_json(item) for item in found.tolerations],
-    }
-
-
-def toleration_json(item: Toleration) -> dict[str, Any]:
-    """As a pod spec has it."""
-    fields = {
-        "key": item.key,
-        "operator": item.operator,
-        "value": item.value,
-        "effect": item.effect,
-        "tolerationSeconds": item.seconds,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+def _constraints(entry: Json, key: str) -> NodeConstraints:
+    return read_constraints(mapping(entry, key, "podSets"), f"podSets.{key}")
 
 
 def rfc3339(time: datetime) -> str:

@@ -13,15 +13,14 @@ from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.kinds.admission import (
     ADMISSION_ANNOTATION,
-    Scheduling,
     additions,
     render,
     rfc3339,
-    toleration_json,
 )
 from queuectl.kinds.fields import clean
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, Path
 from queuectl.kinds.labels import queued_by
+from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
 
 Operation = dict[str, Any]
 """One step of a JSON patch (RFC 6902)."""
@@ -74,7 +73,7 @@ def _steer(kind: JobKind, effect: Effect) -> list[Operation]:
     place = {pod_set.name: index for index, pod_set in enumerate(effect.workload.pod_sets)}
     patch = []
     for pod_set in effect.attempt.assignment.pod_sets:
-        own = Scheduling(pod_set.node_selector, pod_set.tolerations)
+        own = NodeConstraints(pod_set.node_selector, pod_set.tolerations)
         added = additions(pod_set, effect.flavors)
         wanted = own.steered(added)
         before = effect.observation.admission is not None

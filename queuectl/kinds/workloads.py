@@ -11,7 +11,6 @@ from typing import Final
 
 from queuectl.core.events import WorkloadObserved
 from queuectl.core.model import ObjectRef, Observation, Outcome, PodSet, Workload, WorkloadId
-from queuectl.core.policy import Requirement
 from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.admission import (
     ADMISSION_ANNOTATION,
@@ -19,23 +18,20 @@ from queuectl.kinds.admission import (
     SUBMITTER_ANNOTATION,
     Admission,
     parse,
-    scheduling,
 )
 from queuectl.kinds.fields import (
     MAX_COUNT,
     BadField,
     Json,
-    array,
-    checked,
     clean,
     mapping,
-    objects,
     shown,
     text,
     timestamp,
 )
 from queuectl.kinds.jobs import JobKind, Pods, run_times
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
+from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.requests import RequestProblem, pod_requests
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
@@ -43,9 +39,6 @@ HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 MAX_NAME: Final = 253
 MAX_LABELS: Final = 64
 """Kept per workload: those that queue it, then the first by name."""
-MAX_TERMS: Final = 64
-MAX_EXPRESSIONS: Final = 64
-MAX_VALUES: Final = 1024
 MAX_ANNOTATIONS: Final = (256 - 8) * 1024
 """Bytes of others' annotations: the API server takes 256 KiB in all, and a start adds ours."""
 
@@ -162,7 +155,7 @@ def _refuse_full(annotations: Json) -> None:
 
 def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:
     path = f"{pods.path}.spec"
-    current = scheduling(pods.spec, path)
+    current = read_constraints(pods.spec, path)
     own = admission.own(pods.name, current) if admission else current
     return PodSet(
         name=pods.name,
@@ -173,31 +166,6 @@ def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:
         affinity=required_affinity(pods.spec, path),
         priority_class=pods.priority_class or text(pods.spec, "priorityClassName", path),
         runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
-    )
-
-
-def required_affinity(spec: Json, path: str) -> tuple[tuple[Requirement, ...], ...]:
-    """Required node affinity of a pod with spec `spec`. Raises BadField."""
-    path = f"{path}.affinity"
-    node = mapping(mapping(spec, "affinity", path), "nodeAffinity", path)
-    path = f"{path}.nodeAffinity"
-    key = "requiredDuringSchedulingIgnoredDuringExecution"
-    required = mapping(node, key, path)
-    terms = []
-    for term in objects(required, "nodeSelectorTerms", f"{path}.{key}", MAX_TERMS):
-        expressions = objects(term, "matchExpressions", f"{path}.{key}", MAX_EXPRESSIONS)
-        # A term of nothing at all matches no node; one on a node's fields alone says nothing of its labels.
-        if expressions or term.get("matchFields"):
-            terms.append(tuple(_requirement(item, f"{path}.{key}.matchExpressions") for item in expressions))
-    return tuple(terms)
-
-
-def _requirement(item: Json, path: str) -> Requirement:
-    values = array(item, "values", path, MAX_VALUES)
-    return Requirement(
-        checked(item.get("key"), f"{path}.key"),
-        checked(item.get("operator"), f"{path}.operator"),
-        tuple(checked(value, f"{path}.values") for value in values),
     )
 
 

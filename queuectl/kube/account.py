@@ -1,4 +1,4 @@
-"""Who we are to an API server, and where it is: read by the Kubernetes library, read again when refused."""
+"""Address of an API server and credentials for it, read by the Kubernetes library, again when refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
 
 LOAD_SECONDS: Final = 30.0
-"""For reading credentials: a plugin that asks a cloud may take seconds, and has no deadline of its own."""
+"""To read credentials: an exec plugin that calls a cloud may take seconds and has no deadline of its own."""
 
 
 class Bearer:
@@ -48,15 +48,15 @@ class Account:
         return cls(await load(), load)
 
     async def authorization(self) -> str | None:
-        """The header's value; None where a certificate says it all. Raises BadKubeconfig."""
+        """The header's value; None if the client certificate suffices. Raises BadKubeconfig."""
         try:
             found: str | None = await self._configuration.get_api_key_with_prefix("BearerToken")
-        except Exception as error:  # a token file that is being replaced, a plugin that fails: of any kind
+        except Exception as error:  # any kind: a token file that is being replaced, a plugin that fails
             raise BadKubeconfig(f"no credentials: {error or type(error).__name__}") from error
         return found
 
     async def refresh(self, refused: str | None) -> None:
-        """Read the credentials again, unless that was done since `refused` was handed out.
+        """Read the credentials again, unless that was done since `refused` was returned.
 
         Raises BadKubeconfig.
         """
@@ -73,7 +73,7 @@ class Account:
 
 
 async def from_kubeconfig(path: str | None, context: str | None) -> Account:
-    """The identity of `context` (its current one if None) in the file at `path` (the usual one if None).
+    """The identity of `context` (its current one if None) in the file at `path` (the default one if None).
 
     Raises BadKubeconfig.
     """
@@ -92,7 +92,7 @@ async def from_kubeconfig(path: str | None, context: str | None) -> Account:
 
 
 async def in_cluster() -> Account:
-    """The service account of the pod we run in. Raises BadKubeconfig."""
+    """The service account of this pod. Raises BadKubeconfig."""
     read = library()
 
     async def load() -> Configuration:
@@ -111,7 +111,9 @@ def _checked(
             return await load()
         except TimeoutError as error:
             raise BadKubeconfig(f"{where}: no credentials within {LOAD_SECONDS:.0f} s") from error
-        except Exception as error:  # the library raises what its parsers and plugins do, even AssertionError
+        except (
+            Exception
+        ) as error:  # the library passes on errors of its parsers and plugins, even AssertionError
             raise BadKubeconfig(f"{where}: {error or type(error).__name__}") from error
 
     return checked

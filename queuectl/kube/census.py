@@ -1,4 +1,4 @@
-"""What runs by our own admissions, read once from the cluster: all that a lost ledger can be made from."""
+"""Workloads that run by our own admissions, read once from the cluster: to rebuild a lost ledger."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from queuectl.kube.session import Session, api_path
 
 
 async def admitted(session: Session, honoured: QueueLabels = OWN) -> list[WorkloadObserved]:
-    """Labelled workloads that carry our admission and of which something is alive, by consistent reads.
+    """Labelled workloads with our admission of which the object or a pod is alive, by consistent reads.
 
-    One that is let go is alive whatever its pods do; one that is suspended or over holds quota while any
-    of its pods does.
+    An object that is not suspended is alive whatever its pods do; one that is suspended or over holds quota
+    as long as one of its pods is alive.
     """
     cluster = KubeCluster(session, honoured=honoured)
     found = []

@@ -1,4 +1,4 @@
-"""The writes that committed decisions ask for, and the consistent reads that settle doubts about them."""
+"""The writes that committed decisions require, and the consistent reads that find out their outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OVER: Final = ("Succeeded", "Failed")
 
 
 class KubeCluster:
-    """Kubernetes behind one session. Every call may be repeated; all raise nothing but ClusterUnavailable."""
+    """Kubernetes through one session. Every call may be repeated and raises only ClusterUnavailable."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class KubeCluster:
         self._published: dict[str, Object] = {}
         """Status as last written, by path, with its condition's time."""
         self._start_time_binds = False
-        """This server was seen to refuse new node selectors because of a start time: it is before 1.36."""
+        """This server has refused new node selectors because of a start time: it is older than 1.36."""
 
     # --- workloads ------------------------------------------------------------------------------------
 
     async def start(self, effect: Effect) -> Settled:
-        """Let it go with one patch, unless it is known to be done."""
+        """Start it with one patch, unless it is known to have been started."""
         kind, ref = _kind(effect.workload.ref), effect.workload.ref
         seen = effect.observation
         if seen.admission and seen.admission.number == effect.attempt.number and not seen.suspended:
@@ -78,7 +78,7 @@ class KubeCluster:
             raise _again(error) from error
 
     async def stop(self, effect: Effect) -> Settled:
-        """Suspend it with one patch, unless it is over."""
+        """Suspend it with one patch, unless it has finished."""
         kind, ref = _kind(effect.workload.ref), effect.workload.ref
         if effect.observation.finished:
             return _done(effect, effect.observation.generation)
@@ -95,7 +95,7 @@ class KubeCluster:
             raise _again(error) from error
 
     async def anything_alive(self, ref: ObjectRef) -> bool:
-        """By consistent reads: is the object there and still let go, or any of its pods alive?"""
+        """By consistent reads: does the object exist and is it not suspended, or is one of its pods alive?"""
         kind = _kind(ref)
         try:
             obj = await self._read(kind, ref)
@@ -108,7 +108,7 @@ class KubeCluster:
             raise _again(error) from error
 
     async def _refused(self, kind: JobKind, effect: Effect, refusal: ApiError) -> Settled:
-        """Nothing was changed: why not?"""
+        """A refused patch changed nothing: read the object again to find out why."""
         obj = await self._reread(kind, effect.workload.ref, refusal)
         if obj is None:
             return _gone(effect)
@@ -123,7 +123,7 @@ class KubeCluster:
                 raise WriteDenied(str(refusal))
             await self._forget_start_time(kind, effect.workload.ref)
             self._start_time_binds = True
-            # That was a write of our own: only its resourceVersion is new.
+            # Removing the start time was our own write: only the resourceVersion is new.
             return EffectSettled(effect.key, Result.REFUSED), observe(
                 kind, await self._reread(kind, effect.workload.ref, refusal) or obj, self._honoured
             )
@@ -136,7 +136,7 @@ class KubeCluster:
         doubt: ApiError,
         shows: Callable[[JobKind, Effect, Object], bool],
     ) -> Settled:
-        """Whether it was done is not known: a consistent read tells. Raises ClusterUnavailable if not."""
+        """Find out by a consistent read whether it was done. Raises ClusterUnavailable if it was not."""
         obj = await self._reread(kind, effect.workload.ref, doubt)
         if obj is None:
             return _gone(effect)
@@ -164,7 +164,7 @@ class KubeCluster:
             raise _again(cause) from error
 
     async def _read(self, kind: JobKind, ref: ObjectRef) -> Object | None:
-        """The object as it is, by a consistent read; None when it, or what has its name now, is another."""
+        """The object, by a consistent read; None if it is gone or another object has its name now."""
         try:
             obj = await self._session.get(_path(kind, ref))
         except NotFound:
@@ -184,7 +184,7 @@ class KubeCluster:
                 _path(kind, ref, "status"), patches.forget_start_time(ref), content_type=JSON_PATCH
             )
         except (NotFound, Invalid):
-            return  # it, or its start time, is not there any more: the start will tell
+            return  # the object or its start time is gone: the start finds out
         except ClusterUnavailable:
             raise
         except ApiError as error:
@@ -198,10 +198,10 @@ class KubeCluster:
                 return True
         return False
 
-    # --- what people see --------------------------------------------------------------------------------
+    # --- Events and status ------------------------------------------------------------------------------
 
     async def announce(self, notice: Notice) -> None:
-        """An Event on the object; made before, or in a namespace on its way out: nothing."""
+        """Create an Event on the object. No error if it exists already or the namespace is terminating."""
         body = patches.event(
             _kind(notice.ref),
             notice.ref,
@@ -233,7 +233,7 @@ class KubeCluster:
         await self._publish(path, patches.cluster_queue_status(report))
 
     async def _publish(self, path: str, status: Object) -> None:
-        """Write a status if it differs from what was written last. A queue that is gone is no error."""
+        """Write a status if it differs from the one written last. A queue that is gone is no error."""
         before = self._published.get(path)
         stamped = patches.stamped(status, before, rfc3339(self._now()))
         if stamped == before:
@@ -271,7 +271,7 @@ def _generation(obj: Object) -> int | None:
 
 
 def _moved(effect: Effect, now: WorkloadObserved) -> bool:
-    """Something that the patch tests is no longer as it was."""
+    """A value that the patch tests has changed."""
     before = effect.observation
     return (
         now.observation.generation != before.generation
@@ -282,7 +282,7 @@ def _moved(effect: Effect, now: WorkloadObserved) -> bool:
 
 
 def _goes_elsewhere(effect: Effect) -> bool:
-    """It ran before and its start time stands, and now it gets other flavors than it had then."""
+    """It ran before, its start time is still set, and it gets other flavors than it had."""
     before = effect.observation.admission
     if effect.observation.started_at is None or before is None:
         return False
@@ -297,7 +297,7 @@ def _may_make_pods(kind: JobKind, obj: Object) -> bool:
 
 
 def _alive(kind: JobKind, pod: Any, owner: str) -> bool:
-    """Pods left by an orphaning delete have no owner: where their label has its UID they still count."""
+    """Pods left by an orphaning delete have no owner: they still count if their label has its UID."""
     metadata = pod.get("metadata") or {}
     owners = [item.get("uid") for item in metadata.get("ownerReferences") or ()]
     ours = owner in owners or (kind.pod_label_is_uid and not owners)
@@ -305,5 +305,5 @@ def _alive(kind: JobKind, pod: Any, owner: str) -> bool:
 
 
 def _again(error: ApiError) -> ClusterUnavailable:
-    """A refusal that is nobody's decision: to be repeated, at a distance."""
+    """An error that is no decision about the write: repeat it later."""
     return ClusterUnavailable(str(error), error.retry_after)

@@ -1,4 +1,4 @@
-"""How an API server refuses, one exception per meaning."""
+"""Errors of an API server, one exception per meaning."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from queuectl.ports import ClusterUnavailable
 
 MAX_MESSAGE: Final = 500
 _MAX_RETRY_AFTER: Final = 300.0
-"""Seconds; a server that asks for more is asked again after this."""
+"""Seconds; a longer Retry-After of a server is cut to this."""
 
 
 class BadKubeconfig(ValueError):
-    """Credentials can't be read: no such file or context, or nothing in it to connect with."""
+    """Credentials can't be read: no such file or context, or no server and credentials in it."""
 
 
 class ApiError(Exception):
-    """The server answered, and not with what was asked for. `status` is its HTTP status, 0 without one."""
+    """The request failed. `status` is the HTTP status of the answer, 0 if there was none."""
 
     def __init__(self, message: str, *, status: int = 0, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ class Invalid(ApiError):
 
 
 class Unavailable(ApiError, ClusterUnavailable):
-    """No answer, a broken one, or a server that can't now. Whether a write was done is not known."""
+    """No answer, a broken one, or a server error. Whether a write was done is not known."""
 
     def __init__(self, message: str, *, status: int = 0, retry_after: float | None = None) -> None:
         Exception.__init__(self, message)
@@ -65,7 +65,7 @@ class Unavailable(ApiError, ClusterUnavailable):
 
 
 class TooManyRequests(Unavailable):
-    """Not done: come again later."""
+    """Not done: repeat it later."""
 
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
@@ -86,13 +86,13 @@ def from_answer(request: str, status: int, headers: Mapping[str, str], body: byt
 
 
 def from_status(request: str, status: int, message: str, wait: float | None = None) -> ApiError:
-    """The exception for `status`, as in a Status object inside a watch."""
+    """The exception for a Status object in a watch."""
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 or status < 400 else BadRequest)
     return kind(f"{request}: {status} {message[:MAX_MESSAGE]}", status=status, retry_after=wait)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds the server asks to wait; dates, which API servers do not send, count as none."""
+    """Retry-After in seconds; dates, which API servers do not send, are ignored."""
     value = headers.get("Retry-After", "")
     return min(float(value), _MAX_RETRY_AFTER) if value.isascii() and value.isdigit() else None
 

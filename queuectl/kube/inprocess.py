@@ -1,4 +1,4 @@
-"""A transport without sockets: requests are calls of an API server within this process."""
+"""A transport without sockets: requests are calls of an API server in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 
 class Answer(Protocol):
-    """What the server hands back: the body whole, or piece by piece for a watch."""
+    """The server's answer: the whole body, or its chunks for a watch."""
 
     @property
     def status(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Does Kueue's own controller run in this cluster? Its CRDs alone, left behind or kept, say nothing."""
+"""Detects whether Kueue's own controller runs in this cluster. Its CRDs alone do not show that it does."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from queuectl.kube.errors import NotFound
 from queuectl.kube.session import Session, api_path
 
 LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
-"""Of its leader, in whatever namespace it was installed."""
+"""Name of its leader election Lease, in any namespace."""
 PODS: Final = "app.kubernetes.io/name=kueue,control-plane=controller-manager"
 RENEWED: Final = timedelta(seconds=60)
-"""A Lease renewed less long ago has a holder: it is renewed every 2 s, and clocks of nodes differ."""
+"""A Lease renewed within these seconds has a holder: it is renewed every 2 s, and clocks of nodes differ."""
 
 
 async def running(session: Session) -> str | None:
-    """Where Kueue's controller was seen to run; None: it does not. Raises ApiError.
+    """Where Kueue's controller runs; None: it does not. Raises ApiError.
 
-    Its Lease tells even where its pods have labels of somebody's own, and the pods where it was told to
-    elect no leader.
+    The Lease shows it also if its pods have custom labels, and the pods show it also without leader election.
     """
     leases = api_path("coordination.k8s.io", "v1", "leases")
     async for page in session.pages(leases, query={"fieldSelector": f"metadata.name={LEASE}"}):
@@ -37,7 +36,7 @@ async def running(session: Session) -> str | None:
 
 
 async def gated(session: Session) -> bool | None:
-    """Does the gate look at Kueue's label? None: there is no gate. Raises ApiError."""
+    """Whether the gate applies to objects with Kueue's label; None: there is no gate. Raises ApiError."""
     policies = api_path("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", name=GATE)
     try:
         policy = await session.get(policies)

@@ -1,9 +1,10 @@
-"""Who should lead: a coordination.k8s.io Lease, kept by a thread with an event loop of its own.
+"""Leader election by a coordination.k8s.io Lease, renewed by a thread with an event loop of its own.
 
-Only durations on this machine's monotonic clock count; times written by others are never compared. The holder
-trusts itself from the start of its last good write for the lease's duration less a margin, and no longer; a
-blocked main loop does not lose the lease, and one that will not stop afterwards ends with the process. The
-Lease decides who tries; whose writes count is decided by the epoch in the ledger.
+Only durations on this machine's monotonic clock count; times written by other processes are never compared.
+The holder regards the lease as its own from the start of its last successful write for the lease's duration
+less a margin. A blocked main loop does not lose the lease; if its work does not stop after the lease is lost,
+the process is ended. The Lease decides which process tries to lead; the epoch in the ledger decides which
+process's writes count.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from queuectl.ports import ForeignLedger
 _log: Final = logging.getLogger(__name__)
 
 LEDGER_ANNOTATION: Final = "queuectl.dev/ledger"
-"""On the Lease: id of the database that this cluster is led from."""
+"""On the Lease: id of the database from which this cluster is led."""
 
 EXIT_CODE: Final = 70
-"""Of a process that lost the lease and did not stop by itself."""
+"""Exit status of a process that lost the lease and did not stop by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +38,17 @@ class LeaseTimes:
     """In seconds."""
 
     duration: float = 15.0
-    """A holder that has written nothing for so long has lost it."""
+    """A holder that has written nothing for this long has lost it."""
     margin: float = 3.0
-    """How much earlier the holder itself stops trusting it."""
+    """How much earlier the holder itself regards it as lost."""
     renew: float = 3.0
-    """Between two writes, or two looks while another holds it; drawn from half of it upwards."""
+    """Between two writes, or two reads while another process holds it; random from half of it upwards."""
     patience: float = 2.0
-    """For work to stop after the lease is lost, before the process is ended."""
+    """After the lease is lost, until the process is ended if its work has not stopped."""
 
 
 class KubeLease:
-    """One tenure: acquired once, then held until it is lost or released. Lost means that the process ends."""
+    """Acquired once, then held until it is lost or released. When it is lost the process ends."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class KubeLease:
     ) -> None:
         """`connect` makes a session for the thread's own loop; `holder` names this process alone.
 
-        `ledger` names its database: it is noted on the Lease, and one that bears another's is not taken.
+        `ledger` is the id of its database. It is written on the Lease; a Lease with another id is not taken.
         """
         self._connect = connect
         self._name = f"{namespace}/{name}"
@@ -101,18 +102,18 @@ class KubeLease:
             )
 
     async def lost(self) -> None:
-        """Return when it is no longer ours; whoever waits must then stop and call `release`."""
+        """Return when it is no longer ours; the caller must then stop its work and call `release`."""
         await self._lost.wait()
 
     def age(self) -> float | None:
-        """Seconds since our last good write of it; None while it is not ours."""
+        """Seconds since our last successful write of it; None while it is not ours."""
         trusted_until = self._trusted_until
         if trusted_until is None or not self._held:
             return None
         return monotonic() - (trusted_until - self._times.duration + self._times.margin)
 
     async def release(self) -> None:
-        """Say that all work has stopped, and hand the lease on if it is still ours."""
+        """All work has stopped: give the lease up if it is still ours."""
         self._stopping.set()
         if self._main is not None:
             await asyncio.to_thread(self._thread.join)
@@ -144,7 +145,7 @@ class KubeLease:
             while not self._stopping.is_set():
                 await self._try(session)
                 if self._foreign is not None:
-                    self._tell(self._acquired)  # it is not: who waits learns why
+                    self._tell(self._acquired)  # it is not: the waiting caller gets the reason
                     return
                 if self._held and not self._trusted:
                     return
@@ -167,7 +168,7 @@ class KubeLease:
         return None
 
     async def _try(self, session: Session) -> None:
-        """One read, and one write where it is free or ours; within what is left of our trust."""
+        """One read, and one write if it is free or ours, before the lease would be lost."""
         begun = monotonic()
         trusted_until = self._trusted_until if self._held else None
         left = self._times.duration if trusted_until is None else trusted_until - begun
@@ -188,12 +189,12 @@ class KubeLease:
         self._trusted_until = begun + self._times.duration - self._times.margin
 
     def _led_from(self, lease: Object) -> str | None:
-        """The ledger it bears, if that is another than ours."""
+        """The ledger id on the Lease, if it is not ours."""
         noted = ((lease.get("metadata") or {}).get("annotations") or {}).get(LEDGER_ANNOTATION)
         return str(noted) if noted and self._ledger is not None and noted != self._ledger else None
 
     def _free(self, spec: Object) -> bool:
-        """Nobody's, ours, or of a holder from whom nothing came for as long as it said."""
+        """Whether it has no holder, is ours, or was not renewed for its holder's duration."""
         holder = spec.get("holderIdentity")
         self._note(spec)
         if not holder or holder == self._holder:
@@ -214,14 +215,14 @@ class KubeLease:
         spec: dict[str, Any] = {
             **before,
             "holderIdentity": self._holder,
-            # Whole seconds, upwards: others wait at least as long as we trust ourselves.
+            # Whole seconds, rounded up: others wait at least as long as we regard it as ours.
             "leaseDurationSeconds": max(1, -int(-self._times.duration // 1)),
             "renewTime": now,
         }
         if before.get("holderIdentity") != self._holder:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = int(before.get("leaseTransitions") or 0) + 1
-        # The resourceVersion that comes with it makes the write fail if another was faster.
+        # With its resourceVersion the write fails if another process was faster.
         claimed = {**lease, "spec": spec}
         if self._ledger is not None:
             metadata = lease.get("metadata") or {}
@@ -242,7 +243,7 @@ class KubeLease:
             _log.warning("lease not handed on: %s", error or "no answer in time")
 
     async def _wait(self) -> None:
-        """Until the next try, the end of our trust or the release, whichever comes first."""
+        """Until the next try, the loss of the lease or the release, whichever comes first."""
         until = monotonic() + self._random.uniform(self._times.renew / 2, self._times.renew)
         if self._held and self._trusted_until is not None:
             until = min(until, self._trusted_until)
@@ -253,4 +254,4 @@ class KubeLease:
         try:
             self._main.call_soon_threadsafe(event.set)
         except RuntimeError:
-            _log.debug("nobody is left to be told")
+            _log.debug("the main loop is closed")

@@ -1,8 +1,8 @@
-"""What is used of kubernetes_asyncio: its configuration, and the readers of kubeconfigs and service accounts.
+"""The used parts of kubernetes_asyncio: its configuration, readers of kubeconfigs and service accounts.
 
-Its package `client` imports 800 modules of typed models, none of which is used here, and which take nearly as
-long as all the rest of a controller's start. So the parts are imported into a package of the same name that
-holds nothing else, which is taken away again: who imports the library afterwards gets all of it.
+Its package `client` imports 800 modules of typed models. None of them is used here, and importing them takes
+nearly as long as the rest of a controller's start. So the used parts are imported into an empty package of
+the same name, which is removed again: a later import of the library gets all of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def library() -> Library:
             try:
                 return _parts("kubernetes_asyncio.client.configuration")
             except Exception:
-                # Another version, made otherwise: then all of it.
+                # Another version with another layout: import all of it.
                 log.debug("%s can't be imported in parts", _LIBRARY, exc_info=True)
     return _parts("kubernetes_asyncio.client")
 

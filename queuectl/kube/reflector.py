@@ -1,8 +1,8 @@
-"""Keeps the core told of what is in the cluster: list, tell what differs, watch, list again when in doubt.
+"""Sends changes of the cluster's objects to the core: list, send differences, watch, list again on errors.
 
-Kinds that are not installed are asked for again now and then by the same list request. A watch on the CRDs
-would notice them sooner, for one more permission on them and one more stream; asking costs one refused
-request in half a minute per absent kind, and serves built-in kinds of other versions as well.
+Kinds that are not installed are listed again every half minute. A watch on the CRDs would notice them sooner,
+at the price of one more permission and one more stream. The list costs one refused request per absent kind,
+and finds built-in kinds of other Kubernetes versions as well.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """In seconds. What servers or many clients must not do at once is drawn from half of it upwards."""
+    """In seconds. Where many requests must not come at once, the value is random from half of it upwards."""
 
     watch: float = 290.0
-    """How long the server is asked to keep a watch open."""
+    """timeoutSeconds of a watch request."""
     silence: float = 75.0
-    """After which an open watch counts as dead; servers send bookmarks every minute."""
+    """An open watch without a byte for this long counts as dead; servers send bookmarks every minute."""
     relist: float = 600.0
     """Between complete lists, in case an event was lost."""
     absent: float = 30.0
-    """Between two looks for a kind that is not installed."""
+    """Between two lists of a kind that is not installed."""
     backoff: float = 0.25
-    """Longest wait after the first failure; doubles with each that follows."""
+    """Longest wait after the first failure; doubled with each further one."""
     backoff_limit: float = 30.0
     doubt: int = 3
-    """Failures in a row after which the version watched from is given up."""
+    """Consecutive failures after which the source is listed again."""
 
 
 class Reflector:
@@ -64,7 +64,7 @@ class Reflector:
         self._heard: float | None = None
 
     def age(self) -> float | None:
-        """Seconds since the server was last heard of this source; None: never."""
+        """Seconds since the server's last answer about this source; None: none yet."""
         return None if self._heard is None else asyncio.get_running_loop().time() - self._heard
 
     async def run(self) -> None:
@@ -83,7 +83,7 @@ class Reflector:
                 await self._pause(error)
 
     async def _turn(self) -> None:
-        """A list where one is due, then one watch to its end."""
+        """A list if one is due, then one watch to its end."""
         now = asyncio.get_running_loop().time
         if self._version is None or now() >= self._relist_at:
             self._version = await self._list()
@@ -96,7 +96,7 @@ class Reflector:
             await self._pause(Unavailable(f"watch {self.source.path}: ended at once"))
 
     async def _list(self) -> str:
-        """Tell what changed since the last look. Returns the version to watch from."""
+        """List, and send what changed. Returns the version to watch from."""
         found: set[Key] = set()
         version = ""
         async for page in self._session.pages(self.source.path, query=self.source.query):
@@ -112,7 +112,7 @@ class Reflector:
         return version
 
     async def _watch(self, version: str) -> bool:
-        """Tell what changes until the server ends the watch. Returns whether anything came."""
+        """Watch, and send changes until the server ends the watch. Returns whether there was an event."""
         query = {
             **self.source.query,
             "resourceVersion": version,
@@ -132,7 +132,7 @@ class Reflector:
         return progress
 
     def _take(self, batch: list[Object]) -> None:
-        """Tell of a batch of watch events; of those before a broken one also when it raises ApiError."""
+        """Send a batch of watch events; those before a broken one also if it raises ApiError."""
         events: list[Event] = []
         try:
             for entry in batch:
@@ -145,7 +145,7 @@ class Reflector:
         if not isinstance(obj, dict) or kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
             raise Unavailable(f"watch {self.source.path}: an event of type {str(kind)[:40]!r}")
         if kind == "ERROR":
-            # Whatever it was: what the watch would have said next is not known.
+            # Whatever it was, later events of this watch are not known.
             self._version = None
             raise _refusal(self.source.path, obj)
         events: Sequence[Event] = ()
@@ -196,7 +196,7 @@ class Reflectors:
     def __init__(self, each: Sequence[Reflector]) -> None:
         self._each = each
         self.sources = frozenset(reflector.source.name for reflector in each)
-        """A `Listed` will come for each of them."""
+        """Each of them sends a `Listed`."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -205,7 +205,7 @@ class Reflectors:
                 group.create_task(reflector.run(), name=f"reflect {reflector.source.name}")
 
     def ages(self) -> dict[str, float | None]:
-        """Seconds since the server was last heard, by source; None: never."""
+        """Seconds since the server's last answer, by source; None: none yet."""
         return {reflector.source.name: reflector.age() for reflector in self._each}
 
 
@@ -217,7 +217,7 @@ def reflectors(
     timings: Timings | None = None,
     watched: Sequence[Source] | None = None,
 ) -> Reflectors:
-    """Reflectors of all that the core is told of, or of `watched`. `random` spreads requests in time."""
+    """Reflectors of all sources of the core, or of `watched`. `random` spreads requests in time."""
     chosen = sources() if watched is None else watched
     spread, times = random or Random(), timings or Timings()
     return Reflectors([Reflector(session, source, emit, spread, times) for source in chosen])

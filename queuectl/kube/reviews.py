@@ -1,4 +1,4 @@
-"""Who a token belongs to and what he may do: TokenReview and SubjectAccessReview."""
+"""The user of a token and the user's rights: TokenReview and SubjectAccessReview."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from queuectl.ports import Access, ClusterUnavailable, User
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SECONDS: Final = 5.0
-"""A caller waits for the answer."""
+"""Short, as a caller waits for the answer."""
 
 
 class NoReviews(Exception):
-    """This identity may not ask, or this API server has nobody to answer. Says which right is missing."""
+    """This identity may not create reviews (the message names the right), or the server has none."""
 
 
 class KubeReviews:
@@ -30,7 +30,7 @@ class KubeReviews:
         spec = {"token": token, "audiences": list(audiences)}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         status = await self._review(TOKEN_REVIEWS, body)
-        # A server that knows nothing of audiences names none: it may have let a token of anybody's pass.
+        # A server without support for audiences returns none: the token may be meant for any audience.
         meant = set(audiences) & set(status.get("audiences") or ())
         if status.get("authenticated") is not True or not meant:
             return None
@@ -54,9 +54,9 @@ class KubeReviews:
         return status.get("allowed") is True and status.get("denied") is not True
 
     async def check(self) -> None:
-        """Ask one question of each kind, whatever the answer. Raises NoReviews, ClusterUnavailable."""
+        """Create one review of each kind, whatever its result. Raises NoReviews, ClusterUnavailable."""
         try:
-            await self.who("queuectl-asks-whether-it-may-ask", ["queuectl"])
+            await self.who("queuectl-checks-its-rights", ["queuectl"])
             await self.may(User("system:anonymous"), Access("get", "workloads", "default"))
         except ClusterUnavailable as error:
             if isinstance(error.__cause__, Forbidden | NotFound | Unauthorized):
@@ -69,7 +69,7 @@ class KubeReviews:
         except ClusterUnavailable:
             raise
         except ApiError as error:
-            # Whatever it is, it says nothing of the caller.
+            # Whatever the error is, it says nothing about the caller.
             raise ClusterUnavailable(str(error)) from error
         status = answer.get("status")
         return status if isinstance(status, dict) else {}

@@ -1,4 +1,4 @@
-"""A few texts of ours in the cluster: certificates in a Secret, and where callers find whom to trust."""
+"""Our certificates in a Secret, and the authority that callers have to trust, where they read it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
 from queuectl.ports import ClusterUnavailable, WriteDenied
 
 BUNDLE_KEY: Final = "ca.crt"
-"""In the ConfigMap."""
+"""Key in the ConfigMap."""
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 
 
 class SecretVault:
-    """A Secret that is there already: shipped empty, so that no right to create any is needed."""
+    """An existing Secret: the manifests ship it empty, so that no right to create Secrets is needed."""
 
     def __init__(self, session: Session, namespace: str, name: str) -> None:
         self._session = session
@@ -30,7 +30,7 @@ class SecretVault:
         return _decoded(secret.get("data") or {}), str(secret["metadata"]["resourceVersion"])
 
     async def write(self, texts: Mapping[str, bytes], version: str) -> bool:
-        """Put these in place of those of `version`; False: another was faster. Raises ClusterUnavailable."""
+        """Replace the texts of `version`; False: another process was faster. Raises ClusterUnavailable."""
         data = {name: base64.b64encode(text).decode() for name, text in texts.items()}
         patch = {"metadata": {"resourceVersion": version}, "data": data}
         try:
@@ -43,7 +43,7 @@ class SecretVault:
 
 
 class BundleConfigMap:
-    """A ConfigMap that everybody may read, for callers outside the cluster's own configuration."""
+    """A ConfigMap that every user may read, for callers outside the cluster's own configuration."""
 
     def __init__(self, session: Session, namespace: str, name: str) -> None:
         self._session = session
@@ -106,7 +106,7 @@ def _denied(error: ApiError, where: str) -> ClusterUnavailable:
 
 
 def _decoded(data: Mapping[str, str]) -> dict[str, bytes]:
-    """What is no base64 counts as missing: it is made anew."""
+    """Values that are not base64 count as missing: they are made anew."""
     found = {}
     for name, text in data.items():
         try:

@@ -1,4 +1,4 @@
-"""Requests to one API server: deadlines on every wait, errors by meaning, tokens renewed when refused."""
+"""Requests to one API server: a deadline for each wait, one exception per kind of error, refreshed tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_EVENT: Final = 64 * 2**20
 
 Object = dict[str, Any]
 Answered = Callable[[str, str, int, float], None]
-"""Told of each answer: verb and resource as RBAC names them, status (0: there was none), seconds it took."""
+"""Called for each answer: verb and resource as RBAC names them, status (0: no answer), seconds it took."""
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -40,11 +40,11 @@ class Deadlines:
     page: float = 60.0
     """One page of a list."""
     silence: float = 75.0
-    """Of a watch: bookmarks come every minute."""
+    """A watch without a byte for this long fails: bookmarks come every minute."""
 
 
 class Identity(Protocol):
-    """Puts a name to requests."""
+    """Authenticates requests."""
 
     async def authorization(self) -> str | None: ...
 
@@ -79,7 +79,7 @@ def rbac_names(method: str, target: str, *, stream: bool = False) -> tuple[str, 
 
 
 class Session:
-    """One identity's way to one API server."""
+    """A connection to one API server with one identity."""
 
     def __init__(
         self, transport: Transport, identity: Identity | None = None, *, deadlines: Deadlines | None = None
@@ -88,9 +88,9 @@ class Session:
         self._identity = identity
         self.deadlines = deadlines or Deadlines()
         self.requests: Counter[tuple[str, int]] = Counter()
-        """How many were answered, by method and status; 0 where there was no answer."""
+        """Number of requests by method and status; status 0: no answer."""
         self.answered: Answered | None = None
-        """Who counts requests beyond that, from whatever thread this session is used on."""
+        """Called for each answer, on the thread that uses this session."""
         self._date = ("", 0.0)
 
     @classmethod
@@ -100,13 +100,15 @@ class Session:
 
     @classmethod
     async def in_cluster(cls) -> Session:
-        """As the service account of the pod we run in. Raises BadKubeconfig."""
+        """As the service account of this pod. Raises BadKubeconfig."""
         return cls._of(await account.in_cluster())
 
     @classmethod
-    def _of(cls, who: account.Account) -> Session:
-        transport = HttpTransport(who.server, tls=who.tls, server_name=who.server_name, proxy=who.proxy)
-        return cls(transport, who)
+    def _of(cls, identity: account.Account) -> Session:
+        transport = HttpTransport(
+            identity.server, tls=identity.tls, server_name=identity.server_name, proxy=identity.proxy
+        )
+        return cls(transport, identity)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -121,7 +123,7 @@ class Session:
         content_type: str = JSON,
         deadline: float | None = None,
     ) -> Object:
-        """The decoded answer. Raises ApiError; Unavailable where the outcome is not known."""
+        """The decoded answer. Raises ApiError; Unavailable if the outcome is not known."""
         target = f"{path}?{urlencode(query)}" if query else path
         data = None if body is None else orjson.dumps(body)
         request = f"{method} {path}"
@@ -200,7 +202,7 @@ class Session:
     async def _send(
         self, method: str, target: str, content_type: str, body: bytes | None, *, stream: bool
     ) -> Response:
-        """One request; refused as unauthorized, once more with credentials read anew."""
+        """One request; if it is refused as unauthorized, once more with credentials read anew."""
         token = await self._token()
         response = await self._once(method, target, content_type, body, token, stream=stream)
         if response.status == 401 and self._identity is not None:
@@ -254,7 +256,7 @@ class Session:
             self.answered(*rbac_names(method, target, stream=stream), status, seconds)
 
     def server_time(self) -> datetime:
-        """The API server's clock, to the second, carried on from its last answer; 1970 before the first."""
+        """The API server's clock, to the second: date of its last answer plus the time since, or 1970."""
         date, heard = self._date
         if not date:
             return datetime(1970, 1, 1, tzinfo=UTC)
@@ -269,7 +271,7 @@ async def _events(response: Response, request: str, silence: float) -> AsyncGene
 
 
 async def _lines(response: Response, request: str, silence: float) -> AsyncGenerator[list[bytes], None]:
-    """Whole lines, those of one chunk together, however the body was cut and however long they are."""
+    """Whole lines of any length, those that end in one chunk together."""
     parts: list[bytes] = []
     held = 0
     async for chunk in _heard(response, request, silence):

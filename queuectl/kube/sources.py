@@ -1,4 +1,4 @@
-"""What is watched: for each kind where it is listed, and which events its objects become."""
+"""The kinds that are watched: the path to list each, and the events that its objects become."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from queuectl.kube.session import api_path
 _log: Final = logging.getLogger(__name__)
 
 Key = Hashable
-"""What tells objects of one source apart for as long as they exist."""
+"""Identifies an object of one source for as long as it exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,15 @@ class Source:
     query: Mapping[str, str] = field(default_factory=dict)
     key: Callable[[Json], Key]
     seen: Callable[[Json], Event | None]
-    """None: it does not matter, or no longer."""
+    """None: the object is not relevant, or no longer."""
     gone: Callable[[Key, str], Event]
-    """Also told the resourceVersion at which it was no longer there; empty: not known."""
+    """From the key and the resourceVersion of the deletion; empty: not known."""
     workloads: bool = False
     """Its keys are workloads."""
 
 
 def sources(honoured: QueueLabels = OWN) -> tuple[Source, ...]:
-    """All that the core is told of, policy first."""
+    """All sources of the core, policy first."""
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in CONTEXT_KINDS.values()),
@@ -54,8 +54,8 @@ def _jobs(kind: JobKind, honoured: QueueLabels) -> Source:
     return Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
-        # Who loses the label leaves what is selected: the server says so as if it were deleted. Where all is
-        # selected it is `observe` that says so.
+        # When an object loses the label it leaves the selection: the server sends that as a deletion. Where
+        # all objects are selected, `observe` finds it.
         query=honoured.selection,
         key=_uid,
         seen=lambda obj: observe(kind, obj, honoured),
@@ -85,7 +85,7 @@ def _policy(kind: PolicyKind) -> Source:
         return ConfigKey(kind.name, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
 
     def seen(obj: Json) -> Event | None:
-        # Items of a list do not always name their kind.
+        # Items of a list may lack their kind.
         return policy_event({**obj, "kind": kind.name}) if _metadata(obj).get("name") else None
 
     def gone(key: Key, _: str) -> Event:
@@ -111,20 +111,20 @@ def _metadata(obj: Json) -> Json:
 
 
 def version_of(obj: Json) -> str:
-    """resourceVersion, empty where there is none."""
+    """resourceVersion; empty if there is none."""
     value = _metadata(obj).get("resourceVersion")
     return value if isinstance(value, str) else ""
 
 
 def events_of(source: Source, obj: Json, known: dict[Key, str]) -> Sequence[Event]:
-    """What is new about an object that exists; `known` (resourceVersion by key) is brought up to date."""
+    """Events of an object that exists, if it changed; updates `known` (resourceVersion by key)."""
     key, version = source.key(obj), version_of(obj)
     if not key or (version and known.get(key) == version):
         return ()
     try:
         event = source.seen(obj)
     except Exception:
-        # A defect, of which one object must not make an end of everything: what was known of it stands.
+        # A bug. One object must not stop the source: its last known state stays.
         _log.exception("%s %s can't be read", source.name, key)
         known[key] = version
         return ()
@@ -135,5 +135,5 @@ def events_of(source: Source, obj: Json, known: dict[Key, str]) -> Sequence[Even
 
 
 def leave(source: Source, key: Key, known: dict[Key, str], version: str) -> Sequence[Event]:
-    """What is new when an object is gone; nothing if it never mattered."""
+    """Events of an object that is gone; none if it was never relevant."""
     return () if known.pop(key, None) is None else (source.gone(key, version),)

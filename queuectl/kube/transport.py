@@ -1,4 +1,4 @@
-"""How a request reaches the API server: over sockets, or by a call within this process."""
+"""How a request reaches the API server: over sockets, or by a call in this process."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Response(Protocol):
         """Names in the case of RFC 9110, such as `Retry-After`, unless the mapping ignores case."""
 
     def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives, cut anywhere. Raises Unavailable when it breaks off."""
+        """The body in chunks as they arrive. Raises Unavailable when the connection breaks."""
 
     async def close(self) -> None:
-        """Give the connection up, also in the middle of the body."""
+        """Release the connection; if the body is not read to its end, close it."""
 
 
 class Transport(Protocol):
-    """Carries requests to one API server. Waits are bounded by the caller, who cancels."""
+    """Sends requests to one API server. The caller limits waits by cancellation."""
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
@@ -69,7 +69,7 @@ class HttpResponse:
 
 
 class HttpTransport:
-    """aiohttp with separate connections for watches and for all else: neither can starve the other."""
+    """aiohttp with separate connections for watches and for other requests: neither can starve the other."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class HttpTransport:
         self._sessions.clear()
         for session in sessions:
             await session.close()
-        # TLS connections are torn down by callbacks of the loop's next turns.
+        # The loop's next callbacks close TLS connections.
         await asyncio.sleep(0)
 
     def _session(self, stream: bool) -> aiohttp.ClientSession:

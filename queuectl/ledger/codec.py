@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.model import NO_PAST_ATTEMPTS, PastAttempts, PodSetAssignment
-from queuectl.core.policy import Toleration
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason, Spared
+from queuectl.kinds.node_constraints import stored_toleration, toleration_json
 
 PAYLOAD_VERSION: Final = 1
 
@@ -133,7 +133,7 @@ def _pod_set_to_json(one: PodSetAssignment) -> Json:
     if one.node_selector:
         found["nodeSelector"] = {clean(key): clean(value) for key, value in one.node_selector}
     if one.tolerations:
-        found["tolerations"] = [_toleration_to_json(toleration) for toleration in one.tolerations]
+        found["tolerations"] = [cleaned(toleration_json(toleration)) for toleration in one.tolerations]
     return found
 
 
@@ -145,27 +145,7 @@ def pod_sets_from_json(values: Iterable[Json]) -> tuple[PodSetAssignment, ...]:
             requests=tuple(sorted(value["requests"].items())),
             flavors=tuple(sorted(value["flavors"].items())),
             node_selector=tuple(sorted(value.get("nodeSelector", {}).items())),
-            tolerations=tuple(_toleration_from_json(one) for one in value.get("tolerations", ())),
+            tolerations=tuple(stored_toleration(one) for one in value.get("tolerations", ())),
         )
         for value in values
-    )
-
-
-def _toleration_to_json(one: Toleration) -> Json:
-    found: Json = {}
-    for name in ("key", "operator", "value", "effect"):
-        if (text := getattr(one, name)) is not None:
-            found[name] = clean(text)
-    if one.seconds is not None:
-        found["tolerationSeconds"] = one.seconds
-    return found
-
-
-def _toleration_from_json(value: Json) -> Toleration:
-    return Toleration(
-        key=value.get("key"),
-        operator=value.get("operator"),
-        value=value.get("value"),
-        effect=value.get("effect"),
-        seconds=value.get("tolerationSeconds"),
     )

@@ -1,4 +1,4 @@
-"""What an observer's lives come to: what would have happened, and where reality went beyond it. Pure."""
+"""What an observer's workloads come to: what would have happened, and where reality went beyond it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from queuectl.core.reasons import Reason
 from queuectl.ledger.codec import Json, reason_to_json
-from queuectl.ledger.lives import Fate, Life
+from queuectl.ledger.observed import Fate, ObservedWorkload
 
 Nominal = Mapping[str, Mapping[str, int]]
 """Nominal quota of a ClusterQueue by resource, all flavors together, in base units."""
@@ -28,16 +28,16 @@ class Peak:
     """None: no ClusterQueue of this name gives any."""
 
 
-def summary(lives: Sequence[Life], now: datetime, nominal: Nominal) -> Json:
+def summary(workloads: Sequence[ObservedWorkload], now: datetime, nominal: Nominal) -> Json:
     """As JSON values: times ISO 8601, durations in seconds, amounts in base units."""
-    by_queue: dict[str, list[Life]] = defaultdict(list)
-    for life in lives:
-        by_queue[queue_of(life)].append(life)
+    by_queue: dict[str, list[ObservedWorkload]] = defaultdict(list)
+    for workload in workloads:
+        by_queue[queue_of(workload)].append(workload)
     return {
-        "total": _figures(lives, now),
+        "total": _figures(workloads, now),
         "queues": [{"name": name, **_figures(own, now)} for name, own in sorted(by_queue.items())],
-        "waits": _waits(lives),
-        "evictions": _evictions(lives),
+        "waits": _waits(workloads),
+        "evictions": _evictions(workloads),
         "exceeded": [
             {
                 "clusterQueue": peak.queue,
@@ -46,31 +46,33 @@ def summary(lives: Sequence[Life], now: datetime, nominal: Nominal) -> Json:
                 "nominal": peak.nominal,
                 "at": peak.at.isoformat(),
             }
-            for peak in peaks(lives, now, nominal)
+            for peak in peaks(workloads, now, nominal)
             if peak.nominal is None or peak.used > peak.nominal
         ],
     }
 
 
-def queue_of(life: Life) -> str:
+def queue_of(workload: ObservedWorkload) -> str:
     """Its ClusterQueue, or in brackets the LocalQueue that leads to none."""
-    return life.cluster_queue or f"({life.ref.namespace}/{life.queue})"
+    return workload.cluster_queue or f"({workload.ref.namespace}/{workload.queue})"
 
 
-def _figures(lives: Sequence[Life], now: datetime) -> Json:
-    fates = Counter(life.fate for life in lives)
-    made_to_wait = [life for life in lives if life.fate in (Fate.WAITED, Fate.WAITING)]
-    sooner = [late for life in lives if (late := life.sooner(now)) is not None]
+def _figures(workloads: Sequence[ObservedWorkload], now: datetime) -> Json:
+    fates = Counter(workload.fate for workload in workloads)
+    made_to_wait = [workload for workload in workloads if workload.fate in (Fate.WAITED, Fate.WAITING)]
+    sooner = [late for workload in workloads if (late := workload.sooner(now)) is not None]
     return {
-        "workloads": len(lives),
+        "workloads": len(workloads),
         **{fate.value: fates[fate] for fate in Fate},
-        "wait": _spread([life.waited(now) for life in made_to_wait]),
-        "evicted": sum(bool(life.evictions) for life in lives),
-        "evictions": sum(len(life.evictions) for life in lives),
-        "ranAnyway": sum(life.ran_anyway() for life in lives),
-        "overBeforeItsTurn": sum(life.fate is Fate.WAITING and life.retired_at is not None for life in lives),
+        "wait": _spread([workload.waited(now) for workload in made_to_wait]),
+        "evicted": sum(bool(workload.evictions) for workload in workloads),
+        "evictions": sum(len(workload.evictions) for workload in workloads),
+        "ranAnyway": sum(workload.ran_anyway() for workload in workloads),
+        "overBeforeItsTurn": sum(
+            workload.fate is Fate.WAITING and workload.retired_at is not None for workload in workloads
+        ),
         "startedSooner": {"workloads": len(sooner), **_spread(sooner)},
-        "overBeforeSeen": sum(life.late for life in lives),
+        "overBeforeSeen": sum(workload.late for workload in workloads),
     }
 
 
@@ -83,12 +85,12 @@ def _spread(durations: Iterable[timedelta]) -> Json:
     return {name: round(found[-(-len(found) * rank // 100) - 1], 3) for name, rank in ranks.items()}
 
 
-def _waits(lives: Sequence[Life]) -> list[Json]:
+def _waits(workloads: Sequence[ObservedWorkload]) -> list[Json]:
     """Why they would have waited, or never have run: most frequent first."""
-    groups: dict[tuple[Any, ...], list[tuple[Life, Reason]]] = defaultdict(list)
-    for life in lives:
-        if life.told_to_wait and life.reason is not None:
-            groups[queue_of(life), *life.reason.key].append((life, life.reason))
+    groups: dict[tuple[Any, ...], list[tuple[ObservedWorkload, Reason]]] = defaultdict(list)
+    for workload in workloads:
+        if workload.told_to_wait and workload.reason is not None:
+            groups[queue_of(workload), *workload.reason.key].append((workload, workload.reason))
     found = []
     for (queue, *_), own in groups.items():
         worst = max(own, key=lambda pair: pair[1].short_by or 0)
@@ -97,18 +99,18 @@ def _waits(lives: Sequence[Life]) -> list[Json]:
                 "queue": queue,
                 "reason": {**reason_to_json(worst[1]), "message": worst[1].message},
                 "workloads": len(own),
-                "ranAnyway": sum(life.ran_anyway() for life, _ in own),
+                "ranAnyway": sum(workload.ran_anyway() for workload, _ in own),
                 "example": str(worst[0].ref),
             }
         )
     return sorted(found, key=lambda one: (-int(str(one["workloads"])), str(one["queue"])))
 
 
-def _evictions(lives: Sequence[Life]) -> list[Json]:
-    groups: dict[tuple[Any, ...], list[tuple[Life, Reason]]] = defaultdict(list)
-    for life in lives:
-        for _, reason in life.evictions:
-            groups[queue_of(life), reason.code, reason.cause, reason.by].append((life, reason))
+def _evictions(workloads: Sequence[ObservedWorkload]) -> list[Json]:
+    groups: dict[tuple[Any, ...], list[tuple[ObservedWorkload, Reason]]] = defaultdict(list)
+    for workload in workloads:
+        for _, reason in workload.evictions:
+            groups[queue_of(workload), reason.code, reason.cause, reason.by].append((workload, reason))
     return [
         {
             "queue": queue,
@@ -121,15 +123,15 @@ def _evictions(lives: Sequence[Life]) -> list[Json]:
     ]
 
 
-def peaks(lives: Iterable[Life], now: datetime, nominal: Nominal) -> list[Peak]:
+def peaks(workloads: Iterable[ObservedWorkload], now: datetime, nominal: Nominal) -> list[Peak]:
     """The most of each covered resource that really ran at one time, per ClusterQueue."""
     changes: dict[tuple[str, str], list[tuple[datetime, int]]] = defaultdict(list)
-    for life in lives:
-        start, queue = life.real_start, life.cluster_queue
+    for workload in workloads:
+        start, queue = workload.real_start, workload.cluster_queue
         if start is None or queue is None:
             continue
-        end = life.ended_at or life.retired_at or now
-        for resource, amount in life.requests.items():
+        end = workload.ended_at or workload.retired_at or now
+        for resource, amount in workload.requests.items():
             if amount > 0 and resource in nominal.get(queue, {resource: 0}):
                 changes[queue, resource] += [(start, amount), (max(start, end), -amount)]
     return [_peak(queue, resource, own, nominal) for (queue, resource), own in sorted(changes.items())]

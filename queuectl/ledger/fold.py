@@ -47,14 +47,14 @@ from queuectl.ledger.codec import (
     pod_sets_to_json,
     reason_to_json,
 )
-from queuectl.ledger.lines import (
+from queuectl.ledger.folded import (
     AttemptChange,
-    DecisionLine,
     HoldLine,
-    Opened,
-    Resized,
+    NewAttempt,
+    NewDecision,
+    ResizedAttempt,
+    SeenWorkload,
     Segment,
-    WorkloadLine,
 )
 from queuectl.ports import LedgerRefused
 
@@ -75,7 +75,7 @@ class Fold:
         self._beside = beside
         self.now = now
         self.config_version = config_version
-        self.lines: list[DecisionLine] = []
+        self.lines: list[NewDecision] = []
         self.segments: list[Segment] = []
         # Of the last segment: rows it has touched, workloads it has moved on, and ended.
         self._touched: set[object] = set()
@@ -89,7 +89,7 @@ class Fold:
 
     def add(self, decision: Decision, *, attempt_sequence: int | None = None) -> None:
         """`attempt_sequence` is for an attempt that was opened by a decision of a ledger now lost."""
-        line = DecisionLine(
+        line = NewDecision(
             self.first + len(self.lines), decision.verdict.value, self.config_version, payload={}
         )
         self.lines.append(line)
@@ -142,7 +142,7 @@ class Fold:
             self._ended.add(subject)
         return self.segments[-1]
 
-    def _configure(self, segment: Segment, line: DecisionLine, key: ConfigKey, spec: str | None) -> None:
+    def _configure(self, segment: Segment, line: NewDecision, key: ConfigKey, spec: str | None) -> None:
         key = ConfigKey(clean(key.kind), clean(key.namespace), clean(key.name))
         line.payload = {
             "kind": key.kind,
@@ -152,10 +152,10 @@ class Fold:
         }
         segment.configs.append((line.sequence, key, clean_or_none(spec)))
 
-    def _enqueue(self, segment: Segment, line: DecisionLine, decision: Enqueue) -> None:
+    def _enqueue(self, segment: Segment, line: NewDecision, decision: Enqueue) -> None:
         workload = decision.workload
         name = f"workload {workload.ref}"
-        seen = WorkloadLine(
+        seen = SeenWorkload(
             sequence=line.sequence,
             id=workload.id,
             ref=_ref(workload.ref),
@@ -183,7 +183,7 @@ class Fold:
         if decision.past != NO_PAST_ATTEMPTS:
             line.payload |= _past(decision.past)
 
-    def _admit(self, segment: Segment, line: DecisionLine, decision: Admit, rebuilt_from: int | None) -> None:
+    def _admit(self, segment: Segment, line: NewDecision, decision: Admit, rebuilt_from: int | None) -> None:
         attempt = decision.attempt
         queue = clean(attempt.assignment.cluster_queue)
         line.payload = {
@@ -202,7 +202,7 @@ class Fold:
         change.opened, change.reason, change.reason_set = attempt.number, None, True
         _bounded(name, "number", attempt.number, 1)
         segment.opened.append(
-            Opened(
+            NewAttempt(
                 workload=attempt.workload,
                 number=attempt.number,
                 cluster_queue=queue,
@@ -218,7 +218,7 @@ class Fold:
         if not attempt.debt and rebuilt_from is None:
             segment.effects.append((line.sequence, EffectKey(attempt.workload, attempt.number, Verb.START)))
 
-    def _evict(self, segment: Segment, line: DecisionLine, decision: Evict) -> None:
+    def _evict(self, segment: Segment, line: NewDecision, decision: Evict) -> None:
         workload, number = decision.workload, decision.attempt
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
         line.reason = decision.reason
@@ -229,7 +229,7 @@ class Fold:
         segment.attempts.append(AttemptChange(workload, number, AttemptState.EVICTING, line.sequence))
         segment.effects.append((line.sequence, EffectKey(workload, number, Verb.STOP)))
 
-    def _release(self, segment: Segment, line: DecisionLine, decision: Release) -> None:
+    def _release(self, segment: Segment, line: NewDecision, decision: Release) -> None:
         workload, number = decision.workload, decision.attempt
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
         line.payload = {"detail": clean(decision.detail), **_past(decision.past)}
@@ -237,13 +237,13 @@ class Fold:
         change.held, change.phase, change.past = True, Phase.PENDING, decision.past
         segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
 
-    def _alter(self, segment: Segment, line: DecisionLine, decision: Amend | Shrink) -> None:
+    def _alter(self, segment: Segment, line: NewDecision, decision: Amend | Shrink) -> None:
         if isinstance(decision, Amend):
             self._amend(segment, line, decision)
         else:
             self._shrink(segment, line, decision)
 
-    def _amend(self, segment: Segment, line: DecisionLine, decision: Amend) -> None:
+    def _amend(self, segment: Segment, line: NewDecision, decision: Amend) -> None:
         workload = decision.workload
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), decision.attempt
         priority = _bounded(f"workload {decision.ref}", "priority", decision.priority, -MAX_AMOUNT)
@@ -251,7 +251,7 @@ class Fold:
         change = segment.change(workload, line.sequence)
         change.held, change.priority, change.past = True, priority, decision.past
 
-    def _shrink(self, segment: Segment, line: DecisionLine, decision: Shrink) -> None:
+    def _shrink(self, segment: Segment, line: NewDecision, decision: Shrink) -> None:
         workload, number, assignment = decision.workload, decision.attempt, decision.assignment
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
         line.payload = {"podSets": pod_sets_to_json(assignment.pod_sets)}
@@ -259,9 +259,11 @@ class Fold:
         holds = _holds(
             assignment, workload, number, name=f"attempt {number} of {decision.ref}", sequence=line.sequence
         )
-        segment.resized.append(Resized(workload, number, line.sequence, line.payload["podSets"], list(holds)))
+        segment.resized.append(
+            ResizedAttempt(workload, number, line.sequence, line.payload["podSets"], list(holds))
+        )
 
-    def _retire(self, segment: Segment, line: DecisionLine, decision: Retire) -> None:
+    def _retire(self, segment: Segment, line: NewDecision, decision: Retire) -> None:
         workload, number = decision.workload, decision.attempt
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
         line.payload = {"outcome": decision.outcome.value}
@@ -272,7 +274,7 @@ class Fold:
             segment.attempts.append(AttemptChange(workload, number, AttemptState.CLOSED, line.sequence))
 
 
-def line_reason(line: DecisionLine) -> Json | None:
+def decision_reason(line: NewDecision) -> Json | None:
     return None if line.reason is None else reason_to_json(line.reason)
 
 

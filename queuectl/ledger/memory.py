@@ -17,13 +17,13 @@ from queuectl.core.model import (
     EffectKey,
     LedgerSnapshot,
     PastAttempts,
-    PastUse,
     Phase,
     StoredWorkload,
+    UsageSum,
     WorkloadId,
 )
 from queuectl.core.policy import LocalQueueName, SchedulingConfiguration
-from queuectl.core.queues.usage_history import PastUsage
+from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.codec import (
     past_from_json,
@@ -32,16 +32,16 @@ from queuectl.ledger.codec import (
     reason_from_json,
     reason_to_json,
 )
-from queuectl.ledger.fold import Beside, Fold, line_reason
-from queuectl.ledger.lines import (
+from queuectl.ledger.fold import Beside, Fold, decision_reason
+from queuectl.ledger.folded import (
     AttemptChange,
-    DecisionLine,
     HoldLine,
-    Opened,
-    Resized,
+    NewAttempt,
+    NewDecision,
+    ResizedAttempt,
+    SeenWorkload,
     Segment,
     WorkloadChange,
-    WorkloadLine,
 )
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLeadership, Reading
@@ -141,19 +141,18 @@ class MemoryLedger:
             past_usage=self._past_usage(),
         )
 
-    def _past_usage(self) -> tuple[PastUse, ...]:
+    def _past_usage(self) -> tuple[UsageSum, ...]:
         sharing, now = self._settings.usage_sharing, self.store.now
         if sharing is None or not sharing.half_life or now is None:
             return ()
-        past = PastUsage(sharing)
-        since = past.horizon(now)
+        history = UsageHistory(sharing)
+        since = history.horizon(now)
         for hold in self.store.ended_holds:
             if hold.end >= since:
                 for line in hold.lines:
-                    past.used(
-                        hold.local_queue, {line.resource: line.count * line.amount}, hold.start, hold.end
-                    )
-        return past.past(now)
+                    held = {line.resource: line.count * line.amount}
+                    history.add_interval(hold.local_queue, held, hold.start, hold.end)
+        return history.sums(now)
 
     def _preemptions(self) -> defaultdict[WorkloadId, tuple[datetime, ...]]:
         """When each that is not over was preempted within the eviction window."""
@@ -237,7 +236,7 @@ class MemoryLedger:
             if spec is not None or configs.get(key, (0, None))[1] is not None:
                 journal.put(configs, key, (sequence, spec))
 
-    def _see(self, line: WorkloadLine, journal: _Journal) -> None:
+    def _see(self, line: SeenWorkload, journal: _Journal) -> None:
         known = self.store.workloads.get(line.id)
         fresh = StoredWorkload(
             id=line.id,
@@ -301,7 +300,7 @@ class MemoryLedger:
             queue = LocalQueueName(workload.ref.namespace, workload.queue)
             journal.append(store.ended_holds, EndedHold(queue, lines, attempt.admitted_at, now))
 
-    def _resize(self, resized: Resized, now: datetime, journal: _Journal) -> None:
+    def _resize(self, resized: ResizedAttempt, now: datetime, journal: _Journal) -> None:
         store, key = self.store, (resized.workload, resized.number)
         workload = store.workloads.get(resized.workload)
         attempt = workload.attempt if workload else None
@@ -329,7 +328,7 @@ class MemoryLedger:
         resized_attempt = replace(attempt, assignment=assignment)
         journal.put(store.workloads, resized.workload, replace(workload, attempt=resized_attempt))
 
-    def _open(self, opened: Opened, journal: _Journal) -> None:
+    def _open(self, opened: NewAttempt, journal: _Journal) -> None:
         workload = self.store.workloads[opened.workload]
         attempt = Attempt(
             workload=opened.workload,
@@ -406,8 +405,8 @@ def _past_as_stored(past: PastAttempts) -> PastAttempts:
     return past_from_json(past_to_json(past))
 
 
-def _decision_row(line: DecisionLine, plan: Plan, epoch: int) -> DecisionRow:
-    reason = line_reason(line)
+def _decision_row(line: NewDecision, plan: Plan, epoch: int) -> DecisionRow:
+    reason = decision_reason(line)
     return DecisionRow(
         sequence=line.sequence,
         cycle=plan.cycle,

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuectl.ledger.engine import ledger_call
+from queuectl.ledger.pool import ledger_call
 from queuectl.ledger.tables import HISTORY, SCHEMA
 
 MONTHS_AHEAD: Final = 3
@@ -17,12 +17,12 @@ _LEAF: Final = re.compile(r"_(\d{4})_(\d{2})$")
 
 
 @ledger_call
-async def ensure_partitions(engine: AsyncEngine, months_ahead: int = MONTHS_AHEAD) -> list[str]:
+async def ensure_partitions(pool: AsyncEngine, months_ahead: int = MONTHS_AHEAD) -> list[str]:
     """Make this month's partitions and those of the next months; returns the names of new ones.
 
     Without a partition rows go to the default one: nothing is lost, but a month can't be dropped any more.
     """
-    async with engine.begin() as connection:
+    async with pool.begin() as connection:
         return await add_partitions(connection, months_ahead)
 
 
@@ -46,14 +46,14 @@ async def add_partitions(connection: AsyncConnection, months_ahead: int = MONTHS
 
 
 @ledger_call
-async def drop_history(engine: AsyncEngine, keep_months: int) -> list[str]:
+async def drop_history(pool: AsyncEngine, keep_months: int) -> list[str]:
     """Drop months of history that ended over `keep_months` months ago; returns the partitions' names.
 
     Open workloads, attempts and holds are not history and stay, however old.
     """
     if keep_months < 1:
         raise ValueError(f"history is kept for at least 1 month, not {keep_months}")
-    async with engine.begin() as connection:
+    async with pool.begin() as connection:
         now: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
         oldest = now.year * 12 + now.month - 1 - keep_months
         dropped = []

@@ -1,8 +1,8 @@
-"""What of the past decides about the future: what each LocalQueue has used, and who was preempted of late.
+"""Past usage of each LocalQueue (U5) and recent preemptions of each workload (P11), as the ledger has them.
 
-Read once at a start. Ended holds are walked from the newest backwards, by windows of sequence numbers (an
-index each), until they are too old to count (20 half-lives), and summed up as they come: memory holds one
-window and the sums.
+Read once at a start. Closed holds are read from the newest backwards, in windows of sequence numbers (each by
+an index), until they are too old to count (20 half-lives). They are added up at once: memory holds one window
+and the sums.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from sqlalchemy import ARRAY, Text, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import PastUse, WorkloadId
+from queuectl.core.model import UsageSum, WorkloadId
 from queuectl.core.policy import AdmissionFairSharing, LocalQueueName
-from queuectl.core.queues.usage_history import PastUsage
+from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code
 from queuectl.ledger import tables as t
 
 PREEMPTIONS_KEPT: Final = 16
-"""Of one workload; a larger eviction budget can't be set."""
+"""Of one workload. The eviction budget can't be larger."""
 _WINDOW: Final = 10_000
-"""Sequence numbers, each of which ends one attempt at most."""
+"""Sequence numbers; each closes one attempt at most."""
 
 
-class _Ended(NamedTuple):
+class _ClosedHold(NamedTuple):
     """What a workload held from one decision to another."""
 
     workload: str
@@ -37,28 +37,31 @@ class _Ended(NamedTuple):
     to_seq: int
     start: datetime
     end: datetime
-    cells: dict[str, int]
+    amounts: dict[str, int]
+    """By resource, in base units."""
 
 
 async def past_usage(
     connection: AsyncConnection, cluster: str, sharing: AdmissionFairSharing, sequence: int, now: datetime
-) -> tuple[PastUse, ...]:
-    """Of all holds that ended up to `sequence`, which was decided at `now`."""
-    past = PastUsage(sharing)
-    since = past.horizon(now)
-    async for window in _ended(connection, cluster, sequence):
+) -> tuple[UsageSum, ...]:
+    """Of all holds that were closed up to `sequence`, which was decided at `now`."""
+    history = UsageHistory(sharing)
+    since = history.horizon(now)
+    async for window in _closed_holds(connection, cluster, sequence):
         queues = await _queues(connection, cluster, window)
         for held, queue in zip(window, queues, strict=True):
             if queue is not None and held.end >= since:
-                past.used(queue, held.cells, held.start, held.end)
+                history.add_interval(queue, held.amounts, held.start, held.end)
         if window[-1].end < since:
             break
-    await _leave_out_what_began_later(connection, cluster, past)
-    return past.past(now)
+    await _correct_later_starts(connection, cluster, history)
+    return history.sums(now)
 
 
-async def _ended(connection: AsyncConnection, cluster: str, sequence: int) -> AsyncIterator[list[_Ended]]:
-    """By windows of the sequence numbers that ended them, the newest first; no window is empty."""
+async def _closed_holds(
+    connection: AsyncConnection, cluster: str, sequence: int
+) -> AsyncIterator[list[_ClosedHold]]:
+    """In windows of the sequence numbers that closed them, the newest first; no window is empty."""
     decided = select(func.min(t.decision.c.sequence)).where(t.decision.c.cluster_id == cluster)
     first: int | None = (await connection.execute(decided)).scalar_one()
     row = t.hold_line.c
@@ -69,52 +72,52 @@ async def _ended(connection: AsyncConnection, cluster: str, sequence: int) -> As
     while first is not None and sequence >= first:
         window = query.where(row.cluster_id == cluster, ~row.open)
         window = window.where(row.to_seq > sequence - _WINDOW, row.to_seq <= sequence)
-        found: dict[tuple[str, int, int], _Ended] = {}
+        found: dict[tuple[str, int, int], _ClosedHold] = {}
         for *which, start, end, resource, count, amount in await connection.execute(
             window.order_by(row.to_seq.desc())
         ):
             workload, from_seq, to_seq = which
             held = found.get((workload, from_seq, to_seq))
             if held is None:
-                held = _Ended(workload, from_seq, to_seq, start, end, {})
+                held = _ClosedHold(workload, from_seq, to_seq, start, end, {})
                 found[workload, from_seq, to_seq] = held
-            held.cells[resource] = held.cells.get(resource, 0) + count * amount
+            held.amounts[resource] = held.amounts.get(resource, 0) + count * amount
         if found:
             yield list(found.values())
         sequence -= _WINDOW
 
 
 async def _queues(
-    connection: AsyncConnection, cluster: str, window: Sequence[_Ended]
+    connection: AsyncConnection, cluster: str, window: Sequence[_ClosedHold]
 ) -> list[LocalQueueName | None]:
-    """The LocalQueue that each held for; None: that is no longer known."""
+    """The LocalQueue of each hold; None: the ledger no longer has it."""
     row = t.workload.c
-    over = select(row.closed_seq, row.namespace, row.queue).where(
+    retired = select(row.closed_seq, row.namespace, row.queue).where(
         row.cluster_id == cluster,
         ~row.open,
         row.closed_seq >= window[-1].to_seq,
         row.closed_seq <= window[0].to_seq,
     )
-    with_it = {
+    ended_with_hold = {
         sequence: LocalQueueName(namespace, queue)
-        for sequence, namespace, queue in await connection.execute(over)
+        for sequence, namespace, queue in await connection.execute(retired)
     }
-    # Those that waited again afterwards may have been moved: what they had been queued in before it counts.
-    others = {held.workload for held in window if held.to_seq not in with_it}
+    # A workload that was pending again afterwards may have been moved: its LocalQueue before the hold counts.
+    others = {held.workload for held in window if held.to_seq not in ended_with_hold}
     queued = await _queued(connection, cluster, others) if others else {}
 
-    def queue_of(held: _Ended) -> LocalQueueName | None:
+    def queue_of(held: _ClosedHold) -> LocalQueueName | None:
         moves = queued.get(held.workload, [])
         place = bisect.bisect_left(moves, held.from_seq, key=lambda move: move[0])
         return moves[place - 1][1] if place else None
 
-    return [with_it.get(held.to_seq) or queue_of(held) for held in window]
+    return [ended_with_hold.get(held.to_seq) or queue_of(held) for held in window]
 
 
 async def _queued(
     connection: AsyncConnection, cluster: str, workloads: Collection[str]
 ) -> dict[str, list[tuple[int, LocalQueueName]]]:
-    """In which queue each was put, and by which sequence, the first one first."""
+    """The LocalQueues in which each was queued, with the sequence of the decision, oldest first."""
     row = t.decision.c
     query = (
         select(row.workload, row.sequence, row.namespace, row.payload["queue"].astext)
@@ -132,10 +135,11 @@ async def _queued(
     return moves
 
 
-async def _leave_out_what_began_later(connection: AsyncConnection, cluster: str, past: PastUsage) -> None:
-    """Of an open attempt, what it holds counts from its admission on: take away where a hold began later.
+async def _correct_later_starts(connection: AsyncConnection, cluster: str, history: UsageHistory) -> None:
+    """Subtract from `history` the time between an open attempt's admission and a later start of its hold.
 
-    A hold that was made smaller is a new one from then on, and one that was rebuilt begins with the rebuild.
+    The controller counts what an open attempt holds from its admission on. But a smaller hold starts when the
+    attempt shrinks, and a rebuilt hold starts with the rebuild.
     """
     row, held, queued = t.hold_line.c, t.attempt.c, t.workload.c
     query = (
@@ -152,13 +156,14 @@ async def _leave_out_what_began_later(connection: AsyncConnection, cluster: str,
         .where(row.cluster_id == cluster, row.open, row.from_at > held.admitted_at)
     )
     for namespace, queue, resource, count, amount, admitted_at, from_at in await connection.execute(query):
-        past.used(LocalQueueName(namespace, queue), {resource: -count * amount}, admitted_at, from_at)
+        local_queue = LocalQueueName(namespace, queue)
+        history.add_interval(local_queue, {resource: -count * amount}, admitted_at, from_at)
 
 
 async def preemptions(
     connection: AsyncConnection, cluster: str, sequence: int, since: datetime
 ) -> dict[WorkloadId, tuple[datetime, ...]]:
-    """When those that are not over were preempted since then, oldest first: the last PREEMPTIONS_KEPT.
+    """When each workload that is not over was preempted since then, oldest first: the last PREEMPTIONS_KEPT.
 
     `sequence` is that of the last decision.
     """
@@ -166,8 +171,8 @@ async def preemptions(
     row, queued = t.decision.c, t.workload.c
     query = (
         select(row.workload, row.now)
-        # What an object came to that was here before is none of this workload's.
         .join(t.workload, and_(queued.cluster_id == row.cluster_id, queued.id == row.workload))
+        # Decisions up to `queued_seq` are of an earlier workload with the same id.
         .where(row.cluster_id == cluster, queued.open, row.sequence > queued.queued_seq)
         .where(row.sequence >= first, row.now >= since, row.verdict == Verdict.EVICTED.value)
         .where(row.reason["code"].astext == Code.PREEMPTED.value)
@@ -180,9 +185,9 @@ async def preemptions(
 
 
 async def _first_since(connection: AsyncConnection, cluster: str, last: int, since: datetime) -> int:
-    """A sequence number that no decision of that time or later is below, and few others are above.
+    """A sequence number at most _WINDOW decisions before the first decision at `since` or later.
 
-    There is no index of times; they never run back as sequence numbers go up.
+    There is no index of times. They never decrease as sequence numbers increase: a binary search finds it.
     """
     row = t.decision.c
     query = select(row.now).where(row.cluster_id == cluster).order_by(row.sequence).limit(1)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
-from queuectl.ledger.engine import ledger_call, reading
+from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import configs_in_force, decision_row, stored_workload, workloads_with_attempts
 from queuectl.ports import DecisionRow, LedgerUnavailable, Reading
 
@@ -22,15 +22,15 @@ PAGE_TIMEOUT: Final = 2.0
 
 
 class LedgerReadings:
-    """ports.Readings over a pool made by `engine.connect`, for one cluster."""
+    """ports.Readings over a pool made by `create_pool`, for one cluster."""
 
-    def __init__(self, engine: AsyncEngine, cluster_id: str) -> None:
-        self._engine = engine
+    def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
+        self._pool = pool
         self._cluster = cluster_id
 
     @ledger_call
     async def since(self, sequence: int) -> Reading:
-        async with reading(self._engine, statement_timeout=READ_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=READ_TIMEOUT) as connection:
             table = t.leadership.c
             query = select(table.epoch, table.sequence, table.now, table.taken_at, func.clock_timestamp())
             found = (await connection.execute(query.where(table.cluster_id == self._cluster))).one_or_none()
@@ -79,7 +79,7 @@ class LedgerReadings:
             .order_by((row.updated_seq + 0).desc())
             .limit(1)
         )
-        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             # Those that are open first: they are newer, and looked up in one small table.
             for only in (row.open, ~row.open):
                 if found := (await connection.execute(query.where(only))).one_or_none():
@@ -97,7 +97,7 @@ class LedgerReadings:
         )
         if before is not None:
             query = query.where(row.closed_seq < before)
-        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             rows = await connection.execute(query)
             return [(one.closed_seq, stored_workload(one)) for one in rows]
 
@@ -113,7 +113,7 @@ class LedgerReadings:
         row = t.decision.c
         query = select(row.workload).distinct()
         query = query.where(row.cluster_id == self._cluster, row.workload.in_(workloads))
-        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return frozenset(map(WorkloadId, (await connection.execute(query)).scalars()))
 
     @ledger_call
@@ -125,7 +125,7 @@ class LedgerReadings:
             .where(row.verdict == Verdict.QUEUED.value)
             .order_by(row.workload, row.sequence)  # the last one counts
         )
-        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return {WorkloadId(one): queue for one, queue in await connection.execute(query)}
 
     @ledger_call
@@ -133,7 +133,7 @@ class LedgerReadings:
         query = _decisions(self._cluster, after).limit(limit)
         if only is not None:
             query = query.where(only)
-        async with reading(self._engine, statement_timeout=PAGE_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return [decision_row(row) for row in await connection.execute(query)]
 
 
@@ -145,15 +145,15 @@ def _decisions(cluster: str, after: int) -> Select[Any]:
 
 
 @ledger_call
-async def installation(engine: AsyncEngine) -> str:
+async def installation(pool: AsyncEngine) -> str:
     """Id of this database as a ledger: the same wherever it is moved to, another in each new one."""
-    async with reading(engine, statement_timeout=READ_TIMEOUT) as connection:
+    async with reading(pool, statement_timeout=READ_TIMEOUT) as connection:
         return str((await connection.execute(select(t.installation.c.id))).scalar_one())
 
 
 @ledger_call
-async def clusters(engine: AsyncEngine) -> list[str]:
+async def clusters(pool: AsyncEngine) -> list[str]:
     """Ids of the clusters that this database has ledgers of."""
-    async with reading(engine, statement_timeout=READ_TIMEOUT) as connection:
+    async with reading(pool, statement_timeout=READ_TIMEOUT) as connection:
         query = select(t.leadership.c.cluster_id).order_by(t.leadership.c.cluster_id)
         return list((await connection.execute(query)).scalars())

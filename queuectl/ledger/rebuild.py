@@ -14,9 +14,9 @@ from queuectl.core.decisions import Admit, Enqueue, Evict
 from queuectl.core.model import Attempt, Observation, Workload, WorkloadId
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger import tables as t
-from queuectl.ledger.engine import connect, ledger_call, reading
 from queuectl.ledger.fold import Fold
 from queuectl.ledger.partitions import add_partitions
+from queuectl.ledger.pool import create_pool, ledger_call, reading
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import check_schema
 from queuectl.ledger.writing import Writing
@@ -46,12 +46,12 @@ async def rebuild(url: str, cluster_id: str, found: Iterable[Found]) -> int:
     have no open attempt of this cluster: raises LedgerRefused, LedgerUnavailable, SchemaMismatch, or
     LostLeadership if a controller starts meanwhile.
     """
-    engine = connect(url)
+    pool = create_pool(url)
     try:
-        await check_schema(engine, writing=True)
-        return await _rebuild(engine, cluster_id, [one for one in found if _holds(one.observation)])
+        await check_schema(pool, writing=True)
+        return await _rebuild(pool, cluster_id, [one for one in found if _holds(one.observation)])
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 def _holds(seen: Observation) -> bool:
@@ -61,15 +61,15 @@ def _holds(seen: Observation) -> bool:
 
 
 @ledger_call
-async def _rebuild(engine: AsyncEngine, cluster: str, found: list[Found]) -> int:
-    ledger = PostgresLedger(engine, cluster)
+async def _rebuild(pool: AsyncEngine, cluster: str, found: list[Found]) -> int:
+    ledger = PostgresLedger(pool, cluster)
     # Asked for by mistake, it must not depose the controller at work.
-    async with reading(engine) as connection:
+    async with reading(pool) as connection:
         await _refuse_in_use(connection, cluster)
     # Whoever still believes to lead is shut out before anything is looked at.
     epoch = await ledger.take_epoch(_HOLDER)
     now = await ledger.now()
-    async with engine.begin() as connection:
+    async with pool.begin() as connection:
         await add_partitions(connection)
         await _continue_after(connection, cluster, found)
         writing = Writing(connection, cluster, now)
@@ -133,20 +133,20 @@ OpenHold = tuple[str, int, str, int, str, str, int]
 
 async def open_holds(url: str, cluster_id: str | None = None) -> list[OpenHold]:
     """All quota held at the moment, sorted, to compare one ledger with another."""
-    engine = connect(url, read_only=True)
+    pool = create_pool(url, read_only=True)
     try:
-        return await _open_holds(engine, cluster_id)
+        return await _open_holds(pool, cluster_id)
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 @ledger_call
-async def _open_holds(engine: AsyncEngine, cluster_id: str | None) -> list[OpenHold]:
+async def _open_holds(pool: AsyncEngine, cluster_id: str | None) -> list[OpenHold]:
     row = t.hold_line.c
     query = select(
         *(row.workload, row.attempt, row.pod_set, row.count, row.flavor, row.resource, row.amount)
     ).where(row.open)
     if cluster_id is not None:
         query = query.where(row.cluster_id == cluster_id)
-    async with reading(engine) as connection:
+    async with reading(pool) as connection:
         return sorted((*one,) for one in await connection.execute(query))

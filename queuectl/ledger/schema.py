@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuectl.ledger.engine import check_session, connect, ledger_call
 from queuectl.ledger.partitions import add_partitions
+from queuectl.ledger.pool import check_session, create_pool, ledger_call
 from queuectl.ledger.tables import SCHEMA
 from queuectl.ports import LedgerUnavailable, SchemaMismatch
 from queuectl.shipped import shipped
@@ -26,16 +26,16 @@ async def migrate(url: str) -> str:
 
     Raises LedgerUnavailable, and SchemaMismatch if the schema is newer than this program.
     """
-    engine = connect(url, statement_timeout=0)
+    pool = create_pool(url, statement_timeout=0)
     try:
-        return await _migrate(engine)
+        return await _migrate(pool)
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 @ledger_call
-async def _migrate(engine: AsyncEngine) -> str:
-    async with engine.begin() as connection:
+async def _migrate(pool: AsyncEngine) -> str:
+    async with pool.begin() as connection:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         await connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         _refuse_unknown(await _revision(connection))
@@ -49,18 +49,18 @@ async def check(url: str, *, writing: bool = False) -> None:
 
     With `writing` also LedgerUnavailable if the server takes no writes.
     """
-    engine = connect(url)
+    pool = create_pool(url)
     try:
-        await check_schema(engine, writing=writing)
+        await check_schema(pool, writing=writing)
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 @ledger_call
-async def check_schema(engine: AsyncEngine, *, writing: bool = False) -> None:
+async def check_schema(pool: AsyncEngine, *, writing: bool = False) -> None:
     """As `check`, over a pool."""
     newest = _revisions()[0]
-    async with engine.begin() as connection:
+    async with pool.begin() as connection:
         await check_session(connection)
         revision = await _revision(connection)
         database = (await connection.execute(text("SELECT current_database()"))).scalar_one()

@@ -16,8 +16,8 @@ from queuectl.core.model import AttemptState, ConfigKey, Verb
 from queuectl.core.resources import FlavorResource
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import cleaned, dump
-from queuectl.ledger.engine import connect, ledger_call, reading
 from queuectl.ledger.partitions import used_defaults
+from queuectl.ledger.pool import create_pool, ledger_call, reading
 from queuectl.ledger.queries import clusters
 from queuectl.ledger.replay import Expected, Finding, Holding, Line, Replay, lines_of
 from queuectl.ledger.schema import check_schema
@@ -33,22 +33,22 @@ async def verify(url: str, cluster_id: str | None = None) -> list[Finding]:
 
     Raises LedgerUnavailable or SchemaMismatch.
     """
-    engine = connect(url, read_only=True, statement_timeout=_TIMEOUT)
+    pool = create_pool(url, read_only=True, statement_timeout=_TIMEOUT)
     try:
-        await check_schema(engine)
+        await check_schema(pool)
         found: list[Finding] = []
-        for cluster in [cluster_id] if cluster_id is not None else await clusters(engine):
-            found += await Verifier(engine, cluster).run()
+        for cluster in [cluster_id] if cluster_id is not None else await clusters(pool):
+            found += await Verifier(pool, cluster).run()
         return found
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 class Verifier:
     """Verifies one cluster's ledger again and again: after the first time only new decisions are read."""
 
-    def __init__(self, engine: AsyncEngine, cluster_id: str) -> None:
-        self._engine = engine
+    def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
+        self._pool = pool
         self._cluster = cluster_id
         self._replay = Replay()
 
@@ -56,7 +56,7 @@ class Verifier:
     async def run(self) -> list[Finding]:
         """What is wrong at the moment. As long as anything is, each run begins anew."""
         replay, self._replay = self._replay, Replay()
-        async with reading(self._engine, statement_timeout=_TIMEOUT) as connection:
+        async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
             await self._play(connection, replay)
             await self._compare(connection, replay)
         if not replay.findings:

@@ -1,7 +1,4 @@
-"""One transaction's writes: the rows of a fold, by a few statements that must touch what they name.
-
-All but the first are run by the driver itself (see sql.py).
-"""
+"""One transaction's writes: the rows of a fold, by a few statements that must touch what they name."""
 
 from __future__ import annotations
 
@@ -9,17 +6,22 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-import asyncpg
-from sqlalchemy import Delete, Insert, Select, Update
+from sqlalchemy import Delete, Executable, Insert, Row, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model import AttemptState, ConfigKey, EffectKey, PastAttempts
 from queuectl.ledger import shrinking
 from queuectl.ledger import statements as s
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
-from queuectl.ledger.fold import RULES_VERSION, Fold, line_reason
-from queuectl.ledger.lines import AttemptChange, DecisionLine, HoldLine, Resized, Segment, WorkloadChange
-from queuectl.ledger.sql import compiled
+from queuectl.ledger.fold import RULES_VERSION, Fold, decision_reason
+from queuectl.ledger.folded import (
+    AttemptChange,
+    HoldLine,
+    NewDecision,
+    ResizedAttempt,
+    Segment,
+    WorkloadChange,
+)
 from queuectl.ports import LedgerRefused
 
 _BATCHES_KEPT: Final = 256
@@ -38,16 +40,12 @@ class Writing:
 
     def __init__(self, connection: AsyncConnection, cluster: str, now: datetime) -> None:
         self._connection = connection
-        self._driver: asyncpg.Connection | None = None
         self._fixed: dict[str, Any] = {"cluster": cluster, "now": now}
 
     async def fence(self, epoch: int, rows: int) -> Fence | None:
         """Lock the cluster's row and number `rows` decisions. None: another epoch, or time ran back."""
-        # By SQLAlchemy, which begins a transaction only with the first statement that it runs itself.
-        parameters = self._named({"epoch": epoch, "rows": rows})
-        found = (await self._connection.execute(s.FENCE, parameters)).one_or_none()
-        self._driver = (await self._connection.get_raw_connection()).driver_connection
-        return None if found is None else Fence(*found)
+        found = await self._rows(s.FENCE, epoch=epoch, rows=rows)
+        return Fence._make(found[0]) if found else None
 
     async def begin_batch(self, batch: str, epoch: int, first: int, number: int) -> int | None:
         """Note this batch; when it is stored already, returns the first sequence number it got."""
@@ -136,37 +134,27 @@ class Writing:
         if segment.effects:
             await self._bulk(s.EFFECTS, s.EFFECT_ROWS, [(seq, *key) for seq, key in segment.effects])
 
-    async def _resize(self, resized: list[Resized]) -> None:
+    async def _resize(self, resized: list[ResizedAttempt]) -> None:
         lines = [_hold_row(line) for one in resized for line in one.lines]
-        sql = compiled(shrinking.NO_SMALLER)
-        larger = await self._open.fetchval(
-            sql.text, *sql.arguments(s.HOLD_ROWS.bind(lines) | self._named({}))
+        counted = await self._connection.execute(
+            shrinking.NO_SMALLER, s.HOLD_ROWS.bind(lines) | self._named({})
         )
-        if larger:
+        if larger := counted.scalar_one():
             raise LedgerRefused(f"{larger} of {len(lines)} hold lines would not be smaller ones of the same")
         rows = [(one.workload, one.number, dump(one.pod_sets)) for one in resized]
         await self._bulk(shrinking.RESIZE, shrinking.RESIZE_ROWS, rows, expect=len(rows))
         await self._bulk(shrinking.END_LARGER, s.HOLD_ROWS, lines)
         await self._bulk(shrinking.SMALLER_HOLDS, s.HOLD_ROWS, lines)
 
-    async def _rows(self, statement: Select[Any] | Insert, **parameters: Any) -> list[tuple[Any, ...]]:
-        sql = compiled(statement)
-        found = await self._open.fetch(sql.text, *sql.arguments(self._named(parameters)))
-        return [tuple(row) for row in found]
+    async def _rows(self, statement: Executable, **parameters: Any) -> Sequence[Row[Any]]:
+        return (await self._connection.execute(statement, self._named(parameters))).all()
 
     async def _run(self, statement: Update | Delete, **parameters: Any) -> None:
         await self._execute(statement, self._named(parameters))
 
     async def _execute(self, statement: Insert | Update | Delete, given: dict[str, Any]) -> int:
         """How many rows it touched."""
-        sql = compiled(statement)
-        done: str = await self._open.execute(sql.text, *sql.arguments(given))
-        return int(done.rpartition(" ")[2])
-
-    @property
-    def _open(self) -> asyncpg.Connection:
-        assert self._driver is not None, "the fence comes first"
-        return self._driver
+        return (await self._connection.execute(statement, given)).rowcount
 
     def _named(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return {f"p_{name}": value for name, value in (self._fixed | parameters).items()}
@@ -189,8 +177,8 @@ class Writing:
             )
 
 
-def _decision_row(line: DecisionLine) -> tuple[Any, ...]:
-    reason = line_reason(line)
+def _decision_row(line: NewDecision) -> tuple[Any, ...]:
+    reason = decision_reason(line)
     return (
         *(line.sequence, line.verdict, line.config_version, line.workload),
         *(line.ref or (None, None, None, None)),

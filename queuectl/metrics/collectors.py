@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from queuectl.core.reports import ClusterQueueReport
 from queuectl.core.resources import CPU, FlavorResource
 from queuectl.metrics.bounds import OTHER, Names, Row, summed
-from queuectl.metrics.probes import Probes
+from queuectl.metrics.sampled import Sampled
 
 _QUEUE: Final = ("cluster_queue",)
 _CELL: Final = ("flavor", "resource")
@@ -46,11 +46,11 @@ class Reports(Collector):
     def __init__(self, names: Names) -> None:
         self._names = names
         self.reports: tuple[ClusterQueueReport, ...] = ()
-        self.probes: Probes | None = None
+        self.sampled: Sampled | None = None
 
     def collect(self) -> Iterator[Metric]:
         queues = [(self._names.label(report.name), report) for report in self.reports]
-        strays = self.probes.standing().strays if self.probes else ()
+        strays = self.sampled.standing().strays if self.sampled else ()
         waiting = [((label, code.value), n) for label, report in queues for code, n in report.reasons]
         waiting += [(("", code.value), n) for code, n in strays]
         yield _family(
@@ -92,7 +92,7 @@ class Health(Collector):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._committed_at = self._verified_at = -math.inf
-        self.probes: Probes | None = None
+        self.sampled: Sampled | None = None
 
     def mark_commit(self) -> None:
         self._committed_at = self._clock()
@@ -112,34 +112,34 @@ class Health(Collector):
             "Since the ledger was last compared with its history; +Inf: never.",
             now - self._verified_at,
         )
-        if self.probes is not None:
-            yield from self._asked(self.probes)
+        if self.sampled is not None:
+            yield from self._asked(self.sampled)
 
-    def _asked(self, probes: Probes) -> Iterator[Metric]:
-        yield _one("leading", "1 while this process leads.", float(probes.leads()))
-        if probes.lease_age is not None:
-            age = probes.lease_age()
+    def _asked(self, sampled: Sampled) -> Iterator[Metric]:
+        yield _one("leading", "1 while this process leads.", float(sampled.leads()))
+        if sampled.lease_age is not None:
+            age = sampled.lease_age()
             yield _one("lease_held", "1 while the lease is ours.", float(age is not None))
             yield _one(
                 "lease_renewal_age_seconds",
                 "Since our last good write of the lease; +Inf: it is not ours.",
                 _or_never(age),
             )
-        standing = probes.standing()
+        standing = sampled.standing()
         yield _one(
             "frozen_roots",
             "Root cohorts about which nothing is decided: memory and ledger disagree.",
             standing.frozen,
         )
         yield _one("gate_installed", "1 if the policy queuectl-jobs has been seen.", float(standing.gated))
-        count, oldest = probes.unsettled()
+        count, oldest = sampled.unsettled()
         yield _one("effects_unsettled", "Committed Kubernetes writes that are not done.", count)
         yield _one("effect_oldest_age_seconds", "How long the oldest of them has been due; 0: none.", oldest)
         yield _family(
             "reflector_silence_seconds",
             "Since the API server was last heard on a kind's watch; +Inf: never.",
             ("kind",),
-            (((kind,), _or_never(age)) for kind, age in probes.silence().items()),
+            (((kind,), _or_never(age)) for kind, age in sampled.silence().items()),
         )
 
 

@@ -7,13 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from queuectl.listener import Limits, guarded, serving
 from queuectl.metrics.exposition import CONTENT_TYPE, Exposition
 
 Check = Callable[[], str | None]
 """None: good; else what is wrong."""
-
-STOP_SECONDS = 2.0
-IDLE_SECONDS = 75.0
 
 
 async def serve(
@@ -27,23 +25,11 @@ async def serve(
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL. Raises OSError when it
     can't listen there."""
-    runner = web.AppRunner(
-        application(metrics, healthy=healthy, ready=ready),
-        access_log=None,
-        handle_signals=False,
-        keepalive_timeout=IDLE_SECONDS,
-        shutdown_timeout=STOP_SECONDS,
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
+    app = application(metrics, healthy=healthy, ready=ready)
+    async with serving(app, host=host, port=port, limits=Limits()) as url:
         if started is not None:
-            bound_host, bound_port = runner.addresses[0][:2]
-            bound_host = f"[{bound_host}]" if ":" in bound_host else bound_host
-            started(f"http://{bound_host}:{bound_port}")
+            started(url)
         await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
 
 
 def application(metrics: Exposition, *, healthy: Check, ready: Check) -> web.Application:
@@ -57,7 +43,7 @@ def application(metrics: Exposition, *, healthy: Check, ready: Check) -> web.App
 
         return answer
 
-    app = web.Application()
+    app = web.Application(client_max_size=1024, middlewares=[guarded])
     app.router.add_get("/metrics", scrape)
     app.router.add_get("/healthz", probe(healthy))
     app.router.add_get("/readyz", probe(ready))

@@ -18,7 +18,7 @@ from queuectl.core.resources import FlavorResource
 from queuectl.metrics.bounds import Names
 from queuectl.metrics.collectors import Capacity, Health, Reports
 from queuectl.metrics.exposition import Requesting
-from queuectl.metrics.probes import Probes
+from queuectl.metrics.sampled import Sampled
 
 _SIZES: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200)
@@ -148,6 +148,6 @@ class Metrics(Requesting):
     def epoch(self, number: int) -> None:
         self._epoch.set(number)
 
-    def observe(self, probes: Probes) -> None:
+    def observe(self, sampled: Sampled) -> None:
         """Whom to ask at each scrape."""
-        self._reports.probes = self._health.probes = probes
+        self._reports.sampled = self._health.sampled = sampled

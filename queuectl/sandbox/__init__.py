@@ -1,1 +1,1 @@
-"""Embedded defaults: what `queuectl sandbox` brings where no cluster and no database are."""
+"""Embedded defaults: what `queuectl sandbox` starts instead of a cluster and a database."""

@@ -1,4 +1,4 @@
-"""The sandbox's own way to its API server, as admin."""
+"""The sandbox's client of its API server, as admin."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from queuectl.sandbox.players.api import ApiError, Object
 
 _REQUEST_SECONDS: Final = 30
 _WATCH_SECONDS: Final = 330
-"""Longer than any watch asked for: a server that has fallen silent is left behind."""
+"""Longer than any requested watch: ends the watch of a server that sends nothing more."""
 
 
 class Client:
-    """`async with Client(url, ssl_context, token) as api:`; fits players.api.Api."""
+    """`async with Client(url, ssl_context, token) as api:`; implements players.api.Api."""
 
     def __init__(self, url: str, trust: ssl.SSLContext, token: str) -> None:
         self._url = url

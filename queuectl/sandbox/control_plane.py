@@ -1,6 +1,6 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and kube-controller-manager as children.
 
-The binaries are found the way envtest finds them: `KUBEBUILDER_ASSETS` names their folder. There is no
+The binaries are found as envtest finds them: `KUBEBUILDER_ASSETS` names their folder. There is no
 kubelet and no scheduler.
 """
 
@@ -63,7 +63,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 class ControlPlaneError(RuntimeError):
-    """It can't be started, or one of its processes has died. Names the process and its last log lines."""
+    """It can't be started, or one of its processes has ended. Names the process and its last log lines."""
 
 
 def find_assets(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -100,10 +100,10 @@ class ControlPlane:
     """`async with ControlPlane(folder, assets) as plane:` serves until the block ends.
 
     Enter it on the main thread's event loop: Linux ends the processes with the thread that started them, so
-    that a killed parent leaves nothing behind. What it stores lives under `folder`; a second start there
-    finds everything, with the same tokens and CA. `emulated` is an older release to answer as (`1.33`).
-    `audit` is True or an audit policy. `fsync=False` is for tests: faster, and what etcd holds may be lost
-    with the machine. `port` 0 takes a free one.
+    that a killed parent leaves nothing behind. Its data is in `folder`; a second start there finds all of it,
+    with the same tokens and CA. `emulated` is an older release to emulate (`1.33`). `audit` is True or an
+    audit policy. `fsync=False` is for tests: faster, but a crash of the machine may lose data of etcd. `port`
+    0 takes a free one.
     """
 
     def __init__(
@@ -158,16 +158,16 @@ class ControlPlane:
         write_kubeconfig(path, self.url, self.ca_file, self.tokens, current="admin")
 
     def write_kubeconfig_of(self, identity: str, path: Path) -> None:
-        """Of one identity alone, those of programs among them: controller-manager, webhook."""
+        """With one identity only; also those of programs: controller-manager, webhook."""
         token = {identity: self._all_tokens[identity]}
         write_kubeconfig(path, self.url, self.ca_file, token, current=identity)
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Trusts this control plane alone."""
+        """Trusts only this control plane."""
         return ssl.create_default_context(cafile=str(self.ca_file))
 
     def check(self) -> None:
-        """Raises ControlPlaneError if one of the processes has died."""
+        """Raises ControlPlaneError if one of the processes has ended."""
         for child in self._children:
             if child.returncode is not None:
                 raise ControlPlaneError(str(child.death()))
@@ -231,7 +231,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
-            # There is nobody who would make a service account's default objects in time for the first pod.
+            # No controller makes a service account's default objects in time for the first pod.
             "--disable-admission-plugins=ServiceAccount",
             *self._emulation(),
             *self._audit_arguments(),
@@ -241,12 +241,12 @@ class ControlPlane:
         return [
             f"--kubeconfig={config}",
             f"--controllers={','.join(_CONTROLLERS)}",
-            # Each controller under its own service account, as in a cluster: gate and audit log see it.
+            # Each controller has its own service account, as in a cluster: gate and audit log see it.
             "--use-service-account-credentials=true",
             f"--service-account-private-key-file={self.folder / 'service-accounts.pem'}",
             "--leader-elect=false",
             "--secure-port=0",
-            # Its default of 20 is what bounds Jobs a second, not the API server.
+            # Its default of 20 limits the rate of Jobs, not the API server.
             "--kube-api-qps=200",
             "--kube-api-burst=400",
             "--concurrent-job-syncs=20",
@@ -273,7 +273,7 @@ class ControlPlane:
         self._children.append(child)
 
     async def _answers(self, url: str, ca_file: Path | None, token: str | None) -> None:
-        """Wait until `url` says 200; the caller's timeout bounds it."""
+        """Wait until `url` answers 200; the caller sets the timeout."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         timeout = aiohttp.ClientTimeout(total=5)
         async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=False) as session:
@@ -284,7 +284,7 @@ class ControlPlane:
                     async with session.get(url, ssl=trust) as answer:
                         if answer.status == 200:
                             return
-                # The server writes its certificate as it starts: it may be missing, or not whole.
+                # The server writes its certificate when it starts: the file may be missing or incomplete.
                 except (aiohttp.ClientError, TimeoutError, FileNotFoundError, ssl.SSLError):
                     pass
                 await asyncio.sleep(_POLL_SECONDS)
@@ -298,7 +298,7 @@ class ControlPlane:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Distinct ports that nobody listens on now."""
+    """Distinct ports that are free now."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [listener.getsockname()[1] for listener in held]
@@ -316,7 +316,7 @@ def _private_key() -> bytes:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Replace a file at once, readable by its owner alone."""
+    """Replace a file atomically, readable only by its owner."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.new")
     partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where everything is: ports, the files others find it by, and the lock on the folder that holds it all."""
+"""Endpoints of a sandbox: ports, the files that publish them, and the lock on its folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAST: Final = "last-endpoints.json"
 
 
 class SandboxError(Exception):
-    """The sandbox can't be started or can't go on; the message is for the user."""
+    """The sandbox can't start or continue; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Endpoints:
     postgres: str
 
     def write(self, folder: Path) -> None:
-        """Into the file that others wait for: it is there at once and whole."""
+        """Write the file that other programs wait for, atomically."""
         write_private(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path, name: str = FILE) -> Self | None:
-        """Where the sandbox on this folder is; None where none is, or the file can't be read."""
+        """Endpoints of the sandbox on this folder; None if there is none or the file can't be read."""
         try:
             return cls(**json.loads((folder / name).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -44,14 +44,14 @@ class Endpoints:
 
     @classmethod
     def retire(cls, folder: Path) -> Self | None:
-        """Nobody shall look there any more. Returns where the last sandbox on this folder was."""
+        """Remove the file. Returns the endpoints of the last sandbox on this folder."""
         with contextlib.suppress(FileNotFoundError):
             (folder / FILE).replace(folder / _LAST)
         return cls.read(folder, _LAST)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file at once, readable by its owner alone."""
+    """Replace a file atomically, readable only by its owner."""
     partial = path.with_name(f".{path.name}.new")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -60,7 +60,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def port_of(url: str | None) -> int:
-    """0 where there is none."""
+    """0 if there is none."""
     try:
         return urlsplit(url or "").port or 0
     except ValueError:
@@ -68,9 +68,9 @@ def port_of(url: str | None) -> int:
 
 
 def choose_ports(wanted: list[tuple[int, int]]) -> list[int]:
-    """Distinct ports nobody listens on: (the one asked for, or 0; the one used before, or 0).
+    """Distinct free ports, each from (the requested port, or 0; the port used before, or 0).
 
-    Raises SandboxError for one that was asked for and is taken.
+    Raises SandboxError if a requested port is in use.
     """
     held: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
@@ -91,9 +91,9 @@ def _listen(port: int) -> socket.socket | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this sandbox alone while the block, or the process, lasts. Raises SandboxError."""
+    """Lock the folder for this sandbox until the end of the block or process. Raises SandboxError."""
     try:
-        # As root, Postgres runs as somebody else, who passes through; what lies in it is closed by itself.
+        # Under root, Postgres runs as another account, which must enter the folder; its files are private.
         folder.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
         descriptor = os.open(folder / "sandbox.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What the sandbox shows: a few fake GPU nodes, and jobs of two teams that come one after another.
+"""The sandbox's example: a few fake GPU nodes, and jobs of two teams that arrive one after another.
 
-Their queues are those of manifests/examples. Some jobs run at once, some wait for their turn, and one is
-larger than its queue will ever allow.
+Their queues are those of manifests/examples. Some jobs run at once, some are pending first, and one is larger
+than the quota of its queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from queuectl.sandbox.players.nodes import FAKE_NODE
 
 NAMESPACES: Final = ("team-a", "team-b")
 TOO_LARGE: Final = ("team-a", "too-large")
-"""Namespace and name of the one that stays."""
+"""Namespace and name of the job that stays pending."""
 
 _QUEUE: Final = "main"
 _ACCELERATOR: Final = "example.com/accelerator"
@@ -34,17 +34,17 @@ _log = logging.getLogger(__name__)
 
 
 class _Job(NamedTuple):
-    """One job of the story."""
+    """One job of the example."""
 
     at: float
-    """Seconds after the first."""
+    """Seconds after the first job."""
     namespace: str
     name: str
     gpus: int
-    """Of each pod."""
+    """GPUs of each pod."""
     pods: int
     seconds: int
-    """How long each pod runs."""
+    """Run time of each pod in seconds."""
     priority: str
     kind: str = "Job"
 
@@ -70,18 +70,18 @@ _STORY: Final = (
 
 _ROUNDS: Final = 6
 _ROUND_SECONDS: Final = 40.0
-"""The story is told so often, so long after each other: some minutes with something to look at."""
+"""The jobs are created so many times, at this distance in seconds: some minutes of activity."""
 
 
 def pytorchjob_crd() -> Object:
-    """A small definition of our own, for where the real one is not installed."""
+    """A small definition, used if the real one is not installed."""
     path = Path(__file__).with_name("pytorchjob_crd.yaml")
     found: Object = yaml.safe_load(path.read_text(encoding="utf-8"))
     return found
 
 
 def nodes() -> list[Object]:
-    """Two machines of one kind and two cheaper ones that keep out what does not ask for them."""
+    """Two machines of one kind, and two cheaper ones with a taint."""
     return [
         *(fake_node(f"a100-{number}", "a100", gpus=8) for number in (1, 2)),
         *(fake_node(f"spot-{number}", "spot", gpus=4, taints=[_SPOT_TAINT]) for number in (1, 2)),
@@ -89,7 +89,7 @@ def nodes() -> list[Object]:
 
 
 def fake_node(name: str, accelerator: str, *, gpus: int, taints: list[Object] | None = None) -> Object:
-    """A node that exists in the API alone, with four times the cpu and memory that its GPUs' pods ask for."""
+    """A node that exists only in the API, with four times the cpu and memory that its GPUs' pods request."""
     room = {
         "cpu": str(4 * _CPU_PER_GPU * gpus),
         "memory": f"{4 * _MEMORY_GI_PER_GPU * gpus}Gi",
@@ -114,13 +114,13 @@ def fake_node(name: str, accelerator: str, *, gpus: int, taints: list[Object] | 
 
 
 def jobs() -> list[tuple[float, Object]]:
-    """When each comes, in seconds after the first, and what it is."""
+    """Each job with its time, in seconds after the first."""
     told = sorted((one for number in range(_ROUNDS) for one in _round(number)), key=lambda one: one.at)
     return [(one.at, _pytorchjob(one) if one.kind == "PyTorchJob" else _job(one)) for one in told]
 
 
 def _round(number: int) -> list[_Job]:
-    """The story for the n-th time, from 0; the one that is too large is there already."""
+    """The jobs of repetition n, from 0, without the one that is too large: it exists already."""
     if number == 0:
         return list(_STORY)
     return [
@@ -131,7 +131,7 @@ def _round(number: int) -> list[_Job]:
 
 
 async def load(api: Api, told: Path) -> None:
-    """Create the jobs, each in its time. The file `told` remembers which were: none comes twice."""
+    """Create the jobs, each at its time. The file `told` lists those created: none is created twice."""
     done = _read(told)
     start = asyncio.get_running_loop().time()
     for at, thing in jobs():
@@ -150,7 +150,7 @@ async def load(api: Api, told: Path) -> None:
 
 
 def _read(told: Path) -> list[str]:
-    """Names of those created in earlier runs."""
+    """Names of the jobs created in earlier runs."""
     try:
         names: list[str] = json.loads(told.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def _template(one: _Job) -> Object:
         "nvidia.com/gpu": str(one.gpus),
     }
     container = {
-        # The training operator knows its container by this name.
+        # The training operator finds its container by this name.
         "name": "pytorch" if one.kind == "PyTorchJob" else "main",
         "image": "example.com/train:1",
         "resources": {"requests": amounts, "limits": {"nvidia.com/gpu": str(one.gpus)}},

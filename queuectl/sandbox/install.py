@@ -1,4 +1,4 @@
-"""Put manifests into a cluster through its API, as `kubectl apply -k` would: kubectl may not be there."""
+"""Installs manifests through the API, as `kubectl apply -k` does, as kubectl may not be installed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Object
 RUNS_BESIDE: Final = frozenset(
     {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "ServiceMonitor", "CronJob", "Secret"}
 )
-"""Kinds that only a cluster with machines needs: in the sandbox their work is done by child processes."""
+"""Kinds that only a cluster with nodes needs: in the sandbox child processes do their work."""
 
 _FIRST: Final = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role")
 _KNOWN: Final = frozenset({"apiVersion", "kind", "resources", "components", "namespace", "labels"})
 _FOR_MACHINES: Final = frozenset({"configMapGenerator", "secretGenerator", "images", "replicas"})
-"""Fields of a kustomization that only say something about kinds that are left out here."""
+"""Fields of a kustomization that concern only kinds left out here."""
 _POLL_SECONDS: Final = 0.05
 
 
@@ -28,11 +28,11 @@ class InstallError(Exception):
 
 
 def read_kustomization(folder: Path, also: frozenset[str] = frozenset()) -> list[Object]:
-    """All objects of a kustomization, those others need first. Raises InstallError.
+    """All objects of a kustomization, dependencies first. Raises InstallError.
 
-    What only a cluster with machines needs is left out, unless it is of a kind in `also`. Only the plain
-    fields of a kustomization are known (resources and components, namespace, labels): one that transforms its
-    objects in other ways is refused, so that none is applied other than it was meant.
+    Kinds that only a cluster with nodes needs are left out, unless they are in `also`. Only the basic fields
+    of a kustomization are supported (resources and components, namespace, labels). One with other
+    transformations is refused, so that no object is applied in a wrong form.
     """
     objects = [thing for thing in _objects(folder) if thing["kind"] not in RUNS_BESIDE - also]
     objects.sort(key=lambda thing: _FIRST.index(thing["kind"]) if thing["kind"] in _FIRST else len(_FIRST))
@@ -72,17 +72,17 @@ def _transformed(thing: Object, kustomization: Mapping[str, Any]) -> Object:
 
 
 class Installer:
-    """Applies objects; knows from discovery where each kind lives."""
+    """Applies objects; finds the path of each kind by discovery."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._paths: dict[tuple[str, str], tuple[str, bool]] = {}
-        """Path below the API version and whether it has namespaces, by API version and kind."""
+        """Path below the API version and whether the kind is namespaced, by API version and kind."""
 
     async def apply(self, objects: Iterable[Object]) -> list[Object]:
-        """Create each object, or merge it into the one that is there; returns them as they are now.
+        """Create each object, or merge it into the existing one; returns the objects after that.
 
-        Definitions are waited for until they are served. Raises InstallError.
+        Waits until each definition is served. Raises InstallError.
         """
         applied = []
         for thing in objects:
@@ -108,7 +108,7 @@ class Installer:
             raise InstallError(f"{thing['kind']} {name} can't be applied: {error}") from error
 
     async def serves(self, api_version: str, kind: str) -> bool:
-        """Does the server know this kind?"""
+        """Whether the server serves this kind."""
         return (api_version, kind) in self._paths or await self._discover(api_version, kind)
 
     async def _path(self, thing: Object) -> str:
@@ -134,7 +134,7 @@ class Installer:
         return (api_version, kind) in self._paths
 
     async def _served(self, definition: Object, seconds: float = 30) -> None:
-        """A definition takes a moment until its kind can be written."""
+        """Wait until the kind of a definition can be written."""
         spec = definition["spec"]
         version = next(v["name"] for v in spec["versions"] if v["served"])
         try:

@@ -1,4 +1,4 @@
-"""What the sandbox says: one line per decision as it happens, and what to try."""
+"""Output of the sandbox: one line per decision, and commands to try."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLOURS: Final = {
 
 
 class Teller:
-    """Prints whole lines, at once; in colour only for people at a terminal."""
+    """Prints whole lines without buffering; in colour only at a terminal."""
 
     def __init__(self, *, plain: bool) -> None:
         self._plain = plain
@@ -38,7 +38,7 @@ class Teller:
         self._held: list[tuple[str, str]] | None = None
 
     def prepare(self) -> None:
-        """Import what takes a tenth of a second, while others are waited for."""
+        """Import modules that take a tenth of a second, while other parts start."""
         if self._console is None:
             from rich.console import Console
 
@@ -47,7 +47,7 @@ class Teller:
             )
 
     def say(self, line: str = "", style: str = "") -> None:
-        """Raises OSError when nobody reads any more."""
+        """Raises OSError when the reader of the output is gone."""
         if self._held is not None:
             self._held.append((line, style))
             return
@@ -60,7 +60,7 @@ class Teller:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """The terminal is somebody else's for a while: what is said meanwhile is printed after it."""
+        """The screen uses the terminal during the block: lines are printed after it."""
         self._held = []
         try:
             yield
@@ -90,7 +90,7 @@ async def tell_decisions(
 
 
 def describe(row: DecisionRow) -> str:
-    """Time, sequence, verdict, workload or policy object, and why or what."""
+    """Time, sequence, verdict, workload or policy object, and reason or details."""
     what = str(row.ref) if row.ref else _policy_object(row.payload)
     parts = [f"{row.now:%H:%M:%S}", f"#{row.sequence:<5}", f"{row.verdict:<10}", what]
     detail = row.reason.message if row.reason else _detail(row)
@@ -124,7 +124,7 @@ def _charge(payload: dict[str, Any]) -> str:
         for resource, amount in pod_set["requests"].items():
             cell = (resource, pod_set["flavors"].get(resource, ""))
             totals[cell] = totals.get(cell, 0) + amount * pod_set["count"]
-    # What is scarce is told first.
+    # Scarce resources come first.
     ordered = sorted(totals.items(), key=lambda item: ("/" not in item[0][0], item[0]))
     charges = ", ".join(
         f"{format_amount(resource, amount)} {resource} of {flavor}" for (resource, flavor), amount in ordered
@@ -134,7 +134,7 @@ def _charge(payload: dict[str, Any]) -> str:
 
 
 def what_to_try(folder: Path, endpoints: Endpoints, *, example: bool) -> list[str]:
-    """Lines to copy into a shell."""
+    """Commands to copy into a shell."""
     kubectl = f"kubectl --kubeconfig {shlex.quote(str(folder / 'kubeconfig'))}"
     ours = own_command()
     namespace, name = ("team-a", "too-large") if example else ("default", "NAME")
@@ -151,7 +151,7 @@ def what_to_try(folder: Path, endpoints: Endpoints, *, example: bool) -> list[st
 
 
 def controller_command(folder: Path, config: Path, endpoints: Endpoints) -> str:
-    """How to run the controller apart."""
+    """The command that runs the controller apart."""
     quoted = [shlex.quote(str(part)) for part in (config, folder / "kubeconfig", endpoints.postgres)]
     return (
         f"{own_command()} controller --config {quoted[0]} --kubeconfig {quoted[1]} --context controller "
@@ -160,7 +160,7 @@ def controller_command(folder: Path, config: Path, endpoints: Endpoints) -> str:
 
 
 def own_command() -> str:
-    """`queuectl`, where that is this one."""
+    """`queuectl`, if that runs this installation; else this interpreter with the module."""
     found = shutil.which("queuectl")
     if found and Path(found).parent == Path(sys.executable).parent:
         return "queuectl"

@@ -1,4 +1,4 @@
-"""The API server of the sandbox, small or real: chosen, filled with what queuectl ships, and watched."""
+"""The API server of the sandbox, small or real: choice, installation of manifests, supervision."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ _CHECK_SECONDS: Final = 0.5
 def choose_plane(folder: Path, wanted: Wanted, *, port: int, version: str | None = None) -> Plane:
     """Not started yet. `version`: the older release that a real one answers as, such as 1.33.
 
-    Raises SandboxError where a real one is wanted and its binaries are not known, or the small one should be
-    of a version.
+    Raises SandboxError if a real one is requested without its binaries, or the small one with a version.
     """
     if wanted == "small":
         if version is not None:
@@ -43,14 +42,14 @@ def choose_plane(folder: Path, wanted: Wanted, *, port: int, version: str | None
 
 
 def client_of(plane: Plane, identity: str) -> Client:
-    """Not entered yet. `identity`: admin, tenant or controller."""
+    """A client, not entered yet. `identity`: admin, tenant or controller."""
     return Client(plane.url, plane.ssl_context(), plane.tokens[identity])
 
 
 async def install(api: Api, plane: Plane, *, empty: bool) -> None:
-    """Definitions, roles and the gate, as shipped; PyTorchJob if nobody else brought it.
+    """Install definitions, roles and the gate, as shipped; PyTorchJob if it is not installed.
 
-    With the example's nodes and policy unless `empty`. Returns once the gate holds.
+    With the example's nodes and policy unless `empty`. Returns once the gate is in force.
     Raises InstallError or SandboxError.
     """
     installer = Installer(api)
@@ -70,7 +69,7 @@ async def install(api: Api, plane: Plane, *, empty: bool) -> None:
 
 
 async def cluster_id(api: Api) -> str:
-    """UID of the namespace that a server makes for itself, which takes a real one a moment."""
+    """UID of namespace kube-system. Waits until the server has created it."""
     while True:
         try:
             namespace = await api.request("GET", "/api/v1/namespaces/kube-system")
@@ -82,7 +81,7 @@ async def cluster_id(api: Api) -> str:
 
 
 async def watch_plane(plane: Plane) -> None:
-    """Raises ControlPlaneError when a part of a real one has ended; the small one lives with this process."""
+    """Raises ControlPlaneError when a part of a real one has ended; the small one is in this process."""
     while isinstance(plane, ControlPlane):
         plane.check()
         await asyncio.sleep(_CHECK_SECONDS)

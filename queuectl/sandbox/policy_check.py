@@ -1,4 +1,4 @@
-"""What is wrong with a policy object, for the small API: a real API server has the CRD's rules for that."""
+"""Validation of policy objects for the small API: a real API server evaluates the CRDs' rules instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queuectl.sandbox.kubernetes.wire import Cause, Json
 
 
 def problems_of_policy(thing: Json) -> Iterator[Cause]:
-    """Nothing for kinds that are not ours."""
+    """No problems for other kinds than ours."""
     kind = thing.get("kind")
     if kind not in POLICY_KINDS or not str(thing.get("apiVersion", "")).startswith("queuectl.dev/"):
         return

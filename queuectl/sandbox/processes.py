@@ -1,4 +1,4 @@
-"""Child processes that never outlive us: even a SIGKILL of this process takes them along."""
+"""Child processes that never outlive this process: even its SIGKILL ends them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TAIL_BYTES = 64 * 1024
 
 
 class ChildDied(Exception):
-    """A child ended that should have gone on. The message has its last log lines."""
+    """A child process has ended unexpectedly. The message contains its last log lines."""
 
 
 class Child:
-    """One running program, with everything it prints in its log file."""
+    """One running program. Its output goes to its log file."""
 
     def __init__(self, name: str, log: Path, process: asyncio.subprocess.Process, log_start: int) -> None:
         self.name = name
@@ -45,12 +45,12 @@ class Child:
         return await self._process.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens if it is gone."""
+        """Send a signal; no effect if it has ended."""
         if self._process.returncode is None:
             self._process.send_signal(number)
 
     async def stop(self, deadline: float = 5.0, *, with_signal: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end, and kill it after `deadline` seconds. Returns its exit code."""
+        """Signal it to end, and kill it after `deadline` seconds. Returns its exit code."""
         self.send(with_signal)
         try:
             async with asyncio.timeout(deadline):
@@ -60,7 +60,7 @@ class Child:
             return await self.wait()
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines that it printed itself, not those of an earlier run in the same file."""
+        """The last lines that this run printed, without those of an earlier run in the same file."""
         try:
             with self.log.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
@@ -71,7 +71,7 @@ class Child:
         return "\n".join(text.splitlines()[-lines:])
 
     def death(self) -> ChildDied:
-        """What to raise when it has ended by itself."""
+        """The error to raise if it has ended by itself."""
         code = self.returncode
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         tail = self.tail()
@@ -79,7 +79,7 @@ class Child:
 
 
 def end_with_make(death_signal: signal.Signals = signal.SIGTERM) -> None:
-    """Where make started this process, be signalled when make dies: its user thinks of the two as one."""
+    """If make started this process, end with make: its user expects the two to end together."""
     parent = os.getppid()
     try:
         program = Path(f"/proc/{parent}/comm").read_text(encoding="utf-8").strip()
@@ -87,7 +87,7 @@ def end_with_make(death_signal: signal.Signals = signal.SIGTERM) -> None:
         return
     if program in ("make", "gmake"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
-        if os.getppid() != parent:  # it died before the line above
+        if os.getppid() != parent:  # make ended before the call above
             os.kill(os.getpid(), death_signal)
 
 
@@ -102,12 +102,12 @@ async def spawn(
     gid: int | None = None,
     death_signal: signal.Signals = signal.SIGKILL,
 ) -> Child:
-    """Start a program in a session of its own, so that Ctrl-C in the terminal reaches only us.
+    """Start a program in a session of its own, so that Ctrl-C in the terminal reaches only this process.
 
-    `env` replaces the whole environment (None: ours). `uid` and `gid` only as root, and both. `death_signal`
-    is what the kernel sends it when this process dies. Call it from the event loop of the main thread: the
-    kernel means the death of the thread that forked. A program that can't be executed ends with 127 and says
-    so in its log.
+    `env` replaces the whole environment (None: ours). `uid` and `gid` only as root, and both. The kernel
+    sends it `death_signal` when this process ends. Call it from the event loop of the main thread: the kernel
+    sends the signal at the end of the thread that forked. A program that can't be executed exits with 127 and
+    an error in its log.
     """
     if (uid is None) != (gid is None):
         raise ValueError(f"{name}: uid and gid go together, got uid={uid} gid={gid}")
@@ -130,7 +130,7 @@ async def spawn(
 
 
 def age() -> float:
-    """Seconds since this process was started, the interpreter's own start included."""
+    """Seconds since the start of this process, including that of the interpreter."""
     with open("/proc/self/stat", encoding="ascii") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Controller and REST as child processes, with the configuration they run on."""
+"""Controller and REST as child processes, with their configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 class Programs:
-    """What of queuectl itself runs in the sandbox on `folder`. `controller`: False, it is run apart.
+    """The programs of queuectl in the sandbox on `folder`. `controller`: False, it is run apart.
     `settings`: sections of the configuration."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Programs:
         )
 
     async def ready(self) -> None:
-        """Wait until all answer: controller and REST from a committed state, REST alone at least at all.
+        """Wait until all are ready: controller and REST with a committed state, REST alone with any answer.
 
         Raises SandboxError.
         """

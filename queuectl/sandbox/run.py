@@ -1,4 +1,4 @@
-"""`queuectl sandbox`: everything on this machine, started in the right order and stopped as a whole."""
+"""`queuectl sandbox`: all parts on this machine, started in order and stopped together."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user chose. A port of 0 takes a free one, the last one if it is free."""
+    """The user's options. Port 0 takes a free one, the last one if it is free."""
 
     data: Path
     control_plane: Literal["small", "real"] = "small"
     kubernetes_version: str | None = None
-    """The older release that a real one answers as."""
+    """The older release that a real one emulates."""
     empty: bool = False
     """Load no example."""
     headless: bool = False
@@ -53,23 +53,23 @@ class Options:
     rest_port: int = 0
     metrics_port: int = 0
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Of the controller's configuration, by section; where it listens is the sandbox's own."""
+    """Sections of the controller's configuration; the sandbox sets its listen addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the sandbox needs of the rest of the program."""
+    """Parts of the program that the sandbox is given."""
 
     now: Callable[[], datetime]
     """Aware, UTC."""
     migrate: Callable[[str], Awaitable[None]]
-    """Bring the database at this URL to this version's schema."""
+    """Migrate the database at this URL to this version's schema."""
     readings: Callable[[str, str], AbstractAsyncContextManager[Readings]]
-    """Of the ledger at this URL for this cluster id."""
+    """Reads the ledger at this URL for this cluster id."""
     screen: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
-    """Show what the REST server at this URL says, with these lines to try, until the user leaves.
+    """Show the state from the REST server at this URL, with these commands to try, until the user leaves.
 
-    None: nobody looks.
+    None: no screen.
     """
 
 
@@ -109,7 +109,7 @@ _KNOWN: Final = (
 
 
 def _known(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """The failure to tell, if all of them are of kinds that the user can do something about."""
+    """The failure to report, if all of them are of kinds that the user can correct."""
     known, rest = group.split(_KNOWN)
     if rest is not None or known is None:
         return None
@@ -120,7 +120,7 @@ def _known(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:
-    """Do the work until it ends or is stopped; then it has cleaned up."""
+    """Run the work until it ends or is stopped, including its clean-up."""
 
     async def watch() -> None:
         await stop.wait()
@@ -137,7 +137,7 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 def _log_to(path: Path) -> None:
-    """What our parts log goes to a file: the terminal is for decisions."""
+    """Logs go to a file: the terminal is for decisions."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     for log in path.parent.glob("*.log"):
         if log.stat().st_size > _LOG_BYTES:
@@ -150,7 +150,7 @@ def _log_to(path: Path) -> None:
 
 
 class _Clock:
-    """Players live in real time."""
+    """The clock of players: real time."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self.now = now
@@ -160,7 +160,7 @@ class _Clock:
 
 
 class _Sandbox:
-    """One run. What it starts is in the order of `serve`, and ends in the reverse order."""
+    """One run. `serve` starts the parts in order; they end in reverse order."""
 
     def __init__(self, options: Options, parts: Parts, stop: Callable[[], None]) -> None:
         self._options = options
@@ -171,7 +171,7 @@ class _Sandbox:
         self._beside: list[Child] = []
 
     async def serve(self) -> None:
-        """Never returns by itself: it is cancelled, or one of its parts fails."""
+        """Runs until it is cancelled or one of its parts fails."""
         before = Endpoints.retire(self._folder)
         ports = choose_ports(
             [
@@ -209,7 +209,7 @@ class _Sandbox:
         _log.info("Postgres serves after %.1f s", age())
 
     async def _start_plane(self, stack: AsyncExitStack, plane: Plane) -> Client:
-        """Returns the admin's way to it."""
+        """Returns the admin's client."""
         await stack.enter_async_context(plane)
         plane.write_kubeconfig(self._folder / "kubeconfig")
         api = await stack.enter_async_context(client_of(plane, "admin"))
@@ -228,7 +228,7 @@ class _Sandbox:
         postgres: EmbeddedPostgres,
         endpoints: Endpoints,
     ) -> None:
-        """Start what lives on the two, and watch over all of it."""
+        """Start the programs that use API server and database, and supervise all parts."""
         cluster = await cluster_id(api)
         programs = Programs(
             self._folder,
@@ -282,7 +282,7 @@ class _Sandbox:
     async def _tell(
         self, endpoints: Endpoints, readings: Readings, last: int, admitted: asyncio.Event
     ) -> None:
-        """On a screen, where somebody looks at one; else a line for each decision."""
+        """On a screen if there is one, else a line for each decision."""
         screen = None if self._options.headless else self._parts.screen
         if screen is None:
             self._teller.say("decisions:", "bold")
@@ -290,7 +290,7 @@ class _Sandbox:
             return
 
         def untold(line: str, style: str) -> None:
-            """The screen has them."""
+            """No lines: the screen shows them."""
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(tell_decisions(readings, last, untold, admitted.set))
@@ -304,7 +304,7 @@ class _Sandbox:
 
 
 async def _last_decision(readings: Readings) -> int:
-    """Sequence of the newest, 0 where none was ever made."""
+    """Sequence of the newest decision, 0 if there is none."""
     try:
         return (await readings.since(0)).sequence
     except LedgerUnavailable:

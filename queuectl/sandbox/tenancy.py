@@ -1,4 +1,4 @@
-"""The sandbox's tenant: what he may do, and whether the gate holds for him yet."""
+"""The sandbox's tenant: its rights, and a check that the gate is in force for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLL_SECONDS: Final = 0.1
 
 
 def rights(namespaces: Iterable[str]) -> list[Object]:
-    """Edit rights in these namespaces, for him as on a real cluster."""
+    """Edit rights for the tenant in these namespaces, as on a real cluster."""
     role: Object = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
@@ -41,10 +41,10 @@ def _binding(namespace: str, role: str) -> Object:
 
 
 async def wait_for_gate(tenant: Api, *, mutating: bool) -> None:
-    """A policy takes effect some seconds after it is stored: ask until it stops a labelled Job.
+    """A policy takes effect some seconds after it is stored: dry-run until it stops a labelled Job.
 
-    `mutating`: such a Job is to be suspended, not refused. The same for a PyTorchJob where there are any:
-    the server answers 503 until its policies know of a new kind. Raises SandboxError.
+    `mutating`: such a Job is to be suspended, not refused. The same for a PyTorchJob if that is installed:
+    the server answers 503 until its policies cover a new kind. Raises SandboxError.
     """
     last = ""
     try:
@@ -60,7 +60,7 @@ async def wait_for_gate(tenant: Api, *, mutating: bool) -> None:
 
 
 async def _past_gate(tenant: Api, path: str, body: Object, *, mutating: bool) -> str:
-    """Why the gate can't be relied on yet; empty when it can."""
+    """Why the gate is not in force yet; empty if it is."""
     try:
         answer = await tenant.request("POST", path, body, query={"dryRun": "All"})
     except ApiError as error:

@@ -1,9 +1,9 @@
-"""Run as a script: bind this process to its parent's life, then become the program.
+"""Run as a script: have the kernel end this process with its parent, then execute the program.
 
-`tether.py PARENT_PID SIGNAL UID GID PROGRAM [ARGUMENT...]`. A process of its own rather than a hook between
-fork and exec: such a hook is unsafe beside threads. The process id stays the same, so the parent sees only
-the program. UID -1 keeps the user. Only the standard library, so that it starts in milliseconds, and nothing
-is imported after the change of user, who may not reach it.
+`tether.py PARENT_PID SIGNAL UID GID PROGRAM [ARGUMENT...]`. A script instead of a hook between fork and
+exec: such a hook is unsafe with threads. The process id stays the same, so the parent sees only the program.
+UID -1 keeps the user. It uses only the standard library, so that it starts in milliseconds, and imports
+nothing after the change of user: that user may not be able to read the files.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def main(arguments: list[str]) -> None:
         os.setgroups([gid])
         os.setgid(gid)
         os.setuid(uid)
-    # After the change of user, which would clear it.
+    # After the change of user: that would clear the setting.
     if prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
         sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # the parent ended before the call above
         sys.exit(128 + death_signal)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs inherit SIG_IGN
-    # The standard library ignores this one for itself; the program shall find the default.
+    # Python ignores this signal; the program has to start with the default.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execv(program[0], program)

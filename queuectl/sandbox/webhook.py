@@ -1,4 +1,4 @@
-"""The webhook beside a real API server that answers as an older one without mutating policies."""
+"""The webhook for a real API server that emulates an older release without mutating policies."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _PATH: Final = "/mutate"
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 _TIMEOUT_SECONDS: Final = 10
-"""More than in a cluster: here one machine does all the work."""
+"""Longer than in a cluster: one machine does all the work here."""
 _POLL_SECONDS: Final = 0.05
 
 
 @contextlib.asynccontextmanager
 async def suspending(plane: ControlPlane, api: Api, folder: Path) -> AsyncIterator[list[Child]]:
-    """Install and run it where the server needs it; nothing otherwise. Entered once it is called.
+    """Install and run it if the server needs it; else do nothing. Entered once the server calls it.
 
     Raises InstallError or SandboxError.
     """
     installer = Installer(api)
     if await installer.serves("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy"):
-        await _forget(api)  # of a time when this folder's server was an older one
+        await _forget(api)  # left from a run in which this folder's server emulated an older release
         yield []
         return
     port, probes = choose_ports([(0, 0), (0, 0)])

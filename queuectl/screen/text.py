@@ -10,6 +10,8 @@ NOTHING: Final = "-"
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
+_TENTHS_BELOW: Final = 10
+_AGES_BELOW: Final = {"s": 2 * _MINUTE, "m": 2 * _HOUR, "h": 2 * _DAY}
 
 
 def printable(value: object) -> str:
@@ -31,12 +33,36 @@ def unit(resource: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two figures at most: `7s`, `3m20s`, `2h05m`, `4d12h`. Clocks that disagree give `0s`."""
+    """How long something has lasted, two figures at most: `7s`, `3m20s`, `2h05m`, `4d12h`.
+
+    A negative one, which comes from clocks that differ, is `0s`.
+    """
+    return _two_figures(max(0, int(seconds)), hours_below=_DAY)
+
+
+def figure(seconds: float | None) -> str:
+    """A measured duration: `0.4s`, `42s`, `3m10s`, `47h05m`, `4d03h`."""
+    if seconds is None:
+        return NOTHING
+    if seconds < _TENTHS_BELOW:
+        return f"{seconds:.1f}s"
+    return _two_figures(round(seconds), hours_below=2 * _DAY)
+
+
+def age(seconds: float) -> str:
+    """As kubectl prints ages, one figure: `45s`, `12m`, `3h`, `5d`."""
     whole = max(0, int(seconds))
-    if whole < _MINUTE:
-        return f"{whole}s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
-    if whole < _DAY:
-        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
-    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+    for unit, size in (("s", 1), ("m", _MINUTE), ("h", _HOUR)):
+        if whole < _AGES_BELOW[unit]:
+            return f"{whole // size}{unit}"
+    return f"{whole // _DAY}d"
+
+
+def _two_figures(seconds: int, *, hours_below: int) -> str:
+    if seconds < _MINUTE:
+        return f"{seconds}s"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE}m{seconds % _MINUTE:02d}s"
+    if seconds < hours_below:
+        return f"{seconds // _HOUR}h{seconds % _HOUR // _MINUTE:02d}m"
+    return f"{seconds // _DAY}d{seconds % _DAY // _HOUR:02d}h"

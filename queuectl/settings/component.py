@@ -92,9 +92,9 @@ class ControllerSettings(Section):
     listen: Listen = Address("127.0.0.1", 8081)
     """Metrics and probes: /metrics, /healthz, /readyz."""
     lease: str | None = Field(default=None, pattern=r"^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$")
-    """`NAMESPACE/NAME` of the Lease that says who leads among several; none: there is only this one."""
+    """`NAMESPACE/NAME` of the Lease that elects the leader among several controllers; none: there is one."""
     budget: int = Field(default=10_000, ge=1, le=1_000_000)
-    """Workloads looked at before a plan is committed."""
+    """Workloads evaluated before a plan is committed."""
     effects: int = Field(default=32, ge=1, le=1_000)
     """Kubernetes writes under way at one time."""
     status_seconds: float = Field(default=5.0, ge=1.0, le=3600.0)
@@ -107,22 +107,22 @@ _PLACE: Final = r"^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$"
 
 
 class TlsSettings(Section):
-    """Files that somebody mounts and replaces, or certificates of our own kept in a Secret: one of them."""
+    """Either files that are mounted and replaced, or certificates of our own in a Secret."""
 
     cert_file: Path | None = Field(default=None, strict=False)
     """PEM, the server's own certificate first. Read again when it changes."""
     key_file: Path | None = Field(default=None, strict=False)
     """PEM, without a passphrase."""
     ca_file: Path | None = Field(default=None, strict=False)
-    """PEM: whom callers are to trust, made known to them; none: they know already."""
+    """PEM: the authority that callers must trust, published to them; none: they have it already."""
     secret: str | None = Field(default=None, pattern=_PLACE)
-    """`NAMESPACE/NAME` of an existing Secret for certificates of our own: made and renewed by themselves."""
+    """`NAMESPACE/NAME` of an existing Secret for certificates of our own, made and renewed automatically."""
     names: tuple[str, ...] = Field(default=(), max_length=32, strict=False)
     """DNS names and IP addresses under which callers reach it; with `secret` only."""
     config_map: str | None = Field(default=None, pattern=_PLACE)
-    """`NAMESPACE/NAME` of an existing ConfigMap that shall say whom to trust, under the key ca.crt."""
+    """`NAMESPACE/NAME` of an existing ConfigMap in which to publish the authority, under the key ca.crt."""
     check_seconds: float = Field(default=60.0, ge=0.1, le=3600.0)
-    """Between two looks at what there is."""
+    """Between two checks of certificates and files."""
 
     @field_validator("names")
     @classmethod
@@ -139,7 +139,7 @@ class TlsSettings(Section):
         if (self.cert_file is None) == (self.secret is None):
             raise ValueError("set either certFile and keyFile, or secret")
         if self.secret is not None and self.ca_file is not None:
-            raise ValueError("caFile goes with certFile: who is to be trusted is kept in the secret too")
+            raise ValueError("caFile goes with certFile: the secret contains the authority to trust too")
         if (self.secret is None) != (not self.names):
             raise ValueError("names and secret go together: a certificate in files has its names already")
         return self
@@ -164,17 +164,17 @@ class ApiSettings(Section):
     probes: Listen | None = None
     """/metrics, /healthz, /readyz over plain HTTP; none: the probes on `listen` alone, and no metrics."""
     identity: Literal["kubernetes", "local"] = "kubernetes"
-    """The cluster says who asks and what he may read; `local`: whoever reaches this machine's loopback
-    address may read everything."""
+    """`kubernetes`: the cluster identifies callers and authorizes what they read; `local`: every client that
+    reaches this machine's loopback address may read everything."""
     audiences: tuple[str, ...] = Field(default=("queuectl",), min_length=1, max_length=8, strict=False)
     """A token must be meant for one of them. With the cluster's own among them, those of a kubeconfig do."""
     identity_seconds: float = Field(default=30.0, ge=0.1, le=30.0)
-    """How long the cluster's word on a caller holds."""
+    """How long a review of a caller by the cluster stays valid."""
     tls: TlsSettings | None = None
     cluster: str | None = Field(default=None, max_length=253)
     """UID of namespace kube-system of the cluster it serves; none: the only one in the ledger."""
     refresh_seconds: float = Field(default=0.5, ge=0.05, le=60.0)
-    """Time between two looks at the ledger."""
+    """Time between two reads of the ledger."""
 
     @field_validator("audiences")
     @classmethod
@@ -190,13 +190,13 @@ class ApiSettings(Section):
             return self
         if self.identity == "local":
             raise ValueError(
-                f"listen {self.listen} is not loopback: with identity local everybody who reaches it could "
-                "read everything; set identity to kubernetes, or listen on 127.0.0.1 or ::1"
+                f"listen {self.listen} is not loopback: with identity local every client that reaches it "
+                "could read everything; set identity to kubernetes, or listen on 127.0.0.1 or ::1"
             )
         if self.tls is None:
             raise ValueError(
-                f"listen {self.listen} is not loopback: without tls anybody on the way could read and use "
-                "the tokens; set api.tls, or listen on 127.0.0.1 and reach it by kubectl port-forward"
+                f"listen {self.listen} is not loopback: without tls the tokens could be read and used on "
+                "the way; set api.tls, or listen on 127.0.0.1 and reach it by kubectl port-forward"
             )
         return self
 
@@ -209,17 +209,17 @@ class WebhookSettings(Section):
     tls: TlsSettings | None = None
     """Without it `queuectl webhook` does not start."""
     configuration: str | None = Field(default=None, min_length=1, max_length=253)
-    """MutatingWebhookConfiguration whose caBundle is kept up to date; none: somebody else does that."""
+    """MutatingWebhookConfiguration in which to keep caBundle up to date; none: its caBundle is left alone."""
     connections: int = Field(default=64, ge=4, le=4096)
     """Open at one time."""
     work: int = Field(default=16, ge=1, le=1024)
-    """Reviews under way at one time, of at most 7 MiB each."""
+    """Reviews under way at one time, at most 7 MiB each."""
 
 
 class CompatibilitySettings(Section):
     kueue_labels: bool = False
-    """Kueue's labels queue work, too, where ours are absent. Goes with manifests/kueue-labels, and with no
-    Kueue that runs."""
+    """Kueue's labels queue work too, where ours are absent. Needs manifests/kueue-labels; Kueue's own
+    controller must not run."""
 
 
 class Settings(Section):
@@ -236,7 +236,7 @@ class Settings(Section):
         if months is None or sharing is None:
             return self
         half_life = sharing.usage_half_life_seconds
-        # A restart must find all that was counted before it; the oldest half-life has only begun to be over.
+        # A restart must find all history that counts; the oldest period is only partly over.
         most = months * 28 * DAY // (HALF_LIVES + 1)
         if half_life > most:
             raise ValueError(
@@ -247,7 +247,7 @@ class Settings(Section):
 
     @property
     def database_url(self) -> str:
-        """Raises ConfigurationError where none is set."""
+        """Raises ConfigurationError if none is set."""
         if self.database.url is None:
             raise ConfigurationError(
                 f"database.url is not set: give --database-url, {DATABASE_URL_VARIABLE} or --config"
@@ -256,11 +256,11 @@ class Settings(Section):
 
     @property
     def cursor_key(self) -> bytes:
-        """Secret that signs REST cursors: the same in every replica on one database, known to nobody else."""
+        """Secret that signs REST cursors: the same in every replica on one database, and known only there."""
         return blake2b(self.database_url.encode(), person=b"queuectl-cursor", digest_size=32).digest()
 
     def public(self) -> dict[str, Any]:
-        """What is in force as plain JSON values, without the database's URL: it may hold a password."""
+        """The configuration in force as JSON values, without database.url: it may contain a password."""
         return self.model_dump(mode="json", by_alias=True, exclude={"database": {"url"}})
 
 
@@ -270,7 +270,7 @@ def load(
     database_url: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Settings of the file at `path`, under the environment's and then the caller's database URL.
+    """The configuration in `path`. Its database URL is overridden by the environment's, that by the caller's.
 
     Raises ConfigurationError with every problem of the file at once.
     """

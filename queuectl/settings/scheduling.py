@@ -1,4 +1,4 @@
-"""Section `scheduling`: what the controller decides by, beside the policy objects."""
+"""Section `scheduling`: parameters of decisions that are not in policy objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_WEIGHT: Final = 1_000_000
 
 class FairSharingSettings(Section):
     enabled: bool = False
-    """Trees share fairly whose root cohort does not say."""
+    """Default for cohort trees: the root cohort may say otherwise."""
     preemption_strategies: tuple[Annotated[policy.PreemptionStrategy, Field(strict=False)], ...] = Field(
         default=policy.STRATEGIES, strict=False
     )
@@ -53,9 +53,9 @@ Weight = Annotated[
 
 class AdmissionFairSharingSettings(Section):
     usage_half_life_seconds: int = Field(ge=0, le=10 * _YEAR)
-    """0: the past does not count."""
+    """0: past usage does not count."""
     usage_sampling_interval_seconds: int = Field(default=300, ge=1, le=DAY)
-    """What was admitted counts as if it had run for this long at least."""
+    """An admission counts as if it had run for this long at least."""
     resource_weights: dict[Annotated[str, Field(min_length=1, max_length=317)], Weight] = Field(
         default={}, max_length=256
     )
@@ -64,13 +64,13 @@ class AdmissionFairSharingSettings(Section):
 
 class WaitForPodsReadySettings(Section):
     timeout_seconds: int | None = Field(default=None, ge=1, le=30 * DAY)
-    """From its start until all its pods are ready; none: it may take as long as it likes."""
+    """From its start until all its pods are ready; none: no limit."""
     requeuing_backoff_base_seconds: int = Field(default=60, ge=1, le=DAY)
     requeuing_backoff_max_seconds: int = Field(default=3600, ge=1, le=30 * DAY)
     requeuing_backoff_limit_count: int | None = Field(default=None, ge=0, le=1_000_000)
-    """Starts in vain, one after another, after which it is deactivated; none: never."""
+    """Consecutive evictions for pods that were not ready after which it is deactivated; none: never."""
     requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    """From when it waits once its pause is over: from then, or from when it was created."""
+    """Its place in the pending queue after its pause: by the end of the pause, or by its creation."""
 
     @model_validator(mode="after")
     def _base_within_max(self) -> WaitForPodsReadySettings:
@@ -84,23 +84,23 @@ class WaitForPodsReadySettings(Section):
 
 class PreemptionSettings(Section):
     eviction_budget: int = Field(default=8, ge=1, le=16)
-    """Preemptions of one workload within the window, after which it is left alone for that long."""
+    """Preemptions of one workload within the window; after so many it is protected for that long."""
     eviction_window_seconds: int = Field(default=3600, ge=1, le=7 * DAY)
     cooldown_seconds: int = Field(default=10, ge=0, le=DAY)
-    """After the start of one that was preempted before: it is not preempted again so soon."""
+    """A workload that was preempted before is not preempted again so soon after its start."""
 
 
 class SchedulingSettings(Section):
-    """What the controller decides by, beside the policy objects."""
+    """Parameters of decisions that are not in policy objects."""
 
     fair_sharing: FairSharingSettings = FairSharingSettings()
     admission_fair_sharing: AdmissionFairSharingSettings | None = None
-    """None: LocalQueues do not take turns, whatever their ClusterQueue says."""
+    """None: past usage orders no LocalQueues, whatever their ClusterQueue says."""
     wait_for_pods_ready: WaitForPodsReadySettings = WaitForPodsReadySettings()
     preemption: PreemptionSettings = PreemptionSettings()
 
     def rules(self) -> policy.SchedulingConfiguration:
-        """As the core knows them."""
+        """As the core's type."""
         usage, waiting, preemption = (
             self.admission_fair_sharing,
             self.wait_for_pods_ready,

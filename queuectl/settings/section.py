@@ -1,4 +1,4 @@
-"""What all sections of the configuration file have in common."""
+"""Base class of all sections of the configuration file."""
 
 from __future__ import annotations
 

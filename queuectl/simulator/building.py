@@ -18,11 +18,11 @@ from queuectl.core.model import (
     Observation,
     Outcome,
     PastAttempts,
-    PastUse,
     Phase,
     PodSet,
     PodSetAssignment,
     StoredWorkload,
+    UsageSum,
     Workload,
     WorkloadId,
 )
@@ -35,13 +35,12 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
     WorkloadPriorityClass,
 )
-from queuectl.core.queues.usage_history import PastUsage
+from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import amounts
-from queuectl.kinds.admission import scheduling
 from queuectl.kinds.fields import BadField
+from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.requests import RequestProblem
-from queuectl.kinds.workloads import required_affinity
 from queuectl.simulator import documents
 from queuectl.simulator.reading import Scenario
 
@@ -107,14 +106,14 @@ def settings(config: documents.Config) -> SchedulingConfiguration:
     )
 
 
-def _past_usage(config: documents.Config) -> tuple[PastUse, ...]:
+def _past_usage(config: documents.Config) -> tuple[UsageSum, ...]:
     sharing, given = settings(config).usage_sharing, config.admission_fair_sharing
     if sharing is None or given is None:
         return ()
-    past = PastUsage(sharing)
+    history = UsageHistory(sharing)
     for name, decayed in given.initial_usage.items():
-        past.given(LocalQueueName(*name.split("/")), decayed, config.now)
-    return past.past(config.now)
+        history.add_decayed(LocalQueueName(*name.split("/")), decayed, config.now)
+    return history.sums(config.now)
 
 
 def _implied(scenario: Scenario) -> Iterator[Event]:
@@ -289,7 +288,7 @@ def pod_set(given: documents.PodSet) -> PodSet:
         "tolerations": given.tolerations,
         "affinity": given.affinity,
     }
-    own = scheduling(spec, given.name)
+    own = read_constraints(spec, given.name)
     return PodSet(
         name=given.name,
         count=given.count,

@@ -22,14 +22,16 @@ def preempted(scenario: Scenario) -> PreemptionExpect:
     restore(state, start.snapshot)
     for events in start.batches:
         fold(state, events)
-    field = Snapshot(
+    snapshot = Snapshot(
         tree=state.tree,
+        limit=state.limit,
         queues=state.directory.queues,
+        entries=state.entries,
         holders=state.holders,
-        settings=state.settings,
+        configuration=state.configuration,
         now=document.config.now,
     )
-    victims = _search(field, document, state)
+    victims = _search(snapshot, document, state)
     return PreemptionExpect(
         preempted=tuple(
             Victim(
@@ -42,24 +44,26 @@ def preempted(scenario: Scenario) -> PreemptionExpect:
     )
 
 
-def _search(field: Snapshot, document: Preemption, state: State) -> list[Target]:
+def _search(snapshot: Snapshot, document: Preemption, state: State) -> list[Target]:
     incoming = document.incoming
     workload = next(w for w in document.workloads if w.reference == incoming.workload)
-    usage, contested = _request(document, workload)
-    node = field.tree.queue(incoming.cluster_queue)
-    cells = field.tree.numbered(usage)
-    contest = PreemptionSearch(
-        field,
+    usage, needed = _request(document, workload)
+    node = snapshot.tree.queue(incoming.cluster_queue)
+    cells = snapshot.tree.numbered(usage)
+    search = PreemptionSearch(
+        snapshot,
         node,
         state.entries[identity(workload)],
         cells,
-        [field.tree.cell(cell) for cell in contested],
+        [snapshot.tree.cell(cell) for cell in needed],
     )
-    if not contest.rules.any:
+    if not search.rules.any:
         return []
-    if field.fair(node):
-        return fair_victims(contest, field.tree.root(node).sharing.strategies or field.settings.strategies)
-    return classical_victims(contest)
+    if snapshot.fair(node):
+        return fair_victims(
+            search, snapshot.tree.root(node).sharing.strategies or snapshot.configuration.strategies
+        )
+    return classical_victims(search)
 
 
 def _request(document: Preemption, workload: Workload) -> tuple[Usage, set[FlavorResource]]:

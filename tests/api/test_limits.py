@@ -7,11 +7,12 @@ import contextlib
 import gzip
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import aiohttp
 import pytest
 
-from queuectl.api import connections
+from queuectl.api import server as rest
 from queuectl.api.limits import BURST, WAITING, Buckets
 from queuectl.api.problems import Refusal
 from tests.api.canned import two_teams
@@ -206,7 +207,7 @@ async def test_50_others_are_served_while_bodies_pour_in(server: tuple[str, int]
 async def test_51_idle_and_slow_connections_are_closed_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(rest, "LISTENING", replace(rest.LISTENING, header_seconds=0.5))
     async with asyncio.timeout(60), serving(two_teams()) as url:
         port = int(url.rpartition(":")[2])
         reader, slow = await asyncio.open_connection("127.0.0.1", port)
@@ -242,23 +243,3 @@ async def test_51_a_crowd_of_idle_sockets_keeps_nobody_out(server: tuple[str, in
                         assert answer.status == 200
         for writer in crowd:
             writer.close()
-
-
-async def test_51_the_oldest_that_asks_nothing_makes_room() -> None:
-    class Fake:
-        def __init__(self, busy: bool) -> None:
-            self.busy, self.aborted = busy, False
-
-        def abort(self) -> None:
-            self.aborted = True
-
-    held = connections.Connections(most=3)
-    first, second, third, fourth = (Fake(busy) for busy in (True, False, False, True))
-    for one in (first, second, third, fourth):
-        held.admit(one)  # type: ignore[arg-type]
-    assert [one.aborted for one in (first, second, third, fourth)] == [False, True, False, False]
-    third.busy = True
-    last = Fake(False)
-    held.admit(last)  # type: ignore[arg-type]
-    assert last.aborted
-    assert len(held) == 3

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from queuectl.api.server import serve
 from queuectl.cli import main
 from queuectl.ledger import schema
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.ledger.verify import verify
@@ -114,10 +114,14 @@ TABLES = "SELECT string_agg(schemaname || '.' || tablename, ' ' ORDER BY 1) FROM
 @contextlib.asynccontextmanager
 async def _rest(url: str, cluster: str) -> AsyncIterator[aiohttp.ClientSession]:
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with database(url, read_only=True) as engine, asyncio.timeout(90), asyncio.TaskGroup() as tasks:
+    async with (
+        connection_pool(url, read_only=True) as pool,
+        asyncio.timeout(90),
+        asyncio.TaskGroup() as tasks,
+    ):
         serving = tasks.create_task(
             serve(
-                LedgerReadings(engine, cluster),
+                LedgerReadings(pool, cluster),
                 host="127.0.0.1",
                 port=0,
                 cursor_key=KEY,
@@ -147,8 +151,8 @@ async def _until(client: aiohttp.ClientSession, good: Callable[[dict[str, Any]],
 async def test_61_without_a_free_connection_answers_are_stale_and_soon_fresh_again(
     postgres: EmbeddedPostgres,
 ) -> None:
-    async with database(postgres.url) as engine:
-        ledger = PostgresLedger(engine, "crowded")
+    async with connection_pool(postgres.url) as pool:
+        ledger = PostgresLedger(pool, "crowded")
         epoch = await ledger.take_epoch("test")
         now = await ledger.now()
         await ledger.commit(plans.plan(plans.enqueue("one"), now=now), [], epoch=epoch, batch="1")
@@ -178,8 +182,8 @@ async def test_61_without_a_free_connection_answers_are_stale_and_soon_fresh_aga
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_61_on_a_full_disk_nothing_is_admitted_and_reading_goes_on(postgres: EmbeddedPostgres) -> None:
-    async with database(postgres.url) as engine:
-        ledger = PostgresLedger(engine, "full")
+    async with connection_pool(postgres.url) as pool:
+        ledger = PostgresLedger(pool, "full")
         epoch = await ledger.take_epoch("test")
         now = await ledger.now()
         first = plans.plan(plans.configure("team-a", 8), plans.enqueue("one"), now=now)

@@ -69,8 +69,8 @@ async def test_steps_lead_to_the_same_state_as_one_look() -> None:
     assert set(stepped.queues) == set(whole.queues)
     for name, expected in whole.queues.items():
         other = stepped.queues[name]
-        assert (other.seats.line, other.used, other.pending) == (
-            expected.seats.line,
+        assert (other.workloads.order, other.used, other.pending) == (
+            expected.workloads.order,
             expected.used,
             expected.pending,
         )
@@ -82,10 +82,10 @@ async def test_a_state_that_was_handed_out_never_changes() -> None:
     view = View(readings, parse_policy)
     await view.refresh()
     before = state(view)
-    positions, line = list(before.queues["team-a"].seats.line), dict(before.arrivals)
+    positions, line = list(before.queues["team-a"].workloads.order), dict(before.arrivals)
     readings.end(workload("waits", 3))
     await view.refresh()
-    assert (before.queues["team-a"].seats.line, before.arrivals) == (positions, line)
+    assert (before.queues["team-a"].workloads.order, before.arrivals) == (positions, line)
     assert before.find("default", "Job", "waits") is not None
     assert state(view).find("default", "Job", "waits") is None
 
@@ -238,6 +238,6 @@ async def test_a_commit_costs_nothing_where_it_changes_nothing() -> None:
         kept = after.arrivals[namespace] is before.arrivals[namespace]
         assert kept == (namespace != "ns-7")
     assert after.queues["team-b"] is before.queues["team-b"]
-    assert after.queues["team-a"].seats.holders is before.queues["team-a"].seats.holders
+    assert after.queues["team-a"].workloads.holders is before.queues["team-a"].workloads.holders
     assert after.policies is before.policies
-    assert len(after.queues["team-a"].seats.line) == len(before.queues["team-a"].seats.line) - 1
+    assert len(after.queues["team-a"].workloads.order) == len(before.queues["team-a"].workloads.order) - 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuectl.app import observing, reading, reporting
-from queuectl.cli.report import duration
+from queuectl.screen.text import figure
 from queuectl.settings import ConfigurationError, Settings
 from tests.cli.conftest import Run
 
@@ -121,6 +121,7 @@ def test_as_json_it_is_the_document(run: Run, asked: list[dict[str, Any]]) -> No
     [
         ("90m", timedelta(minutes=90)),
         ("3d", timedelta(days=3)),
+        ("999999999d", timedelta(days=365_000)),
         ("2030-01-31T08:00Z", datetime(2030, 1, 31, 8, tzinfo=UTC)),
         ("2030-01-31", datetime(2030, 1, 31, tzinfo=UTC)),
     ],
@@ -144,7 +145,7 @@ def test_since_that_is_neither_is_told(run: Run, asked: list[dict[str, Any]]) ->
     [(None, "-"), (0.42, "0.4s"), (59.4, "59s"), (190, "3m10s"), (7500, "2h05m"), (360_000, "4d04h")],
 )
 def test_durations_read_at_a_glance(seconds: float | None, text: str) -> None:
-    assert duration(seconds) == text
+    assert figure(seconds) == text
 
 
 def test_observe_is_a_flag_of_the_controller(

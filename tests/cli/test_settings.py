@@ -107,7 +107,7 @@ def test_beyond_loopback_rest_needs_tls_and_the_cluster_to_say_who_asks(write: W
     assert "api.tls" in problem
     assert "port-forward" in problem
     (problem,) = problems(write(f"api: {{listen: '{listen}', identity: local}}"))
-    assert "everybody who reaches it could read everything" in problem
+    assert "every client that reaches it could read everything" in problem
 
 
 @pytest.mark.parametrize(

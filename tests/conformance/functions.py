@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.cycle.nomination import Nominator
+from queuectl.core.cycle.nomination import PreemptionSimulation
 from queuectl.core.entries import Entry
 from queuectl.core.events import PolicyObserved
 from queuectl.core.flavors.assignment import GranularMode, Mode, assign, better, keeps_looking
@@ -17,7 +17,7 @@ from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
 from queuectl.core.model import Assignment, Attempt, AttemptState, ConfigKey, ObjectRef, PodSet, WorkloadId
 from queuectl.core.observing import fold
 from queuectl.core.policy import ClusterQueue, FlavorFungibility, LocalQueueName, SchedulingConfiguration
-from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot
+from queuectl.core.preemption.search import PreemptionSearch, Snapshot
 from queuectl.core.quota.shares import dominant_share
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import Code
@@ -187,31 +187,27 @@ def partial_admission_search(vector: Vector) -> list[str]:
     return _unlike(vector["expect"], {"found": found is not None, "totalPods": found or 0})
 
 
-class _Oracle(Nominator):
-    """Whom a request would take quota from is not searched for: the vector says it."""
+class _Oracle(PreemptionSimulation):
+    """Victims are not searched for: the vector has what a search finds."""
 
-    def __init__(self, vector: Vector, state: State) -> None:
-        super().__init__(
-            Snapshot(
-                tree=state.tree,
-                queues=state.directory.queues,
-                holders={},
-                settings=state.settings,
-                now=_NOW,
-            )
+    def __init__(self, vector: Vector, state: State, flavors: QueueFlavors) -> None:
+        snapshot = Snapshot(
+            tree=state.tree,
+            limit=state.limit,
+            queues=state.directory.queues,
+            entries={},
+            holders={},
+            configuration=state.configuration,
+            now=_NOW,
         )
+        super().__init__(
+            snapshot, Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks")), flavors
+        )
+        self._names = flavors.tree.names
         self._said = vector["preemptionSimulation"]
 
-    def taking(
-        self,
-        entry: Entry,
-        menu: QueueFlavors,
-        cell: int,
-        amount: int,
-        protected: dict[int, datetime],
-        refusals: RejectedCandidates,
-    ) -> GranularMode:
-        name = menu.tree.names[cell]
+    def simulate(self, cell: int, amount: int) -> GranularMode:
+        name = self._names[cell]
         said = next(
             (one for one in self._said["results"] if (one["flavor"], one["resource"]) == tuple(name)),
             self._said["default"],
@@ -239,11 +235,7 @@ class _Assigning:
             for one in request["podSets"]
         ]
         self.charges = [Charge(_placed(one), one.charged) for one in given]
-        entry = Entry(WorkloadId("asks"), ObjectRef("default", "Job", "asks", "asks"))
-        oracle = _Oracle(vector, state)
-        self.search = lambda cell, amount: oracle.offer(
-            entry, self.menu, cell, amount, {}, RejectedCandidates()
-        )
+        self.search = _Oracle(vector, state, self.menu).offer
         self.found = assign(self.menu, self.charges, self.search)
 
     def observed(self) -> dict[str, Any]:
@@ -369,17 +361,19 @@ def candidate_order(vector: Vector) -> list[str]:
         )
         entries.append(entry)
     fold(state, read_manifests([_usage_based(vector["preemptorClusterQueue"])]).events)
-    field = Snapshot(
+    snapshot = Snapshot(
         tree=state.tree,
+        limit=state.limit,
         queues=state.directory.queues,
+        entries={},
         holders={},
-        settings=SchedulingConfiguration(),
+        configuration=SchedulingConfiguration(),
         now=_NOW,
         past_usage=usage.__getitem__,
     )
     preemptor = Entry(WorkloadId("preemptor"), ObjectRef("default", "Job", "preemptor", "preemptor"))
-    contest = PreemptionSearch(field, state.tree.queue(vector["preemptorClusterQueue"]), preemptor, [], ())
-    return _unlike(vector["expect"], {"order": [entry.id for entry in contest.sort(entries)]})
+    search = PreemptionSearch(snapshot, state.tree.queue(vector["preemptorClusterQueue"]), preemptor, [], ())
+    return _unlike(vector["expect"], {"order": [entry.id for entry in search.sort(entries)]})
 
 
 def _usage_based(name: str) -> dict[str, Any]:

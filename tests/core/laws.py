@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuectl.core.decisions import Admit, Claim, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan, Release, Retire
 from queuectl.core.model import Attempt, ObjectRef, WorkloadId
 from queuectl.core.policy import ClusterQueue, Preemption, PreemptionPolicy
+from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.resources import FlavorResource
 from tests.builders import T0
@@ -91,7 +92,7 @@ class PlanContext:
         for uid in closed:
             self.attempts.pop(uid, None)
         self.preemptions = list(self._preemptions())
-        self.claimed = {claim.node.name for claim in running.engine._state.waking.claims}
+        self.claimed = {claim.cluster_queue for claim in running.engine._state.claims}
         """Queues with open claims of earlier plans."""
 
     @property
@@ -116,12 +117,12 @@ class PlanContext:
         enabled = cohort.sharing.enabled if cohort is not None else None
         return self.running.world.settings.fair_sharing if enabled is None else enabled
 
-    def cells(self, claim: Claim) -> dict[Cell, int]:
+    def cells(self, claim: PreemptionClaim) -> dict[Cell, int]:
         return {tuple(self.names[cell]): amount for cell, amount in claim.cells if amount}  # type: ignore[misc]
 
     def _preemptions(self) -> Iterator[Preempting]:
         for decision in self.plan.decisions:
-            if isinstance(decision, Keep) and decision.look and (claim := decision.look.claim) is not None:
+            if isinstance(decision, Keep) and (claim := decision.claim) is not None:
                 evicts = [victim for victim in self.plan.victims if victim.preemptor == decision.workload]
                 waits_for = [victim.workload for victim in claim.victims]
                 yield Preempting(
@@ -140,11 +141,12 @@ class PlanContext:
         """Yield the claims of earlier plans, except those of workloads that this plan decides."""
         decided = {d.workload for d in self.plan.decisions if isinstance(d, Keep)}
         decided |= {d.attempt.workload for d in self.plan.decisions if isinstance(d, Admit)}
-        for claim in self.running.engine._state.waking.claims:
-            if claim.owner.id not in decided:
-                cells = {tuple(self.names[cell]): amount for cell, amount in claim.cells if amount}
-                owner = WorkloadRef(claim.owner.id, claim.owner.ref, claim.owner.priority, T0)
-                yield Preempting(owner, claim.node.name, cells, list(claim.victims))  # type: ignore[arg-type]
+        for claim in self.running.engine._state.claims:
+            if claim.owner not in decided:
+                entry = self.running.engine._state.entries[claim.owner]
+                owner = WorkloadRef(entry.id, entry.ref, entry.priority, T0)
+                waits_for = [victim.workload for victim in claim.victims]
+                yield Preempting(owner, claim.cluster_queue, self.cells(claim), waits_for)
 
     def alone(self) -> Iterator[Preempting]:
         """Yield the preemptions whose search saw exactly the state of `quota`.

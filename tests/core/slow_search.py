@@ -17,10 +17,10 @@ from tests.core.sharing import borrows, slow_share
 class Slow:
     """The preemption search without state between steps."""
 
-    def __init__(self, contest: PreemptionSearch) -> None:
-        self.contest = contest
-        self.tree = contest.tree
-        self.node = contest.node
+    def __init__(self, searched: PreemptionSearch) -> None:
+        self.searched = searched
+        self.tree = searched.tree
+        self.node = searched.node
         self.taken: list[Entry] = []
 
     def choose(self, node: QuotaNode, lists: dict[QuotaNode, list[Entry]]) -> QuotaNode | None:
@@ -39,7 +39,7 @@ class Slow:
         best = [(child, chosen) for share, child, chosen in found if share == most]
         if cohorts := [pair for pair in best if pair[0].kind == "Cohort"]:
             return min(cohorts, key=lambda pair: pair[0].name)[1]
-        first = self.contest.sort([lists[queue][0] for queue, _ in best])[0]
+        first = self.searched.sort([lists[queue][0] for queue, _ in best])[0]
         return next(queue for queue, _ in best if lists[queue][0] is first)
 
     def sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
@@ -50,9 +50,9 @@ class Slow:
         return mine[-1], theirs[-1]
 
     def fits(self) -> bool:
-        self.tree.remove(self.node, self.contest.cells)
-        fits = self.contest.fits(allow_borrowing=True)
-        self.tree.add(self.node, self.contest.cells)
+        self.tree.remove(self.node, self.searched.cells)
+        fits = self.searched.fits(allow_borrowing=True)
+        self.tree.add(self.node, self.searched.cells)
         return fits
 
     def shares(self, queue: QuotaNode) -> tuple[tuple[bool, Fraction], tuple[bool, Fraction]]:
@@ -63,38 +63,38 @@ class Slow:
         mine, before = self.shares(queue)
         if strategy is PreemptionStrategy.LESS_THAN_INITIAL_SHARE:
             return mine < before
-        self.contest.take(entry)
+        self.searched.remove(entry)
         after = self.shares(queue)[1]
-        self.contest.give_back(entry)
-        asks = self.contest.entry
+        self.searched.restore(entry)
+        asks = self.searched.entry
         first = (-asks.priority, asks.order[1]) < (-entry.priority, entry.order[1])
         return mine <= after and (mine < before or first)
 
     def take(self, entry: Entry, cause: PreemptionCause, found: list[tuple[str, str]]) -> bool:
-        self.contest.take(entry)
+        self.searched.remove(entry)
         self.taken.append(entry)
         found.append((entry.id, cause.value))
         return self.fits()
 
     def search(self, strategies: Sequence[PreemptionStrategy]) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
-        nominal = self.contest.within_nominal
-        lists = {node: list(self.contest.candidates(node)) for node in self.contest.nodes_with_candidates()}
-        self.tree.add(self.node, self.contest.cells)
+        nominal = self.searched.within_nominal
+        lists = {node: list(self.searched.candidates(node)) for node in self.searched.nodes_with_candidates()}
+        self.tree.add(self.node, self.searched.cells)
         root = self.tree.root(self.node)
         take = partial(self.take, found=found)
         fits = self.first(root, lists, strategies[0], nominal, take)
         if not fits and len(strategies) > 1:
             fits = self.second(root, take)
-        self.tree.remove(self.node, self.contest.cells)
+        self.tree.remove(self.node, self.searched.cells)
         for entry in reversed(self.taken[:-1]) if fits else ():
-            self.contest.give_back(entry)
-            if self.contest.fits(allow_borrowing=True):
+            self.searched.restore(entry)
+            if self.searched.fits(allow_borrowing=True):
                 self.taken.remove(entry)
             else:
-                self.contest.take(entry)
+                self.searched.remove(entry)
         for entry in self.taken:
-            self.contest.give_back(entry)
+            self.searched.restore(entry)
         return [pair for pair in found if pair[0] in {entry.id for entry in self.taken}] if fits else []
 
     def first(

@@ -88,22 +88,26 @@ class Arena:
     ) -> PreemptionSearch:
         names = {node.name for node in self.tree.nodes() if node.kind == "ClusterQueue"}
         rules = {name: preemption if name == queue else theirs for name in names}
-        field = Snapshot(
+        snapshot = Snapshot(
             tree=self.tree,
+            limit=self.tree,
+            entries={},
             queues={name: ClusterQueue(name=name, preemption=rules[name]) for name in sorted(names)},
             holders=self.holders,
-            settings=SchedulingConfiguration(fair_sharing=True, strategies=strategies),
+            configuration=SchedulingConfiguration(fair_sharing=True, strategies=strategies),
             now=T0 + timedelta(hours=1),
         )
         cells = cells_of(self.tree, amounts)
         asked = [cell for cell, _ in cells_of(self.tree, dict.fromkeys(contested or amounts, 1))]
-        return PreemptionSearch(field, self.tree.queue(queue), self._entry("asking", priority), cells, asked)
+        return PreemptionSearch(
+            snapshot, self.tree.queue(queue), self._entry("asking", priority), cells, asked
+        )
 
     def victims(self, queue: str, amounts: Mapping[str, int], **fields: object) -> list[tuple[str, str]]:
         """Return names and causes of the victims. The tree must be unchanged afterwards."""
         contest = self.contest(queue, amounts, **fields)  # type: ignore[arg-type]
         before = usages(self.tree)
-        found = fair_victims(contest, contest.settings.strategies)
+        found = fair_victims(contest, contest.configuration.strategies)
         assert usages(self.tree) == before
         return [(target.entry.id, target.cause.value) for target in found]
 

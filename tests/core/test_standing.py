@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.entries import Entry
 from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
@@ -31,7 +32,7 @@ def entries() -> list[Entry]:
 def test_the_head_is_the_first_pending_workload_after_any_removals_and_returns(
     steps: list[tuple[int, int]], strict: bool
 ) -> None:
-    line, all_entries = PendingQueue("cq", strict=strict), entries()
+    line, all_entries = PendingQueue("cq", PreemptionClaims(), strict=strict), entries()
     for number, priority in steps:
         entry = all_entries[number]
         if entry.group is not None:
@@ -40,7 +41,7 @@ def test_the_head_is_the_first_pending_workload_after_any_removals_and_returns(
             line.add(entry, (), (priority, 0, number, entry.id))
         standing = [e for e in all_entries if e.group is not None]
         groups = line.groups.values()
-        assert sorted(e.id for e in line.waiting()) == sorted(e.id for e in standing)
+        assert sorted(e.id for e in line.entries()) == sorted(e.id for e in standing)
         for group in groups:
             mine = [e for e in standing if e.group is group]
             assert group.head() is min(mine, key=lambda e: e.order)
@@ -48,30 +49,30 @@ def test_the_head_is_the_first_pending_workload_after_any_removals_and_returns(
 
 
 def test_inadmissible_workloads_are_indexed_by_what_they_lack_until_requeued() -> None:
-    line, (first, second, *_) = PendingQueue("cq", strict=False), entries()
+    line, (first, second, *_) = PendingQueue("cq", PreemptionClaims(), strict=False), entries()
     line.add(first, (), (0, 0, 1, first.id))
     line.add(second, (), (-1, 0, 2, second.id))
-    line.park(first, LACKS)
-    line.park(second, Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource="gpu"))
+    line.mark_inadmissible(first, LACKS)
+    line.mark_inadmissible(second, Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource="gpu"))
     assert not line.due
-    assert line.shelves == {CELL: {first.group: 1}}
+    assert line.by_missing == {CELL: {first.group: 1}}
     assert first.group is not None
-    line.wake(first.group)
-    assert list(line.awake) == [first.group]
-    assert line.shelves == {}
+    line.activate(first.group)
+    assert list(line.active) == [first.group]
+    assert line.by_missing == {}
 
 
 def test_an_emptied_pending_queue_keeps_no_references() -> None:
-    line, (first, *_) = PendingQueue("cq", strict=False), entries()
+    line, (first, *_) = PendingQueue("cq", PreemptionClaims(), strict=False), entries()
     line.add(first, (), (0, 0, 1, first.id))
-    line.park(first, LACKS)
+    line.mark_inadmissible(first, LACKS)
     line.remove(first)
-    assert (line.groups, line.awake, line.untold, line.shelves) == ({}, {}, {}, {})
+    assert (line.groups, line.active, line.unreported, line.by_missing) == ({}, {}, {}, {})
 
 
 @given(st.permutations(range(60)), st.sets(st.integers(0, 59), min_size=2, max_size=12))
 def test_workloads_that_remain_after_most_left_keep_their_order(places: list[int], staying: set[int]) -> None:
-    line = PendingQueue("cq", strict=False)
+    line = PendingQueue("cq", PreemptionClaims(), strict=False)
     made = [Entry(WorkloadId(f"uid-{n}"), ObjectRef("ns", "Job", f"{n}", f"uid-{n}")) for n in range(60)]
     for entry, place in zip(made, places, strict=True):
         line.add(entry, (), (0, place, 0, entry.id))

@@ -13,7 +13,18 @@ from queuectl.core.policy import (
     PreemptionPolicy,
     SchedulingConfiguration,
 )
-from tests.builders import World, admitted, local_queue, observed, policy, priority, queue, workload
+from tests.builders import (
+    GPU,
+    World,
+    admitted,
+    local_queue,
+    observed,
+    pod_set,
+    policy,
+    priority,
+    queue,
+    workload,
+)
 
 SETTINGS = SchedulingConfiguration(usage_sharing=AdmissionFairSharing(half_life=3600, sampling_interval=300))
 
@@ -56,6 +67,22 @@ def test_an_admission_counts_at_once_so_the_next_one_is_of_another_local_queue()
         *(workload(f"busy{n}", "busy", created=n) for n in range(2)), workload("idle", "idle", created=9)
     )
     assert admitted(w.run()) == ["busy0", "idle"]
+
+
+def test_after_a_shrink_the_rest_counts_from_the_admission_on() -> None:
+    """It does not count as a new admission for another sampling interval (U4)."""
+    w = world(5)
+    pods = [pod_set(2, {GPU: 1})]
+    shrinks = workload("shrinks", "idle", pods=pods)
+    w.submit(shrinks, workload("same", "busy", pods=pods))
+    w.run()
+    w.settle()
+    w.pass_time(280)
+    w.tell(observed(shrinks, suspended=False, ready=True, reclaimable=(("main", 1),), generation=2))
+    w.run()
+    w.pass_time(30)
+    w.submit(workload("b", "busy", pods=pods, created=0), workload("i", "idle", pods=pods, created=9))
+    assert admitted(w.run()) == ["i"]
 
 
 def test_past_usage_counts_less_with_a_larger_weight() -> None:

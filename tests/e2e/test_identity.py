@@ -22,7 +22,7 @@ import yaml
 
 from queuectl.core.decisions import Enqueue, Plan
 from queuectl.core.model import ObjectRef, PodSet, Workload, WorkloadId
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import migrate
 from queuectl.sandbox.client import Client
@@ -160,8 +160,8 @@ async def _furnish(place: Place) -> None:
         await place.viewer(name, team)
     await migrate(place.postgres.url)
     kube_system = await place.api.request("GET", "/api/v1/namespaces/kube-system")
-    async with database(place.postgres.url) as engine:
-        ledger = PostgresLedger(engine, kube_system["metadata"]["uid"])
+    async with connection_pool(place.postgres.url) as pool:
+        ledger = PostgresLedger(pool, kube_system["metadata"]["uid"])
         epoch = await ledger.take_epoch("test")
         decisions = tuple(_queued(team, number) for number, team in enumerate(TEAMS, start=1))
         plan = Plan(version=1, cycle=1, now=await ledger.now(), decisions=decisions)
@@ -339,7 +339,7 @@ async def test_while_the_api_server_is_away_nobody_is_let_through_whom_it_did_no
 
 async def test_without_identity_it_does_not_start(place: Place, tmp_path: Path) -> None:
     nobody = place.kubeconfig(await place.token("alice", "team-a", OWN))
-    for kubeconfig, told in ((tmp_path / "none", "no way to the cluster"), (nobody, "tokenreviews")):
+    for kubeconfig, told in ((tmp_path / "none", "can't connect to the cluster"), (nobody, "tokenreviews")):
         found = await place.run(kubeconfig)
         assert found.code == 2, found.err
         assert told in found.err

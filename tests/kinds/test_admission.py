@@ -19,8 +19,9 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.policy import ResourceFlavor, Toleration
-from queuectl.kinds.admission import Admission, Scheduling, additions, parse, render
+from queuectl.kinds.admission import Admission, additions, parse, render
 from queuectl.kinds.jobs import JOB_KINDS
+from queuectl.kinds.node_constraints import NodeConstraints
 from queuectl.kinds.patches import pointer, start, stop
 from queuectl.kinds.workloads import observe
 from tests.kinds.job_objects import UID, job, pytorch_job
@@ -117,7 +118,7 @@ def test_the_annotation_says_it_all_and_reads_back() -> None:
 def test_what_the_user_has_already_is_not_added() -> None:
     own = _pod_set(node_selector=(("gpu", "a100"),), tolerations=SPOT.tolerations)
     added = additions(own, (SPOT, CPUS))
-    assert added == Scheduling((("arch", "amd64"), ("pool", "spot")), ())
+    assert added == NodeConstraints((("arch", "amd64"), ("pool", "spot")), ())
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ async def test_gate_and_configuration_must_agree(site: Site, caplog: pytest.LogC
         "spec": {"matchConditions": [{"name": "a", "expression": "true"}]},
     }
     await site.create(POLICIES, policy)
-    with pytest.raises(ConfigurationError, match="the gate does not look at Kueue's label"):
+    with pytest.raises(ConfigurationError, match="the gate does not cover Kueue's label"):
         await check(HONOURED, site.session)
     await check(Settings(), site.session)
     assert not caplog.records
@@ -219,4 +219,4 @@ async def test_gate_and_configuration_must_agree(site: Site, caplog: pytest.LogC
     await site.session.patch(f"{POLICIES}/queuectl-jobs", wide)
     await check(HONOURED, site.session)
     await check(Settings(), site.session)
-    assert "nobody starts it" in caplog.text
+    assert "nothing starts it" in caplog.text

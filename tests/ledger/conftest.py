@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.ledger.engine import connect
+from queuectl.ledger.pool import create_pool
 from queuectl.ledger.schema import migrate
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.ledger.places import reachable_folder
@@ -30,9 +30,9 @@ def cluster() -> str:
 
 
 @pytest.fixture
-async def engine(server: EmbeddedPostgres) -> AsyncIterator[AsyncEngine]:
+async def pool(server: EmbeddedPostgres) -> AsyncIterator[AsyncEngine]:
     """A pool that must have every connection back at the end of the test."""
-    pool = connect(server.url)
+    pool = create_pool(server.url)
     yield pool
     out = pool.pool.checkedout()  # type: ignore[attr-defined]
     await pool.dispose()

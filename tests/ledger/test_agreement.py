@@ -13,8 +13,8 @@ from sqlalchemy import text
 
 from queuectl.core.decisions import Decision
 from queuectl.core.model import NO_PAST_ATTEMPTS, EffectKey, Outcome, PastAttempts, Verb
-from queuectl.ledger.engine import connect
 from queuectl.ledger.memory import MemoryLedger
+from queuectl.ledger.pool import create_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
 from queuectl.ledger.rebuild import open_holds
@@ -76,9 +76,9 @@ _runs = iter(range(10**9))
 async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) -> None:
     cluster = f"agreement-{next(_runs)}"
     memory = MemoryLedger(lambda: START)
-    engine = connect(url)
+    pool = create_pool(url)
     try:
-        ledger, readings = PostgresLedger(engine, cluster), LedgerReadings(engine, cluster)
+        ledger, readings = PostgresLedger(pool, cluster), LedgerReadings(pool, cluster)
         epochs = (await ledger.take_epoch("t"), await memory.take_epoch("t"))
         # The quota that admissions stand on, so that a sound ledger stays without findings.
         steps = [([configure("team-a", 1000)], []), *steps]
@@ -110,12 +110,12 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
         assert await open_holds(url, cluster) == held
         found = [one for one in await verify(url, cluster) if one.code != "OverQuota"]
         assert found == []
-        async with engine.connect() as connection:
+        async with pool.connect() as connection:
             objects = text("SELECT workload FROM queuectl.workload_object WHERE cluster_id = :c ORDER BY 1")
             rows = await connection.execute(objects, {"c": cluster})
             assert list(rows.scalars()) == sorted(memory.store.workloads)
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 async def _outcome(commit: Any) -> int | str:

@@ -92,16 +92,16 @@ class Ticking:
 
 
 @pytest.fixture(params=["memory", "postgres"])
-async def book(request: pytest.FixtureRequest, cluster: str, engine: AsyncEngine) -> Book:
+async def book(request: pytest.FixtureRequest, cluster: str, pool: AsyncEngine) -> Book:
     if request.param == "memory":
         store, clock = MemoryStore(), Ticking()
         twin = MemoryLedger(clock, store)
         book = Book(twin, twin, lambda: MemoryLedger(clock, store))
     else:
         book = Book(
-            PostgresLedger(engine, cluster),
-            LedgerReadings(engine, cluster),
-            lambda: PostgresLedger(engine, cluster),
+            PostgresLedger(pool, cluster),
+            LedgerReadings(pool, cluster),
+            lambda: PostgresLedger(pool, cluster),
         )
     book.epoch = await book.ledger.take_epoch("first")
     return book
@@ -487,7 +487,7 @@ async def test_find_knows_no_strangers(book: Book) -> None:
     assert await book.readings.find("ns", "PyTorchJob", "one") is None
 
 
-async def test_a_cluster_nobody_has_led_says_so(engine: AsyncEngine, cluster: str) -> None:
-    for readings in (LedgerReadings(engine, cluster), MemoryLedger(Ticking())):
+async def test_a_cluster_nobody_has_led_says_so(pool: AsyncEngine, cluster: str) -> None:
+    for readings in (LedgerReadings(pool, cluster), MemoryLedger(Ticking())):
         with pytest.raises(LedgerUnavailable, match="no controller has led"):
             await readings.since(0)

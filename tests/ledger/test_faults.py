@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.core.model import EffectKey, Verb
-from queuectl.ledger.engine import connect, translated, uncancelled
+from queuectl.ledger.pool import create_pool, translated, uncancelled
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import migrate
 from queuectl.ledger.verify import verify
@@ -38,12 +38,12 @@ def folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def pool(url: str) -> AsyncIterator[AsyncEngine]:
-    engine = connect(url)
+async def connection_pool(url: str) -> AsyncIterator[AsyncEngine]:
+    pool = create_pool(url)
     try:
-        yield engine
+        yield pool
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 # --- unknown commits
@@ -55,8 +55,8 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(
     sockets = server.folder / "socket"
     async with commit_proxy(folder, sockets) as proxy:
         url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder), safe='')}"
-        async with pool(url) as engine, asyncio.timeout(DEADLINE):
-            ledger = PostgresLedger(engine, cluster)
+        async with connection_pool(url) as pool, asyncio.timeout(DEADLINE):
+            ledger = PostgresLedger(pool, cluster)
             epoch = await ledger.take_epoch("test")
             now = await ledger.now()
             unsure = plan(configure("team-a", 8), enqueue("one"), admit("one", now=now), now=now)
@@ -72,17 +72,17 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(
 
 
 async def test_a_first_try_still_committing_is_waited_for_and_not_stored_twice(
-    engine: AsyncEngine, cluster: str
+    pool: AsyncEngine, cluster: str
 ) -> None:
     """The answer may be given up while the server is still at it."""
-    ledger = PostgresLedger(engine, cluster)
+    ledger = PostgresLedger(pool, cluster)
     epoch = await ledger.take_epoch("test")
     now = await ledger.now()
     unsure = plan(enqueue("one"), now=now)
     held, let_go = asyncio.Event(), asyncio.Event()
 
     async def first_try() -> None:
-        async with engine.begin() as connection:
+        async with pool.begin() as connection:
             raised = "UPDATE queuectl.leadership SET sequence = 1, now = :now WHERE cluster_id = :c"
             await connection.execute(text(raised), {"now": now, "c": cluster})
             await connection.execute(
@@ -99,31 +99,31 @@ async def test_a_first_try_still_committing_is_waited_for_and_not_stored_twice(
         group.create_task(first_try())
         await held.wait()
         again = group.create_task(ledger.commit(unsure, [], epoch=epoch, batch="unsure"))
-        await _until_blocked(engine)
+        await _until_blocked(pool)
         let_go.set()
         assert await again == 1
     assert (await ledger.load()).sequence == 1
 
 
-async def _until_blocked(engine: AsyncEngine) -> None:
+async def _until_blocked(pool: AsyncEngine) -> None:
     waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
     while True:
-        async with engine.connect() as connection:
+        async with pool.connect() as connection:
             if (await connection.execute(waiting)).scalar_one():
                 return
         await asyncio.sleep(0.01)
 
 
-async def test_taking_the_epoch_waits_for_a_commit_under_way(engine: AsyncEngine, cluster: str) -> None:
-    ledger = PostgresLedger(engine, cluster)
+async def test_taking_the_epoch_waits_for_a_commit_under_way(pool: AsyncEngine, cluster: str) -> None:
+    ledger = PostgresLedger(pool, cluster)
     epoch = await ledger.take_epoch("first")
     async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as group:
-        async with engine.begin() as connection:
+        async with pool.begin() as connection:
             await connection.execute(
                 text("SELECT FROM queuectl.leadership WHERE cluster_id = :c FOR UPDATE"), {"c": cluster}
             )
-            taking = group.create_task(PostgresLedger(engine, cluster).take_epoch("second"))
-            await _until_blocked(engine)
+            taking = group.create_task(PostgresLedger(pool, cluster).take_epoch("second"))
+            await _until_blocked(pool)
             assert not taking.done()
         assert await taking == epoch + 1
 
@@ -132,9 +132,9 @@ async def test_taking_the_epoch_waits_for_a_commit_under_way(engine: AsyncEngine
 
 
 async def test_a_cancelled_commit_ends_whole_and_gives_its_connection_back(
-    engine: AsyncEngine, cluster: str
+    pool: AsyncEngine, cluster: str
 ) -> None:
-    ledger = PostgresLedger(engine, cluster)
+    ledger = PostgresLedger(pool, cluster)
     epoch = await ledger.take_epoch("test")
     for number in range(20):
         now = await ledger.now()
@@ -147,7 +147,7 @@ async def test_a_cancelled_commit_ends_whole_and_gives_its_connection_back(
         committing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await committing
-    async with engine.connect() as connection:
+    async with pool.connect() as connection:
         idle = await connection.execute(
             text("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
         )
@@ -177,8 +177,8 @@ async def test_an_error_behind_a_cancellation_is_not_left_unseen() -> None:
 async def test_whatever_way_a_dead_server_shows_it_is_unavailable_and_then_well_again(folder: Path) -> None:
     async with EmbeddedPostgres(folder / "pg", settings={"fsync": "off"}) as first:
         await migrate(first.url)
-        async with pool(first.url) as engine:
-            ledger = PostgresLedger(engine, "c")
+        async with connection_pool(first.url) as pool:
+            ledger = PostgresLedger(pool, "c")
             epoch = await ledger.take_epoch("test")
             stored = 0
             async with asyncio.timeout(120):
@@ -229,12 +229,10 @@ async def _patiently(ledger: PostgresLedger) -> Any:
             await asyncio.sleep(0.01)
 
 
-async def test_a_broken_connection_is_unavailable_once_and_replaced(
-    engine: AsyncEngine, cluster: str
-) -> None:
-    ledger = PostgresLedger(engine, cluster)
+async def test_a_broken_connection_is_unavailable_once_and_replaced(pool: AsyncEngine, cluster: str) -> None:
+    ledger = PostgresLedger(pool, cluster)
     epoch = await ledger.take_epoch("test")
-    async with engine.begin() as connection:
+    async with pool.begin() as connection:
         await connection.execute(
             text(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
@@ -257,25 +255,25 @@ async def test_a_broken_connection_is_unavailable_once_and_replaced(
 async def test_no_server_at_all_is_unavailable(folder: Path) -> None:
     missing = f"postgresql://{USER}@/{DATABASE}?host={folder}"
     for url in (missing, "postgresql://127.0.0.1:1/x", "postgresql+asyncpg://127.0.0.1:1/x"):
-        async with pool(url) as engine:
+        async with connection_pool(url) as pool:
             with pytest.raises(LedgerUnavailable):
-                await PostgresLedger(engine, "c").load()
+                await PostgresLedger(pool, "c").load()
 
 
 async def test_a_missing_database_is_a_mismatch_that_says_what_to_do(server: EmbeddedPostgres) -> None:
-    async with pool(server.database_url("nowhere")) as engine:
+    async with connection_pool(server.database_url("nowhere")) as pool:
         with pytest.raises(SchemaMismatch, match=r'"nowhere" does not exist.*queuectl migrate'):
-            await PostgresLedger(engine, "c").load()
-    async with pool(server.database_url("postgres")) as engine:
+            await PostgresLedger(pool, "c").load()
+    async with connection_pool(server.database_url("postgres")) as pool:
         with pytest.raises(SchemaMismatch, match="queuectl migrate"):
-            await PostgresLedger(engine, "c").take_epoch("test")
+            await PostgresLedger(pool, "c").take_epoch("test")
 
 
 async def test_a_server_that_takes_no_writes_is_unavailable_and_still_readable(
-    server: EmbeddedPostgres, engine: AsyncEngine, cluster: str
+    server: EmbeddedPostgres, pool: AsyncEngine, cluster: str
 ) -> None:
-    await PostgresLedger(engine, cluster).take_epoch("test")
-    async with pool(f"{server.url}&options=-cdefault_transaction_read_only%3Don") as read_only:
+    await PostgresLedger(pool, cluster).take_epoch("test")
+    async with connection_pool(f"{server.url}&options=-cdefault_transaction_read_only%3Don") as read_only:
         ledger = PostgresLedger(read_only, cluster)
         with pytest.raises(LedgerUnavailable, match="read-only transaction"):
             await ledger.take_epoch("test")
@@ -288,8 +286,8 @@ async def test_too_many_connections_is_unavailable(folder: Path) -> None:
         await migrate(small.url)
         taken = [await asyncpg.connect(small.url) for _ in range(5)]
         try:
-            async with pool(small.url) as engine:
-                ledger = PostgresLedger(engine, "c")
+            async with connection_pool(small.url) as pool:
+                ledger = PostgresLedger(pool, "c")
                 with pytest.raises(LedgerUnavailable, match="too many clients"):
                     await ledger.take_epoch("test")
                 await taken.pop().close()
@@ -306,18 +304,18 @@ async def test_too_many_connections_is_unavailable(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _failing(engine: AsyncEngine, table: str, state: str) -> AsyncIterator[None]:
+async def _failing(pool: AsyncEngine, table: str, state: str) -> AsyncIterator[None]:
     """Whoever adds rows to `table` meets an error of the server with a chosen SQLSTATE."""
     body = f"BEGIN RAISE EXCEPTION 'made to fail' USING ERRCODE = '{state}'; END"
     function = f"CREATE FUNCTION queuectl.fail() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"
     trigger = f"CREATE TRIGGER fail BEFORE INSERT ON queuectl.{table} FOR EACH ROW EXECUTE FUNCTION"
-    async with engine.begin() as connection:
+    async with pool.begin() as connection:
         await connection.execute(text(function))
         await connection.execute(text(f"{trigger} queuectl.fail()"))
     try:
         yield
     finally:
-        async with engine.begin() as connection:
+        async with pool.begin() as connection:
             await connection.execute(text("DROP FUNCTION queuectl.fail CASCADE"))
 
 
@@ -339,13 +337,13 @@ async def _failing(engine: AsyncEngine, table: str, state: str) -> AsyncIterator
     ],
 )
 async def test_a_failure_in_the_middle_stores_nothing_and_has_its_name(
-    engine: AsyncEngine, cluster: str, state: str, expected: type[Exception]
+    pool: AsyncEngine, cluster: str, state: str, expected: type[Exception]
 ) -> None:
-    ledger = PostgresLedger(engine, cluster)
+    ledger = PostgresLedger(pool, cluster)
     epoch = await ledger.take_epoch("test")
     now = await ledger.now()
     batch = plan(enqueue("one"), admit("one", now=now), now=now)
-    async with _failing(engine, "hold_line", state):
+    async with _failing(pool, "hold_line", state):
         with pytest.raises(expected):
             await ledger.commit(batch, [], epoch=epoch, batch="b")
     assert (await ledger.load()).sequence == 0
@@ -355,10 +353,10 @@ async def test_a_failure_in_the_middle_stores_nothing_and_has_its_name(
 async def test_the_clock_does_not_hand_a_dead_connection_out_again(
     server: EmbeddedPostgres, cluster: str
 ) -> None:
-    async with pool(server.url) as engine:
-        ledger = PostgresLedger(engine, cluster)
+    async with connection_pool(server.url) as pool:
+        ledger = PostgresLedger(pool, cluster)
         before = await ledger.now()
-        async with engine.connect() as idle:  # the only one of the pool
+        async with pool.connect() as idle:  # the only one of the pool
             mine = (await idle.execute(text("SELECT pg_backend_pid()"))).scalar_one()
         other = await asyncpg.connect(server.url)
         try:
@@ -432,15 +430,15 @@ def test_every_face_of_a_dead_server_is_unavailable(error: Exception) -> None:
     ],
 )
 async def test_the_database_itself_refuses(
-    engine: AsyncEngine, server: EmbeddedPostgres, cluster: str, statement: str, message: str
+    pool: AsyncEngine, server: EmbeddedPostgres, cluster: str, statement: str, message: str
 ) -> None:
-    ledger = PostgresLedger(engine, cluster)
+    ledger = PostgresLedger(pool, cluster)
     epoch = await ledger.take_epoch("test")
     now = await ledger.now()
     written = plan(configure("team-a", 8), enqueue("one"), admit("one", now=now), evict("one"), now=now)
     await ledger.commit(written, [], epoch=epoch, batch="b")
     with pytest.raises(DBAPIError, match=message) as caught:
-        async with engine.begin() as connection:
+        async with pool.begin() as connection:
             await connection.execute(text(statement), {"c": cluster} if ":c" in statement else {})
     assert isinstance(translated(caught.value), LedgerRefused)
     assert await verify(server.url, cluster) == []

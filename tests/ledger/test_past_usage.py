@@ -1,4 +1,4 @@
-"""What the ledger says of past usage (U5) and past preemptions (P11): the same as if nobody had restarted."""
+"""Past usage (U5) and recent preemptions (P11) from the ledger: the same as without a restart."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decisions import Admit, Decision, Enqueue
-from queuectl.core.model import LedgerSnapshot, StoredWorkload
+from queuectl.core.decisions import Decision, Enqueue
+from queuectl.core.model import Assignment, LedgerSnapshot
 from queuectl.core.policy import HALF_LIVES, AdmissionFairSharing, LocalQueueName, SchedulingConfiguration
-from queuectl.core.queues.usage_history import PastUsage
+from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger import past_usage
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ports import Ledger, LedgerRefused
-from tests.ledger.plans import GPU, admit, enqueue, evict, keep, plan, release, retire, wid, workload
+from tests.ledger.plans import admit, enqueue, evict, keep, plan, release, retire, shrink, wid, workload
 
 START = datetime(2026, 5, 5, tzinfo=UTC)
 HALF_LIFE = 60
@@ -30,7 +30,7 @@ QUEUES = tuple(LocalQueueName("ns", name) for name in ("lq", "left", "right"))
 
 @dataclass
 class Book:
-    """A ledger whose clock is told."""
+    """A ledger with a clock that the test sets."""
 
     ledger: Ledger
     now: datetime = START
@@ -39,10 +39,10 @@ class Book:
 
     async def begin(self) -> None:
         self.epoch = await self.ledger.take_epoch("first")
-        self.now = await self.ledger.now()  # of a month that has its partitions
+        self.now = await self.ledger.now()  # the partitions of its month exist
 
     async def write(self, *decisions: Decision, after: float = 0) -> None:
-        """`after`: seconds since what was written before."""
+        """`after`: seconds since the last write."""
         self.now += timedelta(seconds=after)
         self.batches += 1
         name = f"batch-{self.batches}"
@@ -53,11 +53,11 @@ MakeBook = Callable[[SchedulingConfiguration], Book]
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def make(request: pytest.FixtureRequest, cluster: str, engine: AsyncEngine) -> MakeBook:
+def make(request: pytest.FixtureRequest, cluster: str, pool: AsyncEngine) -> MakeBook:
     if request.param == "memory":
         store = MemoryStore()
         return lambda settings: Book(MemoryLedger(lambda: START, store, settings=settings))
-    return lambda settings: Book(PostgresLedger(engine, cluster, settings=settings))
+    return lambda settings: Book(PostgresLedger(pool, cluster, settings=settings))
 
 
 @pytest.fixture
@@ -71,44 +71,42 @@ def queued(name: str, queue: LocalQueueName, arrival: int = 1) -> Enqueue:
     return replace(enqueue(name, arrival=arrival), workload=workload(name, queue=queue.name))
 
 
-def restarted(snapshot: LedgerSnapshot) -> PastUsage:
-    """As a controller begins with it."""
-    past = PastUsage(SHARING)
-    past.restore(snapshot.past_usage)
+def restarted(snapshot: LedgerSnapshot) -> UsageHistory:
+    """The history that a controller starts with."""
+    history = UsageHistory(SHARING)
+    history.restore(snapshot.past_usage)
     for stored in snapshot.workloads:
-        if stored.attempt is not None:
+        if (attempt := stored.attempt) is not None:
             name = LocalQueueName(stored.ref.namespace, stored.queue)
-            past.opened(name, (stored.id, stored.attempt.number), cells(stored), stored.attempt.admitted_at)
-    return past
+            history.opened(name, (stored.id, attempt.number), held(attempt.assignment), attempt.admitted_at)
+    return history
 
 
-def cells(stored: StoredWorkload) -> dict[str, int]:
-    assert stored.attempt is not None
-    return by_resource(Admit(stored.attempt, stored.ref))
-
-
-def by_resource(admitted: Admit) -> dict[str, int]:
+def held(assignment: Assignment) -> dict[str, int]:
     found: dict[str, int] = {}
-    for (_, resource), amount in admitted.attempt.assignment.usage().items():
+    for (_, resource), amount in assignment.usage().items():
         found[resource] = found.get(resource, 0) + amount
     return found
 
 
 @dataclass
 class Life:
-    """Of one workload in a made-up history."""
+    """State of one workload in a random history."""
 
     queue: LocalQueueName
     attempt: int = 0
     holds: bool = False
+    gpus: int = 0
+    """Of each worker of its last attempt."""
+    workers: int = 0
 
 
 @dataclass
-class History:
-    """Workloads that come, go, are moved and come back, and what somebody who never stops counts."""
+class RandomHistory:
+    """Workloads that arrive, shrink, end, are evicted and moved, with their usage as without a restart."""
 
     seed: int
-    live: PastUsage = field(default_factory=lambda: PastUsage(SHARING))
+    live: UsageHistory = field(default_factory=lambda: UsageHistory(SHARING))
     lives: dict[str, Life] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,9 +115,12 @@ class History:
     def step(self, now: datetime, number: int) -> list[Decision]:
         holding = [name for name, life in self.lives.items() if life.holds]
         waiting = [name for name, life in self.lives.items() if not life.holds]
-        what = self.dice.choice(["come", "admit", "admit", "release", "move", "end", "end"])
+        shrinkable = [name for name in holding if self.lives[name].workers]
+        what = self.dice.choice(["arrive", "admit", "admit", "shrink", "release", "move", "end", "end"])
+        if what == "shrink" and shrinkable:
+            return self.shrink(self.dice.choice(shrinkable), now)
         if what == "release" and holding:
-            return self.give_back(self.dice.choice(holding), now)
+            return self.release(self.dice.choice(holding), now)
         if what == "end" and holding:
             return self.end(self.dice.choice(holding), now)
         if what == "move" and waiting:
@@ -132,11 +133,19 @@ class History:
     def admit(self, name: str, now: datetime) -> list[Decision]:
         life = self.lives[name]
         life.attempt, life.holds = life.attempt + 1, True
-        admitted = admit(name, life.attempt, now=now, gpus=self.dice.randint(1, 9))
-        self.live.opened(life.queue, (wid(name), life.attempt), by_resource(admitted), now)
+        life.gpus, life.workers = self.dice.randint(1, 9), 2
+        admitted = admit(name, life.attempt, now=now, gpus=life.gpus)
+        self.live.opened(life.queue, (wid(name), life.attempt), held(admitted.attempt.assignment), now)
         return [admitted]
 
-    def give_back(self, name: str, now: datetime) -> list[Decision]:
+    def shrink(self, name: str, now: datetime) -> list[Decision]:
+        life = self.lives[name]
+        life.workers -= 1
+        shrunk = shrink(name, life.attempt, workers=life.workers, gpus=life.gpus)
+        self.live.resized((wid(name), life.attempt), held(shrunk.assignment), now)
+        return [shrunk]
+
+    def release(self, name: str, now: datetime) -> list[Decision]:
         life = self.lives[name]
         life.holds = False
         self.live.closed((wid(name), life.attempt), now)
@@ -153,11 +162,11 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_restart_goes_on_with_exactly_the_same_usage(
+async def test_usage_is_exactly_the_same_after_a_restart(
     book: Book, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past_usage, "_WINDOW", 9)  # so that a short history takes several
-    history = History(seed)
+    monkeypatch.setattr(past_usage, "_WINDOW", 9)  # so that a short history needs several
+    history = RandomHistory(seed)
     for number in range(1, 91):
         book.now += timedelta(seconds=history.dice.choice([0, 0.25, 7, 40, 3 * HALF_LIFE]))
         await book.write(*history.step(book.now, number))
@@ -166,21 +175,21 @@ async def test_a_restart_goes_on_with_exactly_the_same_usage(
         again = restarted(await book.ledger.load())
         for seconds in (0, 0.5, 29, 31, 1_000):
             then = book.now + timedelta(seconds=seconds)
-            values = [history.live.of(queue, 1000, then) for queue in QUEUES]
-            assert [again.of(queue, 1000, then) for queue in QUEUES] == values
-            assert len(set(values)) == len(QUEUES), "a history in which nothing differs shows nothing"
+            values = [history.live.usage(queue, 1000, then) for queue in QUEUES]
+            assert [again.usage(queue, 1000, then) for queue in QUEUES] == values
+            assert len(set(values)) == len(QUEUES), "equal values would prove nothing"
 
 
-async def test_what_is_too_old_to_count_is_not_told(book: Book) -> None:
+async def test_usage_that_is_too_old_to_count_is_left_out(book: Book) -> None:
     await book.write(enqueue("old"), admit("old", now=book.now))
     await book.write(retire("old", 1), after=1)
-    assert {one.resource for one in (await book.ledger.load()).past_usage} == {"cpu", GPU}
+    assert {one.local_queue for one in (await book.ledger.load()).past_usage} == {QUEUES[0]}
     await book.write(enqueue("new"), after=(HALF_LIVES + 1) * HALF_LIFE)
     assert (await book.ledger.load()).past_usage == ()
 
 
 @pytest.mark.parametrize("sharing", [None, AdmissionFairSharing(half_life=0)])
-async def test_nothing_is_told_where_past_usage_does_not_count(
+async def test_there_is_no_past_usage_where_it_does_not_count(
     make: MakeBook, sharing: AdmissionFairSharing | None
 ) -> None:
     book = make(SchedulingConfiguration(usage_sharing=sharing))
@@ -197,20 +206,21 @@ async def test_a_refused_commit_leaves_no_usage(book: Book) -> None:
     assert (await book.ledger.load()).past_usage == ()
 
 
-async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_ended(
-    engine: AsyncEngine, cluster: str
+async def test_a_rebuilt_hold_counts_from_its_rebuild_open_and_closed(
+    pool: AsyncEngine, cluster: str
 ) -> None:
-    book = Book(PostgresLedger(engine, cluster, settings=SETTINGS))
+    book = Book(PostgresLedger(pool, cluster, settings=SETTINGS))
     await book.begin()
     running = admit("one", now=book.now - timedelta(days=1))
     await book.write(enqueue("one"), running)
-    expected = PastUsage(SHARING)
-    expected.used(QUEUES[0], by_resource(running), book.now, book.now + timedelta(seconds=45))
+    expected = UsageHistory(SHARING)
+    amounts = held(running.attempt.assignment)
+    expected.add_interval(QUEUES[0], amounts, book.now, book.now + timedelta(seconds=45))
     still = restarted(await book.ledger.load())
     await book.write(retire("one", 1), after=45)
     still.closed((wid("one"), 1), book.now)
-    assert (await book.ledger.load()).past_usage == expected.past(book.now)
-    assert still.past(book.now) == expected.past(book.now)
+    assert (await book.ledger.load()).past_usage == expected.sums(book.now)
+    assert still.sums(book.now) == expected.sums(book.now)
 
 
 # --- preemptions
@@ -231,7 +241,7 @@ async def preempt(book: Book, name: str, number: int, *, reason: Reason | None =
     await book.write(release(name, number))
 
 
-async def test_past_preemptions_come_back_with_their_times(book: Book) -> None:
+async def test_recent_preemptions_are_read_with_their_times(book: Book) -> None:
     await book.write(enqueue("one"), enqueue("other", arrival=2))
     await preempt(book, "one", 1)
     await preempt(book, "one", 2, reason=HELD)
@@ -243,7 +253,7 @@ async def test_past_preemptions_come_back_with_their_times(book: Book) -> None:
 async def test_preemptions_before_the_eviction_window_are_left_out(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past_usage, "_WINDOW", 1)  # so that a short history has to be searched
+    monkeypatch.setattr(past_usage, "_WINDOW", 1)  # so that a short history needs a search
     await book.write(enqueue("one"))
     await preempt(book, "one", 1)
     await preempt(book, "one", 2)
@@ -258,7 +268,7 @@ async def test_the_last_sixteen_preemptions_are_kept(book: Book) -> None:
     assert await preempted_at(book, "one") == [10.0 * n for n in reversed(range(16))]
 
 
-async def test_a_workload_that_was_over_begins_anew_without_preemptions(book: Book) -> None:
+async def test_a_new_workload_with_the_id_of_an_ended_one_has_no_preemptions(book: Book) -> None:
     await book.write(enqueue("one"))
     await preempt(book, "one", 1)
     await book.write(retire("one"))

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from queuectl.ledger.engine import translated
+from queuectl.ledger.pool import translated
 from queuectl.ledger.schema import check
 from queuectl.ports import LedgerUnavailable, LedgerUnfit
 from queuectl.sandbox.postgres import DATABASE, USER, EmbeddedPostgres

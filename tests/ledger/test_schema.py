@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.ledger import schema
 from queuectl.ledger import statements as s
-from queuectl.ledger.engine import connect, database
 from queuectl.ledger.partitions import drop_history, ensure_partitions
+from queuectl.ledger.pool import connection_pool, create_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import clusters, installation
 from queuectl.ledger.schema import check, migrate
@@ -35,26 +35,26 @@ from tests.ledger.plans import admit, configure, enqueue, plan, retire
 async def fresh(server: EmbeddedPostgres, cluster: str) -> AsyncIterator[str]:
     """URL of an empty database with a name that has to be quoted."""
     name = f"a b%{cluster}"
-    engine = connect(server.url)
+    pool = create_pool(server.url)
     try:
-        async with engine.connect() as raw:
+        async with pool.connect() as raw:
             connection = await raw.execution_options(isolation_level="AUTOCOMMIT")
             await connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
             yield server.database_url(name)
             await connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 async def run(url: str, *statements: str) -> Any:
-    engine = connect(url)
+    pool = create_pool(url)
     try:
-        async with engine.begin() as connection:
+        async with pool.begin() as connection:
             for statement in statements:
                 result = await connection.execute(text(statement))
             return result.scalar() if result.returns_rows else None
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 async def test_an_empty_database_is_refused_until_it_is_migrated(fresh: str) -> None:
@@ -103,10 +103,10 @@ async def test_a_server_that_takes_no_writes_is_no_place_for_a_controller(fresh:
 
 async def test_a_database_has_an_identity_that_a_second_migration_leaves_alone(fresh: str) -> None:
     await migrate(fresh)
-    async with database(fresh) as engine:
-        first = await installation(engine)
+    async with connection_pool(fresh) as pool:
+        first = await installation(pool)
         await migrate(fresh)
-        assert await installation(engine) == first
+        assert await installation(pool) == first
     with pytest.raises(IntegrityError):
         await run(fresh, f"INSERT INTO {SCHEMA}.installation DEFAULT VALUES")
 
@@ -124,12 +124,12 @@ async def test_the_tables_are_as_the_program_has_them(fresh: str) -> None:
         return [one for one in found if one[0] not in ("remove_index", "remove_table")]
 
     # By default the schema of the user's own name comes first, and would be taken for no schema at all.
-    engine = connect(f"{fresh}&options=-csearch_path%3Dpublic")
+    pool = create_pool(f"{fresh}&options=-csearch_path%3Dpublic")
     try:
-        async with engine.connect() as connection:
+        async with pool.connect() as connection:
             assert await connection.run_sync(differences) == []
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 async def test_a_migration_can_be_taken_back(fresh: str) -> None:
@@ -140,9 +140,9 @@ async def test_a_migration_can_be_taken_back(fresh: str) -> None:
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
 
-    engine = connect(fresh)
+    pool = create_pool(fresh)
     try:
-        async with engine.begin() as connection:
+        async with pool.begin() as connection:
             await connection.run_sync(down)
             left = text(
                 "SELECT count(*) FROM pg_class WHERE relnamespace = CAST(:s AS regnamespace) "
@@ -150,7 +150,7 @@ async def test_a_migration_can_be_taken_back(fresh: str) -> None:
             )
             assert (await connection.execute(left, {"s": SCHEMA})).scalar_one() == 0
     finally:
-        await engine.dispose()
+        await pool.dispose()
     await migrate(fresh)
     await check(fresh)
 
@@ -174,28 +174,28 @@ def test_the_alembic_command_migrates_too(fresh: str) -> None:
 
 async def test_partitions_are_there_for_this_month_and_three_more(fresh: str) -> None:
     await migrate(fresh)
-    engine = connect(fresh)
+    pool = create_pool(fresh)
     try:
-        assert await ensure_partitions(engine) == []
-        made = await ensure_partitions(engine, months_ahead=5)
+        assert await ensure_partitions(pool) == []
+        made = await ensure_partitions(pool, months_ahead=5)
         assert len(made) == 2 * len(HISTORY)
-        now = await PostgresLedger(engine, "c").now()
+        now = await PostgresLedger(pool, "c").now()
         assert await run(fresh, f"SELECT to_regclass('{SCHEMA}.decision_{now:%Y_%m}') IS NOT NULL")
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 async def test_rows_without_a_partition_are_kept_and_reported(fresh: str) -> None:
     await migrate(fresh)
-    engine = connect(fresh)
+    pool = create_pool(fresh)
     try:
-        ledger = PostgresLedger(engine, "c")
+        ledger = PostgresLedger(pool, "c")
         epoch = await ledger.take_epoch("test")
         far = datetime(2999, 1, 1, tzinfo=UTC)
         await ledger.commit(plan(enqueue("one"), now=far), [], epoch=epoch, batch="b")
         assert (await ledger.load()).sequence == 1
     finally:
-        await engine.dispose()
+        await pool.dispose()
     [finding] = await verify(fresh)
     assert (finding.code, finding.subject) == ("DefaultPartition", "decision_default")
 
@@ -210,9 +210,9 @@ async def test_old_months_are_dropped_and_what_is_open_stays(fresh: str) -> None
                 f"CREATE TABLE {SCHEMA}.{parent}_2020_{month} PARTITION OF {SCHEMA}.{parent} "
                 f"FOR VALUES FROM ('2020-{month}-01Z') TO ('2020-{after}-01Z')",
             )
-    engine = connect(fresh)
+    pool = create_pool(fresh)
     try:
-        ledger = PostgresLedger(engine, "c")
+        ledger = PostgresLedger(pool, "c")
         epoch = await ledger.take_epoch("test")
         before = plan(
             configure("team-a", 100),
@@ -224,7 +224,7 @@ async def test_old_months_are_dropped_and_what_is_open_stays(fresh: str) -> None
         await ledger.commit(before, [], epoch=epoch, batch="1")
         await ledger.commit(plan(retire("two", 1), now=past), [], epoch=epoch, batch="2")
         assert await verify(fresh) == []
-        dropped = await drop_history(engine, keep_months=1)
+        dropped = await drop_history(pool, keep_months=1)
         assert len(dropped) == 2 * len(HISTORY)
         snapshot = await ledger.load()
         assert [one.attempt is not None for one in snapshot.workloads] == [True]
@@ -238,24 +238,24 @@ async def test_old_months_are_dropped_and_what_is_open_stays(fresh: str) -> None
         )
         assert await verify(fresh) == []
         with pytest.raises(ValueError, match="at least 1 month"):
-            await drop_history(engine, keep_months=0)
+            await drop_history(pool, keep_months=0)
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 async def test_a_database_names_its_clusters(fresh: str) -> None:
     await migrate(fresh)
-    engine = connect(fresh)
+    pool = create_pool(fresh)
     try:
         for name in ("b", "a"):
-            await PostgresLedger(engine, name).take_epoch("test")
-        assert await clusters(engine) == ["a", "b"]
+            await PostgresLedger(pool, name).take_epoch("test")
+        assert await clusters(pool) == ["a", "b"]
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 @pytest.mark.parametrize("name", ["CHANGES", "MOVES", "END_HOLDS", "ACKNOWLEDGE", "WITHDRAW"])
-async def test_the_hot_statements_touch_only_open_rows(engine: AsyncEngine, name: str) -> None:
+async def test_the_hot_statements_touch_only_open_rows(pool: AsyncEngine, name: str) -> None:
     """However much history there is, it is not even planned for."""
     rows = {
         "CHANGES": s.CHANGE_ROWS,
@@ -265,15 +265,15 @@ async def test_the_hot_statements_touch_only_open_rows(engine: AsyncEngine, name
         "WITHDRAW": s.END_ROWS,
     }[name]
     statement = getattr(s, name)
-    plan_lines = await _explained(engine, statement, {"p_cluster": "c", "p_now": None, **rows.bind([])})
+    plan_lines = await _explained(pool, statement, {"p_cluster": "c", "p_now": None, **rows.bind([])})
     assert "_open" in plan_lines
     assert "_closed" not in plan_lines
 
 
-async def _explained(engine: AsyncEngine, statement: Any, parameters: dict[str, Any]) -> str:
-    compiled = statement.compile(dialect=engine.dialect)
+async def _explained(pool: AsyncEngine, statement: Any, parameters: dict[str, Any]) -> str:
+    compiled = statement.compile(dialect=pool.dialect)
     values = compiled.construct_params(parameters)
     positional = tuple(values[key] for key in compiled.positiontup)
-    async with engine.connect() as connection:
+    async with pool.connect() as connection:
         result = await connection.exec_driver_sql(f"EXPLAIN {compiled}", positional)
         return "\n".join(result.scalars())

@@ -34,7 +34,7 @@ from tests.ledger.plans import (
 
 @dataclass
 class World:
-    engine: AsyncEngine
+    pool: AsyncEngine
     url: str
     cluster: str
     ledger: PostgresLedger
@@ -52,7 +52,7 @@ class World:
 
     async def tamper(self, statement: str) -> None:
         """As a superuser might, past the triggers."""
-        async with self.engine.begin() as connection:
+        async with self.pool.begin() as connection:
             await connection.execute(text("SET LOCAL session_replication_role = replica"))
             result = await connection.execute(text(statement), {"c": self.cluster})
             assert result.rowcount > 0
@@ -62,9 +62,9 @@ class World:
 
 
 @pytest.fixture
-async def world(engine: AsyncEngine, server: EmbeddedPostgres, cluster: str) -> World:
-    ledger = PostgresLedger(engine, cluster)
-    return World(engine, server.url, cluster, ledger, await ledger.take_epoch("test"))
+async def world(pool: AsyncEngine, server: EmbeddedPostgres, cluster: str) -> World:
+    ledger = PostgresLedger(pool, cluster)
+    return World(pool, server.url, cluster, ledger, await ledger.take_epoch("test"))
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ async def test_the_quota_of_the_same_plan_counts(world: World) -> None:
 
 
 async def test_each_cluster_of_a_database_is_verified_by_itself(busy: World) -> None:
-    other = PostgresLedger(busy.engine, f"{busy.cluster}-other")
+    other = PostgresLedger(busy.pool, f"{busy.cluster}-other")
     epoch = await other.take_epoch("other")
     now = await other.now()
     await other.commit(plan(configure("team-a", 8), enqueue("runs"), now=now), [], epoch=epoch, batch="1")
@@ -239,7 +239,7 @@ async def test_each_cluster_of_a_database_is_verified_by_itself(busy: World) -> 
 
 
 async def test_verifying_again_reads_only_what_is_new(busy: World) -> None:
-    verifier = Verifier(busy.engine, busy.cluster)
+    verifier = Verifier(busy.pool, busy.cluster)
     assert await verifier.run() == []
     await busy.write(release("leaves"), retire("runs", 1), enqueue("new", arrival=9))
     await busy.write(await busy.admit("new"), configure("team-a", 50))
@@ -288,7 +288,7 @@ async def test_rebuilt_holds_equal_those_before(world: World) -> None:
     assert await rebuild(world.url, lost, seen) == 2
     assert await open_holds(world.url, lost) == before
     assert await verify(world.url, lost) == []
-    ledger = PostgresLedger(world.engine, lost)
+    ledger = PostgresLedger(world.pool, lost)
     snapshot = await ledger.load()
     assert {one.id: one.attempt for one in snapshot.workloads} == {
         id: held for id, held in state.items() if held is not None
@@ -346,7 +346,7 @@ async def test_what_shrinks_is_billed_in_full_until_then_and_less_from_there_on(
         "SELECT count, from_seq, to_seq FROM queuectl.hold_line WHERE cluster_id = :c "
         "AND workload = 'uid-big' AND pod_set = :p AND resource = 'cpu' ORDER BY from_seq"
     )
-    async with busy.engine.connect() as connection:
+    async with busy.pool.connect() as connection:
         worker = list(await connection.execute(query, {"c": busy.cluster, "p": "worker"}))
         driver = list(await connection.execute(query, {"c": busy.cluster, "p": "driver"}))
     assert worker == [(2, first - 1, first), (1, first, second), (0, second, None)]

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import pytest_asyncio
 
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import migrate
 from queuectl.ledger.verify import verify
@@ -72,8 +72,8 @@ async def _shell(postgres: EmbeddedPostgres, backups: Path, *arguments: str, **m
 
 
 async def _record(url: str, batch: str, name: str) -> int:
-    async with database(url) as engine:
-        ledger = PostgresLedger(engine, "cluster")
+    async with connection_pool(url) as pool:
+        ledger = PostgresLedger(pool, "cluster")
         epoch = await ledger.take_epoch("test")
         now = await ledger.now()
         made = plan(configure("team-a", 800), enqueue(name), admit(name, now=now), now=now)
@@ -90,8 +90,8 @@ async def test_a_backup_gives_the_ledger_back_as_it_was(postgres: EmbeddedPostgr
     assert await _record(postgres.url, "2", "lost") > before
     code, said = await _run("restore.sh", postgres, tmp_path)
     assert code == 0, said
-    async with database(postgres.url) as engine:
-        snapshot = await PostgresLedger(engine, "cluster").load()
+    async with connection_pool(postgres.url) as pool:
+        snapshot = await PostgresLedger(pool, "cluster").load()
     assert snapshot.sequence == before
     assert [stored.ref.name for stored in snapshot.workloads] == ["kept"]
     assert await verify(postgres.url) == []
@@ -127,8 +127,8 @@ async def test_a_dump_that_is_broken_changes_nothing(postgres: EmbeddedPostgres,
     (tmp_path / "queuectl-20260101T021700Z.dump").write_bytes(b"PGDMP, or so it says")
     code, _ = await _run("restore.sh", postgres, tmp_path)
     assert code != 0
-    async with database(postgres.url) as engine:
-        assert (await PostgresLedger(engine, "cluster").load()).sequence == before
+    async with connection_pool(postgres.url) as pool:
+        assert (await PostgresLedger(pool, "cluster").load()).sequence == before
 
 
 async def test_a_restore_that_fails_half_way_changes_nothing(
@@ -144,8 +144,8 @@ async def test_a_restore_that_fails_half_way_changes_nothing(
     code, said = await _run("restore.sh", postgres, tmp_path)
     assert code != 0
     assert "zzz" in said
-    async with database(postgres.url) as engine:
-        assert (await PostgresLedger(engine, "cluster").load()).sequence == before
+    async with connection_pool(postgres.url) as pool:
+        assert (await PostgresLedger(pool, "cluster").load()).sequence == before
     assert await verify(postgres.url) == []
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from queuectl.ledger.engine import database
+from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import migrate
 from queuectl.sandbox.control_plane import write_kubeconfig
@@ -81,9 +81,9 @@ async def _rest(applied: Applied) -> AsyncIterator[tuple[str, str]]:
         async with EmbeddedPostgres(folder / "pg", settings={"fsync": "off"}) as postgres:
             cluster = await applied.kubectl("get", "ns", "kube-system", "-o", "jsonpath={.metadata.uid}")
             await migrate(postgres.url)
-            async with database(postgres.url) as engine:
+            async with connection_pool(postgres.url) as pool:
                 # A controller has led.
-                await PostgresLedger(engine, cluster).take_epoch("test")
+                await PostgresLedger(pool, cluster).take_epoch("test")
             child = await _spawned(postgres.url, kubeconfig, folder)
             try:
                 log = folder / "api.log"

@@ -14,11 +14,11 @@ from queuectl.core.policy import Condition
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
-from queuectl.metrics.admission import AdmissionMetrics
 from queuectl.metrics.exposition import Exposition
-from queuectl.metrics.probes import Probes
 from queuectl.metrics.registry import Metrics
-from queuectl.metrics.serving import ServingMetrics
+from queuectl.metrics.rest import RestMetrics
+from queuectl.metrics.sampled import Sampled
+from queuectl.metrics.webhook import WebhookMetrics
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
@@ -87,7 +87,7 @@ def controller() -> Metrics:
     metrics.loop_lag(0.001)
     metrics.epoch(1)
     metrics.observe(
-        Probes(
+        Sampled(
             leads=lambda: True,
             lease_age=lambda: 1.0,
             silence=lambda: {"Job": 1.0},
@@ -98,14 +98,14 @@ def controller() -> Metrics:
     return metrics
 
 
-def serving() -> ServingMetrics:
-    metrics = ServingMetrics(age=lambda: 0.25)
+def serving() -> RestMetrics:
+    metrics = RestMetrics(age=lambda: 0.25)
     metrics.answered("/api/v1/workloads", 200, 0.004)
     metrics.kubernetes_answered("create", "tokenreviews", 201, 0.003)
     return metrics
 
 
-def webhook() -> AdmissionMetrics:
-    metrics = AdmissionMetrics(not_after=lambda: NOW, problem=lambda: None)
+def webhook() -> WebhookMetrics:
+    metrics = WebhookMetrics(not_after=lambda: NOW, problem=lambda: None)
     metrics.reviewed("changed", 0.001)
     return metrics

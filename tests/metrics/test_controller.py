@@ -16,8 +16,8 @@ from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
 from queuectl.metrics.bounds import Names, summed
 from queuectl.metrics.endpoint import application
-from queuectl.metrics.probes import Probes
 from queuectl.metrics.registry import Metrics
+from queuectl.metrics.sampled import Sampled
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
@@ -50,7 +50,7 @@ def plan(*decisions: Admit | Evict | Keep) -> Plan:
     return Plan(version=1, cycle=1, now=NOW, decisions=decisions)
 
 
-PROBES = Probes(
+PROBES = Sampled(
     leads=lambda: True,
     lease_age=lambda: 1.0,
     silence=dict,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from queuectl.metrics.admission import AdmissionMetrics
 from queuectl.metrics.exposition import Exposition
-from queuectl.metrics.serving import ServingMetrics
+from queuectl.metrics.rest import RestMetrics
+from queuectl.metrics.webhook import WebhookMetrics
 
 EXPIRY = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -16,7 +16,7 @@ def lines(metrics: Exposition) -> list[str]:
 
 
 def test_requests_are_counted_by_endpoint_and_code() -> None:
-    metrics = ServingMetrics(age=lambda: 0.25)
+    metrics = RestMetrics(age=lambda: 0.25)
     metrics.answered("/api/v1/workloads", 200, 0.004)
     metrics.answered("/api/v1/workloads", 403, 0.001)
     metrics.kubernetes_answered("create", "tokenreviews", 201, 0.003)
@@ -32,12 +32,12 @@ def test_requests_are_counted_by_endpoint_and_code() -> None:
 
 
 def test_a_ledger_that_was_never_read_is_of_no_age() -> None:
-    assert "queuectl_api_state_age_seconds +Inf" in lines(ServingMetrics(age=lambda: None))
+    assert "queuectl_api_state_age_seconds +Inf" in lines(RestMetrics(age=lambda: None))
 
 
 def test_a_certificate_says_when_it_ends_and_that_no_better_one_can_be_had() -> None:
     problem: list[str | None] = [None]
-    metrics = AdmissionMetrics(not_after=lambda: EXPIRY, problem=lambda: problem[0])
+    metrics = WebhookMetrics(not_after=lambda: EXPIRY, problem=lambda: problem[0])
     (expiry,) = (line for line in lines(metrics) if line.startswith("queuectl_certificate_expiry"))
     assert float(expiry.split()[1]) == EXPIRY.timestamp()
     assert "queuectl_certificate_problem 0.0" in lines(metrics)
@@ -46,7 +46,7 @@ def test_a_certificate_says_when_it_ends_and_that_no_better_one_can_be_had() -> 
 
 
 def test_reviews_are_counted_by_what_came_of_them() -> None:
-    metrics = AdmissionMetrics(not_after=lambda: EXPIRY, problem=lambda: None)
+    metrics = WebhookMetrics(not_after=lambda: EXPIRY, problem=lambda: None)
     metrics.reviewed("changed", 0.001)
     assert 'queuectl_webhook_reviews_total{result="changed"} 1.0' in lines(metrics)
     assert 'queuectl_webhook_reviews_total{result="refused"} 0.0' in lines(metrics)

@@ -17,8 +17,8 @@ import pytest
 
 from queuectl.certificates.serving import Serving
 from queuectl.certificates.sources import FromFiles
-from queuectl.webhook.listener import Limits
-from queuectl.webhook.server import PATH, reviews, serving
+from queuectl.listener import serving
+from queuectl.webhook.server import PATH, ReviewLimits, reviews
 from tests.certificates.issuing import NOW, Mounted
 from tests.webhook.reviews import MAKERS, review, set_suspend
 
@@ -58,7 +58,7 @@ async def webhook(folder: Path, **limits: Any) -> AsyncIterator[Webhook]:
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     heard = Heard()
-    bounds = Limits(**{"header_seconds": SLOW, "body_seconds": SLOW, "idle_seconds": SLOW, **limits})
+    bounds = ReviewLimits(**{"header_seconds": SLOW, "body_seconds": SLOW, "idle_seconds": SLOW, **limits})
     app = reviews(bounds, heard)
     async with (
         asyncio.timeout(SLOW),

@@ -1,21 +1,22 @@
-"""Admission cycles: who goes, who makes room, who stays and why (docs/scheduling.md, C1 to C9)."""
+"""Admission cycles of one plan: what is admitted, what preempts, what stays pending and why (docs/scheduling.md, C1 to C9)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.cycle.cycle_pass import CyclePass, Nominate, NominatedHead
-from queuectl.core.cycle.journal import UsageJournal
-from queuectl.core.cycle.nomination import Nomination
+from queuectl.core.cycle.cycle_pass import CyclePass, NominatedHead, Preempting
+from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.decisions import Claim, Evaluation
+from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, Mode, kept_for_others
 from queuectl.core.policy import PreemptionPolicy
-from queuectl.core.preemption.claims import OpenClaim
-from queuectl.core.preemption.search import Snapshot, Target
+from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.preemption.search import Snapshot
+from queuectl.core.queues.inadmissible import Groups
 from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.limits import UsageJournal
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Reason
@@ -23,53 +24,56 @@ from queuectl.core.reasons import Reason
 
 @dataclass(slots=True)
 class CycleOutcome:
-    """Outcome of the cycles of one decision."""
+    """What the cycles of one plan came to."""
 
     admitted: list[tuple[Entry, AssignmentResult]] = field(default_factory=list)
-    preempting: list[tuple[Entry, Reason, Claim, list[Target]]] = field(default_factory=list)
+    preempting: list[Preempting] = field(default_factory=list)
     refused: dict[EquivalenceGroup, tuple[Entry, Reason, Evaluation]] = field(default_factory=dict)
-    """Head and finding of each group that was looked at in vain."""
-    lingering: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
-    """Heads that would have been looked at again in the next cycle, where there was none."""
+    """Head and finding of each group that becomes inadmissible."""
+    unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
+    """Heads that the next cycle would have nominated again, had there been one."""
     work: int = 0
     more: bool = False
 
 
 class Cycles:
-    """Runs cycles until nobody else fits, `budget` heads have been looked at or `limit` cycles are done."""
+    """Runs cycles until no head can be moved, `budget` heads were nominated, or `limit` cycles are done (C1)."""
 
     def __init__(
         self,
-        field: Snapshot,
-        trial: UsageJournal,
-        nominate: Nominate,
-        claims: Iterable[OpenClaim],
+        snapshot: Snapshot,
+        journal: UsageJournal,
+        nominator: Nominator,
+        claims: Iterable[PreemptionClaim],
         budget: int,
         limit: int | None = None,
     ) -> None:
-        self._field = field
-        self._trial = trial
-        self._tree = trial.tree
-        self._nominate = nominate
+        self._snapshot = snapshot
+        self._journal = journal
+        self._tree = snapshot.tree
+        self._nominator = nominator
         self._budget = budget
         self._limit = limit
-        self._claims: dict[QuotaNode, list[OpenClaim]] = {}
+        self._claims: dict[QuotaNode, list[PreemptionClaim]] = {}
         for claim in claims:
-            self._claims.setdefault(self._tree.root(claim.node), []).append(claim)
+            self._claims.setdefault(self._root(claim.cluster_queue), []).append(claim)
         self.outcome = CycleOutcome()
 
-    def run(self, cursors: Iterable[QueueHeads]) -> CycleOutcome:
+    def _root(self, cluster_queue: str) -> QuotaNode:
+        return self._tree.root(self._tree.queue(cluster_queue))
+
+    def run(self, queues: Iterable[QueueHeads]) -> CycleOutcome:
         roots: dict[QuotaNode, list[QueueHeads]] = {}
-        for cursor in cursors:
-            roots.setdefault(self._tree.root(self._tree.queue(cursor.line.name)), []).append(cursor)
-        all_cursors = [cursor for found in roots.values() for cursor in found]
+        for heads in queues:
+            roots.setdefault(self._root(heads.queue.name), []).append(heads)
+        all_heads = [heads for found in roots.values() for heads in found]
         done = 0
         last: dict[QuotaNode, list[NominatedHead]] = {}
         while roots and (self._limit is None or done < self._limit):
             done += 1
             for root in list(roots):
-                alive = [c for c in roots[root] if c.advance(self._tree) is not None]
-                if all(cursor.passive for cursor in alive):
+                left = [heads for heads in roots[root] if heads.advance(self._tree) is not None]
+                if all(heads.reserving_only for heads in left):
                     del roots[root]
                     last.pop(root, None)
                     continue
@@ -77,178 +81,176 @@ class Cycles:
                     self.outcome.more = True
                     roots.clear()
                     break
-                roots[root] = alive
-                last[root] = self._cycle(root, alive)
+                roots[root] = left
+                last[root] = self._cycle(root, left)
         if last:
-            self._linger(head for heads in last.values() for head in heads)
-        for cursor in all_cursors:
-            cursor.put_back()
+            self._leave_unfinished(head for heads in last.values() for head in heads)
+        for heads in all_heads:
+            heads.put_back()
         return self.outcome
 
-    def _cycle(self, root: QuotaNode, cursors: Sequence[QueueHeads]) -> list[NominatedHead]:
-        """One cycle of one tree: nominate all heads, then go through them in order (C1 to C4).
+    def _cycle(self, root: QuotaNode, queues: Sequence[QueueHeads]) -> list[NominatedHead]:
+        """One cycle of one tree: nominate all heads, then process them in order (C1 to C4).
 
-        Returns those that are to be looked at again.
+        Returns the heads that are to be nominated again.
         """
         again: list[NominatedHead] = []
         skipped: list[NominatedHead] = []
-        heads, progress = self._nominations(cursors, again)
-        course = CyclePass(self._field, self._trial, self._claims.get(root, []), self._nominate)
-        for head in self._in_order(heads):
-            match course.process(head):
+        nominated, progress = self._nominate_all(queues, again)
+        cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, self._claims.get(root, []))
+        for head in self._in_order(nominated):
+            match cycle_pass.process(head):
                 case None:
                     skipped.append(head)
                 case Mode.NO_CANDIDATES:
                     progress |= self._refuse(head, again)
                 case verdict:
                     progress = True
-                    head.cursor.take()
-                    head.cursor.blocked |= verdict is Mode.PREEMPT
-        self._take_over(root, course)
+                    head.heads.admit()
+                    head.heads.blocked |= verdict is Mode.PREEMPT
+        self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
-                head.cursor.tried[head.entry.id] = NO_BOUND
+                head.heads.last_tried[head.entry.id] = NO_BOUND
                 again.append(head)
-            else:  # only what is kept for others stands in its way: that changes by an event alone
-                self._refuse(head, again, self._kept(head))
+            else:  # only what is reserved for others is in its way, which changes by an event alone
+                self._refuse(head, again, self._reserved(head))
         return again
 
-    def _nominations(
-        self, cursors: Iterable[QueueHeads], again: list[NominatedHead]
+    def _nominate_all(
+        self, queues: Iterable[QueueHeads], again: list[NominatedHead]
     ) -> tuple[list[NominatedHead], bool]:
-        """Heads that have a chance, and whether anything came of those that have none."""
-        heads: list[NominatedHead] = []
+        """Return the heads with a chance, and whether one without a chance was refused."""
+        nominated: list[NominatedHead] = []
         progress = False
-        for cursor in cursors:
-            entry = cursor.peek()
+        for heads in queues:
+            entry = heads.head()
             assert entry is not None
             self.outcome.work += 1
-            tried = cursor.tried.get(entry.id, entry.tried)
-            nomination = self._nominate(entry, tried, NO_BOUND)
-            if tried:  # what was once looked at to its end is not begun again: the search ends (F8)
+            last_tried = heads.last_tried.get(entry.id, entry.last_tried)
+            nomination = self._nominator.nominate(entry, last_tried)
+            if last_tried:  # groups that were tried to the end are not tried anew: the search ends (F8)
                 left = nomination.found.tried.items()
-                nomination.found.tried = {group: last for group, last in left if group in tried}
-            over = not nomination.found.tried if tried else cursor.passive
-            if over and not _promising(nomination):
-                nomination = self._all_together(entry)
-            head = NominatedHead(cursor, nomination)
+                nomination.found.tried = {group: last for group, last in left if group in last_tried}
+            over = not nomination.found.tried if last_tried else heads.reserving_only
+            if over and not nomination.promising:
+                nomination = self._from_all_flavors(entry)
+            head = NominatedHead(heads, nomination)
             if nomination.mode is Mode.NO_FIT:
                 progress |= self._refuse(head, again)
             else:
-                heads.append(head)
-        return heads, progress
+                nominated.append(head)
+        return nominated, progress
 
-    def _take_over(self, root: QuotaNode, course: CyclePass) -> None:
-        """What came of a cycle."""
-        course.end()
-        self.outcome.admitted += course.admitted
-        self.outcome.preempting += course.preempting
-        for entry, found in course.admitted:
-            self._field.add(entry, found.assignment)
-        if course.claims:
-            self._claims.setdefault(root, []).extend(course.claims)
+    def _take_over(self, root: QuotaNode, cycle_pass: CyclePass) -> None:
+        """Add what came of a cycle to the outcome."""
+        cycle_pass.end()
+        self.outcome.admitted += cycle_pass.admitted
+        self.outcome.preempting += cycle_pass.preempting
+        for entry, found in cycle_pass.admitted:
+            self._snapshot.admit(entry, found.assignment)
+        if cycle_pass.preempting:
+            self._claims.setdefault(root, []).extend(one.claim for one in cycle_pass.preempting)
 
-    def _all_together(self, entry: Entry) -> Nomination:
-        """All flavors were looked at, each in another cycle: what keeps it out of all of them (F8)?"""
-        nomination = self._nominate(entry, NO_BOUND, NO_BOUND)
+    def _from_all_flavors(self, entry: Entry) -> Nomination:
+        """All flavors were tried, in several cycles: judge them together for the reason (F8)."""
+        nomination = self._nominator.nominate(entry)
         found = nomination.found
-        if _promising(nomination):  # and yet it did not get it: it is kept for others
-            found.reason = kept_for_others(self._tree, nomination.menu.node, found.cells)
-            found.mode, nomination.victims, nomination.kept = Mode.NO_FIT, (), True
+        if nomination.promising:  # and yet it was not admitted: the quota is reserved for others
+            found.reason = kept_for_others(self._tree, nomination.flavors.node, found.cells)
+            found.mode, nomination.victims, nomination.reserved = Mode.NO_FIT, (), True
         found.tried = NO_BOUND
         return nomination
 
-    def _in_order(self, heads: list[NominatedHead]) -> Iterator[NominatedHead]:
-        """Of one tree: preemptors first (C7), then as O5 or S4 say."""
-        if heads and self._field.fair(heads[0].node):
-            first = [head for head in heads if head.sticky]
-            others = [head for head in heads if not head.sticky]  # taking one of `first` makes it look so
+    def _in_order(self, nominated: list[NominatedHead]) -> Iterator[NominatedHead]:
+        """Yield the heads of one tree: preemptors first (C7), then in the order of O5 or S4."""
+        if nominated and self._snapshot.fair(nominated[0].node):
+            first = [head for head in nominated if head.preempted]
+            others = [head for head in nominated if not head.preempted]  # asked before any of `first` moves
             yield from first
             yield from tournament(self._tree, others)
         else:
             yield from sorted(
-                heads, key=lambda head: (not head.sticky, head.nomination.found.level, *head.order)
+                nominated, key=lambda head: (not head.preempted, head.nomination.found.level, *head.order)
             )
 
     def _refuse(self, head: NominatedHead, again: list[NominatedHead], reason: Reason | None = None) -> bool:
-        """Leave it waiting: parked with its group, unless it has flavors left to try (F8)."""
+        """The head stays pending: inadmissible with its group, unless it has flavors left to try (F8)."""
         found = head.nomination.found
-        kept = reason is not None or head.nomination.kept
+        reserved = reason is not None or head.nomination.reserved
         reason = reason or found.reason
         assert reason is not None
         if found.tried:
-            head.cursor.tried[head.entry.id] = found.tried
+            head.heads.last_tried[head.entry.id] = found.tried
             again.append(head)
             return True
-        rules = self._field.rules(head.node)
-        holds_back = (
-            head.cursor.line.strict
+        rules = self._snapshot.rules(head.node)
+        reserves = (
+            head.heads.queue.strict
             and found.mode.preempts
             and rules.reclaim_within_cohort is not PreemptionPolicy.ANY
         )
-        look = Evaluation(
-            contends=rules.any or kept,
-            holds_back=holds_back,
+        evaluation = Evaluation(
+            may_preempt=rules.any or reserved,
+            reserves=reserves,
             until=head.nomination.protected,
         )
         group = head.entry.group
         assert group is not None
-        self.outcome.refused[group] = (head.entry, reason, look)
-        if holds_back:
-            known = head.cursor.passive
-            head.cursor.passive = True
+        self.outcome.refused[group] = (head.entry, reason, evaluation)
+        if reserves:
+            known = head.heads.reserving_only
+            head.heads.reserving_only = True
             return not known
-        head.cursor.park()
+        head.heads.mark_inadmissible()
         return True
 
-    def _kept(self, head: NominatedHead) -> Reason:
-        """It would fit, but what is free is kept for those that come before it."""
+    def _reserved(self, head: NominatedHead) -> Reason:
+        """It would fit, but what is available is reserved for workloads that come first."""
         return kept_for_others(self._tree, head.node, head.nomination.cells)
 
-    def _linger(self, heads: Iterable[NominatedHead]) -> None:
-        for head in heads:
-            if head.cursor.peek() is not head.entry:
+    def _leave_unfinished(self, nominated: Iterable[NominatedHead]) -> None:
+        for head in nominated:
+            if head.heads.head() is not head.entry:
                 continue
-            found = head.nomination.found
-            reason = found.reason or self._kept(head)
-            tried = head.cursor.tried.get(head.entry.id, NO_BOUND)
-            look = Evaluation(again=True, tried=tuple(tried.items()))
-            self.outcome.lingering.append((head.entry, reason, look))
+            reason = head.nomination.found.reason or self._reserved(head)
+            last_tried = head.heads.last_tried.get(head.entry.id, NO_BOUND)
+            evaluation = Evaluation(again=True, last_tried=tuple(last_tried.items()))
+            self.outcome.unfinished.append((head.entry, reason, evaluation))
 
 
-def _promising(nomination: Nomination) -> bool:
-    return nomination.mode is Mode.FIT or bool(nomination.victims)
-
-
-def tell(
-    lines: Iterable[PendingQueue], outcome: CycleOutcome, woken: Mapping[EquivalenceGroup, None]
+def unreported(
+    queues: Iterable[PendingQueue],
+    pending: Mapping[str, PendingQueue],
+    outcome: CycleOutcome,
+    requeued: Groups,
 ) -> Iterator[tuple[Entry, Reason]]:
-    """Who else than the heads that were refused is to be told why it waits, group by group in order (R2)."""
-    leaving_ = {entry.id for entry, _ in outcome.admitted} | {item[0].id for item in outcome.preempting}
-    blocked = {item[0].group.line for item in outcome.preempting if item[0].group is not None}
-    called = {group.line for group in woken}
+    """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
+    moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
+    preempting = {one.claim.cluster_queue for one in outcome.preempting}
+    with_requeued = {group.cluster_queue for group in requeued}
     groups = dict.fromkeys(outcome.refused)
-    for line in lines:
-        groups |= line.untold
+    for queue in queues:
+        groups |= queue.unreported
     for group in groups:
-        line = group.line
-        known = None if group in woken or group in line.woken else group.parked
+        queue = pending[group.cluster_queue]
+        known = None if group in requeued or group in queue.requeued else group.inadmissible
         head, reason, _ = outcome.refused.get(group, (None, known, None))
-        halted = line.halted and not line.woken and line not in called  # its head alone is looked at
-        if reason is None and (line.blocked or line in blocked or halted):
-            for entry in group.fresh.values():
-                if entry.id not in leaving_ and entry is not line.preemptor:
-                    yield entry, line.behind()
+        at_head = queue.stopped_at_head and not queue.requeued and queue.name not in with_requeued
+        if reason is None and (queue.blocked or queue.name in preempting or at_head):
+            for entry in group.unreported.values():
+                if entry.id not in moved and not queue.preempted(entry):
+                    yield entry, queue.waiting_for_head()
             continue
         if reason is None:
-            continue  # it will be looked at
-        told = line.behind() if line.strict else reason
-        for entry in _untold(group, told):
-            if entry is not head and entry.id not in leaving_:
-                yield entry, told
+            continue  # it will be nominated
+        shown = queue.waiting_for_head() if queue.strict else reason
+        for entry in _unreported(group, shown):
+            if entry is not head and entry.id not in moved:
+                yield entry, shown
 
 
-def _untold(group: EquivalenceGroup, told: Reason) -> Iterable[Entry]:
-    if group.reported == told.key:
-        return group.fresh.values()
+def _unreported(group: EquivalenceGroup, reason: Reason) -> Iterable[Entry]:
+    if group.reported == reason.key:
+        return group.unreported.values()
     return sorted(group.members.values(), key=lambda entry: entry.order)

@@ -1,31 +1,29 @@
-"""One cycle's way through the heads of a tree: who is let go, who preempts, what is kept (C3, C6, C7)."""
+"""One admission cycle of one tree: its nominated heads are processed in order (docs/scheduling.md, C3, C6 to C8)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from queuectl.core.cycle.journal import UsageJournal
-from queuectl.core.cycle.nomination import Nomination
+from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.decisions import Claim, Victim
 from queuectl.core.entries import Entry, Place
 from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, Mode
-from queuectl.core.flavors.queue_flavors import LastTriedFlavors, PodSetGroup
 from queuectl.core.model import WorkloadId
 from queuectl.core.policy import PreemptionPolicy
-from queuectl.core.preemption.claims import OpenClaim
-from queuectl.core.preemption.search import Snapshot, Target, leaving
+from queuectl.core.preemption.claims import PreemptionClaim, Victim
+from queuectl.core.preemption.search import Snapshot, Target, terminating
+from queuectl.core.quota.limits import UsageJournal
 from queuectl.core.quota.tree import Cells, QuotaNode
 from queuectl.core.reasons import Code, Reason
-
-Nominate = Callable[[Entry, LastTriedFlavors, Mapping[PodSetGroup, str]], Nomination]
 
 
 @dataclass(slots=True)
 class NominatedHead:
-    cursor: QueueHeads
+    """The head of a pending queue with its nomination: a contender of the tournament (S4)."""
+
+    heads: QueueHeads
     nomination: Nomination
 
     @property
@@ -34,7 +32,7 @@ class NominatedHead:
 
     @property
     def node(self) -> QuotaNode:
-        return self.nomination.menu.node
+        return self.nomination.flavors.node
 
     @property
     def cells(self) -> Cells:
@@ -45,108 +43,119 @@ class NominatedHead:
         return self.entry.order
 
     @property
-    def sticky(self) -> bool:
-        """It has preempted before."""
-        return self.cursor.first is self.entry
+    def preempted(self) -> bool:
+        """It has preempted before: it comes first (C7)."""
+        return self.heads.preemptor is self.entry
+
+
+@dataclass(slots=True)
+class Preempting:
+    """A head that preempts: it stays pending, claims what its victims leave, and evicts."""
+
+    entry: Entry
+    reason: Reason
+    claim: PreemptionClaim
+    evicted: list[Target]
 
 
 class CyclePass:
-    """One cycle's way through its heads, as if everybody chosen to go were gone already (C3).
-
-    Claims of earlier cycles count as processed first.
-    """
+    """Processes heads as if the victims of earlier heads and claims were gone, and what those got were charged (C3)."""
 
     def __init__(
-        self, field: Snapshot, trial: UsageJournal, claims: Iterable[OpenClaim], nominate: Nominate
+        self,
+        snapshot: Snapshot,
+        journal: UsageJournal,
+        nominator: Nominator,
+        claims: Iterable[PreemptionClaim],
     ) -> None:
-        self._field = field
-        self._trial = trial
-        self._nominate = nominate
-        self._mark = trial.mark()
-        self._chosen: dict[WorkloadId, Entry] = {}
+        self._snapshot = snapshot
+        self._journal = journal
+        self._nominator = nominator
+        self._mark = journal.mark()
+        self._terminating: dict[WorkloadId, Entry] = {}
+        """Victims of this cycle and of open claims."""
         self.admitted: list[tuple[Entry, AssignmentResult]] = []
-        self.preempting: list[tuple[Entry, Reason, Claim, list[Target]]] = []
-        self.claims: list[OpenClaim] = []
+        self.preempting: list[Preempting] = []
         for claim in claims:
-            self._chosen |= claim.victims
-            trial.add(claim.node, claim.cells)
-        self._ahead = trial.mark() > self._mark
-        """Is more charged than is true now?"""
+            self._terminating |= {v.workload: snapshot.entries[v.workload] for v in claim.victims}
+            journal.add(snapshot.tree.queue(claim.cluster_queue), claim.cells)
+        self._ahead = journal.mark() > self._mark
+        """Whether more is charged than is in use now."""
 
     def process(self, head: NominatedHead) -> Mode | None:
-        """FIT: admitted. PREEMPT: its victims are chosen. NO_CANDIDATES: refused. None: skipped."""
+        """Return FIT: admitted; PREEMPT: its victims are chosen; NO_CANDIDATES: refused; None: skipped."""
         nomination = head.nomination
         if nomination.mode.preempts and not nomination.victims:
-            self._hold_back(head)
+            self._reserve(head)
             return Mode.NO_CANDIDATES
         if nomination.mode is Mode.FIT and not self._ahead:
-            return self._let_go(head)
-        awaited = [t.entry for t in nomination.victims if t.entry.id in self._chosen]
+            return self._admit(head)
+        awaited = [t.entry for t in nomination.victims if t.entry.id in self._terminating]
         if awaited:
-            again = self._again(nomination)
+            again = self._renominate(nomination)
             if again is None:
                 return None
             nomination = again
         own = {target.entry.id: target.entry for target in nomination.victims}
         fits_now = nomination.mode is Mode.FIT and not awaited
-        with self._without((self._chosen | own).values()):
-            fits = self._trial.tree.fits(head.node, nomination.cells)
-        if not fits or (fits_now and self._ahead and not self._fits_now(head.node, nomination.cells)):
+        with self._without((self._terminating | own).values()):
+            fits = self._journal.fits(head.node, nomination.cells)
+        if not fits or (fits_now and not self._fits_now(head.node, nomination.cells)):
             return None
-        self._trial.add(head.node, nomination.cells)
+        self._journal.add(head.node, nomination.cells)
         if fits_now:
             self.admitted.append((head.entry, nomination.found))
             return Mode.FIT
         self._ahead = True
-        self._chosen |= own
-        self._claim(head, nomination, awaited)
+        self._terminating |= own
+        self._preempt(head, nomination, awaited)
         return Mode.PREEMPT
 
-    def _let_go(self, head: NominatedHead) -> Mode | None:
-        """It fitted when it was nominated, and nobody but those let go since stands in its way."""
-        if not self._trial.tree.fits(head.node, head.cells):
+    def _admit(self, head: NominatedHead) -> Mode | None:
+        """Nothing but admissions has been charged since it was nominated as a fit."""
+        if not self._journal.fits(head.node, head.cells):
             return None
-        self._trial.add(head.node, head.cells)
+        self._journal.add(head.node, head.cells)
         self.admitted.append((head.entry, head.nomination.found))
         return Mode.FIT
 
     @contextmanager
     def _without(self, victims: Collection[Entry]) -> Iterator[None]:
-        mark = self._trial.mark()
+        mark = self._journal.mark()
         for victim in victims:
             assert victim.attempt is not None
-            node = self._trial.tree.queue(victim.attempt.assignment.cluster_queue)
-            self._trial.remove(node, victim.cells)
+            node = self._snapshot.tree.queue(victim.attempt.assignment.cluster_queue)
+            self._journal.remove(node, victim.cells)
         yield
-        self._trial.undo(mark)
+        self._journal.undo(mark)
 
-    def _again(self, nomination: Nomination) -> Nomination | None:
-        """Its victims are others' already: what would it get without those, from the same flavors (C8)?"""
-        chosen = self._chosen.keys() - self._field.away
-        self._field.away |= chosen
-        with self._without(self._chosen.values()):
-            again = self._nominate(nomination.entry, NO_BOUND, nomination.flavors)
-        self._field.away -= chosen
-        return again if again.mode is Mode.FIT or again.victims else None
+    def _renominate(self, nomination: Nomination) -> Nomination | None:
+        """Its victims terminate already: returns what it would get without them, from the same flavors (C8)."""
+        gone = self._terminating.keys() - self._snapshot.released
+        self._snapshot.released |= gone
+        with self._without(self._terminating.values()):
+            again = self._nominator.nominate(nomination.entry, NO_BOUND, nomination.chosen)
+        self._snapshot.released -= gone
+        return again if again.promising else None
 
-    def _claim(self, head: NominatedHead, nomination: Nomination, awaited: list[Entry]) -> None:
+    def _preempt(self, head: NominatedHead, nomination: Nomination, awaited: list[Entry]) -> None:
         victims = {v.id: v for v in (*awaited, *(target.entry for target in nomination.victims))}
-        claim = Claim(
-            head.node.name,
-            tuple(nomination.cells),
-            tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
-            nomination.found.assignment,
+        claim = PreemptionClaim(
+            owner=head.entry.id,
+            cluster_queue=head.node.name,
+            cells=tuple(nomination.cells),
+            victims=tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
+            assignment=nomination.found.assignment,
         )
-        evicted = [target for target in nomination.victims if not leaving(target.entry)]
-        self.preempting.append((head.entry, _waits_for(nomination, len(victims)), claim, evicted))
-        self.claims.append(OpenClaim(head.entry, head.node, nomination.cells, victims))
+        evicted = [target for target in nomination.victims if not terminating(target.entry)]
+        self.preempting.append(Preempting(head.entry, _waits_for(nomination, len(victims)), claim, evicted))
 
-    def _hold_back(self, head: NominatedHead) -> None:
-        """Keep what it could use from those that come after it in this cycle (C6)."""
+    def _reserve(self, head: NominatedHead) -> None:
+        """Reserve what it could use from the heads after it in this cycle (C6)."""
         node = head.node
-        if self._field.rules(node).reclaim_within_cohort is PreemptionPolicy.ANY:
+        if self._snapshot.rules(node).reclaim_within_cohort is PreemptionPolicy.ANY:
             return
-        kept: Cells = []
+        reserved: Cells = []
         for cell, amount in head.nomination.cells:
             own = node.nominal[cell] - node.usage[cell]
             limit = node.borrowing[cell]
@@ -154,37 +163,37 @@ class CyclePass:
                 amount = amount if limit is None else min(amount, own + limit)
             else:
                 amount = min(amount, own)
-            kept.append((cell, max(0, amount)))
-        self._trial.add(node, kept)
+            reserved.append((cell, max(0, amount)))
+        self._journal.add(node, reserved)
         self._ahead = True
 
     def _fits_now(self, node: QuotaNode, cells: Cells) -> bool:
-        """While the victims are still there, too: nobody is let go on quota that is not free yet."""
-        ahead = self._trial.undo(self._mark)
-        mark = self._trial.mark()
-        for entry, found in self.admitted:
-            self._trial.add(self._node_of(entry, found), found.cells)
-        fits = self._trial.tree.fits(node, cells)
-        self._trial.undo(mark)
-        self._trial.redo(ahead)
+        """Return whether it fits beside the victims, too: nothing starts on quota that is still in use."""
+        if not self._ahead:
+            return True
+        ahead = self._journal.undo(self._mark)
+        mark = self._journal.mark()
+        self._charge_admitted()
+        fits = self._journal.fits(node, cells)
+        self._journal.undo(mark)
+        self._journal.redo(ahead)
         return fits
 
-    def _node_of(self, entry: Entry, found: AssignmentResult) -> QuotaNode:
-        return self._trial.tree.queue(found.assignment.cluster_queue)
+    def _charge_admitted(self) -> None:
+        for _, found in self.admitted:
+            self._journal.add(self._snapshot.tree.queue(found.assignment.cluster_queue), found.cells)
 
     def end(self) -> None:
-        """Back to what is true now, with those admitted charged."""
-        if not self._ahead:
-            return  # nothing else was charged
-        self._trial.undo(self._mark)
-        for entry, found in self.admitted:
-            self._trial.add(self._node_of(entry, found), found.cells)
+        """Back to what is in use now, with the admitted charged."""
+        if self._ahead:
+            self._journal.undo(self._mark)
+            self._charge_admitted()
 
 
 def _waits_for(nomination: Nomination, victims: int) -> Reason:
     detail = f"{victims} {'workload has' if victims == 1 else 'workloads have'} to end first"
     found = nomination.found.reason
-    if found is None:  # its victims are gone already, as far as this cycle is concerned
-        found = Reason(code=Code.WAITING_FOR_QUOTA, node=str(nomination.menu.node))
+    if found is None:  # all victims terminate already
+        found = Reason(code=Code.WAITING_FOR_QUOTA, node=str(nomination.flavors.node))
     code = Code.WAITING_FOR_PREEMPTED_WORKLOADS
     return replace(found, code=code, detail=detail, considered=None, victims=(), others=())

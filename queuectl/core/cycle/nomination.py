@@ -1,4 +1,4 @@
-"""What one workload could be given now: flavors, and whom that would cost (docs/scheduling.md, C2, P1)."""
+"""Nomination: the flavors that a pending workload would get now, and the victims (docs/scheduling.md, C2, P1)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, GranularMode, Mode, assign
 from queuectl.core.flavors.fast_path import fitting
@@ -18,6 +19,7 @@ from queuectl.core.flavors.queue_flavors import (
 )
 from queuectl.core.model import Assignment
 from queuectl.core.policy import PreemptionPolicy
+from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target
@@ -27,25 +29,26 @@ from queuectl.core.reasons import Code, Reason
 
 @dataclass(slots=True)
 class Nomination:
-    """A head, what it would be given, and whom it would take that from."""
+    """What a head would get, and the victims that it takes."""
 
     entry: Entry
-    menu: QueueFlavors
+    flavors: QueueFlavors
     found: AssignmentResult
     victims: tuple[Target, ...] = ()
     protected: datetime | None = None
-    """Until then somebody who would do may not be taken."""
-    kept: bool = False
-    """It would fit, but for what is kept for others."""
+    """When the first protection ends, where nothing but protections is in the way."""
+    reserved: bool = False
+    """It would fit, but for what is reserved for others."""
 
     @property
     def cells(self) -> Cells:
         return self.found.cells
 
     @property
-    def flavors(self) -> dict[PodSetGroup, str]:
+    def chosen(self) -> dict[PodSetGroup, str]:
+        """The flavors that it would get."""
         return {
-            (pod_set.name, self.menu.of_resource[resource]): flavor
+            (pod_set.name, self.flavors.of_resource[resource]): flavor
             for pod_set in self.found.assignment.pod_sets
             for resource, flavor in pod_set.flavors
         }
@@ -54,150 +57,152 @@ class Nomination:
     def mode(self) -> Mode:
         return self.found.mode
 
+    @property
+    def promising(self) -> bool:
+        return self.mode is Mode.FIT or bool(self.victims)
+
 
 class Nominator:
-    """Searches from one `field`. Everything is left as it was. `work` counts what it cost."""
+    """Nominates heads against one snapshot, and leaves that as it was. `work` counts simulation and lookups."""
 
-    def __init__(self, field: Snapshot) -> None:
-        self._field = field
+    def __init__(self, snapshot: Snapshot, directory: Directory, claims: PreemptionClaims) -> None:
+        self._snapshot = snapshot
+        self._directory = directory
+        self._claims = claims
         self.work = 0
 
     def nominate(
         self,
         entry: Entry,
-        menu: QueueFlavors,
-        charges: Sequence[Charge],
-        tried: LastTriedFlavors = NO_BOUND,
+        last_tried: LastTriedFlavors = NO_BOUND,
         pinned: Mapping[PodSetGroup, str] = NO_BOUND,
     ) -> Nomination:
-        """In full, else with as few pods less as will do (F9)."""
-        whole = self._look(entry, menu, charges, tried, pinned)
-        if whole.mode is Mode.FIT or whole.victims:
+        """Return what `entry` would get: in full, else with as few pods less as needed (F9).
+
+        `last_tried`: where the search of flavors goes on (F8). `pinned`: flavors that must stay as they are.
+        """
+        assert entry.cluster_queue is not None
+        flavors = self._directory.menu(entry.cluster_queue)
+        claim = self._claims.owned_by(entry.cluster_queue, entry.id)
+        if claim is not None and claim.assignment is not None and not pinned:
+            claimed = self._claimed(entry, flavors, claim.assignment)
+            if claimed is not None:
+                return claimed
+        whole = self._nominate(entry, flavors, entry.shape, last_tried, pinned)
+        if whole.promising or all(charge.pod_set.min_count is None for charge in entry.shape):
             return whole
 
-        def look(fewer: Sequence[Charge]) -> Nomination | None:
-            part = self._look(entry, menu, fewer, tried, pinned)
-            return part if part.mode is Mode.FIT or part.victims else None
+        def partly(charges: Sequence[Charge]) -> Nomination | None:
+            part = self._nominate(entry, flavors, charges, last_tried, pinned)
+            return part if part.promising else None
 
-        if any(charge.pod_set.min_count is not None for charge in charges):
-            return fewer_pods(charges, look) or whole
-        return whole
+        return fewer_pods(entry.shape, partly) or whole
 
-    def promised(self, entry: Entry, menu: QueueFlavors, assignment: Assignment) -> Nomination | None:
-        """What it preempted for, if that is free now: no more than that and nothing else, or others would
-        come to preempt it in their turn, and its victims would have gone for nothing (C7)."""
-        tree, node = menu.tree, menu.node
+    def _claimed(self, entry: Entry, flavors: QueueFlavors, assignment: Assignment) -> Nomination | None:
+        """Return a nomination for exactly what `entry` preempted for, if that fits now (C7).
+
+        With more, or other flavors, others could preempt it in turn, and its victims would be evicted in vain.
+        """
+        tree, node = flavors.tree, flavors.node
         self.work += 1
         cells = tree.numbered(assignment.usage())
-        if not tree.fits(node, cells):
+        if not self._snapshot.limit.fits(node, cells):
             return None
-        return Nomination(entry, menu, AssignmentResult(assignment, cells, level=tree.level(node, cells)))
+        return Nomination(entry, flavors, AssignmentResult(assignment, cells, level=tree.level(node, cells)))
 
-    def _look(
+    def _nominate(
         self,
         entry: Entry,
-        menu: QueueFlavors,
+        flavors: QueueFlavors,
         charges: Sequence[Charge],
-        tried: LastTriedFlavors,
+        last_tried: LastTriedFlavors,
         pinned: Mapping[PodSetGroup, str],
     ) -> Nomination:
         self.work += 1
-        protected: dict[int, datetime] = {}
-        refusals = RejectedCandidates()
-
-        def search(cell: int, amount: int) -> GranularMode:
-            return self.offer(entry, menu, cell, amount, protected, refusals)
-
-        if not tried and not pinned:
-            fit = fitting(menu, charges, self._field.rules(menu.node).any)
+        if not last_tried and not pinned:
+            fit = fitting(flavors, charges, self._snapshot.rules(flavors.node).any)
             if fit is not None:
-                return Nomination(entry, menu, fit)
-        found = assign(menu, charges, search, tried, pinned)
-        nomination = Nomination(entry, menu, found)
+                return Nomination(entry, flavors, fit)
+        simulation = PreemptionSimulation(self._snapshot, entry, flavors)
+        found = assign(flavors, charges, simulation.offer, last_tried, pinned)
+        nomination = Nomination(entry, flavors, found)
         if found.mode.preempts:
-            contest = PreemptionSearch(self._field, menu.node, entry, found.cells, found.contested, refusals)
-            nomination.victims = tuple(self._victims(contest))
-            if (until := self._protected_until(contest, nomination.victims)) is not None:
-                protected |= dict.fromkeys(found.contested, until)
-        reason = found.reason
+            nomination.victims = tuple(simulation.victims(found.cells, found.contested))
+        self.work += simulation.work
+        protected, reason = simulation.protected, found.reason
         if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
             nomination.protected = min(protected.values())
             if found.mode.preempts and found.contested <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
         if found.reason is not None and not nomination.victims:
-            found.reason = refusals.told(found.reason)
+            found.reason = simulation.rejected.added_to(found.reason)
         return nomination
 
-    def offer(
-        self,
-        entry: Entry,
-        menu: QueueFlavors,
-        cell: int,
-        amount: int,
-        protected: dict[int, datetime],
-        refusals: RejectedCandidates,
-    ) -> GranularMode:
-        """What preemption offers for one cell alone (F3): by whom it would be given, and the level after."""
-        tree, node = menu.tree, menu.node
-        rules = self._field.rules(node)
+
+class PreemptionSimulation:
+    """The preemption searches of one nomination: what they would find, without evicting anything."""
+
+    def __init__(self, snapshot: Snapshot, entry: Entry, flavors: QueueFlavors) -> None:
+        self._snapshot = snapshot
+        self._entry = entry
+        self._flavors = flavors
+        self.rejected = RejectedCandidates()
+        self.protected: dict[int, datetime] = {}
+        """Cells for which nothing but protections is in the way, with the end of the first."""
+        self.work = 0
+
+    def offer(self, cell: int, amount: int) -> GranularMode:
+        """Return what preemption offers for one cell alone (F3): the mode, and the level afterwards."""
+        tree, node = self._flavors.tree, self._flavors.node
+        rules = self._snapshot.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
-        fair = self._field.fair(node)
         borrows = rules.borrow_within_cohort is not None or (
-            fair and rules.reclaim_within_cohort is not PreemptionPolicy.NEVER
+            rules.reclaim_within_cohort is not PreemptionPolicy.NEVER and self._snapshot.fair(node)
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
             return GranularMode(Mode.NO_FIT, 0)
-        return self.taking(entry, menu, cell, amount, protected, refusals)
+        return self.simulate(cell, amount)
 
-    def taking(
-        self,
-        entry: Entry,
-        menu: QueueFlavors,
-        cell: int,
-        amount: int,
-        protected: dict[int, datetime],
-        refusals: RejectedCandidates,
-    ) -> GranularMode:
-        """What its victims would be for one cell alone, and the level once they are gone."""
-        tree, node = menu.tree, menu.node
-        level, _ = tree.borrow_level(node, cell, amount)
-        if not self._field.rules(node).any:
-            return GranularMode(Mode.NO_CANDIDATES, level)
-        contest = PreemptionSearch(self._field, node, entry, [(cell, amount)], (cell,), refusals)
-        victims = self._victims(contest)
-        if (until := self._protected_until(contest, victims)) is not None:
-            protected[cell] = until
+    def simulate(self, cell: int, amount: int) -> GranularMode:
+        """Return the mode and the level with the victims of one cell gone."""
+        tree, node = self._flavors.tree, self._flavors.node
+        possible = self._snapshot.rules(node).any
+        victims = self.victims([(cell, amount)], (cell,)) if possible else ()
         if not victims:
-            return GranularMode(Mode.NO_CANDIDATES, level)
+            return GranularMode(Mode.NO_CANDIDATES, tree.borrow_level(node, cell, amount)[0])
+        search = PreemptionSearch(self._snapshot, node, self._entry, [(cell, amount)], (cell,))
         own = False
-        for entry_, _ in victims:
-            contest.take(entry_)
-            assert entry_.attempt is not None
-            own |= entry_.attempt.assignment.cluster_queue == node.name
-        level = tree.borrow_level(node, cell, amount)[0]
-        for entry_, _ in victims:
-            contest.give_back(entry_)
+        for entry, _ in victims:
+            search.remove(entry)
+            assert entry.attempt is not None
+            own |= entry.attempt.assignment.cluster_queue == node.name
+        level, _ = tree.borrow_level(node, cell, amount)
+        for entry, _ in victims:
+            search.restore(entry)
         return GranularMode(Mode.PREEMPT if own else Mode.RECLAIM, level)
 
-    def _victims(self, contest: PreemptionSearch) -> Sequence[Target]:
-        self.work += 1
-        if not contest.rules.any:
-            return ()
-        if self._field.fair(contest.node):
-            strategies = contest.tree.root(contest.node).sharing.strategies
-            return fair_victims(contest, strategies or contest.settings.strategies)
-        return classical_victims(contest)
+    def victims(self, cells: Cells, needed: Sequence[int] | frozenset[int]) -> Sequence[Target]:
+        """Return the victims for a request. Notes where only protections are in the way (P10, P11)."""
+        node, entry = self._flavors.node, self._entry
+        search = PreemptionSearch(self._snapshot, node, entry, cells, needed, self.rejected)
+        victims = self._search(search)
+        if not victims and search.protected:
+            bold = PreemptionSearch(self._snapshot, node, entry, cells, needed, heeds_protection=False)
+            if self._search(bold):
+                self.protected |= dict.fromkeys(search.needed, min(search.protected.values()))
+        return victims
 
-    def _protected_until(self, contest: PreemptionSearch, victims: Sequence[Target]) -> datetime | None:
-        """Where nothing but a protection stands in its way: when the first of them ends (P10, P11)."""
-        if victims or not contest.protected:
-            return None
-        field, node, entry = self._field, contest.node, contest.entry
-        bold = PreemptionSearch(field, node, entry, contest.cells, contest.contested, heeds_protection=False)
-        return min(contest.protected.values()) if self._victims(bold) else None
+    def _search(self, search: PreemptionSearch) -> Sequence[Target]:
+        self.work += 1
+        if not search.rules.any:
+            return ()
+        if self._snapshot.fair(search.node):
+            strategies = search.tree.root(search.node).sharing.strategies
+            return fair_victims(search, strategies or search.configuration.strategies)
+        return classical_victims(search)
 
 
 def _protected(reason: Reason, until: datetime) -> Reason:
-    """Somebody would do but for a protection that ends by itself (P10, P11)."""
-    detail = f"who could make room is protected until {until.isoformat(timespec='seconds')}"
+    """Candidates would be enough, but for a protection that ends by itself (P10, P11)."""
+    detail = f"workloads that could be preempted are protected until {until.isoformat(timespec='seconds')}"
     return replace(reason, code=Code.MIN_RUN_TIME_PROTECTED, detail=detail)

@@ -1,4 +1,4 @@
-"""One line's way through its groups while cycles run. Takes entries off the heaps and puts them back (C5)."""
+"""The heads of one pending queue while admission cycles run. Entries are taken off the heaps and put back (C5)."""
 
 from __future__ import annotations
 
@@ -14,112 +14,117 @@ from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaTree
 
 UsageOf = Callable[[LocalQueueName], Any]
-"""Past usage of a LocalQueue as the plan under way has it; comparable."""
+"""Past usage of a LocalQueue, what the plan admits included; comparable."""
 
-Heads = list[tuple[Place, EquivalenceGroup]]
+Groups = list[tuple[Place, EquivalenceGroup]]
+"""A heap of groups, by the places of their heads."""
 
 
 class QueueHeads:
     __slots__ = (
-        "_gone",
-        "_lanes",
+        "_admitted",
+        "_by_local_queue",
         "_taken",
         "_usage_of",
         "blocked",
-        "first",
-        "line",
-        "passive",
-        "tried",
+        "last_tried",
+        "preemptor",
+        "queue",
+        "reserving_only",
     )
 
     def __init__(
-        self, line: PendingQueue, groups: Iterable[EquivalenceGroup], usage_of: UsageOf | None = None
+        self,
+        queue: PendingQueue,
+        groups: Iterable[EquivalenceGroup],
+        preemptor: Entry | None = None,
+        usage_of: UsageOf | None = None,
     ) -> None:
-        self.line = line
-        self.first: Entry | None = line.preemptor
+        self.queue = queue
+        self.preemptor = preemptor
         """Comes before all others (C7)."""
-        self.blocked = line.blocked
-        """Nobody more is looked at in this plan."""
-        self.passive = False
-        """Its head is known not to fit, and looked at only for what it holds back (C6)."""
-        self.tried: dict[WorkloadId, LastTriedFlavors] = {}
-        self._usage_of = usage_of if line.by_usage else None
-        self._lanes: dict[LocalQueueName | None, Heads] = {}
+        self.blocked = queue.blocked
+        """No other head is nominated in this plan."""
+        self.reserving_only = False
+        """Its head is known not to fit, and is nominated only for what it reserves (C6)."""
+        self.last_tried: dict[WorkloadId, LastTriedFlavors] = {}
+        self._usage_of = usage_of if queue.usage_based else None
+        self._by_local_queue: dict[LocalQueueName | None, Groups] = {}
+        """One heap, or one for each LocalQueue where those are ordered by past usage (U1)."""
         self._taken: list[tuple[EquivalenceGroup, tuple[Place, int, Entry]]] = []
-        self._gone: set[WorkloadId] = set()
+        self._admitted: set[WorkloadId] = set()
         for group in groups:
             self._push(group)
 
     def _push(self, group: EquivalenceGroup) -> None:
         head = group.head()
-        while head is not None and head.id in self._gone:
+        while head is not None and head.id in self._admitted:
             self._taken.append((group, heapq.heappop(group.heap)))
             head = group.head()
         if head is not None:
-            lane = head.local_queue if self._usage_of is not None else None
-            heapq.heappush(self._lanes.setdefault(lane, []), (head.order, group))
+            local_queue = head.local_queue if self._usage_of is not None else None
+            heapq.heappush(self._by_local_queue.setdefault(local_queue, []), (head.order, group))
 
     def advance(self, tree: QuotaTree) -> Entry | None:
-        """Who is looked at next, without those that were parked and lack what they lacked then (W1)."""
-        line, node = self.line, tree.queue(self.line.name)
-        while not self.blocked and self.first is None and (heads := self._heads()):
-            group = heads[0][1]
-            if line.may_fit(group, tree, node):
+        """Skip inadmissible groups for which nothing is available now (W1). Returns the head."""
+        queue, node = self.queue, tree.queue(self.queue.name)
+        while not self.blocked and self.preemptor is None and (groups := self._groups()):
+            if queue.may_fit(groups[0][1], tree, node):
                 break
-            heapq.heappop(heads)
-        return self.peek()
+            heapq.heappop(groups)
+        return self.head()
 
-    def peek(self) -> Entry | None:
-        """Who is looked at next, in the order of O1 to O4; None: nobody."""
+    def head(self) -> Entry | None:
+        """Return the entry to be nominated next, in the order of O1 to O4; None: there is none."""
         if self.blocked:
             return None
-        if self.first is not None:
-            return self.first
-        heads = self._heads()
-        return heads[0][1].head() if heads else None
+        if self.preemptor is not None:
+            return self.preemptor
+        groups = self._groups()
+        return groups[0][1].head() if groups else None
 
-    def _heads(self) -> Heads:
-        lanes = self._lanes
+    def _groups(self) -> Groups:
+        queues = self._by_local_queue
         if self._usage_of is None:
-            return lanes.get(None, [])
-        waiting = [name for name, heads in lanes.items() if heads and name is not None]
+            return queues.get(None, [])
+        waiting = [name for name, groups in queues.items() if groups and name is not None]
         if not waiting:
             return []
         usage_of = self._usage_of
-        return lanes[min(waiting, key=lambda name: (usage_of(name), lanes[name][0][0]))]
+        return queues[min(waiting, key=lambda name: (usage_of(name), queues[name][0][0]))]
 
-    def take(self) -> None:
-        """Who was peeked at is let go: the next of its group stands for it."""
-        if self.first is not None:
-            self._gone.add(self.first.id)
-            group, self.first = self.first.group, None
+    def admit(self) -> None:
+        """The head is admitted, or preempts: the next of its group takes its place."""
+        if self.preemptor is not None:
+            self._admitted.add(self.preemptor.id)
+            group, self.preemptor = self.preemptor.group, None
             if group is not None:
-                self._forget(group)
+                self._remove(group)
                 self._push(group)
             return
-        heads = self._heads()
-        _, group = heapq.heappop(heads)
+        _, group = heapq.heappop(self._groups())
         self._taken.append((group, heapq.heappop(group.heap)))
         self._push(group)
 
-    def _forget(self, group: EquivalenceGroup) -> None:
-        for heads in self._lanes.values():
-            kept = [item for item in heads if item[1] is not group]
-            if len(kept) != len(heads):
-                heads[:] = kept
-                heapq.heapify(heads)
-
-    def park(self) -> None:
-        """Who was peeked at stays, and its group with it; under StrictFIFO nobody else is looked at."""
-        if self.first is not None:
-            entry, self.first = self.first, None
+    def mark_inadmissible(self) -> None:
+        """The head stays, and its group with it. Under StrictFIFO no other head is nominated."""
+        if self.preemptor is not None:
+            entry, self.preemptor = self.preemptor, None
             if entry.group is not None and entry.group.head() is entry:
-                self._forget(entry.group)
+                self._remove(entry.group)
         else:
-            heapq.heappop(self._heads())
-        if self.line.strict:
+            heapq.heappop(self._groups())
+        if self.queue.strict:
             self.blocked = True
 
+    def _remove(self, group: EquivalenceGroup) -> None:
+        for groups in self._by_local_queue.values():
+            kept = [item for item in groups if item[1] is not group]
+            if len(kept) != len(groups):
+                groups[:] = kept
+                heapq.heapify(groups)
+
     def put_back(self) -> None:
+        """Restore the heaps of the groups."""
         for group, item in self._taken:
             heapq.heappush(group.heap, item)

@@ -17,7 +17,7 @@ from queuectl.core.flavors.queue_flavors import (
 )
 from queuectl.core.model import Assignment, PodSet, PodSetAssignment
 from queuectl.core.policy import FlavorFungibility
-from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree, too_much
+from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import PODS, Amounts, amounts
 
@@ -200,7 +200,7 @@ class _Scan:
                 code = Code.NO_MATCHING_FLAVOR
                 return Reason(code=code, flavor=option.name, node=str(queue_flavors.node), detail=why)
         missed = [
-            too_much(tree, queue_flavors.node, cell, total)
+            tree.explain(queue_flavors.node, cell, total)
             for cell, total in self._totals(option, requested)
             if total > max(0, tree.available(queue_flavors.node, cell))
         ]

@@ -1,58 +1,115 @@
-"""What preemptors are going to be given once their victims are gone: nobody else gets it meanwhile (C7)."""
+"""What preemptors claim while their victims terminate: no other workload is admitted to it (C7)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
 
-from queuectl.core.entries import Entry
-from queuectl.core.model import WorkloadId
-from queuectl.core.quota.tree import Cells, QuotaNode
-
-
-@dataclass(slots=True)
-class OpenClaim:
-    owner: Entry
-    node: QuotaNode
-    cells: Cells
-    victims: dict[WorkloadId, Entry]
-    """Those that hold quota still."""
+from queuectl.core.model import Assignment, WorkloadId
+from queuectl.core.values import value
 
 
-class Claims:
+class Victim(NamedTuple):
+    """An attempt that has to end before the preemptor is admitted."""
+
+    workload: WorkloadId
+    attempt: int
+
+
+class ClaimState(StrEnum):
+    """What a claim means for the pending queue of its owner."""
+
+    WAITING = "Waiting"  # victims still hold quota: nothing in the pending queue is nominated
+    GRANTED = "Granted"  # all victims are gone: the owner is nominated first, for what it claims
+    FIRST = "First"  # policy changed, or the controller restarted: the owner is nominated first, anew
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class PreemptionClaim:
+    """A preemptor's claim on what its victims leave. A ClusterQueue has at most one."""
+
+    owner: WorkloadId
+    """The preemptor."""
+    cluster_queue: str
+    cells: tuple[tuple[int, int], ...] = ()
+    """What is reserved for the owner: cell numbers of the quota tree, with amounts in base units."""
+    victims: tuple[Victim, ...] = ()
+    """Those that still hold quota."""
+    assignment: Assignment | None = None
+    """What the owner preempted for; None: it is nominated anew."""
+
+    @property
+    def state(self) -> ClaimState:
+        if self.victims:
+            return ClaimState.WAITING
+        return ClaimState.FIRST if self.assignment is None else ClaimState.GRANTED
+
+    def without(self, ended: Set[WorkloadId]) -> PreemptionClaim:
+        """Return the claim as it is when the victims `ended` hold nothing any more."""
+        return replace(self, victims=tuple(v for v in self.victims if v.workload not in ended))
+
+
+class PreemptionClaims:
+    """All claims, by ClusterQueue and by victim."""
+
     def __init__(self) -> None:
-        self._by_owner: dict[WorkloadId, OpenClaim] = {}
-        self._by_victim: dict[WorkloadId, set[WorkloadId]] = {}
+        self._by_queue: dict[str, PreemptionClaim] = {}
+        self._by_victim: dict[WorkloadId, dict[str, None]] = {}
+        self._expected: set[WorkloadId] = set()
+        """Preemptors whose victims were being evicted when the controller started, not seen since."""
 
-    def __iter__(self) -> Iterator[OpenClaim]:
-        return iter(list(self._by_owner.values()))
+    def __iter__(self) -> Iterator[PreemptionClaim]:
+        """Those that reserve something."""
+        return (claim for claim in self._by_queue.values() if claim.state is not ClaimState.FIRST)
 
-    def open(self, claim: OpenClaim) -> None:
-        self.drop(claim.owner.id)
-        self._by_owner[claim.owner.id] = claim
+    def of(self, cluster_queue: str) -> PreemptionClaim | None:
+        return self._by_queue.get(cluster_queue)
+
+    def owned_by(self, cluster_queue: str, workload: WorkloadId) -> PreemptionClaim | None:
+        """Return the claim of `workload` in `cluster_queue`, if it has one."""
+        claim = self._by_queue.get(cluster_queue)
+        return claim if claim is not None and claim.owner == workload else None
+
+    def open(self, claim: PreemptionClaim) -> None:
+        """Register `claim`. Its ClusterQueue must have no other: `drop` that first."""
+        assert claim.cluster_queue not in self._by_queue, claim.cluster_queue
+        self._by_queue[claim.cluster_queue] = claim
         for victim in claim.victims:
-            self._by_victim.setdefault(victim, set()).add(claim.owner.id)
+            self._by_victim.setdefault(victim.workload, {})[claim.cluster_queue] = None
 
-    def drop(self, owner: WorkloadId) -> OpenClaim | None:
-        claim = self._by_owner.pop(owner, None)
-        if claim is not None:
-            for victim in claim.victims:
-                self._forget(victim, owner)
+    def drop(self, cluster_queue: str) -> PreemptionClaim | None:
+        """Forget the claim of a ClusterQueue. Returns it."""
+        claim = self._by_queue.pop(cluster_queue, None)
+        for victim in claim.victims if claim is not None else ():
+            queues = self._by_victim[victim.workload]
+            del queues[cluster_queue]
+            if not queues:
+                del self._by_victim[victim.workload]
         return claim
 
-    def gone(self, victim: WorkloadId) -> list[OpenClaim]:
-        """It holds nothing any more. Returns the claims that wait for nobody else."""
-        settled: list[OpenClaim] = []
-        for owner in self._by_victim.pop(victim, ()):
-            claim = self._by_owner[owner]
-            del claim.victims[victim]
-            if not claim.victims:
-                settled.append(claim)
-        return settled
+    def renominate(self, cluster_queue: str) -> None:
+        """Policy changed: the owner is still first, but it is nominated anew and nothing is reserved for it."""
+        claim = self.drop(cluster_queue)
+        if claim is not None:
+            self.open(PreemptionClaim(owner=claim.owner, cluster_queue=cluster_queue))
 
-    def _forget(self, victim: WorkloadId, owner: WorkloadId) -> None:
-        owners = self._by_victim.get(victim)
-        if owners is not None:
-            owners.discard(owner)
-            if not owners:
-                del self._by_victim[victim]
+    def ended(self, victim: WorkloadId) -> Iterable[str]:
+        """`victim` holds nothing any more. Returns the ClusterQueues whose claims wait for no other victim."""
+        granted: list[str] = []
+        for queue in self._by_victim.pop(victim, ()):
+            claim = self._by_queue[queue] = self._by_queue[queue].without({victim})
+            if not claim.victims:
+                granted.append(queue)
+        return granted
+
+    def expect(self, preemptor: WorkloadId) -> None:
+        """By the ledger a workload is being evicted for `preemptor`: it comes first once it is queued (C7)."""
+        self._expected.add(preemptor)
+
+    def queued(self, workload: WorkloadId, cluster_queue: str) -> None:
+        """`workload` was added to the pending queue of `cluster_queue`."""
+        if workload in self._expected and cluster_queue not in self._by_queue:
+            self._expected.discard(workload)
+            self.open(PreemptionClaim(owner=workload, cluster_queue=cluster_queue))

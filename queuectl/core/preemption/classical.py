@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from queuectl.core.entries import Entry
 from queuectl.core.policy import PreemptionPolicy
-from queuectl.core.preemption.search import PreemptionSearch, Target, leaving
+from queuectl.core.preemption.search import PreemptionSearch, Target, terminating
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import PreemptionCause
 
@@ -29,16 +29,16 @@ _Candidates = list[tuple[Entry, _Origin]]
 
 def classical_victims(search: PreemptionSearch) -> list[Target]:
     """Return a set of victims without which the request fits, in order; empty if there is none (P1)."""
-    own = search.sort(search.vulnerable(search.node, PreemptionCause.IN_CLUSTER_QUEUE))
+    own = search.sort(search.unprotected(search.node, PreemptionCause.IN_CLUSTER_QUEUE))
     here = _Origin(search.node, search.node, PreemptionCause.IN_CLUSTER_QUEUE, False)
     same = [(entry, here) for entry in own]
     reclaimed, by_priority = _elsewhere(search)
     ranked = [*reclaimed, *by_priority, *same]
     if not ranked:
         return []
-    if search.some_leave:
-        ranked.sort(key=lambda candidate: not leaving(candidate[0]))
-    search.refusals.tried(len(ranked))
+    if search.any_terminating:
+        ranked.sort(key=lambda candidate: not terminating(candidate[0]))
+    search.rejected.tried(len(ranked))
     for allow_borrowing in _attempts(search, bool(reclaimed), bool(reclaimed or by_priority)):
         if victims := _attempt(search, ranked, allow_borrowing):
             return victims
@@ -49,7 +49,7 @@ def _attempts(search: PreemptionSearch, reclaims: bool, elsewhere: bool) -> tupl
     """Return for each attempt, in order, whether the preemptor may borrow afterwards (P4)."""
     never = search.rules.borrow_within_cohort is None
     node = search.node
-    if not elsewhere or (never and any(node.usage[c] >= node.nominal[c] for c in search.contested)):
+    if not elsewhere or (never and any(node.usage[c] >= node.nominal[c] for c in search.needed)):
         return (True,)
     return (False, True) if never and not reclaims else (True, False)
 
@@ -69,7 +69,7 @@ def _elsewhere(search: PreemptionSearch) -> tuple[_Candidates, _Candidates]:
         for queue in _borrowers(search, at, visited):
             if advantage:
                 there = _Origin(queue, at, PreemptionCause.IN_COHORT_RECLAMATION, False)
-                reclaimed += [(entry, there) for entry in search.vulnerable(queue, there.cause)]
+                reclaimed += [(entry, there) for entry in search.unprotected(queue, there.cause)]
             else:
                 by_priority += _by_priority(search, queue, at)
         advantage |= all(at.usage[cell] + amount <= at.subtree[cell] for cell, amount in rest.items())
@@ -119,7 +119,7 @@ def _borrowers(search: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode) 
 
 
 def _borrows(search: PreemptionSearch, node: QuotaNode) -> bool:
-    return any(node.borrows(cell) for cell in search.contested)
+    return any(node.borrows(cell) for cell in search.needed)
 
 
 def _attempt(search: PreemptionSearch, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:
@@ -132,7 +132,7 @@ def _attempt(search: PreemptionSearch, ranked: _Candidates, allow_borrowing: boo
                 or not search.holds_what_is_borrowed(entry, origin.node, origin.below)
             ):
                 continue
-            search.take(entry)
+            search.remove(entry)
             targets.append(Target(entry, origin.cause))
             if search.fits(allow_borrowing):
                 targets = search.fill_back(targets, allow_borrowing)
@@ -140,4 +140,4 @@ def _attempt(search: PreemptionSearch, ranked: _Candidates, allow_borrowing: boo
         return []
     finally:
         for target in targets:
-            search.give_back(target.entry)
+            search.restore(target.entry)

@@ -31,21 +31,21 @@ def fair_victims(search: PreemptionSearch, strategies: Sequence[PreemptionStrate
     fair = _FairSearch(search)
     if not fair.queues:
         return []
-    search.refusals.tried(sum(map(len, fair.queues.values())))
-    search.tree.add(search.node, search.cells)
+    search.rejected.tried(sum(map(len, fair.queues.values())))
+    search.limit.add(search.node, search.cells)
     try:
         try:
             found = fair.with_first_strategy(strategies[0]) or (
                 len(strategies) > 1 and fair.with_second_strategy()
             )
         finally:
-            search.tree.remove(search.node, search.cells)
+            search.limit.remove(search.node, search.cells)
         if found:
             fair.victims = search.fill_back(fair.victims, allow_borrowing=True)
         return fair.victims if found else []
     finally:
         for target in fair.victims:
-            search.give_back(target.entry)
+            search.restore(target.entry)
 
 
 class _FairSearch:
@@ -136,22 +136,22 @@ class _FairSearch:
 
     def _share_without(self, entry: Entry, node: QuotaNode) -> Share:
         """Return the share of `node` without the usage of `entry`."""
-        self._search.take(entry)
+        self._search.remove(entry)
         try:
             return dominant_share(self._tree, node)
         finally:
-            self._search.give_back(entry)
+            self._search.restore(entry)
 
     def _fits_without(self, entry: Entry, cause: PreemptionCause) -> bool:
         """Add `entry` to the victims, and return whether the request fits without them."""
         search = self._search
-        search.take(entry)
+        search.remove(entry)
         self.victims.append(Target(entry, cause))
-        self._tree.remove(search.node, search.cells)
+        self._search.limit.remove(search.node, search.cells)
         try:
             return search.fits(allow_borrowing=True)
         finally:
-            self._tree.add(search.node, search.cells)
+            self._search.limit.add(search.node, search.cells)
 
 
 @dataclass(slots=True)

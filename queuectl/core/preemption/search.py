@@ -1,8 +1,8 @@
-"""One workload that asks for room, and who could make it (docs/scheduling.md, P1 to P6, P10, P11)."""
+"""A preemption search: one preemptor, its candidates, their order and protection (docs/scheduling.md, P1 to P6, P10, P11)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -18,6 +18,7 @@ from queuectl.core.policy import (
     PreemptionPolicy,
     SchedulingConfiguration,
 )
+from queuectl.core.quota.limits import AdmissionLimit
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import PreemptionCause, Reason, Spared
@@ -29,7 +30,7 @@ _CHARGED: Final = attrgetter("attempt.assignment.cluster_queue")
 
 
 class Target(NamedTuple):
-    """A victim, and by which rule."""
+    """A victim, and the rule by which it is preempted."""
 
     entry: Entry
     cause: PreemptionCause
@@ -37,80 +38,83 @@ class Target(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """All who hold quota, as seen at one moment."""
+    """The workloads that hold quota while a plan is made, with what the plan changes."""
 
     tree: QuotaTree
-    queues: dict[str, ClusterQueue]
-    holders: dict[str, dict[WorkloadId, Entry]]
-    """Those with an open attempt, by the ClusterQueue that is charged."""
-    settings: SchedulingConfiguration
+    """Borrowing and shares are read from it."""
+    limit: AdmissionLimit
+    """What is tried is tried on it."""
+    queues: Mapping[str, ClusterQueue]
+    entries: Mapping[WorkloadId, Entry]
+    holders: Mapping[str, Mapping[WorkloadId, Entry]]
+    """Entries with an open attempt, by the ClusterQueue that is charged."""
+    configuration: SchedulingConfiguration
     now: datetime
     past_usage: Callable[[LocalQueueName], object] | None = None
-    """Of a LocalQueue, comparable, with what was `added`; None: no queue counts it."""
-    added: dict[LocalQueueName, dict[str, int]] = field(default_factory=dict)
-    """What the plan under way lets LocalQueues have, by resource."""
-    away: set[WorkloadId] = field(default_factory=set)
-    """Holders whose charge is given back by the plan under way."""
+    """Of a LocalQueue, comparable, `admitted_usage` included; None: queues are not ordered by usage (U1)."""
+    admitted_usage: dict[LocalQueueName, dict[str, int]] = field(default_factory=dict)
+    """What the plan admits, by LocalQueue and resource."""
+    released: set[WorkloadId] = field(default_factory=set)
+    """Holders that the plan releases."""
 
     def fair(self, node: QuotaNode) -> bool:
-        """Does the tree of `node` share fairly (S1)?"""
-        return shares_fairly(self.tree, node, self.settings)
+        """Return whether the tree of `node` shares fairly (S1)."""
+        return shares_fairly(self.tree, node, self.configuration)
 
     def rules(self, node: QuotaNode) -> Preemption:
         queue = self.queues.get(node.name)
         return queue.preemption if queue is not None else Preemption()
 
-    def add(self, entry: Entry, assignment: Assignment) -> None:
-        """The plan under way lets it go."""
+    def admit(self, entry: Entry, assignment: Assignment) -> None:
+        """The plan admits `entry`: count that as usage of its LocalQueue."""
         if self.past_usage is not None:
-            added = self.added.setdefault(entry.local_queue, {})
+            added = self.admitted_usage.setdefault(entry.local_queue, {})
             for resource, amount in assignment.resources().items():
                 added[resource] = added.get(resource, 0) + amount
 
     def holding(self, node: QuotaNode) -> Iterable[Entry]:
+        """Return the entries that hold quota of a ClusterQueue."""
         found = self.holders.get(node.name)
         if not found:
             return ()
-        if not self.away:
+        if not self.released:
             return found.values()
-        return [entry for entry in found.values() if entry.id not in self.away]
+        return [entry for entry in found.values() if entry.id not in self.released]
 
 
 _MOST_NAMED: Final = 4
 
 
 class RejectedCandidates:
-    """Who was considered as a victim in vain (R3)."""
+    """Workloads that were considered as victims in vain (R3)."""
 
-    __slots__ = ("_spared", "_tried")
+    __slots__ = ("_rejected", "_tried")
 
     def __init__(self) -> None:
-        self._spared: dict[WorkloadId, tuple[Entry, datetime | None]] = {}
+        self._rejected: dict[WorkloadId, tuple[Entry, datetime | None]] = {}
         self._tried = 0
 
     def add(self, entry: Entry, until: datetime | None = None) -> None:
-        """It may not be taken: it is protected `until` then, or (None) its priority is not lower."""
-        self._spared.setdefault(entry.id, (entry, until))
+        """`entry` may not be preempted: it is protected `until` then, or (None) its priority is not lower."""
+        self._rejected.setdefault(entry.id, (entry, until))
 
     def tried(self, count: int) -> None:
-        """So many would do, and are not enough together."""
+        """`count` workloads may be preempted, and are not enough together."""
         self._tried = max(self._tried, count)
 
-    def told(self, reason: Reason) -> Reason:
-        """`reason` with how many were considered, and the first few by name."""
-        if not self._spared and not self._tried:
+    def added_to(self, reason: Reason) -> Reason:
+        """Return `reason` with the number of rejected candidates, and the first few by name."""
+        if not self._rejected and not self._tried:
             return reason
-        ends = [until for _, until in self._spared.values() if until is not None]
+        ends = [until for _, until in self._rejected.values() if until is not None]
         counts = [
-            (len(self._spared) - len(ends), "whose priority is not lower"),
-            (len(ends), f"protected until {_told(min(ends))} or later" if ends else ""),
-            (self._tried, "who may be preempted and are not enough together"),
+            (len(self._rejected) - len(ends), "whose priority is not lower"),
+            (len(ends), f"protected until {_utc(min(ends))} or later" if ends else ""),
+            (self._tried, "that may be preempted and are not enough together"),
         ]
         victims = tuple(
-            Spared(
-                str(entry.ref), f"protected until {_told(until)}" if until else "its priority is not lower"
-            )
-            for entry, until in islice(self._spared.values(), _MOST_NAMED)
+            Spared(str(entry.ref), f"protected until {_utc(until)}" if until else "its priority is not lower")
+            for entry, until in islice(self._rejected.values(), _MOST_NAMED)
         )
         return replace(
             reason,
@@ -119,85 +123,90 @@ class RejectedCandidates:
         )
 
 
-def _told(when: datetime) -> str:
+def _utc(when: datetime) -> str:
     return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class PreemptionSearch:
-    """`cells`: the whole request; `contested`: those of its cells that do not fit."""
+    """One search for victims: who may be preempted for `entry`, in which order, and whether that is enough.
+
+    `cells`: the whole request; `needed`: those of its cells that do not fit, which need preemption.
+    """
 
     __slots__ = (
         "_allowed",
         "_heeds_protection",
+        "any_terminating",
         "cells",
-        "contested",
         "entry",
-        "field",
+        "limit",
+        "needed",
         "node",
         "protected",
-        "refusals",
+        "rejected",
         "rules",
-        "some_leave",
+        "snapshot",
         "tree",
         "within_nominal",
     )
 
     def __init__(
         self,
-        field: Snapshot,
+        snapshot: Snapshot,
         node: QuotaNode,
         entry: Entry,
         cells: Cells,
-        contested: Collection[int],
-        refusals: RejectedCandidates | None = None,
+        needed: Collection[int],
+        rejected: RejectedCandidates | None = None,
         *,
         heeds_protection: bool = True,
     ) -> None:
         self._heeds_protection = heeds_protection
-        self.refusals = RejectedCandidates() if refusals is None else refusals
-        self.field = field
-        self.tree = field.tree
+        self.rejected = RejectedCandidates() if rejected is None else rejected
+        self.snapshot = snapshot
+        self.tree = snapshot.tree
+        self.limit = snapshot.limit
         self.node = node
         self.entry = entry
         self.cells = cells
-        self.contested = frozenset(contested)
-        self.rules = field.rules(node)
-        self.some_leave = False
-        """Of those sorted some are being evicted, or over."""
+        self.needed = frozenset(needed)
+        self.rules = snapshot.rules(node)
+        self.any_terminating = False
+        """Some of the candidates sorted so far are being evicted, or over."""
         self.protected: dict[WorkloadId, datetime] = {}
-        """Who would do but is protected still, and until when."""
+        """Workloads that could be preempted but are protected, and until when."""
         asked = dict(cells)
-        self.within_nominal = not any(node.borrows(cell, asked.get(cell, 0)) for cell in self.contested)
-        """Does its queue, with the whole request, stay within nominal quota on all that is contested (P9)?"""
+        self.within_nominal = not any(node.borrows(cell, asked.get(cell, 0)) for cell in self.needed)
+        """Whether its queue, with the whole request, stays within nominal quota on all needed cells (P9)."""
         self._allowed = {True: self.rules.within_cluster_queue, False: self.rules.reclaim_within_cohort}
 
     @property
-    def settings(self) -> SchedulingConfiguration:
-        return self.field.settings
+    def configuration(self) -> SchedulingConfiguration:
+        return self.snapshot.configuration
 
-    # --- who is eligible
+    # --- which workloads are candidates
 
     def eligible(self, node: QuotaNode) -> Iterator[Entry]:
-        """Holders in `node`, a ClusterQueue, that policy and priority let it take quota from (P2)."""
+        """Yield the holders in `node`, a ClusterQueue, that policy and priority allow to preempt (P2)."""
         policy = self._allowed[node is self.node]
         if policy is PreemptionPolicy.NEVER:
             return
-        priority, created, contested = self.entry.priority, self.entry.order[1], self.contested
-        for entry in self.field.holding(node):
-            spared = policy is not PreemptionPolicy.ANY and entry.priority >= priority
-            if spared and policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
-                spared = entry.priority > priority or entry.order[1] <= created
+        priority, created, needed = self.entry.priority, self.entry.order[1], self.needed
+        for entry in self.snapshot.holding(node):
+            rejected = policy is not PreemptionPolicy.ANY and entry.priority >= priority
+            if rejected and policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
+                rejected = entry.priority > priority or entry.order[1] <= created
             for cell, _ in entry.cells:
-                if cell in contested:
-                    if spared:
-                        self.refusals.add(entry)
+                if cell in needed:
+                    if rejected:
+                        self.rejected.add(entry)
                     else:
                         yield entry
                     break
 
-    def vulnerable(self, node: QuotaNode, cause: PreemptionCause) -> list[Entry]:
-        """Those eligible in `node` that are not protected from `cause`."""
-        seconds = self.field.rules(node).min_run_time.seconds(cause)
+    def unprotected(self, node: QuotaNode, cause: PreemptionCause) -> list[Entry]:
+        """Return the eligible holders in `node` that are not protected from `cause`."""
+        seconds = self.snapshot.rules(node).min_run_time.seconds(cause)
         return [
             entry
             for entry in self.eligible(node)
@@ -205,54 +214,53 @@ class PreemptionSearch:
         ]
 
     def is_protected(self, entry: Entry, node: QuotaNode, cause: PreemptionCause) -> bool:
-        """By a minimum run time (P10), or since it was preempted often or just now (P11)."""
-        if leaving(entry) or not self._heeds_protection:
+        """Return whether a minimum run time (P10), or earlier preemptions (P11), protect `entry`."""
+        if terminating(entry) or not self._heeds_protection:
             return False
-        until = protected_until(entry, self.field.rules(node).min_run_time.seconds(cause), self.settings)
-        if until is None or until <= self.field.now:
+        seconds = self.snapshot.rules(node).min_run_time.seconds(cause)
+        until = protected_until(entry, seconds, self.configuration)
+        if until is None or until <= self.snapshot.now:
             return False
-        self.refusals.add(entry, until)
+        self.rejected.add(entry, until)
         known = self.protected.get(entry.id)
         self.protected[entry.id] = until if known is None else min(known, until)
         return True
 
     def holds_what_is_borrowed(self, entry: Entry, queue: QuotaNode, below: QuotaNode | None) -> bool:
-        """Of one thing that is contested, and that its queue and all cohorts up to `below` borrow (P2, P7).
+        """Return whether `entry` uses a needed cell that its queue and all cohorts up to `below` borrow (P2, P7).
 
-        Who holds only what is its queue's own would be given it back, and take it back, for ever.
+        A workload that uses only its queue's own quota would reclaim it, and the two would take turns for ever.
         """
         return any(
-            cell in self.contested and _all_borrow(queue, below, cell)
-            for cell, amount in entry.cells
-            if amount
+            cell in self.needed and _all_borrow(queue, below, cell) for cell, amount in entry.cells if amount
         )
 
     # --- in which order
 
     def sort(self, entries: list[Entry]) -> list[Entry]:
-        """First who is taken first (P5)."""
-        # Stable passes, the least that counts first: one key made in Python takes three times as long, and
+        """Sort candidates: the first is preempted first (P5)."""
+        # Stable passes, the least significant first: one key made in Python takes three times as long, and
         # sorting is most of a search.
         entries.sort(key=_ID)
         entries.sort(key=_ADMITTED_AT, reverse=True)
         entries.sort(key=_PRIORITY)
-        name, past = self.node.name, self.field.past_usage
+        name, past = self.node.name, self.snapshot.past_usage
         queues = {_CHARGED(entry) for entry in entries}
-        if name in queues and past is not None and self.field.queues[name].usage_based:
+        if name in queues and past is not None and self.snapshot.queues[name].usage_based:
             own = [entry for entry in entries if _CHARGED(entry) == name]
             own.sort(key=lambda entry: _Descending(past(entry.local_queue)))
             entries[:] = [*(entry for entry in entries if _CHARGED(entry) != name), *own]
         elif name in queues and len(queues) > 1:
             entries.sort(key=lambda entry: _CHARGED(entry) == name)
-        if any(map(leaving, entries)):
-            self.some_leave = True
-            entries.sort(key=leaving, reverse=True)
+        if any(map(terminating, entries)):
+            self.any_terminating = True
+            entries.sort(key=terminating, reverse=True)
         return entries
 
-    # --- for a search that shares fairly
+    # --- for a search in a tree that shares fairly
 
     def nodes_with_candidates(self) -> list[QuotaNode]:
-        """Queues of the same tree in which somebody is eligible; of others only those that borrow (P7)."""
+        """Return the queues of the tree with candidates; of other queues only those that borrow (P7)."""
         found = [self.node] if any(True for _ in self.eligible(self.node)) else []
         if self._allowed[False] is PreemptionPolicy.NEVER:
             return found
@@ -261,43 +269,45 @@ class PreemptionSearch:
             at = todo.pop()
             if at.kind == "Cohort":
                 todo.extend(at.children.values())
-            elif at is not self.node and any(at.borrows(cell) for cell in self.contested):
+            elif at is not self.node and any(at.borrows(cell) for cell in self.needed):
                 found.append(at)
         return found
 
     def candidates(self, node: QuotaNode) -> list[Entry]:
-        """Of one of these queues, sorted; those protected from the cause it would be are left out."""
+        """Return the unprotected candidates of one of these queues, sorted."""
         if node is self.node:
             cause = PreemptionCause.IN_CLUSTER_QUEUE
         elif self.within_nominal:
             cause = PreemptionCause.IN_COHORT_RECLAMATION
         else:
             cause = PreemptionCause.IN_COHORT_FAIR_SHARING
-        return self.sort(self.vulnerable(node, cause))
+        return self.sort(self.unprotected(node, cause))
 
     # --- trying
 
-    def take(self, entry: Entry) -> None:
-        self.tree.remove(_charged(self.tree, entry), entry.cells)
+    def remove(self, entry: Entry) -> None:
+        """Try without `entry`."""
+        self.limit.remove(_charged(self.tree, entry), entry.cells)
 
-    def give_back(self, entry: Entry) -> None:
-        self.tree.add(_charged(self.tree, entry), entry.cells)
+    def restore(self, entry: Entry) -> None:
+        """Undo `remove`."""
+        self.limit.add(_charged(self.tree, entry), entry.cells)
 
     def fits(self, allow_borrowing: bool = True) -> bool:
         node = self.node
-        if not self.tree.fits(node, self.cells):
+        if not self.limit.fits(node, self.cells):
             return False
         if allow_borrowing or node.parent is None:
             return True
         return not any(node.borrows(cell, amount) for cell, amount in self.cells)
 
     def fill_back(self, targets: list[Target], allow_borrowing: bool) -> list[Target]:
-        """Of victims that make room together, leave out who is not needed: last but one to first (P6)."""
+        """Return `targets`, which are enough together, without those that are not needed (P6)."""
         kept = [targets[-1]]
         for target in reversed(targets[:-1]):
-            self.give_back(target.entry)
+            self.restore(target.entry)
             if not self.fits(allow_borrowing):
-                self.take(target.entry)
+                self.remove(target.entry)
                 kept.append(target)
         kept.reverse()
         return kept
@@ -312,23 +322,24 @@ def _all_borrow(queue: QuotaNode, below: QuotaNode | None, cell: int) -> bool:
     return True
 
 
-def leaving(entry: Entry) -> bool:
-    """It is being evicted, or over already: only its pods still hold the quota."""
+def terminating(entry: Entry) -> bool:
+    """Return whether `entry` is being evicted, or is over: its quota is released once its pods are gone."""
     seen = entry.observation
     return entry.phase is Phase.EVICTING or entry.gone or (seen is not None and seen.finished is not None)
 
 
-def protected_until(entry: Entry, seconds: int, settings: SchedulingConfiguration) -> datetime | None:
+def protected_until(entry: Entry, seconds: int, configuration: SchedulingConfiguration) -> datetime | None:
+    """Return when the protection of `entry` ends; `seconds` of minimum run time (P10, P11)."""
     attempt = entry.attempt
     assert attempt is not None
     until = attempt.admitted_at + timedelta(seconds=seconds) if seconds else None
     past = entry.preempted_at
     if past:
-        rested = attempt.admitted_at + timedelta(seconds=settings.cooldown)
-        if len(past) >= settings.eviction_budget:
-            oldest = past[-settings.eviction_budget]
-            if past[-1] < oldest + timedelta(seconds=settings.eviction_window):
-                rested = max(rested, past[-1] + timedelta(seconds=settings.eviction_window))
+        rested = attempt.admitted_at + timedelta(seconds=configuration.cooldown)
+        if len(past) >= configuration.eviction_budget:
+            oldest = past[-configuration.eviction_budget]
+            if past[-1] < oldest + timedelta(seconds=configuration.eviction_window):
+                rested = max(rested, past[-1] + timedelta(seconds=configuration.eviction_window))
         until = rested if until is None else max(until, rested)
     return until
 
@@ -339,6 +350,8 @@ def _charged(tree: QuotaTree, entry: Entry) -> QuotaNode:
 
 
 class _Descending:
+    """A sort key that reverses the order of its value."""
+
     __slots__ = ("value",)
 
     def __init__(self, value: object) -> None:

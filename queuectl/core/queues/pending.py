@@ -1,7 +1,8 @@
-"""Those that wait: per ClusterQueue a line, in it groups of equivalent workloads, each a heap of its own.
+"""Pending workloads: per ClusterQueue a queue of groups of equivalent workloads, each group a heap.
 
-When the head of a group does not fit, the whole group is parked with that reason, and looked at again
-only when something that it lacked comes free. So a queue of 10,000 equal jobs costs one look, not 10,000.
+When the head of a group does not fit, the whole group becomes inadmissible with that reason, and its head is
+nominated again only when something that was missing becomes available. So a queue of 10,000 equal Jobs costs one
+nomination, not 10,000.
 """
 
 from __future__ import annotations
@@ -9,205 +10,214 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from queuectl.core.entries import Entry, EquivalenceGroup, Place, Shape
-from queuectl.core.model import (
-    Assignment,
-)
+from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 
 
 class PendingQueue:
-    """Those that wait in one ClusterQueue."""
+    """The pending workloads of one ClusterQueue."""
 
     __slots__ = (
-        "awake",
-        "blocked",
-        "by_usage",
-        "contending",
+        "_claims",
+        "active",
+        "by_missing",
         "groups",
-        "keeps",
+        "may_preempt",
         "name",
-        "preemptor",
-        "promised",
-        "shelves",
+        "requeued",
+        "reserves",
         "strict",
-        "untold",
-        "woken",
+        "unreported",
+        "usage_based",
     )
 
-    def __init__(self, name: str, *, strict: bool, by_usage: bool = False) -> None:
+    def __init__(
+        self, name: str, claims: PreemptionClaims, *, strict: bool = False, usage_based: bool = False
+    ) -> None:
+        self._claims = claims
         self.name = name
         self.strict = strict
-        self.by_usage = by_usage
-        """LocalQueues take turns by their past usage (U1)."""
+        """StrictFIFO: the head alone is nominated."""
+        self.usage_based = usage_based
+        """Its LocalQueues are ordered by past usage (U1)."""
         self.groups: dict[Hashable, EquivalenceGroup] = {}
-        self.awake: dict[EquivalenceGroup, None] = {}
-        """Groups that are not parked: their heads are to be looked at."""
-        self.woken: dict[EquivalenceGroup, None] = {}
-        """Parked groups to be looked at again, if what came free for them is still there by then (W1)."""
-        self.untold: dict[EquivalenceGroup, None] = {}
-        """Groups with members that have not been told why they wait."""
-        self.shelves: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
-        """Parked groups by what they lack, each with the amount that would have to be available."""
-        self.contending: dict[EquivalenceGroup, None] = {}
-        """Parked groups to whom it matters too who holds quota, and what is kept for whom (W3)."""
-        self.preemptor: Entry | None = None
-        """Has preempted, and comes first until it is let go (C7)."""
-        self.promised: Assignment | None = None
-        """What it has preempted for."""
-        self.keeps: frozenset[FlavorResource] = frozenset()
-        """Of what its head keeps some back from others, as long as it leads (C6)."""
-        self.blocked = False
-        """Nobody is looked at: the preemptor's victims are still alive."""
+        self.active: dict[EquivalenceGroup, None] = {}
+        """Groups that are not inadmissible: their heads are to be nominated."""
+        self.requeued: dict[EquivalenceGroup, None] = {}
+        """Inadmissible groups to be nominated again, if what became available for them still is (W1)."""
+        self.unreported: dict[EquivalenceGroup, None] = {}
+        """Groups with members for which no reason has been reported yet."""
+        self.by_missing: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
+        """Inadmissible groups by what is missing, with the least amount that would have to be available."""
+        self.may_preempt: dict[EquivalenceGroup, None] = {}
+        """Inadmissible groups that depend also on which workloads hold quota, and what is reserved (W3)."""
+        self.reserves: frozenset[FlavorResource] = frozenset()
+        """Cells of which its head reserves some, as long as it is the head (C6)."""
+
+    # --- claims
+
+    @property
+    def claim(self) -> PreemptionClaim | None:
+        """What a workload of this queue has preempted for: that workload comes first (C7)."""
+        return self._claims.of(self.name)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether no workload is nominated, because victims of a claim still hold quota."""
+        claim = self._claims.of(self.name)
+        return claim is not None and claim.state is ClaimState.WAITING
+
+    def preempted(self, entry: Entry) -> bool:
+        """Whether `entry` has preempted, and comes first."""
+        claim = self._claims.of(self.name)
+        return claim is not None and claim.owner == entry.id
+
+    # --- members
 
     def add(self, entry: Entry, shape: Shape, place: Place) -> None:
-        """Stand in line. Under StrictFIFO all are one group, since the head alone is ever looked at."""
-        queue = entry.local_queue if self.by_usage else None
+        """Queue `entry`. Under StrictFIFO all are one group, since the head alone is nominated."""
+        queue = entry.local_queue if self.usage_based else None
         key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = EquivalenceGroup(self, key, shape)
-            self.awake[group] = None
+            group = self.groups[key] = EquivalenceGroup(self.name, key, shape)
+            self.active[group] = None
         former = group.head() if self.strict else None
         if not self.strict:
-            shape = group.shape  # the same object for all of them: what was looked up for it is found by that
-        entry.group, entry.order, entry.shape, entry.tried = group, place, shape, {}
-        entry.turn += 1
+            shape = group.shape  # one object for all members: what was computed for it is found by identity
+        entry.group, entry.order, entry.shape, entry.last_tried = group, place, shape, {}
+        entry.heap_version += 1
         group.push(entry)
         group.members[entry.id] = entry
         if entry.reason is None or entry.reason.key != group.reported:
-            self._owe(group, entry)
+            self._mark_unreported(group, entry)
         if former is not None and place < former.order:
-            self._unpark(group)
-            self._owe(group, former)
-        elif group in self.contending and group.head() is entry:
-            self._unpark(group)  # it is older than the head that was looked at: others are newer than it (P2)
+            self.activate(group)
+            self._mark_unreported(group, former)
+        elif group in self.may_preempt and group.head() is entry:
+            self.activate(group)  # it is older than the former head: other workloads are newer than it (P2)
 
     def remove(self, entry: Entry) -> None:
         group = entry.group
         if group is None:
             return
         led = self.strict and group.head() is entry
-        if self.preemptor is entry:
-            self.preemptor, self.blocked = None, False
         entry.group = None
         del group.members[entry.id]
-        self.told(group, entry)
+        self.mark_reported(group, entry)
         if not group.members:
-            self._unpark(group)
-            del self.groups[group.key], self.awake[group]
+            self.activate(group)
+            del self.groups[group.key], self.active[group]
         elif led:
-            self._unpark(group)
+            self.activate(group)
 
-    def park(self, entry: Entry, reason: Reason) -> None:
-        """`entry`, a head, was looked at and kept: so is its group."""
+    def entries(self) -> Iterator[Entry]:
+        """All pending workloads, in no order."""
+        for group in self.groups.values():
+            yield from group.members.values()
+
+    # --- inadmissible groups
+
+    def mark_inadmissible(self, entry: Entry, reason: Reason) -> None:
+        """`entry`, the head of its group, was nominated and not admitted."""
         group = entry.group
         assert group is not None
-        self._unpark(group)
+        self.activate(group)
         partly = any(charge.pod_set.min_count is not None for charge in entry.shape)
-        group.parked, group.lacks = reason, tuple(lacking(reason, partly=partly))
-        del self.awake[group]
-        for cell, amount in group.lacks:
-            shelf = self.shelves.setdefault(cell, {})
-            shelf[group] = min(amount, shelf.get(group, amount))
-        self.tell(entry, reason)
-
-    def tell(self, entry: Entry, reason: Reason) -> None:
-        """`entry`, a head, knows why it waits; the rest of its group is to be told the same."""
-        group = entry.group
-        assert group is not None
-        told = self.behind() if self.strict else reason
+        group.inadmissible, group.missing = reason, tuple(missing(reason, partly=partly))
+        del self.active[group]
+        for cell, amount in group.missing:
+            there = self.by_missing.setdefault(cell, {})
+            there[group] = min(amount, there.get(group, amount))
+        told = self.waiting_for_head() if self.strict else reason
         if group.reported != told.key:
             group.reported = told.key
-            group.fresh = {e.id: e for e in sorted(group.members.values(), key=lambda e: e.order)}
-            self.untold[group] = None
-        self.told(group, entry)
+            group.unreported = {e.id: e for e in sorted(group.members.values(), key=lambda e: e.order)}
+            self.unreported[group] = None
+        self.mark_reported(group, entry)
 
-    def told(self, group: EquivalenceGroup, entry: Entry) -> None:
-        """`entry` knows why it waits, or is not in this line any more."""
-        group.fresh.pop(entry.id, None)
-        if not group.fresh:
-            self.untold.pop(group, None)
+    def activate(self, group: EquivalenceGroup) -> None:
+        """Nominate its head again, whatever was missing."""
+        self.requeued.pop(group, None)
+        if group.inadmissible is None:
+            return
+        for cell, _ in group.missing:
+            if (there := self.by_missing.get(cell)) is not None:
+                there.pop(group, None)
+                if not there:
+                    del self.by_missing[cell]
+        group.inadmissible, group.missing = None, ()
+        self.may_preempt.pop(group, None)
+        self.active[group] = None
 
-    def behind(self) -> Reason:
-        """Why the others wait where somebody else alone is looked at (StrictFIFO, or a preemptor)."""
-        return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
+    def activate_all(self) -> None:
+        """Nominate all groups again, from the first flavor on."""
+        for group in self.groups.values():
+            self.activate(group)
+            if (head := group.head()) is not None:
+                head.last_tried = {}
 
-    def wake(self, group: EquivalenceGroup) -> None:
-        """Look at it again."""
-        self._unpark(group)
-
-    def call(self, group: EquivalenceGroup) -> None:
-        """Something came free that it lacked: look at it again, unless others are faster."""
-        if group.parked is not None:
-            self.woken[group] = None
+    def requeue(self, group: EquivalenceGroup) -> None:
+        """Something that was missing became available: nominate its head again, if it still is by then."""
+        if group.inadmissible is not None:
+            self.requeued[group] = None
 
     def may_fit(self, group: EquivalenceGroup, tree: QuotaTree, node: QuotaNode) -> bool:
-        """Is a look at a parked group due, by what is available? Where heads keep others out it always is."""
-        if self.strict or group in self.contending or group.parked is None:
+        """Return whether a requeued group is to be nominated, by what is available now.
+
+        Always where its head reserves quota, or may preempt.
+        """
+        if self.strict or group in self.may_preempt or group.inadmissible is None:
             return True
-        for name, amount in group.lacks:  # noqa: SIM110 (whoever waits in a tree is asked this at each end)
+        for name, amount in group.missing:  # noqa: SIM110 (asked of each requeued group at each release)
             if amount <= tree.available(node, tree.cells[name]):
                 return True
         return False
 
-    def wake_all(self) -> None:
-        """Look at everybody again, from the first flavor on."""
-        for group in self.groups.values():
-            self._unpark(group)
-            if (head := group.head()) is not None:
-                head.tried = {}
-
     @property
-    def halted(self) -> bool:
-        """Its head was looked at in vain: under StrictFIFO nobody else is (O4)."""
-        return self.strict and len(self.awake) < len(self.groups)
+    def stopped_at_head(self) -> bool:
+        """Under StrictFIFO: its head was nominated and not admitted, so no other is nominated (O4)."""
+        return self.strict and len(self.active) < len(self.groups)
 
     @property
     def due(self) -> bool:
-        """Is there anything to decide here?"""
-        looked_at = self.woken or (self.awake and not self.halted)
-        return bool((looked_at and not self.blocked) or self.untold)
+        """Whether anything is to be decided here."""
+        nominated = self.requeued or (self.active and not self.stopped_at_head)
+        return bool((nominated and not self.blocked) or self.unreported)
 
-    def waiting(self) -> Iterator[Entry]:
-        """All who stand in line, in no order."""
-        for group in self.groups.values():
-            yield from group.members.values()
+    # --- reasons
 
-    def _owe(self, group: EquivalenceGroup, entry: Entry) -> None:
-        if entry is self.preemptor:
-            return  # it waits for its victims, whoever comes before it meanwhile
-        group.fresh[entry.id] = entry
-        self.untold[group] = None
+    def waiting_for_head(self) -> Reason:
+        """Why the others wait where one workload alone is nominated: the head under StrictFIFO, or a preemptor."""
+        return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
 
-    def _unpark(self, group: EquivalenceGroup) -> None:
-        self.woken.pop(group, None)
-        if group.parked is None:
-            return
-        for cell, _ in group.lacks:
-            if (shelf := self.shelves.get(cell)) is not None:
-                shelf.pop(group, None)
-                if not shelf:
-                    del self.shelves[cell]
-        group.parked, group.lacks = None, ()
-        self.contending.pop(group, None)
-        self.awake[group] = None
+    def mark_reported(self, group: EquivalenceGroup, entry: Entry) -> None:
+        """The reason of `entry` has been reported, or it is not in this queue any more."""
+        group.unreported.pop(entry.id, None)
+        if not group.unreported:
+            self.unreported.pop(group, None)
+
+    def _mark_unreported(self, group: EquivalenceGroup, entry: Entry) -> None:
+        if not self.preempted(entry):  # it waits for its victims, whatever is queued before it meanwhile
+            group.unreported[entry.id] = entry
+            self.unreported[group] = None
 
 
-_LACKING = (Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED)
+_MISSING = (Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED)
 
 
-def lacking(reason: Reason, *, partly: bool = False) -> Iterator[tuple[FlavorResource, int]]:
-    """The cells whose coming free may change this finding, with what would have to be available (W1).
+def missing(reason: Reason, *, partly: bool = False) -> Iterator[tuple[FlavorResource, int]]:
+    """Yield the cells that may change this finding when they become available, with the amount needed (W1).
 
-    `partly`: the finding is about all of its pods, and it would do with fewer (F9): with anything.
+    `partly`: the finding is about all pods of a workload that may start with fewer (F9): any amount counts.
     """
     for finding in (reason, *reason.others):
         if not (finding.flavor and finding.resource):
             continue
         cell = FlavorResource(finding.flavor, finding.resource)
-        if partly and finding.code in (*_LACKING, Code.EXCEEDS_MAX_QUOTA):
+        if partly and finding.code in (*_MISSING, Code.EXCEEDS_MAX_QUOTA):
             yield cell, 1
-        elif finding.code in _LACKING:
+        elif finding.code in _MISSING:
             yield cell, finding.requested or 0

@@ -6,7 +6,7 @@ indexed by that number. The cost of a change of quota, parent or usage is the de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from queuectl.core.policy import NORMAL_WEIGHT, ClusterQueue, Cohort, FairSharing, ResourceGroup
 from queuectl.core.reasons import Code, Limit, Reason
@@ -97,6 +97,28 @@ class QuotaNode:
             node = node.parent
 
 
+def cohorts_above(first: str | None, parent: Callable[[str], str | None]) -> list[str]:
+    """Return the names of the cohort `first` and of those above it, nearest first.
+
+    In a cycle the list ends with the first name that is in it twice.
+    """
+    chain: list[str] = []
+    seen: set[str] = set()
+    name = first
+    while name is not None:
+        chain.append(name)
+        if name in seen:
+            break
+        seen.add(name)
+        name = parent(name)
+    return chain
+
+
+def cyclic(chain: Sequence[str]) -> bool:
+    """Return whether this result of `cohorts_above` ends in a cycle."""
+    return len(chain) != len(set(chain))
+
+
 class QuotaTree:
     """All nodes of all cohort trees. Usage is the sum of the open attempts."""
 
@@ -142,13 +164,8 @@ class QuotaTree:
         self._set(node, None, ())
 
     def cyclic(self, queue: str) -> bool:
-        """Return whether the parents by spec form a cycle above this ClusterQueue."""
-        seen: set[str] = set()
-        wanted = self.queue(queue).wanted
-        while wanted is not None and wanted not in seen:
-            seen.add(wanted)
-            wanted = self._cohorts[wanted].wanted
-        return wanted is not None
+        """Return whether the cohort that this queue names, or one above it, is its own ancestor."""
+        return cyclic(cohorts_above(self.queue(queue).wanted, lambda name: self._cohorts[name].wanted))
 
     def cell(self, name: FlavorResource) -> int:
         """Return the number of a cell. A new cell gets the next number."""
@@ -353,25 +370,21 @@ class QuotaTree:
                     amount = above
                 at = at.parent
 
-
-def too_much(tree: QuotaTree, node: QuotaNode, cell: int, amount: int) -> Reason:
-    """Return the reason why `amount` of `cell` is not available at `node`, with the limit that applies.
-
-    The code is WaitingForQuota if the amount is within the potential quota (Q5), else ExceedsMaxQuota.
-    """
-    ever = amount <= tree.potential(node, cell)
-    available, limit, at = _tightest_limit(node, cell, empty=not ever)
-    flavor, resource = tree.names[cell]
-    return Reason(
-        code=Code.WAITING_FOR_QUOTA if ever else Code.EXCEEDS_MAX_QUOTA,
-        flavor=flavor,
-        resource=resource,
-        requested=amount,
-        available=max(0, available),
-        short_by=amount - available,
-        limit=limit,
-        node=str(at),
-    )
+    def explain(self, node: QuotaNode, cell: int, amount: int) -> Reason:
+        """Return why `amount` more of `cell` is not available at `node`: the limit that binds now, or always."""
+        ever = amount <= self.potential(node, cell)
+        room, limit, at = _tightest_limit(node, cell, empty=not ever)
+        flavor, resource = self.names[cell]
+        return Reason(
+            code=Code.WAITING_FOR_QUOTA if ever else Code.EXCEEDS_MAX_QUOTA,
+            flavor=flavor,
+            resource=resource,
+            requested=amount,
+            available=max(0, room),
+            short_by=amount - room,
+            limit=limit,
+            node=str(at),
+        )
 
 
 def _tightest_limit(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, QuotaNode]:

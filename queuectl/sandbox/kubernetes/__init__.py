@@ -1,1 +1,1 @@
-"""A small Kubernetes API: what reflectors, adapters, faults and a person with kubectl need, and no more."""
+"""A small Kubernetes API: sufficient for reflectors, adapters, injected faults and kubectl."""

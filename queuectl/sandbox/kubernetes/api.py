@@ -1,4 +1,4 @@
-"""From a request to a response, without sockets."""
+"""Handles requests, without sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKNOWN = "the server could not find the requested resource"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The target of a path."""
 
     kind: Kind
     namespace: str
@@ -38,7 +38,7 @@ class Target:
 
 
 class Api:
-    """`check` says what is wrong with an object of a custom kind beyond its schema."""
+    """`check` returns problems of an object of a custom kind beyond its schema."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Api:
         store.forget()
 
     async def handle(self, request: Request) -> Response:
-        """Never raises ApiError: a refusal is a response too."""
+        """Never raises ApiError: a refusal is a response."""
         try:
             user = self.identities.user(request.headers.get("authorization"))
             if request.method == "GET" and (found := discovery.discover(self._catalog, request)) is not None:
@@ -149,7 +149,7 @@ class Api:
 
 
 def _deleted(view: reads.View, stored: Stored, gone: bool) -> Response:
-    """Pods and what is not gone yet are answered with the object, the rest with a Status."""
+    """The answer is the object for pods and objects that are not gone yet, else a Status."""
     kind = view.kind
     if not gone or kind.collection == PODS:
         return Response(200, view.show(stored))

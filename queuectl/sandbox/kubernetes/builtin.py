@@ -1,4 +1,4 @@
-"""What the API server knows of built-in kinds beyond their schema: what it computes, what can't change."""
+"""Rules of built-in kinds beyond their schema: computed fields, immutable fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DNS_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 def fill_defaults(kind: Kind, obj: Json) -> None:
-    """Defaults that depend on other fields, of what fits its schema; the same on create and update."""
+    """Defaults that depend on other fields, after the schema's; the same on create and update."""
     if kind.collection == JOBS:
         _job_defaults(obj["spec"])
         _container_defaults(obj["spec"]["template"]["spec"])
@@ -31,7 +31,7 @@ def fill_defaults(kind: Kind, obj: Json) -> None:
 
 
 def prepare_create(kind: Kind, obj: Json) -> None:
-    """What the server itself sets on a new object, after its metadata."""
+    """Fields that the server sets on a new object, after its metadata."""
     metadata = obj["metadata"]
     if kind.status and kind.collection != "nodes":
         obj.pop("status", None)
@@ -49,13 +49,13 @@ def prepare_create(kind: Kind, obj: Json) -> None:
 
 
 def spec_changed(old: Json, new: Json, *, status: bool) -> bool:
-    """Did anything but metadata change? `status` counts where it is no subresource."""
+    """Whether anything but metadata changed. `status` counts if it is not a subresource."""
     names = (old.keys() | new.keys()) - {"metadata", "kind", "apiVersion"} - (set() if status else {"status"})
     return any(old.get(name) != new.get(name) for name in names)
 
 
 def problems(kind: Kind, old: Json | None, new: Json) -> Iterator[Cause]:
-    """What the server refuses of an object, whatever its schema says."""
+    """Problems of an object beyond its schema."""
     name = new["metadata"]["name"]
     if old is None and not (_DNS_NAME.match(name) and len(name) < 254) and "rbac" not in kind.group:
         yield Cause("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain')
@@ -96,7 +96,7 @@ def _container_defaults(spec: Json) -> None:
         resources = container["resources"]
         for field in ("requests", "limits"):
             if resources.get(field):
-                # A quantity written as a number is stored as text.
+                # A quantity given as a number is stored as text.
                 resources[field] = {name: str(amount) for name, amount in resources[field].items()}
 
 
@@ -128,7 +128,8 @@ def _job_changes(old: Json, new: Json) -> Iterator[Cause]:
     before, after = old["spec"], new["spec"]
     changed = [name for name in (*_JOB_FROZEN, "completions") if before.get(name) != after.get(name)]
     if after["completionMode"] == "Indexed" and after.get("completions") == after["parallelism"]:
-        changed = [name for name in changed if name != "completions"]  # an elastic one may
+        # Those of an elastic Job may change.
+        changed = [name for name in changed if name != "completions"]
     open_ = _template_open(old)
     if _template_left(before["template"], open_) != _template_left(after["template"], open_):
         changed.append("template")
@@ -138,14 +139,14 @@ def _job_changes(old: Json, new: Json) -> Iterator[Cause]:
 
 
 def _template_open(old: Json) -> bool:
-    """May scheduling directives and resources change? As 1.36 answers: suspended, and nothing of it runs."""
+    """Whether scheduling directives and resources may change. As in 1.36: suspended, without active pods."""
     status = old.get("status") or {}
     stopped = conditions(old).get("Suspended") == "True" or not status.get("startTime")
     return bool(old["spec"]["suspend"] and stopped and not status.get("active"))
 
 
 def _template_left(template: Json, open_: bool) -> Json:
-    """What of a template must stay as it is."""
+    """The immutable part of a template."""
     if not open_:
         return template
     metadata = {
@@ -173,7 +174,7 @@ def _accepted(crd: Json) -> Json:
     return {"conditions": found, "acceptedNames": spec["names"], "storedVersions": stored}
 
 
-# An event is stored as core/v1 names it; events.k8s.io/v1 names the same fields so:
+# An Event is stored with the names of core/v1; events.k8s.io/v1 names the same fields so:
 _EVENT_NAMES = {"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent"}
 _EVENT_NAMES |= {"deprecatedSource": "source", "deprecatedCount": "count"}
 _EVENT_NAMES |= {f"deprecated{name}Timestamp": f"{name.lower()}Timestamp" for name in ("First", "Last")}
@@ -181,14 +182,14 @@ _EVENT_NAMES_BACK = {core: new for new, core in _EVENT_NAMES.items()}
 
 
 def to_stored(kind: Kind, obj: Json) -> Json:
-    """From the version it was written in to the one form it is stored in."""
+    """From the version of the request to the stored form."""
     if kind.collection != EVENTS or not kind.group:
         return obj
     return {_EVENT_NAMES.get(name, name): value for name, value in obj.items()} | {"apiVersion": "v1"}
 
 
 def to_stored_path(kind: Kind, path: str) -> str:
-    """Where the stored form has a field that can be selected."""
+    """Path in the stored form of a field that can be selected."""
     if kind.collection != EVENTS:
         return path
     first, dot, rest = path.partition(".")
@@ -196,7 +197,7 @@ def to_stored_path(kind: Kind, path: str) -> str:
 
 
 def from_stored(kind: Kind, obj: Json) -> Json:
-    """To the version it is asked for in."""
+    """From the stored form to the version of the request."""
     if kind.collection == EVENTS and kind.group:
         obj = {_EVENT_NAMES_BACK.get(name, name): value for name, value in obj.items()}
     head: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.kind}

@@ -1,4 +1,4 @@
-"""What kubectl asks before it asks: groups, resources, and just enough OpenAPI."""
+"""Discovery for kubectl: groups, resources, and the OpenAPI that it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "updat
 
 
 def discover(catalog: Catalog, request: Request) -> Response | None:
-    """None where the path is not one of discovery's."""
+    """None if the path is not one of discovery."""
     steps = request.path.strip("/").split("/")
     if steps[0] in ("healthz", "livez", "readyz"):
         return Response(200, b"ok", content_type="text/plain")
@@ -58,7 +58,7 @@ def _entries(kind: Kind) -> list[Json]:
 
 
 def _open_api(catalog: Catalog, steps: list[str]) -> Json:
-    """Only that PATCH knows `fieldValidation`, without which kubectl won't apply; no bodies."""
+    """Only that PATCH supports `fieldValidation`, which kubectl apply requires; no schemas of bodies."""
     if not steps:
         paths: Json = {}
         for group, versions in catalog.versions().items():

@@ -1,4 +1,4 @@
-"""Faults on purpose: requests refused, delayed or answered too late; watches dropped or silenced."""
+"""Injected faults: requests refused, delayed or answered too late; watches dropped or silenced."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from queuectl.sandbox.kubernetes.wire import ApiError
 
 class Action(StrEnum):
     REFUSE = "refuse"
-    """Answer `code` and do nothing."""
+    """Answer `code` without doing the request."""
     DELAY = "delay"
-    """Wait `seconds`, then go on."""
+    """Wait `seconds` before the request."""
     LOSE_ANSWER = "lose answer"
-    """Do it, wait `seconds`, then answer 504."""
+    """Do the request, wait `seconds`, then answer 504."""
     DROP_WATCH = "drop watch"
-    """Let a watch begin and end it after `seconds`."""
+    """End a watch `seconds` after its start."""
     SILENCE_WATCH = "silence watch"
-    """Let a watch begin and tell nothing."""
+    """Start a watch and send nothing."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to the next `count` requests (None: all) that match; empty fields match everything."""
+    """A fault for the next `count` matching requests (None: all); empty fields match everything."""
 
     action: Action
     verb: str = ""
@@ -47,11 +47,11 @@ class Fault:
 
 @dataclass(slots=True)
 class Faults:
-    """The faults to come. `add` them at any time; the oldest that matches is used."""
+    """Pending faults. `add` them at any time; the oldest that matches is used."""
 
     waiting: list[Fault] = field(default_factory=list)
     served: int = 0
-    """How many requests met a fault."""
+    """Number of requests with a fault."""
 
     def add(self, fault: Fault) -> None:
         self.waiting.append(fault)
@@ -66,7 +66,7 @@ class Faults:
 
 
 async def before(fault: Fault) -> None:
-    """What a fault does ahead of the request. Raises ApiError."""
+    """Apply a fault before the request. Raises ApiError."""
     if fault.action is Action.DELAY:
         await asyncio.sleep(fault.seconds)
     elif fault.action is Action.REFUSE:
@@ -75,14 +75,14 @@ async def before(fault: Fault) -> None:
 
 
 async def after(fault: Fault) -> None:
-    """What a fault does once the request is carried out. Raises ApiError."""
+    """Apply a fault after the request is done. Raises ApiError."""
     if fault.action is Action.LOSE_ANSWER:
         await asyncio.sleep(fault.seconds)
         raise ApiError(504, "Timeout: request did not complete within the time it had")
 
 
 def watched(fault: Fault, subscription: Subscription) -> None:
-    """What a fault does to a watch that begins."""
+    """Apply a fault to a new watch."""
     if fault.action is Action.SILENCE_WATCH:
         subscription.silent = True
     elif fault.action is Action.DROP_WATCH:
@@ -95,12 +95,12 @@ def drop_watches(store: Store, collection: str) -> None:
 
 
 def expire_watches(store: Store, collection: str) -> None:
-    """End them with an ERROR event 410, and forget the changes a new one could resume from."""
+    """End them with an ERROR event 410, and drop the changes from which a new one could resume."""
     store.forget()
     store.close_watches(collection, ApiError(410, "The resourceVersion for the provided watch is too old."))
 
 
 def silence_watches(store: Store, collection: str) -> None:
-    """Keep them open and tell nothing more."""
+    """Keep them open and send nothing more."""
     for subscription in store.watches(collection):
         subscription.silent = True

@@ -1,6 +1,6 @@
-"""The gate's policies, played in Python: in force only while policy and binding are stored objects here.
+"""The gate's policies in Python: in force only while policy and binding are stored objects.
 
-Claims about the policies themselves count on a real API server alone; this one answers as they do.
+The policies themselves are tested only on a real API server; this one gives the same answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BYPASS = RESERVED + "bypass"
 _JOBS = {row.resource: row for row in JOB_KINDS.values()}
 _REPLICAS = {"pytorchjobs.kubeflow.org": "pytorchReplicaSpecs"}
 """Field of the spec with replicas by name, by collection."""
-# A message expression of these policies joins texts and the one variable `suspendPath`.
+# A message expression of these policies joins texts and the variable `suspendPath`.
 _CONCATENATED = re.compile(r"'([^']*)'|(variables\.suspendPath)")
 
 
@@ -36,7 +36,7 @@ class Gate:
         self._store = store
 
     def mutate(self, kind: Kind, old: Json | None, new: Json, user: User) -> None:
-        """Suspend a new managed object and note who sent it; note who lets one go past queuectl."""
+        """Suspend a new managed object and record its user; record a user who starts one past queuectl."""
         if (
             kind.collection not in _JOBS
             or user.name == CONTROLLER_USER
@@ -54,7 +54,7 @@ class Gate:
     def validate(
         self, kind: Kind, old: Json | None, new: Json | None, user: User, subresource: str = ""
     ) -> None:
-        """`old` None creates, `new` None deletes. Raises ApiError where a policy denies it."""
+        """`old` None creates, `new` None deletes. Raises ApiError if a policy denies it."""
         if kind.collection not in _JOBS:
             return
         if user.name == CONTROLLER_USER:
@@ -74,12 +74,12 @@ class Gate:
         return ("", name) in policies and ("", name) in bindings
 
     def _labels(self, sort: str, name: str) -> Labels:
-        """Those a policy looks at: Kueue's too where it names it (manifests/kueue-labels)."""
+        """The labels of a policy: Kueue's too if the policy names it (manifests/kueue-labels)."""
         stored = self._store.collection(f"{sort}admissionpolicies.admissionregistration.k8s.io")["", name]
         return (KUEUES_TOO if KUEUE_QUEUE_LABEL.encode() in stored.raw else OWN).queue
 
     def _deny(self, kind: Kind, new: Json, policy: str, failed: Iterator[int]) -> None:
-        """Refuse with the words of the first validation that failed."""
+        """Refuse with the message of the first validation that failed."""
         place = next(failed, None)
         if place is None:
             return
@@ -96,7 +96,7 @@ class Gate:
         raise kind.refusal(403, new["metadata"]["name"], f"{{}} is forbidden: {text}")
 
 
-# What follows yields places in `spec.validations` of the policy, in its order.
+# The functions below yield indexes of failed `spec.validations`, in the order of the policy.
 
 
 def _on_create(kind: Kind, new: Json, user: User) -> Iterator[int]:
@@ -132,7 +132,7 @@ def _on_update(kind: Kind, labels: Labels, old: Json, new: Json) -> Iterator[int
 def _beyond_duty(
     kind: Kind, labels: Labels, old: Json | None, new: Json | None, subresource: str
 ) -> Iterator[int]:
-    """What queuectl's own service account may not write."""
+    """Writes that are denied to queuectl's own service account."""
     if old is None or new is None:
         yield 0
         return
@@ -172,7 +172,7 @@ def _set_suspend(kind: Kind, obj: Json) -> None:
 
 
 def _reserved(obj: Json, ours: bool = True) -> dict[str, str]:
-    """The annotations that are queuectl's, or those that aren't."""
+    """The annotations of queuectl, or the others."""
     annotations: dict[str, str] = obj["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if name.startswith(RESERVED) is ours}
 
@@ -182,7 +182,7 @@ def _queue(labels: Labels, obj: Json) -> str:
 
 
 def _parts(kind: Kind, obj: Json) -> dict[str, Json]:
-    """What has a count and a pod template, by name: each replica type; of a Job its spec."""
+    """Parts with a count and a pod template, by name: each replica type; of a Job its spec."""
     field = _REPLICAS.get(kind.collection)
     return {"": obj["spec"]} if field is None else obj["spec"].get(field) or {}
 
@@ -203,7 +203,7 @@ def _metadata_but_ours(obj: Json) -> Json:
 
 
 def _split(kind: Kind, obj: Json) -> tuple[Json, Json]:
-    """The spec without what queuectl may write, and of each pod template what it may not."""
+    """The spec without what queuectl may write, and the part of each pod template that it may not write."""
     spec, parts = dict(obj["spec"]), {}
     for name, part in _parts(kind, obj).items():
         steered = {k: v for k, v in _pod(part).items() if k not in ("nodeSelector", "tolerations")}

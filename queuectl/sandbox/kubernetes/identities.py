@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: three identities by bearer token."""
+"""Authentication and authorization: three identities by bearer token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queuectl.sandbox.kubernetes.wire import ApiError, refusal
 CONTROLLER_USER = "system:serviceaccount:queuectl-system:queuectl"
 _READ = ("get", "list", "watch")
 _OWN_GROUP = "queuectl.dev"
-# As the role `edit` of a real cluster: a tenant's own work, not who may do what, and no policy.
+# As the role `edit` of a real cluster: workloads, but no RBAC and no policy.
 _CLOSED_TO_TENANTS = {
     *("admissionregistration.k8s.io", "apiextensions.k8s.io", "node.k8s.io"),
     *("rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io"),
@@ -45,7 +45,7 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is asked for; empty strings as in a SubjectAccessReview."""
+    """The requested access; empty strings as in a SubjectAccessReview."""
 
     verb: str
     group: str = ""
@@ -81,7 +81,7 @@ def denial(user: User, access: Access) -> ApiError:
 
 
 class Identities:
-    """Tokens; with a folder, the same at every start."""
+    """Tokens; with a folder, the same at each start."""
 
     def __init__(self, folder: Path | None) -> None:
         known: dict[str, str] = {}
@@ -96,7 +96,7 @@ class Identities:
         self._users = {token: USERS[name] for name, token in self.tokens.items()}
 
     def user(self, authorization: str | None) -> User:
-        """Raises ApiError 401 for a token nobody has."""
+        """Raises ApiError 401 for an unknown token."""
         if not authorization:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")

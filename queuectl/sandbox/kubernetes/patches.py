@@ -55,7 +55,7 @@ class Patch:
             raise ApiError(400, "error decoding patch: a JSON patch is a list, any other an object")
 
     def apply(self, obj: Json) -> Json:
-        """The patched object; `obj` and the patch are used up. Raises ApiError 400 or 422."""
+        """The patched object; `obj` and the patch are changed. Raises ApiError 400 or 422."""
         if self._media == JSON_PATCH:
             return _json_patch(obj, self._patch)
         return _merge(obj, self._patch, strategic=self._media == STRATEGIC_PATCH)
@@ -69,7 +69,7 @@ def _json_patch(obj: Json, operations: list[Any]) -> Json:
                 # Kubernetes lets a replace add what an object lacks.
                 operation = {**operation, "op": "add"} if isinstance(parent, dict) else operation
             if operation["op"] == "test" and operation.get("value", 0) is None:
-                # To Kubernetes what is absent is null.
+                # Kubernetes treats an absent value as null.
                 parent, key = jsonpointer.JsonPointer(operation["path"]).to_last(obj)
                 if isinstance(parent, dict) and key not in parent:
                     continue

@@ -1,4 +1,4 @@
-"""get, list and watch."""
+"""The verbs get, list and watch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How the caller wants to see objects of one kind: whole or as a table."""
+    """Form of the answer for objects of one kind: whole objects or a table."""
 
     kind: Kind
     tabular: bool
@@ -102,7 +102,7 @@ def _read_token(token: str) -> tuple[int, Key]:
 
 
 def _revision(text: str) -> int | None:
-    """None for none and 0: any state will do."""
+    """None for an absent version and 0: any state is sufficient."""
     if text and not text.isdecimal():
         raise ApiError(400, f'resourceVersion: Invalid value: "{text}": must be a number')
     return int(text or 0) or None
@@ -111,7 +111,7 @@ def _revision(text: str) -> int | None:
 def watch(
     store: Store, view: View, namespace: str, name: str, request: Request, bookmark_seconds: float
 ) -> tuple[Response, Subscription | None]:
-    """A stream of whole lines. A revision that can't be told any more answers with an ERROR event."""
+    """A stream of whole lines. If the revision is too old, the answer is an ERROR event."""
     query = request.query
     match = _selection(view.kind, namespace, request, name and f"metadata.name={name}")
     revision = _revision(query.get("resourceVersion", ""))
@@ -158,7 +158,7 @@ class Watch:
                 if chunk := self._drain():
                     yield chunk
                 if not await self._wait(end - loop.time()):
-                    # Before it ends by itself, and from time to time: where the next watch may begin.
+                    # Bookmarks, from time to time and before the end: the next watch may start from them.
                     if self.bookmark_seconds is not None and not subscription.silent:
                         yield _bookmark(self.view, self.store.revision, None)
                     if loop.time() >= end:
@@ -169,7 +169,7 @@ class Watch:
             self.store.unsubscribe(self.view.kind.collection, subscription)
 
     async def _wait(self, left: float) -> bool:
-        """True when there is something to tell."""
+        """Wait for changes; True if there are any."""
         patience = left if self.bookmark_seconds is None else min(left, self.bookmark_seconds)
         try:
             async with asyncio.timeout(max(patience, 0)):
@@ -185,7 +185,7 @@ class Watch:
         return b"" if self.subscription.silent else told
 
     def _event(self, change: Change) -> bytes:
-        """The change as this watcher's selection sees it; empty where it sees none."""
+        """The change within this watcher's selection; empty if it is outside."""
         kind, stored = change.type, change.stored
         if self.match is not None:
             was = change.before is not None and self.match(change.before)

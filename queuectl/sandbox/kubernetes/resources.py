@@ -1,4 +1,4 @@
-"""The kinds that are served: built in, and by CustomResourceDefinition."""
+"""The served kinds: built-in ones, and those of CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Kind:
     namespaced: bool = True
     custom: bool = False
     status: bool = False
-    """Has a status subresource."""
+    """Whether it has a status subresource."""
     generation: bool = False
     unconditional: bool = False
-    """Its PUT may leave out the resourceVersion."""
+    """Whether its PUT may omit the resourceVersion."""
     short: Sequence[str] = ()
     categories: Sequence[str] = ()
     fields: Sequence[str] = ()
     """Field selectors besides metadata.name and metadata.namespace."""
     columns: Sequence[Json] = (_NAME, _AGE)
-    """As in a CustomResourceDefinition; one without `jsonPath` is computed."""
+    """As in a CustomResourceDefinition; a column without `jsonPath` is computed."""
     schema: Json | None = None
-    """OpenAPI schema; a custom kind has one, and its unknown fields are dropped."""
+    """OpenAPI schema of a custom kind; unknown fields are dropped."""
 
     @property
     def collection(self) -> str:
@@ -97,13 +97,13 @@ class Catalog:
         return next((kind for kind in self._kinds.values() if kind.collection == name), None)
 
     def define(self, crd: Json) -> None:
-        """Serve what a CustomResourceDefinition defines, instead of what it defined before."""
+        """Serve the kinds of a CustomResourceDefinition, instead of those it defined before."""
         self.withdraw(crd["metadata"]["name"])
         for kind in _custom_kinds(crd["spec"]):
             self._kinds[kind.group, kind.version, kind.plural] = kind
 
     def withdraw(self, name: str) -> None:
-        """`name` of the definition, which is the name of its collection."""
+        """`name` is that of the definition and of its collection."""
         self._kinds = {
             k: kind for k, kind in self._kinds.items() if not kind.custom or kind.collection != name
         }

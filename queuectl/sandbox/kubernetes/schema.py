@@ -1,4 +1,4 @@
-"""Structural schemas: prune, default, validate. Neither CEL nor anyOf and its kin are evaluated."""
+"""Structural schemas: prune, default, validate. CEL, anyOf, allOf, oneOf and not are not evaluated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTEGERS = {"int32": 31, "int64": 63}
 
 
 def prune(value: Any, schema: Json, path: str = "") -> list[str]:
-    """Drop fields the schema does not know, in place; returns their paths."""
+    """Drop fields that are not in the schema, in place; returns their paths."""
     dropped: list[str] = []
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return dropped
@@ -55,7 +55,7 @@ def default(value: Any, schema: Json) -> None:
 
 
 def validate(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
-    """Everything wrong with `value`, each with the path of its field."""
+    """All problems of `value`, each with the path of its field."""
     if value is None and schema.get("nullable"):
         return
     if not _has_type(value, schema):

@@ -20,7 +20,7 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 
 def selection(kind: Kind, labels: str, fields: str) -> Match | None:
-    """None selects everything. Raises ApiError 400 for what can't be parsed or isn't supported."""
+    """None selects everything. Raises ApiError 400 if it can't be parsed or is not supported."""
     parts = [_label(part.strip()) for part in _COMMA.split(labels) if part.strip()]
     parts += [_field(kind, part.strip()) for part in fields.split(",") if part.strip()]
     if not parts:
@@ -58,7 +58,7 @@ def _field(kind: Kind, text: str) -> Match:
 
 
 def at_path(obj: Json, path: str) -> object:
-    """The value at a dotted path, None where there is none."""
+    """The value at a dotted path, None if there is none."""
     value: object = obj
     for step in path.split("."):
         value = value.get(step) if isinstance(value, dict) else None
@@ -66,7 +66,7 @@ def at_path(obj: Json, path: str) -> object:
 
 
 def shown(value: object) -> str:
-    """As a selector or a table cell has it."""
+    """The value as in a selector or a table cell."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

@@ -27,15 +27,15 @@ _STOP_SECONDS = 2.0
 
 
 def wall_clock() -> datetime:
-    """UTC. An API server is where a cluster's time comes from, so this one asks the machine."""
+    """UTC. The API server is the source of a cluster's time: it uses the machine's clock."""
     return datetime.now(UTC)  # noqa: TID251
 
 
 class SmallApi:
-    """`async with SmallApi(folder) as api:` serves until the block ends; everything lives under `folder`.
+    """`async with SmallApi(folder) as api:` serves until the block ends; its data is in `folder`.
 
-    Without a folder it is kept in memory. Port 0 takes a free one. `clock` returns aware datetimes; `check`
-    says what is wrong with an object of a custom kind beyond its schema.
+    Without a folder the data is in memory. Port 0 takes a free one. `clock` returns aware datetimes; `check`
+    returns problems of an object of a custom kind beyond its schema.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class SmallApi:
         write_kubeconfig(path, self.url, self.ca_file, self.tokens, current="admin")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Trusts this API alone."""
+        """Trusts only this API."""
         return ssl.create_default_context(cafile=str(self.ca_file))
 
     def _certificate(self) -> ssl.SSLContext:
-        """The same authority at every start on a folder: a kubeconfig stays good."""
+        """The authority is the same at each start on a folder: a kubeconfig stays valid."""
         folder = self._certificates
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         chain = folder / "server.pem"
@@ -154,5 +154,5 @@ async def _stream(
             await stream.write(chunk)
         await stream.write_eof()
     except ConnectionResetError:
-        pass  # the caller is gone
+        pass  # the caller has disconnected
     return stream

@@ -1,6 +1,6 @@
-"""Objects by kind, name and revision, as bytes; every change is told to those who watch.
+"""Objects by kind, name and revision, as bytes; each change is sent to the watchers.
 
-With a folder, SQLite holds the same: a write is in its journal before it is answered.
+With a folder, they are in SQLite too: a write is in its journal before the answer.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Stored:
     raw: bytes
     labels: dict[str, str]
     owners: tuple[str, ...]
-    """UIDs it is owned by."""
+    """UIDs of its owners."""
 
     def read(self) -> Json:
-        """A fresh copy to change at will."""
+        """A new copy that the caller may change."""
         return dict(orjson.loads(self.raw))
 
 
 class Change(NamedTuple):
-    """`stored` is what to show: for DELETED the last state, at the revision of the deletion."""
+    """`stored` is the object to send: for DELETED the last state, at the revision of the deletion."""
 
     collection: str
     type: str
@@ -66,15 +66,15 @@ class Change(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """Changes of one collection since it was made. A closed one ends its watch."""
+    """Changes of one collection since its creation. When closed it ends its watch."""
 
     pending: deque[Change] = field(default_factory=deque)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
     silent: bool = False
-    """A fault: stays open and tells nothing more."""
+    """A fault: it stays open and sends nothing more."""
     failure: ApiError | None = None
-    """Told as an ERROR event before the end."""
+    """Sent as an ERROR event before the end."""
 
     def close(self, failure: ApiError | None = None) -> None:
         self.closed, self.failure = True, failure
@@ -82,7 +82,7 @@ class Subscription:
 
 
 class Store:
-    """`history` is how many changes can be watched or listed back before a revision is Expired."""
+    """`history`: number of changes that are kept; an older revision is Expired for lists and watches."""
 
     def __init__(self, folder: Path | None, *, seed: str | None = None, history: int = 10_000) -> None:
         self.revision = 0
@@ -99,7 +99,7 @@ class Store:
             self._database = sqlite3.connect(folder / "objects.sqlite3")
             self._load(self._database)
         self.floor = self.revision
-        """Changes up to this revision can't be told any more."""
+        """Changes up to this revision are dropped."""
 
     def _load(self, database: sqlite3.Connection) -> None:
         database.executescript(_SCHEMA)
@@ -118,7 +118,7 @@ class Store:
             self._database.close()
 
     def new_uid(self, collection: str, key: Key) -> str:
-        """Never the same twice: the next revision is part of it."""
+        """A UID. It is unique, as it contains the next revision."""
         return str(uuid5(NAMESPACE_URL, f"{self._seed}/{collection}/{key[0]}/{key[1]}/{self.revision + 1}"))
 
     def collection(self, name: str) -> dict[Key, Stored]:
@@ -128,7 +128,7 @@ class Store:
         yield from list(self._collections.items())
 
     def put(self, collection: str, obj: Json) -> Stored:
-        """Store a new object or a new state of one; gives it the next resourceVersion."""
+        """Store a new or changed object; sets the next resourceVersion."""
         stored = self._next(obj)
         self._persist(_PUT, (collection, *stored.key, stored.raw), stored.revision)
         before = self.collection(collection).get(stored.key)
@@ -147,7 +147,7 @@ class Store:
 
     def _next(self, obj: Json) -> Stored:
         obj["metadata"]["resourceVersion"] = str(self.revision + 1)
-        # These two come first: lists of built-in kinds leave them out of their items by cutting the text.
+        # These two come first: lists of built-in kinds cut them off the text of their items.
         return as_stored({"apiVersion": obj["apiVersion"], "kind": obj["kind"], **obj})
 
     def _persist(self, statement: str, values: tuple[object, ...], revision: int) -> None:
@@ -182,10 +182,10 @@ class Store:
             subscription.pending.append(change)
             subscription.ready.set()
 
-    # --- looking back and ahead ---
+    # --- changes ---
 
     def forget(self) -> None:
-        """A compaction: every older revision is Expired from now on."""
+        """A compaction: all older revisions are Expired from now on."""
         self._changes.clear()
         self.floor = self.revision
 

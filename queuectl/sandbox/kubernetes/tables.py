@@ -1,4 +1,4 @@
-"""Objects as the tables kubectl prints."""
+"""Objects as the tables that kubectl prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP = re.compile(r"\.?(?P<name>[\w\-/]+|\*)|\[(?P<index>[^\]]+)\]")
 
 
 def age(stamp: object, now: datetime) -> str:
-    """How long ago, as kubectl prints it: 45s, 12m, 3h, 5d."""
+    """Age as kubectl prints it: 45s, 12m, 3h, 5d."""
     if not isinstance(stamp, str):
         return "<unknown>"
     seconds = max(0, int((now - datetime.fromisoformat(stamp)).total_seconds()))
@@ -83,7 +83,7 @@ _COMPUTED: dict[str, Callable[[Json, datetime], Json]] = {
 def table(
     kind: Kind, objects: Iterable[Json], metadata: Json, now: datetime, include: str, *, heading: bool = True
 ) -> Json:
-    """`objects` as stored; `include`: what a row carries beside its cells, None, Metadata or Object."""
+    """`objects` as stored; `include`: the part of the object in each row, None, Metadata or Object."""
     columns = [
         {"format": "", "description": "", "priority": 0} | {k: v for k, v in c.items() if k != "jsonPath"}
         for c in kind.columns
@@ -116,7 +116,7 @@ def _text(value: object) -> str:
 
 
 def json_path(obj: Json, path: str) -> list[Any]:
-    """What a printer column's path finds: names, indexes, slices, `*` and equality filters."""
+    """The value of a printer column's path: names, indexes, slices, `*` and equality filters."""
     found: list[Any] = [obj]
     for step in _STEP.finditer(path.replace("\\.", "/dot/")):
         name, index = step["name"], step["index"]

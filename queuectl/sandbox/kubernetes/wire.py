@@ -1,4 +1,4 @@
-"""What goes in and out: requests, responses, and errors as Kubernetes Status objects."""
+"""Requests, responses, and errors as Kubernetes Status objects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Response:
 
 
 class Cause(NamedTuple):
-    """One thing wrong with one field. `reason` is FieldValueInvalid, FieldValueRequired, ..."""
+    """One problem of one field. `reason` is FieldValueInvalid, FieldValueRequired, ..."""
 
     field: str
     message: str = "Required value"
@@ -58,7 +58,7 @@ _REASONS = {
 
 
 class ApiError(Exception):
-    """A refusal, as the caller will read it."""
+    """A refusal, as sent to the caller."""
 
     def __init__(
         self, code: int, message: str, reason: str = "", details: Json | None = None, retry_after: int = 0
@@ -76,14 +76,14 @@ class ApiError(Exception):
 
 
 def refusal(code: int, kind: str, group: str, name: str, message: str, reason: str = "") -> ApiError:
-    """One that names its object; `{}` in the message stands for `jobs.batch "name"`."""
+    """A refusal that names its object; `{}` in the message stands for `jobs.batch "name"`."""
     details = {"name": name, "group": group, "kind": kind}
     text = message.replace("{}", f'{kind}.{group} "{name}"' if group else f'{kind} "{name}"', 1)
     return ApiError(code, text, reason, {key: value for key, value in details.items() if value})
 
 
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422 naming each field; one cause reads `field: message`, several are bracketed."""
+    """422 with the name of each field; one cause as `field: message`, several in brackets."""
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     error = refusal(422, kind, group, name, f"{{}} is invalid: {text}")

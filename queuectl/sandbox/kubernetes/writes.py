@@ -1,4 +1,4 @@
-"""create, update, patch and delete: what every write goes through, whoever sends it."""
+"""The verbs create, update, patch and delete, for requests of clients and of the server itself."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from queuectl.sandbox.kubernetes.store import Key, Store, Stored, as_stored
 from queuectl.sandbox.kubernetes.wire import ApiError, Cause, Json, required
 
 Check = Callable[[Json], Iterable[Cause]]
-"""What is wrong with an object, beyond its schema."""
+"""Problems of an object beyond its schema."""
 _CONTAINERS = (NAMESPACES, CRDS)
-"""What goes only when it holds nothing more."""
+"""Collections with objects that are removed only when they are empty."""
 _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -31,7 +31,7 @@ _ELSEWHERE = "the namespace of the provided object does not match the namespace 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes, and how: `strict` refuses unknown fields, else they are dropped."""
+    """The client of a write and its options: `strict` refuses unknown fields, else they are dropped."""
 
     user: User
     dry_run: bool = False
@@ -47,7 +47,7 @@ class Writes:
     check: Check | None = None
 
     def timestamp(self, after: float = 0) -> str:
-        """Now, or `after` seconds later, as Kubernetes writes it."""
+        """Now, or `after` seconds later, in the form of Kubernetes."""
         return (self.clock() + timedelta(seconds=after)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def find(self, kind: Kind, key: Key) -> Stored:
@@ -78,7 +78,7 @@ class Writes:
             return as_stored(obj)
         stored = self._put(kind, obj)
         if stored.owners and not any(owner in self.store.uids for owner in stored.owners):
-            self._collect(kind.collection, key)  # born an orphan
+            self._collect(kind.collection, key)  # its owner is gone already
         return stored
 
     def _put(self, kind: Kind, obj: Json) -> Stored:
@@ -88,7 +88,7 @@ class Writes:
         return stored
 
     def _decode(self, kind: Kind, obj: Json, author: Author) -> Json:
-        """From the wire to the stored form: the right kind, known fields, defaults. Raises ApiError 400."""
+        """From the request to the stored form: check kind and fields, set defaults. Raises ApiError 400."""
         found = (obj.setdefault("apiVersion", kind.api_version), obj.setdefault("kind", kind.kind))
         if found != (kind.api_version, kind.kind):
             raise ApiError(
@@ -107,7 +107,7 @@ class Writes:
         return builtin.to_stored(kind, obj)
 
     def _fit(self, kind: Kind, known: Json, obj: Json, author: Author) -> None:
-        """Known fields only, and defaults. A built-in kind is checked now, a custom one when it is whole."""
+        """Drop unknown fields, set defaults. Validates a built-in kind; a custom one is validated later."""
         unknown = schema.prune(obj, known) if kind.custom else []
         if unknown and author.strict:
             texts = ", ".join(f'unknown field "{path}"' for path in unknown)
@@ -124,7 +124,7 @@ class Writes:
         builtin.fill_defaults(kind, obj)
 
     def _place(self, kind: Kind, namespace: str, metadata: Json) -> Key:
-        """Its key; the namespace must take new objects. Raises ApiError."""
+        """Its key; the namespace must exist and not be terminating. Raises ApiError."""
         if kind.namespaced:
             if metadata.setdefault("namespace", namespace) != namespace:
                 raise ApiError(400, _ELSEWHERE)
@@ -158,7 +158,7 @@ class Writes:
     # --- update and patch ---
 
     def replace(self, kind: Kind, key: Key, body: Json, author: Author, subresource: str = "") -> Stored:
-        """PUT: where `body` tells a UID, it must be this object's."""
+        """PUT: if `body` has a UID, it must be the object's."""
         stored = self.find(kind, key)
         _precondition(kind, stored, "UID", (body.get("metadata") or {}).get("uid") or None, stored.uid)
         return self.update(kind, key, lambda current: body, author, subresource)
@@ -166,7 +166,7 @@ class Writes:
     def update(
         self, kind: Kind, key: Key, transform: Callable[[Json], Json], author: Author, subresource: str = ""
     ) -> Stored:
-        """`transform` makes the wanted object from the current one."""
+        """`transform` makes the new object from the current one."""
         stored = self.find(kind, key)
         old = stored.read()
         wanted = transform(builtin.from_stored(kind, stored.read()))
@@ -197,7 +197,7 @@ class Writes:
         return self._put(kind, new)
 
     def bind(self, kind: Kind, key: Key, binding: Json) -> None:
-        """A pod gets its node, once."""
+        """Bind a pod to its node, once."""
         pod = self.find(kind, key).read()
         node = (binding.get("target") or {}).get("name")
         if not node:
@@ -224,7 +224,7 @@ class Writes:
         self.gate.validate(kind, obj, None, author.user)
         if author.dry_run:
             return stored, True
-        # batch/v1 alone keeps its dependents when nothing is said.
+        # Only batch/v1 orphans its dependents by default.
         policy = options.get("propagationPolicy") or ("Orphan" if kind.collection == JOBS else "Background")
         if policy == "Orphan":
             self._orphan(stored)
@@ -258,13 +258,13 @@ class Writes:
         return stored
 
     def _collect(self, collection: str, key: Key) -> None:
-        """Delete it in the background, as the server itself."""
+        """Delete it in the background, as a write of the server itself."""
         kind = self.catalog.collection(collection)
         if kind is not None and key in self.store.collection(collection):
             self.delete(kind, key, {"propagationPolicy": "Background"}, Author(SYSTEM))
 
     def _contents(self, collection: str, name: str) -> list[tuple[str, Key]]:
-        """What a namespace or a definition holds."""
+        """The objects in a namespace or of a definition."""
         if collection == CRDS:
             return [(name, key) for key in self.store.collection(name)]
         return [(c, key) for c, objects in self.store.collections() for key in objects if key[0] == name]
@@ -293,7 +293,7 @@ def _texts(values: object) -> bool:
 
 
 def _same_object(kind: Kind, stored: Stored, wanted: Json) -> None:
-    """Raises ApiError where it speaks of another object or another state of it."""
+    """Raises ApiError if it names another object or another version of it."""
     metadata = wanted.get("metadata")
     if not isinstance(metadata, dict):
         raise ApiError(400, "metadata: must be an object")
@@ -313,7 +313,7 @@ def _same_object(kind: Kind, stored: Stored, wanted: Json) -> None:
 
 
 def _carry_metadata(kind: Kind, old: Json, new: Json) -> None:
-    """What a write can't change of the metadata, and what it may not try to."""
+    """Keep the metadata that a write can't change; refuse changes that are not allowed."""
     before = old["metadata"]
     after = new["metadata"] = dict(new["metadata"])
     added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
@@ -333,7 +333,7 @@ def _precondition(kind: Kind, stored: Stored, name: str, wanted: str | None, fou
 
 
 def _grace(kind: Kind, obj: Json, asked: int | None) -> int:
-    """Seconds a pod that has a node and still runs gets to end; its kubelet deletes it for good with 0."""
+    """Grace period in seconds of a pod that has a node and still runs; 0, by its kubelet, deletes it."""
     if kind.collection != PODS or not obj["spec"].get("nodeName"):
         return 0
     if (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):

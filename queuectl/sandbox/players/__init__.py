@@ -1,6 +1,6 @@
-"""What a cluster would bring: scheduler, kubelet, training operator, Job controller, garbage collector.
+"""Components of a cluster: scheduler, kubelet, training operator, Job controller, garbage collector.
 
-They act through the API only, so they serve on a real control plane as well.
+They use only the API, so they work with a real control plane as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queuectl.sandbox.players.training import PYTORCHJOBS, TrainingOperator
 
 
 async def play(api: Api, clock: Clock, *, controller_manager: bool) -> None:
-    """Play until cancelled. `controller_manager`: also what the real kube-controller-manager does."""
+    """Run until cancelled. `controller_manager`: also the tasks of the real kube-controller-manager."""
     pods = Store(api, PODS, clock, {"node": node_of, "owner": controller_uid})
     nodes = Store(api, "/api/v1/nodes", clock)
     training = Store(api, PYTORCHJOBS, clock)
@@ -38,7 +38,7 @@ async def play(api: Api, clock: Clock, *, controller_manager: bool) -> None:
     async with asyncio.TaskGroup() as tasks:
         for store in stores:
             tasks.create_task(store.run())
-        # Whoever acts on half of what is there, acts twice.
+        # Start with complete stores: with missing objects a player would create some twice.
         for store in stores:
             await store.synced.wait()
         for player in players:

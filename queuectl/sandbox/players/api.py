@@ -1,4 +1,4 @@
-"""The Kubernetes API as a player sees it: JSON objects by path, and a watch."""
+"""The Kubernetes API for players: JSON objects by path, and a watch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 Object = dict[str, Any]
-"""A Kubernetes object, or another JSON body of the API, as it came."""
+"""A Kubernetes object, or another JSON body of the API."""
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 
 class ApiError(Exception):
-    """The server refused, or did not answer (status 0)."""
+    """The server refused the request, or did not answer (status 0)."""
 
     def __init__(self, status: int, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class ApiError(Exception):
 
 
 class Api(Protocol):
-    """One identity's way to the API server."""
+    """A client of the API server with one identity."""
 
     async def request(
         self,
@@ -49,7 +49,7 @@ class Api(Protocol):
 
 
 class Clock(Protocol):
-    """Time as players live it."""
+    """The clock of players."""
 
     def now(self) -> datetime:
         """Aware, UTC."""
@@ -59,7 +59,7 @@ class Clock(Protocol):
 
 
 def stamp(moment: datetime) -> str:
-    """As the API writes times: RFC 3339, whole seconds, Z."""
+    """A time in the form of the API: RFC 3339, whole seconds, Z."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -69,12 +69,12 @@ def moment(text: str) -> datetime:
 
 
 def key_of(thing: Object) -> str:
-    """`namespace/name`, or `name` for what has no namespace."""
+    """`namespace/name`, or `name` for a cluster-scoped object."""
     metadata = thing["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def version_of(thing: Object) -> int:
-    """resourceVersion as the number that it is."""
+    """resourceVersion as a number."""
     return int(thing["metadata"].get("resourceVersion") or 0)

@@ -1,8 +1,8 @@
 """The Job controller, for the small API: pods for Jobs, counted into their status.
 
-It plays parallelism, completions (also Indexed), suspend, backoffLimit, activeDeadlineSeconds and
-ttlSecondsAfterFinished. It sets no finalizer on pods: one that has finished and is deleted by hand before it
-was counted is lost to the count.
+It implements parallelism, completions (also Indexed), suspend, backoffLimit, activeDeadlineSeconds and
+ttlSecondsAfterFinished. It sets no finalizer on pods: a finished pod that is deleted by hand before it was
+counted is never counted.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, moment, stamp
+from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
+from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import (
     active,
-    controller_of,
     holds,
     owner_reference,
-    pod_path,
     ready,
     terminating,
     with_condition,
 )
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
 
 JOBS: Final = "/apis/batch/v1/jobs"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -34,7 +31,7 @@ _MOST_BACKOFF_SECONDS: Final = 600.0
 
 @dataclass
 class _View:
-    """One Job and its pods, at one moment."""
+    """One Job and its pods at one time."""
 
     job: Object
     pods: list[Object]
@@ -79,7 +76,7 @@ class _View:
 
     @property
     def failure(self) -> tuple[str, str] | None:
-        """Reason and message of a Job that has to fail."""
+        """Reason and message if the Job must fail."""
         for condition in self.conditions:
             if condition["type"] == "FailureTarget" and condition["status"] == "True":
                 return condition["reason"], condition["message"]
@@ -99,7 +96,7 @@ class _View:
 
     @property
     def seconds_to_retry(self) -> float:
-        """How long after a failure no new pod is made."""
+        """Seconds after a failure without new pods."""
         ends = [moment(end) for pod in self.ended_with("Failed") if (end := _finished_at(pod))]
         if not ends:
             return 0.0
@@ -108,35 +105,18 @@ class _View:
 
     @property
     def wanted(self) -> int:
-        """How many pods should be active while it runs."""
+        """Wanted number of active pods while it runs."""
         parallelism = int(self.spec.get("parallelism", 1))
         completions = self.spec.get("completions")
         if completions is None:
-            # The first success of a work queue says that no more is to be started.
+            # After the first success of a work queue no more pods are started.
             return sum(map(active, self.pods)) if self.succeeded else parallelism
         return max(0, min(parallelism, int(completions) - self.succeeded))
 
 
-class JobController:
-    """Give it a store of Jobs and one of pods with the index `owner`, and run its queue."""
-
-    def __init__(self, api: Api, jobs: Store, pods: Store, clock: Clock) -> None:
-        self.queue = WorkQueue("job", self.reconcile, clock)
-        self._api = api
-        self._jobs = jobs
-        self._pods = pods
-        self._clock = clock
-        jobs.subscribe(self._on_job)
-        pods.subscribe(self._on_pod)
-
-    def _on_job(self, key: str, before: Object | None, after: Object | None) -> None:
-        if after is not None:
-            self.queue.add(key)
-
-    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
-        owner = controller_of(after or before or {"metadata": {}})
-        if owner is not None and owner["kind"] == "Job":
-            self.queue.add(f"{key.split('/')[0]}/{owner['name']}")
+class JobController(PodController):
+    kind = "Job"
+    name = "job"
 
     async def reconcile(self, key: str) -> None:
         job = self._jobs.get(key)
@@ -158,11 +138,11 @@ class JobController:
         return _View(job, self._pods.by("owner", job["metadata"]["uid"]), self._clock.now())
 
     async def _fit(self, key: str, view: _View) -> None:
-        """As many active pods as there should be."""
+        """Create or delete pods until the wanted number is active."""
         running = [pod for pod in view.pods if active(pod)]
         missing = view.wanted - len(running)
         if missing < 0:
-            # Those that have come least far go first.
+            # Pods with the least progress are deleted first.
             running.sort(key=lambda pod: (ready(pod), bool(pod["spec"].get("nodeName"))))
             await self._delete(running[:-missing])
         elif missing > 0:
@@ -178,15 +158,8 @@ class JobController:
         if (left := view.seconds_to_deadline) is not None:
             self.queue.add_after(key, left)
 
-    async def _delete(self, pods: list[Object]) -> None:
-        for pod in pods:
-            body = {"preconditions": {"uid": pod["metadata"]["uid"]}, "propagationPolicy": "Background"}
-            answer = await self._api.request("DELETE", pod_path(pod), body)
-            if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
-                self._pods.observe(answer)
-
     async def _report(self, job: Object) -> None:
-        """Bring the status up to date with the pods as they are after our own writes."""
+        """Update the status from the pods, including our own writes."""
         view = self._view(job)
         status = _status(view)
         changes = {key: value for key, value in status.items() if view.status.get(key) != value}
@@ -216,7 +189,7 @@ class JobController:
 
 
 def index_of(pod: Object) -> str:
-    """Which completion of an Indexed Job this pod is for."""
+    """The completion index of a pod of an Indexed Job."""
     return str((pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX, ""))
 
 
@@ -228,7 +201,7 @@ def _free_indexes(view: _View, count: int) -> list[int | None]:
 
 
 def make_pod(job: Object, index: int | None) -> Object:
-    """A pod of this Job as it is created; the server gives it its name."""
+    """A new pod of this Job; the server generates its name."""
     metadata, template = job["metadata"], job["spec"]["template"]
     given = template.get("metadata") or {}
     labels = dict(given.get("labels") or {})
@@ -265,7 +238,7 @@ def _finished_at(pod: Object) -> str | None:
 
 
 def _status(view: _View) -> Object:
-    """The status as it should read; None for a field that should not be there."""
+    """The wanted status; None for a field that must be absent."""
     running = [pod for pod in view.pods if active(pod)]
     ending = sum(map(terminating, view.pods))
     status: Object = {

@@ -1,6 +1,6 @@
-"""The kubelet of our fake nodes: pods bound to them start, run for as long as they say, and end.
+"""The kubelet of the fake nodes: pods bound to them start, run for the time in their annotation, and end.
 
-A failing pod fails, whatever its restartPolicy; one that asks to be restarted always never ends by itself.
+A failing pod fails, whatever its restartPolicy; a pod with restartPolicy Always never ends by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queuectl.sandbox.players.work import WorkQueue
 RUN_SECONDS: Final = "sandbox.queuectl.dev/run-seconds"
 EXIT_CODE: Final = "sandbox.queuectl.dev/exit-code"
 TERMINATE_SECONDS: Final = "sandbox.queuectl.dev/terminate-seconds"
-"""Annotation of a pod: how long it takes to end when it is deleted; at once unless given."""
+"""Annotation of a pod: time it takes to end when it is deleted; default: at once."""
 
 _DEFAULT_RUN_SECONDS: Final = 10.0
 
@@ -33,7 +33,7 @@ class Kubelet:
         self._nodes = nodes
         self._clock = clock
         self._ends: dict[str, datetime] = {}
-        """When a running pod will end, by UID; a timer is set for each of them."""
+        """End of each running pod, by UID; a timer is set for each of them."""
         pods.subscribe(self._on_pod)
         nodes.subscribe(self._on_node)
 
@@ -73,7 +73,7 @@ class Kubelet:
     async def _finish_in_time(self, key: str, pod: Object) -> None:
         now, uid = self._clock.now(), pod["metadata"]["uid"]
         end = self._ends.get(uid)
-        if end is None:  # started before we were
+        if end is None:  # started before this program
             started = pod.get("status", {}).get("startTime")
             end = (moment(started) if started else now) + timedelta(seconds=_run_seconds(pod))
             self._ends[uid] = end
@@ -82,7 +82,7 @@ class Kubelet:
             await self._write(pod, _ended(pod, now, _exit_code(pod)))
 
     async def _end_deleted(self, key: str, pod: Object) -> None:
-        """Let it end, then take it away for good: what the grace period is for."""
+        """Let it end within the grace period, then delete it for good."""
         now = self._clock.now()
         pause = _seconds(pod, TERMINATE_SECONDS, 0.0)
         if pause and not ended(pod):
@@ -95,7 +95,7 @@ class Kubelet:
                 return
         self._ends.pop(f"deleted {pod['metadata']['uid']}", None)
         if pod["metadata"].get("finalizers") and not ended(pod):
-            # Somebody wants to see how it ended before it goes.
+            # A finalizer keeps it: its final status must be seen first.
             await self._write(pod, _ended(pod, now, 137))
         body = {
             "gracePeriodSeconds": 0,
@@ -112,7 +112,7 @@ class Kubelet:
 
 
 def _seconds(pod: Object, annotation: str, default: float) -> float:
-    """A duration from an annotation; what is no number counts as not given."""
+    """A duration from an annotation; a value that is not a number is ignored."""
     text = (pod["metadata"].get("annotations") or {}).get(annotation)
     try:
         return max(0.0, float(text)) if text is not None else default

@@ -1,4 +1,4 @@
-"""Our fake nodes join: what their kubelet and the node controller would do before the first pod."""
+"""Registration of the fake nodes: what kubelet and node controller do before the first pod."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.work import WorkQueue
 
 FAKE_NODE: Final = "sandbox.queuectl.dev/fake-node"
-"""Label of the nodes that we play, whatever its value."""
+"""Label of the fake nodes, whatever its value."""
 
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
-"""Taint with which the API server itself greets a new node."""
+"""Taint that the API server itself sets on a new node."""
 
 
 def is_fake(node: Object) -> bool:
@@ -21,7 +21,7 @@ def is_fake(node: Object) -> bool:
 
 
 class Nodes:
-    """Makes each fake node ready, with what its status says that it has. Run its queue."""
+    """Makes each fake node ready, with the capacity in its status. Run its queue."""
 
     def __init__(self, api: Api, nodes: Store, clock: Clock) -> None:
         self.queue = WorkQueue("nodes", self.reconcile, clock)
@@ -52,11 +52,11 @@ class Nodes:
         if changes:
             body: Object = {"metadata": {"uid": node["metadata"]["uid"]}, "status": changes}
             await self._api.request("PATCH", f"{path}/status", body, content_type=MERGE_PATCH)
-            return  # the change brings us back here
+            return  # the change triggers another call
         taints = (node.get("spec") or {}).get("taints") or []
         kept = [taint for taint in taints if taint["key"] != _NOT_READY]
         if kept != taints:
-            # Another's taint may come between: the version says which list this one replaces.
+            # With the version, so that a taint added meanwhile by another client is not lost.
             version = node["metadata"]["resourceVersion"]
             body = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept or None}}
             await self._api.request("PATCH", path, body, content_type=MERGE_PATCH)

@@ -1,6 +1,6 @@
-"""The rest of the garbage collector, for the small API: pods made for a controller that was just deleted.
+"""A part of the garbage collector, for the small API: pods created for a controller that was just deleted.
 
-The small API itself deletes what an object owns together with it; this finds what came a moment too late.
+The small API itself deletes the dependents of a deleted object; this deletes those created just after that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Owners:
             store.subscribe(self._on_controller)
 
     def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
-        # Seen for the first time: its controller may have gone while nobody looked.
+        # Seen for the first time: its controller may have been deleted before.
         if before is None and after is not None:
             self.queue.add(key)
 
@@ -52,7 +52,7 @@ class Owners:
         return found is not None and found["metadata"]["uid"] == owner["uid"]
 
     async def _is_really_there(self, store: Store, pod: Object, owner: Object) -> bool:
-        """The store may be behind the pod: only the API itself says that the owner is gone."""
+        """The store may be older than the pod: only a read from the API shows that the owner is gone."""
         base, _, plural = store.path.rpartition("/")
         path = f"{base}/namespaces/{pod['metadata']['namespace']}/{plural}/{owner['name']}"
         try:

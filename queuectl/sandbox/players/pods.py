@@ -1,4 +1,4 @@
-"""What all players need to know of pods and of conditions."""
+"""Pods and conditions: helpers of all players."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ended(pod: Object) -> bool:
 
 
 def terminating(pod: Object) -> bool:
-    """It is being deleted and has not ended."""
+    """Whether it is being deleted and has not ended."""
     return bool(pod["metadata"].get("deletionTimestamp")) and not ended(pod)
 
 
@@ -75,9 +75,9 @@ def with_condition(
     *,
     clock_field: str = "lastProbeTime",
 ) -> list[Object]:
-    """The list with this condition in its place; its transition time moves only with its status.
+    """The list with this condition replaced or added; its transition time changes only with its status.
 
-    `clock_field` is what the kind calls the other time of a condition.
+    `clock_field` is the kind's name of the condition's other time.
     """
     text = "True" if status else "False"
     made: Object = {"type": kind, "status": text, clock_field: stamp(now), "lastTransitionTime": stamp(now)}

@@ -1,8 +1,8 @@
-"""The scheduler: binds pending pods to nodes that match and have room.
+"""The scheduler: binds pending pods to nodes that match and have enough free resources.
 
-It looks at node selector, required node affinity, taints, readiness and requests, takes the first node that
-fits by name, and never preempts. Pods of one shape wait together: when room comes free the first of them is
-tried, and the next only after that one found some.
+It checks node selector, required node affinity, taints, readiness and requests, takes the first node that
+fits by name, and never preempts. Pods of one shape are pending together: when resources come free the first
+of them is tried, and the next only after that one was bound.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from queuectl.core.flavors.queue_flavors import meets, tolerated
 from queuectl.core.policy import Requirement, Taint, Toleration
 from queuectl.core.resources import Amounts, BadQuantity, parse_quantity
 from queuectl.kinds.fields import BadField
+from queuectl.kinds.node_constraints import stored_toleration
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object
 from queuectl.sandbox.players.pods import ended, node_of, pod_path, with_condition
@@ -27,13 +28,13 @@ _NAME: Final = "default-scheduler"
 
 @dataclass
 class _Node:
-    """A node, and what the pods bound to it ask for."""
+    """A node, and the requests of the pods bound to it."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     allocatable: Mapping[str, int] = field(default_factory=dict)
     open: bool = False
-    """It is there, ready, and not cordoned."""
+    """Whether it exists, is ready, and not cordoned."""
     used: dict[str, int] = field(default_factory=dict)
 
     def has_room(self, requests: Amounts) -> bool:
@@ -49,7 +50,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Shape:
-    """All of a pod that decides where it may go."""
+    """The fields of a pod that decide which nodes it fits."""
 
     requests: Amounts
     selector: tuple[tuple[str, str], ...]
@@ -57,7 +58,7 @@ class _Shape:
     tolerations: tuple[Toleration, ...]
 
     def misfit(self, node: _Node) -> str | None:
-        """Why it can't run there, in a few words."""
+        """Why it can't run on a node, in a few words."""
         if not node.open:
             return "not ready"
         if any(node.labels.get(key) != value for key, value in self.selector):
@@ -84,9 +85,9 @@ class Scheduler:
         self._clock = clock
         self._room: dict[str, _Node] = {}
         self._charged: dict[str, tuple[str, Amounts]] = {}
-        """Node and requests of each pod that counts, by UID; also of those whose binding is under way."""
+        """Node and requests of each bound pod, by UID; also of pods for which the binding is under way."""
         self._waiting: dict[_Shape, dict[str, None]] = {}
-        """Pods without room, in order, by shape."""
+        """Pods that fit no node, in order, by shape."""
         pods.subscribe(self._on_pod)
         nodes.subscribe(self._on_node)
 
@@ -107,7 +108,7 @@ class Scheduler:
             self._try_waiting()
 
     async def reconcile(self, key: str) -> None:
-        """Bind one pod, or leave it to wait with the others of its shape."""
+        """Bind one pod, or keep it pending with the others of its shape."""
         pod = self._pods.get(key)
         if pod is None or node_of(pod) or ended(pod) or pod["metadata"].get("deletionTimestamp"):
             return
@@ -143,12 +144,12 @@ class Scheduler:
             await self._api.request("POST", pod_path(pod, "/binding"), body)
         except ApiError as error:
             if error.status == 409 and "already" in str(error):
-                return  # bound before, and the watch has yet to tell
+                return  # bound before, and the watch has not shown it yet
             self._forget(metadata["uid"])
             raise
 
     def _try_next(self, shape: _Shape, bound: str) -> None:
-        """One of this shape found room: so may the next."""
+        """A pod of this shape was bound: try the next."""
         waiting = self._waiting.get(shape)
         if waiting is None:
             return
@@ -160,7 +161,7 @@ class Scheduler:
             self.queue.add(following)
 
     def _try_waiting(self) -> None:
-        """Room came free: let the first of every shape try."""
+        """Resources came free: try the first pod of each shape."""
         for shape, waiting in list(self._waiting.items()):
             for key in list(waiting):
                 if (pod := self._pods.get(key)) is not None and not node_of(pod):
@@ -178,7 +179,7 @@ class Scheduler:
             try:
                 requests = _requests(pod)
             except (RequestProblem, BadField):
-                requests = ()  # bound by somebody else, who knows better
+                requests = ()  # bound by another client
         self._charged[uid] = (name, requests)
         self._room.setdefault(name, _Node()).charge(requests, 1)
 
@@ -190,7 +191,7 @@ class Scheduler:
             self._try_waiting()
 
     async def _say(self, pod: Object, message: str) -> None:
-        """Why it is not scheduled, as its condition; written only when it changes."""
+        """Write to its condition why it is not scheduled, if that changed."""
         before = list(pod.get("status", {}).get("conditions") or ())
         conditions = with_condition(
             before, self._clock.now(), "PodScheduled", False, "Unschedulable", message
@@ -205,7 +206,7 @@ class Scheduler:
 
 
 def _describe(room: _Node, node: Object | None) -> bool:
-    """Take over what the API says of a node; is it, after that, one that pods may newly fit?"""
+    """Update a node from the API. Returns whether further pods may fit it now."""
     if node is None:
         room.open = False
         return False
@@ -247,10 +248,7 @@ def _shape(pod: Object) -> _Shape:
         affinity=None
         if required is None
         else tuple(_term(term) for term in required.get("nodeSelectorTerms") or ()),
-        tolerations=tuple(
-            Toleration(t.get("key"), t.get("operator"), t.get("value"), t.get("effect"))
-            for t in spec.get("tolerations") or ()
-        ),
+        tolerations=tuple(stored_toleration(one) for one in spec.get("tolerations") or ()),
     )
 
 

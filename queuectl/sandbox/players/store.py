@@ -1,4 +1,4 @@
-"""What the API holds of one resource, kept current by list and watch."""
+"""The objects of one resource, kept current by list and watch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Store:
         self._seen = 0
 
     def subscribe(self, change: Change) -> None:
-        """Hear of every change from now on; the first list counts as changes."""
+        """Call `change` at each change from now on; the first list counts as changes."""
         self._subscribers.append(change)
 
     def get(self, key: str) -> Object | None:
@@ -48,12 +48,12 @@ class Store:
         return self._objects.values()
 
     def observe(self, written: Object) -> None:
-        """Take over the answer to a write of our own, unless the watch is past it already."""
+        """Store the answer to a write of our own, unless the watch has sent a newer version."""
         if version_of(written) > self._seen:
             self._put(written)
 
     async def run(self) -> None:
-        """Follow the API until cancelled, whatever it does."""
+        """List and watch until cancelled, whatever errors occur."""
         failures = 0
         version = ""
         while True:
@@ -84,7 +84,7 @@ class Store:
         query = {"limit": _PAGE}
         while True:
             page = await self._api.request("GET", self.path, query=query)
-            # Items of a list do not always name their kind.
+            # Items of a list may lack their kind.
             head = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
             for item in page["items"]:
                 found[key_of(item)] = {**head, **item}
@@ -96,7 +96,7 @@ class Store:
         return str(metadata["resourceVersion"])
 
     async def _watch(self, version: str) -> str:
-        """Follow one watch to its end; returns the version it came to."""
+        """Process one watch to its end; returns the last version."""
         query = {
             "watch": "true",
             "resourceVersion": version,

@@ -1,6 +1,6 @@
-"""The training operator, as far as a PyTorchJob needs it: pods for its replicas, counted into its status.
+"""The training operator, for PyTorchJobs: pods for the replicas, counted into the status.
 
-A pod that fails, fails the job: restarts are not played. The job has succeeded when its master has.
+A failed pod fails the job: there are no restarts. The job has succeeded when its master has.
 """
 
 from __future__ import annotations
@@ -8,18 +8,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from queuectl.sandbox.players.api import MERGE_PATCH, Api, ApiError, Clock, Object, moment, stamp
+from queuectl.sandbox.players.api import MERGE_PATCH, Object, moment, stamp
+from queuectl.sandbox.players.pod_controller import PodController
 from queuectl.sandbox.players.pods import (
     active,
-    controller_of,
     holds,
     owner_reference,
     phase_of,
-    pod_path,
     with_condition,
 )
-from queuectl.sandbox.players.store import Store
-from queuectl.sandbox.players.work import WorkQueue
 
 PYTORCHJOBS: Final = "/apis/kubeflow.org/v1/pytorchjobs"
 _ROLES: Final = ("Master", "Worker")
@@ -27,26 +24,9 @@ _LABELS: Final = "training.kubeflow.org"
 _OPERATOR: Final = "kubeflow.org/training-operator"
 
 
-class TrainingOperator:
-    """Give it a store of PyTorchJobs and one of pods with the index `owner`, and run its queue."""
-
-    def __init__(self, api: Api, jobs: Store, pods: Store, clock: Clock) -> None:
-        self.queue = WorkQueue("training operator", self.reconcile, clock)
-        self._api = api
-        self._jobs = jobs
-        self._pods = pods
-        self._clock = clock
-        jobs.subscribe(self._on_job)
-        pods.subscribe(self._on_pod)
-
-    def _on_job(self, key: str, before: Object | None, after: Object | None) -> None:
-        if after is not None:
-            self.queue.add(key)
-
-    def _on_pod(self, key: str, before: Object | None, after: Object | None) -> None:
-        owner = controller_of(after or before or {"metadata": {}})
-        if owner is not None and owner["kind"] == "PyTorchJob":
-            self.queue.add(f"{key.split('/')[0]}/{owner['name']}")
+class TrainingOperator(PodController):
+    kind = "PyTorchJob"
+    name = "training operator"
 
     async def reconcile(self, key: str) -> None:
         job = self._jobs.get(key)
@@ -69,7 +49,7 @@ class TrainingOperator:
         await self._report(job)
 
     async def _create(self, job: Object, pods: list[Object]) -> None:
-        """Make the pods that are missing; their names are fixed, so an old one must be gone first."""
+        """Create missing pods; their names are fixed, so an old pod must be gone first."""
         there = {pod["metadata"]["name"] for pod in pods}
         for role, index in _replicas(job):
             pod = _make_pod(job, role, index)
@@ -78,23 +58,11 @@ class TrainingOperator:
                 self._pods.observe(await self._api.request("POST", path, pod))
 
     async def _clean(self, policy: str, pods: list[Object]) -> None:
-        """What becomes of the pods of a finished job."""
+        """Delete the pods of a finished job by its policy."""
         if policy == "All":
             await self._delete([pod for pod in pods if not pod["metadata"].get("deletionTimestamp")])
         elif policy == "Running":
             await self._delete([pod for pod in pods if active(pod)])
-
-    async def _delete(self, pods: list[Object]) -> None:
-        for pod in pods:
-            body = {"preconditions": {"uid": pod["metadata"]["uid"]}}
-            try:
-                answer = await self._api.request("DELETE", pod_path(pod), body)
-            except ApiError as error:
-                if not error.gone:
-                    raise
-                continue
-            if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
-                self._pods.observe(answer)
 
     async def _report(self, job: Object) -> None:
         now = self._clock.now()
@@ -135,7 +103,7 @@ def _replica_spec(job: Object, role: str) -> Object | None:
 
 
 def _replicas(job: Object) -> list[tuple[str, int]]:
-    """Role and index of every pod that should be there."""
+    """Role and index of each wanted pod."""
     found = []
     for role in _ROLES:
         spec = _replica_spec(job, role)
@@ -162,7 +130,7 @@ def _make_pod(job: Object, role: str, index: int) -> Object:
     if role == "Master":
         labels[f"{_LABELS}/job-role"] = "master"
     policy = replica.get("restartPolicy") or "OnFailure"
-    # A replica ends by itself, so one that is always to be restarted may still succeed.
+    # Replicas end by themselves, so a pod with restartPolicy Always may still succeed.
     policy = {"ExitCode": "Never", "Always": "OnFailure"}.get(policy, policy)
     return {
         "apiVersion": "v1",
@@ -179,7 +147,7 @@ def _make_pod(job: Object, role: str, index: int) -> Object:
 
 
 def _status(job: Object, pods: list[Object], now: datetime) -> Object:
-    """The status as it should read; None for a field that should not be there."""
+    """The wanted status; None for a field that must be absent."""
     before = job.get("status") or {}
     name = job["metadata"]["name"]
     conditions: list[Object] = list(before.get("conditions") or ())

@@ -1,4 +1,4 @@
-"""Keys that want attention: each at most once in the queue, never twice at the same time."""
+"""A work queue of keys: each is at most once in the queue, and never processed twice at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_SECONDS = 10.0
 class WorkQueue:
     """Calls `reconcile(key)` for each key added, and again later for those that failed.
 
-    What it does may be repeated: it compares what is with what should be, and is told nothing but the key.
+    `reconcile` gets only the key and compares the actual with the wanted state: it may be repeated.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class WorkQueue:
             self._tasks.create_task(self._wait(key, seconds))
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Process keys until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for key, seconds in self._later:
@@ -71,10 +71,10 @@ class WorkQueue:
                 self._failures.pop(key, None)
             except ApiError as error:
                 self._retry(key)
-                if not (error.gone or error.status == 409):  # both are daily life
+                if not (error.gone or error.status == 409):  # conflicts and missing objects are normal
                     _log.warning("%s %s: %s", self.name, key, error)
             except Exception:
-                # One odd object must not end all the others' lives.
+                # One unusual object must not stop the work on all others.
                 self._retry(key)
                 _log.exception("%s %s", self.name, key)
             finally:

@@ -11,7 +11,7 @@ from queuectl.metrics.exposition import Requesting
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class ServingMetrics(Requesting):
+class RestMetrics(Requesting):
     """Called from one event loop."""
 
     def __init__(self, *, age: Callable[[], float | None]) -> None:

@@ -1,4 +1,4 @@
-"""Connections to Postgres: made with deadlines, never cancelled inside a transaction, errors in our words."""
+"""Connections to Postgres, in a pool: deadlines, no cancelled transactions, errors of the ledger."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _REFUSED: Final = ("22", "23")  # bad value, constraint
 _MISMATCH: Final = ("3D000", "3F000", "42P01", "42703", "42883")  # no such database, schema, table, column
 
 
-Database = AsyncEngine
-"""A pool of connections, for those who only hand it on."""
+Pool = AsyncEngine
+"""A connection pool. SQLAlchemy calls it an engine, which is something else here."""
 
 _POOLED: Final = (
     "a pooler such as PgBouncer is in between: connect to Postgres itself, or through a pool in session mode "
@@ -41,7 +41,7 @@ _POOLED: Final = (
 )
 
 
-def connect(url: str, *, read_only: bool = False, statement_timeout: float = 10.0) -> AsyncEngine:
+def create_pool(url: str, *, read_only: bool = False, statement_timeout: float = 10.0) -> AsyncEngine:
     """A pool for `url`, in libpq's form or with SQLAlchemy's `+asyncpg`. Connects when first used.
 
     `statement_timeout` is in seconds; 0 sets none.
@@ -80,10 +80,10 @@ def connect(url: str, *, read_only: bool = False, statement_timeout: float = 10.
 
 @contextlib.asynccontextmanager
 async def reading(
-    engine: AsyncEngine, *, statement_timeout: float | None = None
+    pool: AsyncEngine, *, statement_timeout: float | None = None
 ) -> AsyncIterator[AsyncConnection]:
     """A read-only transaction that sees one committed state. The timeout is in seconds, 0: none."""
-    options = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    options = pool.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     async with options.begin() as connection:
         if statement_timeout is not None:
             milliseconds = str(int(statement_timeout * 1000))
@@ -92,7 +92,7 @@ async def reading(
 
 
 async def check_session(connection: AsyncConnection) -> None:
-    """Raises LedgerUnfit where what `connect` sets does not reach the server's session."""
+    """Raises LedgerUnfit where what `create_pool` sets does not reach the server's session."""
     name, asked = "idle_in_transaction_session_timeout", int(_IDLE_TIMEOUT * 1000)
     query = sql("SELECT setting FROM pg_settings WHERE name = :name")
     found = (await connection.execute(query, {"name": name})).scalar_one()
@@ -101,13 +101,13 @@ async def check_session(connection: AsyncConnection) -> None:
 
 
 @contextlib.asynccontextmanager
-async def database(url: str, *, read_only: bool = False) -> AsyncIterator[AsyncEngine]:
-    """`connect`, and nothing left open afterwards."""
-    engine = connect(url, read_only=read_only)
+async def connection_pool(url: str, *, read_only: bool = False) -> AsyncIterator[AsyncEngine]:
+    """`create_pool`; its connections are closed afterwards."""
+    pool = create_pool(url, read_only=read_only)
     try:
-        yield engine
+        yield pool
     finally:
-        await engine.dispose()
+        await pool.dispose()
 
 
 def translated(error: BaseException) -> Exception | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from queuectl.core.entries import Order, order
+from queuectl.core.entries import Place, queue_place
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Code, Family
 from queuectl.core.resources import FlavorResource
@@ -28,15 +28,13 @@ _NOT_IN_LINE: Final = frozenset(
 _FEW: Final = 64
 """Up to so many are put in their place one by one; more are sorted in."""
 
-Place = tuple[Order, WorkloadId]
-
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class QueueWorkloads:
     """Never changed: `moved` makes the next one."""
 
-    line: Sequence[Place] = ()
-    """Those that stand in line, first ones first."""
+    order: Sequence[Place] = ()
+    """The pending queue: places of its eligible workloads, the first one first."""
     pending: int = 0
     holders: Mapping[WorkloadId, StoredWorkload] = field(default_factory=lambda: MappingProxyType({}))
     """Those with an open attempt, being evicted included."""
@@ -50,20 +48,20 @@ class Seats:
         place = _place(workload)
         if place is None:
             return None
-        index = bisect_left(self.line, place)
-        return index + 1 if index < len(self.line) and self.line[index] == place else None
+        index = bisect_left(self.order, place)
+        return index + 1 if index < len(self.order) and self.order[index] == place else None
 
-    def moved(self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]) -> Seats:
+    def moved(self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]) -> QueueWorkloads:
         """As those `left` were, and as those that `came` are."""
         pending = self.pending + _pending(came) - _pending(left)
-        line = _line(self.line, left, came)
+        order = _order(self.order, left, came)
         if not any(one.attempt for one in left) and not any(one.attempt for one in came):
-            return Seats(line, pending, self.holders, self.used)
+            return QueueWorkloads(order, pending, self.holders, self.used)
         holders = dict(self.holders)
         for one in left:
             holders.pop(one.id, None)
         holders.update((one.id, one) for one in came if one.attempt is not None)
-        return Seats(line, pending, MappingProxyType(holders), _used(self.used, left, came))
+        return QueueWorkloads(order, pending, MappingProxyType(holders), _used(self.used, left, came))
 
 
 def _place(workload: StoredWorkload) -> Place | None:
@@ -72,19 +70,19 @@ def _place(workload: StoredWorkload) -> Place | None:
         return None
     if reason is not None and (reason.family is Family.HELD or reason.code in _NOT_IN_LINE):
         return None
-    return order(workload.priority, workload.created_at, workload.arrival), workload.id
+    return queue_place(workload.priority, workload.created_at, workload.arrival, workload.id)
 
 
-def _line(
-    line: Sequence[Place], left: Collection[StoredWorkload], came: Collection[StoredWorkload]
+def _order(
+    order: Sequence[Place], left: Collection[StoredWorkload], came: Collection[StoredWorkload]
 ) -> Sequence[Place]:
     gone = {place for one in left if (place := _place(one)) is not None}
     new = {place for one in came if (place := _place(one)) is not None}
     if gone == new:
-        return line
+        return order
     if len(gone) + len(new) > _FEW:
-        return sorted((set(line) - gone) | new)
-    result = list(line)
+        return sorted((set(order) - gone) | new)
+    result = list(order)
     for place in gone - new:
         del result[bisect_left(result, place)]
     for place in new - gone:

@@ -11,7 +11,7 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.ledger.differences import peaks, summary
-from queuectl.ledger.lives import Fate, Life, Lives, difference
+from queuectl.ledger.observed import Fate, ObservedWorkload, ObservedWorkloads, difference
 from queuectl.ports import DecisionRow
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ class History:
     """Rows in their order, and what is made of them."""
 
     def __init__(self) -> None:
-        self.lives = Lives()
+        self.workloads = ObservedWorkloads()
         self.differences: list[str | None] = []
         self._sequence = 0
 
@@ -71,9 +71,9 @@ class History:
             reason=reason,
             payload={**payload, "reality": real},
         )
-        life = self.lives.add(row)
-        assert life is not None
-        self.differences.append(difference(row, life))
+        workload = self.workloads.add(row)
+        assert workload is not None
+        self.differences.append(difference(row, workload))
 
     def queued(self, name: str, at: float, state: str = "Running", gpus: int = 2, **more: Any) -> None:
         self.add(
@@ -93,8 +93,8 @@ class History:
     ) -> None:
         self.add(name, Verdict.ADMITTED, at, state, clusterQueue="cq", debt=debt, **more)
 
-    def __getitem__(self, name: str) -> Life:
-        return self.lives.by_id[WorkloadId(f"uid-{name}")]
+    def __getitem__(self, name: str) -> ObservedWorkload:
+        return self.workloads.by_id[WorkloadId(f"uid-{name}")]
 
 
 def _at(seconds: float) -> datetime:
@@ -102,7 +102,7 @@ def _at(seconds: float) -> datetime:
 
 
 def _summary(history: History, now: float = 1000) -> dict[str, Any]:
-    return summary(list(history.lives.by_id.values()), _at(now), NOMINAL)
+    return summary(list(history.workloads.by_id.values()), _at(now), NOMINAL)
 
 
 def test_one_that_fits_is_admitted_at_once_and_differs_in_nothing() -> None:
@@ -209,12 +209,12 @@ def test_the_peak_is_what_ran_at_one_time_whatever_was_decided() -> None:
         history.queued(name, start, gpus=3)
         history.add(name, Verdict.PENDING, start, reason=SHORT)
         history.add(name, Verdict.RETIRED, end, "Succeeded", started=start, ended=end)
-    (peak,) = peaks(history.lives.by_id.values(), _at(1000), NOMINAL)
+    (peak,) = peaks(history.workloads.by_id.values(), _at(1000), NOMINAL)
     # a ends in the second in which c starts.
     assert (peak.used, peak.nominal, peak.at) == (6, 4, _at(50))
     (exceeded,) = _summary(history)["exceeded"]
     assert (exceeded["peak"], exceeded["nominal"], exceeded["resource"]) == (6, 4, GPU)
-    within = summary(list(history.lives.by_id.values()), _at(1000), {"cq": {GPU: 6}})
+    within = summary(list(history.workloads.by_id.values()), _at(1000), {"cq": {GPU: 6}})
     assert within["exceeded"] == []
 
 
@@ -239,12 +239,12 @@ def test_queues_are_told_apart_and_one_that_leads_nowhere_is_named_by_its_local_
 
 
 def test_rows_of_policy_and_of_workloads_from_before_what_is_kept_are_passed_over() -> None:
-    lives = Lives()
+    workloads = ObservedWorkloads()
     gate = {"kind": "Gate", "namespace": "", "name": "queuectl-jobs", "spec": {"installedAt": T0.isoformat()}}
     row = DecisionRow(1, 1, T0, 1, "Configured", None, None, None, None, dict(gate))
-    assert lives.add(row) is None
-    assert lives.began == T0
+    assert workloads.add(row) is None
+    assert workloads.began == T0
     ref = ObjectRef("ns", "Job", "old", "u")
     kept = DecisionRow(2, 1, T0, 1, "Retired", WorkloadId("u"), ref, None, None, {"outcome": "Succeeded"})
-    assert lives.add(kept) is None
-    assert lives.by_id == {}
+    assert workloads.add(kept) is None
+    assert workloads.by_id == {}

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from queuectl.metrics.exposition import CONTENT_TYPE, Exposition
-
-__all__ = ["CONTENT_TYPE", "AdmissionMetrics"]
+from queuectl.metrics.exposition import Exposition
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _RESULTS: Final = ("changed", "unchanged", "refused")
 
 
-class AdmissionMetrics(Exposition):
+class WebhookMetrics(Exposition):
     """webhook.server.Observer on metrics. Called from one event loop."""
 
     def __init__(self, *, not_after: Callable[[], datetime], problem: Callable[[], str | None]) -> None:

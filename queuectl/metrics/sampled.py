@@ -9,7 +9,7 @@ from queuectl.core.reports import ClusterReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probes:
+class Sampled:
     """Each is called on the controller's event loop and must not block."""
 
     leads: Callable[[], bool]

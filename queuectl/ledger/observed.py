@@ -37,7 +37,7 @@ class Fate(StrEnum):
 
 
 @dataclass(slots=True)
-class Life:
+class ObservedWorkload:
     """One workload: what was decided, by the ledger's clock, and what is real, by Kubernetes' clock."""
 
     id: WorkloadId
@@ -101,31 +101,33 @@ class Life:
         return late if late > SLACK else None
 
 
-class Lives:
+class ObservedWorkloads:
     """All of them, made by feeding decisions in their order."""
 
     def __init__(self) -> None:
-        self.by_id: dict[WorkloadId, Life] = {}
+        self.by_id: dict[WorkloadId, ObservedWorkload] = {}
         self.began: datetime | None = None
         """When the cluster was first looked at."""
 
-    def add(self, row: DecisionRow) -> Life | None:
-        """The life it is about, as it is after this decision; None: none, or one of an older month."""
+    def add(self, row: DecisionRow) -> ObservedWorkload | None:
+        """The workload it is about, as it is after this decision; None: none, or one of an older month."""
         if row.workload is None or row.ref is None:
             if row.payload.get("kind") == "Gate" and isinstance(spec := row.payload.get("spec"), dict):
                 self.began = datetime.fromisoformat(spec["installedAt"])
             return None
         real = reality(row)
-        life = self.by_id.get(row.workload)
+        workload = self.by_id.get(row.workload)
         if row.verdict == Verdict.QUEUED:
-            life = self._queued(row, life, real)
-        if life is None:
+            workload = self._queued(row, workload, real)
+        if workload is None:
             return None
-        _decided(life, row)
-        _really(life, real)
-        return life
+        _decided(workload, row)
+        _really(workload, real)
+        return workload
 
-    def _queued(self, row: DecisionRow, known: Life | None, real: dict[str, Any]) -> Life:
+    def _queued(
+        self, row: DecisionRow, known: ObservedWorkload | None, real: dict[str, Any]
+    ) -> ObservedWorkload:
         """Queued again is moved to another queue, or another size: it goes on waiting."""
         payload: dict[str, Any] = row.payload
         assert row.workload is not None
@@ -134,7 +136,7 @@ class Lives:
             known.queue, known.cluster_queue = payload["queue"], payload["clusterQueue"]
             known.requests = real.get("requests", known.requests)
             return known
-        self.by_id[row.workload] = Life(
+        self.by_id[row.workload] = ObservedWorkload(
             id=row.workload,
             ref=row.ref,
             queued_at=row.now,
@@ -153,59 +155,61 @@ def reality(row: DecisionRow) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _decided(life: Life, row: DecisionRow) -> None:
+def _decided(workload: ObservedWorkload, row: DecisionRow) -> None:
     match row.verdict:
         case Verdict.PENDING:
-            life.reason = row.reason
-            life.told_to_wait |= life.admitted_at is None
+            workload.reason = row.reason
+            workload.told_to_wait |= workload.admitted_at is None
         case Verdict.ADMITTED:
-            if life.admitted_at is None:
-                life.admitted_at, life.debt = row.now, row.payload.get("debt") is True
-                life.cluster_queue = str(row.payload["clusterQueue"])
+            if workload.admitted_at is None:
+                workload.admitted_at, workload.debt = row.now, row.payload.get("debt") is True
+                workload.cluster_queue = str(row.payload["clusterQueue"])
         case Verdict.EVICTED if row.reason is not None:
-            life.evictions.append((row.now, row.reason))
+            workload.evictions.append((row.now, row.reason))
         case Verdict.RETIRED:
-            life.retired_at = row.now
+            workload.retired_at = row.now
         case _:
             pass
 
 
-def _really(life: Life, real: dict[str, Any]) -> None:
+def _really(workload: ObservedWorkload, real: dict[str, Any]) -> None:
     if "state" not in real:
         return
-    life.state = real["state"]
-    life.ran |= life.state not in (SUSPENDED, GONE) or "startedAt" in real
+    workload.state = real["state"]
+    workload.ran |= workload.state not in (SUSPENDED, GONE) or "startedAt" in real
     if "startedAt" in real:
-        life.started_at = datetime.fromisoformat(real["startedAt"])
+        workload.started_at = datetime.fromisoformat(real["startedAt"])
     if "endedAt" in real:
-        life.ended_at = datetime.fromisoformat(real["endedAt"])
+        workload.ended_at = datetime.fromisoformat(real["endedAt"])
 
 
-def difference(row: DecisionRow, life: Life) -> str | None:
+def difference(row: DecisionRow, workload: ObservedWorkload) -> str | None:
     """Where reality went another way than this decision; None: nowhere."""
-    runs = life.state == RUNNING
+    runs = workload.state == RUNNING
     match row.verdict:
         case Verdict.PENDING if runs:
             return "runs"
-        case Verdict.PENDING if life.state != SUSPENDED:
+        case Verdict.PENDING if workload.state != SUSPENDED:
             return "has run already"
         case Verdict.ADMITTED:
-            return _of_admission(row, life, runs)
+            return _of_admission(row, workload, runs)
         case Verdict.EVICTED if runs:
             return "runs on"
-        case Verdict.RETIRED if life.admitted_at is None and life.ran:
+        case Verdict.RETIRED if workload.admitted_at is None and workload.ran:
             return "has run without its turn having come"
         case _:
             return None
 
 
-def _of_admission(row: DecisionRow, life: Life, runs: bool) -> str | None:
-    if life.debt and row.now == life.admitted_at:
+def _of_admission(row: DecisionRow, workload: ObservedWorkload, runs: bool) -> str | None:
+    if workload.debt and row.now == workload.admitted_at:
         return "ran before anybody looked"
-    if life.state == SUSPENDED:
+    if workload.state == SUSPENDED:
         return "still suspended"
     if not runs:
         return "is over already"
-    start = life.real_start
+    start = workload.real_start
     ahead = row.now - start if start is not None else timedelta()
-    return f"runs for {ahead.total_seconds():.0f} s already" if life.told_to_wait and ahead > SLACK else None
+    return (
+        f"runs for {ahead.total_seconds():.0f} s already" if workload.told_to_wait and ahead > SLACK else None
+    )

@@ -11,7 +11,7 @@ from queuectl.ledger.codec import Json
 
 
 @dataclass(slots=True)
-class DecisionLine:
+class NewDecision:
     """One row of history."""
 
     sequence: int
@@ -25,7 +25,7 @@ class DecisionLine:
 
 
 @dataclass(slots=True)
-class WorkloadLine:
+class SeenWorkload:
     """A workload as it is seen first, or again with another queue, priority or shape."""
 
     sequence: int
@@ -65,7 +65,7 @@ class WorkloadChange:
 
 
 @dataclass(slots=True)
-class Opened:
+class NewAttempt:
     """An attempt that opens, in state Admitted."""
 
     workload: WorkloadId
@@ -101,7 +101,7 @@ class AttemptChange:
 
 
 @dataclass(slots=True)
-class Resized:
+class ResizedAttempt:
     """An open attempt that holds less from now on."""
 
     workload: WorkloadId
@@ -115,12 +115,12 @@ class Resized:
 @dataclass(slots=True)
 class Segment:
     configs: list[tuple[int, ConfigKey, str | None]] = field(default_factory=list)
-    seen: list[WorkloadLine] = field(default_factory=list)
+    seen: list[SeenWorkload] = field(default_factory=list)
     changes: dict[WorkloadId, WorkloadChange] = field(default_factory=dict)
-    opened: list[Opened] = field(default_factory=list)
+    opened: list[NewAttempt] = field(default_factory=list)
     holds: list[HoldLine] = field(default_factory=list)
     attempts: list[AttemptChange] = field(default_factory=list)
-    resized: list[Resized] = field(default_factory=list)
+    resized: list[ResizedAttempt] = field(default_factory=list)
     effects: list[tuple[int, EffectKey]] = field(default_factory=list)
 
     def change(self, workload: WorkloadId, sequence: int) -> WorkloadChange:

@@ -1,0 +1,131 @@
+"""What a plan under way charges and releases. It is undone once the plan is made (docs/scheduling.md, C5, C9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from datetime import datetime
+
+from queuectl.core.cycle.queue_heads import QueueHeads
+from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.flavors.assignment import AssignmentResult
+from queuectl.core.model import WorkloadId
+from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.preemption.search import Snapshot
+from queuectl.core.queues.inadmissible import Freed, Groups, helped_by
+from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.limits import UsageJournal
+from queuectl.core.quota.tree import QuotaNode
+from queuectl.core.state import State
+
+
+class PlanDraft:
+    def __init__(self, state: State, now: datetime) -> None:
+        self._state = state
+        self.journal = UsageJournal(state.limit)
+        self.snapshot = Snapshot(
+            tree=state.tree,
+            limit=state.limit,
+            queues=state.directory.queues,
+            entries=state.entries,
+            holders=state.holders,
+            configuration=state.configuration,
+            now=now,
+        )
+        self.snapshot.past_usage = state.past_usage(now, self.snapshot.admitted_usage)
+        self.moved: set[WorkloadId] = set()
+        """Workloads that the plan admits, or retires."""
+        self.freed: Freed = {}
+        """By ClusterQueue, the cells that the plan makes available for good."""
+        self.deferred: set[QuotaNode] = set()
+        """Roots of trees that decide nothing else in this plan: a workload that is released and pending again may
+        be the first in order for what it releases, but it is queued only when the plan is applied (C9)."""
+
+    def charge(self, entry: Entry, found: AssignmentResult) -> None:
+        """The plan adopts `entry`."""
+        self.moved.add(entry.id)
+        self.snapshot.admit(entry, found.assignment)
+        self.journal.add(self._state.tree.queue(found.assignment.cluster_queue), found.cells)
+
+    def release(self, entry: Entry, *, pending_again: bool) -> None:
+        """The plan releases what `entry` holds."""
+        if not pending_again:
+            self.moved.add(entry.id)
+        if entry.attempt is None:
+            return
+        tree = self._state.tree
+        node = tree.queue(entry.attempt.assignment.cluster_queue)
+        self.journal.remove(node, entry.cells)
+        self.snapshot.released.add(entry.id)
+        if pending_again:
+            self.deferred.add(tree.root(node))
+        else:
+            self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
+
+    def defer(self, entry: Entry) -> None:
+        """`entry` terminates, or changes its priority: the next plan sees which candidates that exposes."""
+        assert entry.attempt is not None
+        tree = self._state.tree
+        self.deferred.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
+
+    def claims(self) -> tuple[list[PreemptionClaim], set[str]]:
+        """Return the claims that still wait for victims, and the ClusterQueues of those that do not."""
+        waiting: list[PreemptionClaim] = []
+        granted: set[str] = set()
+        for claim in self._state.claims:
+            left = claim.without(self.snapshot.released)
+            if left.victims:
+                waiting.append(left)
+            else:
+                granted.add(claim.cluster_queue)
+        return waiting, granted
+
+    # --- which heads are nominated
+
+    def requeued(self) -> Groups:
+        """Return the inadmissible groups that what the plan makes available may help (W2)."""
+        return helped_by(self._state.tree, self._state.pending, self.freed)
+
+    def due_queues(self, requeued: Groups, granted: Set[str]) -> list[PendingQueue]:
+        """Return the pending queues in which something is to be decided, but for those of deferred trees."""
+        state, tree = self._state, self._state.tree
+        names = state.due_queues | {group.cluster_queue for group in requeued} | granted
+        return [
+            state.pending[name]
+            for name in sorted(names)
+            if name in state.pending and tree.root(tree.queue(name)) not in self.deferred
+        ]
+
+    def heads(
+        self, queues: Iterable[PendingQueue], requeued: Groups, granted: Set[str]
+    ) -> Iterator[QueueHeads]:
+        """Yield the heads of `queues`, and of those in the same trees that reserve quota (C6)."""
+        state, tree = self._state, self._state.tree
+        roots: set[QuotaNode] = set()
+        names: set[str] = set()
+        added: dict[str, list[EquivalenceGroup]] = {}
+        for group in requeued:
+            if group not in state.pending[group.cluster_queue].requeued:
+                added.setdefault(group.cluster_queue, []).append(group)
+        for queue in queues:
+            groups = [*queue.requeued, *added.get(queue.name, ())]
+            if groups or not queue.stopped_at_head:
+                groups += queue.active
+            heads = self._heads(queue, groups)
+            if queue.name in granted:
+                heads.blocked = False
+            names.add(queue.name)
+            roots.add(tree.root(tree.queue(queue.name)))
+            yield heads
+        for name in sorted(state.requeuer.reserving - names):
+            reserving = state.pending.get(name)
+            if reserving is None or reserving.blocked or not reserving.reserves:
+                continue
+            if tree.root(tree.queue(name)) in roots:
+                heads = self._heads(reserving, reserving.groups.values())
+                heads.reserving_only = True
+                yield heads
+
+    def _heads(self, queue: PendingQueue, groups: Iterable[EquivalenceGroup]) -> QueueHeads:
+        claim = queue.claim
+        preemptor = self._state.entries[claim.owner] if claim is not None else None
+        return QueueHeads(queue, groups, preemptor, self.snapshot.past_usage)
