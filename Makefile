@@ -32,8 +32,9 @@ bench: $(STAMP) ## speed beside this machine's own ceiling (options in ARGS)
 pictures: $(STAMP) ## docs/pictures anew, from a sandbox of its own; the docs page needs Chromium
 	@$(PY) docs/pictures/make.py
 
-manifests: $(STAMP) ## write what is generated in manifests/
+manifests: $(STAMP) ## write what is generated in manifests/ and docs/
 	@$(PY) -m queuectl.kinds.crds manifests/crds
+	@$(PY) -m docs.tables
 	@{ printf '%s\n' '# Generated from ../rules.yaml by `make manifests`: change that file.' \
 	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: queuectl' \
 	  '  namespace: queuectl-system' '  labels:' '    app.kubernetes.io/name: queuectl' 'spec:'; \

@@ -196,6 +196,8 @@ class World:
         self.sequence = 0
         self.now = T0
         self.settled: list[EffectSettled] = []
+        self.decided: list[Decision] = []
+        """All decisions that were committed, also those that are not recorded."""
         flavors = [flavor("default")] if not any(isinstance(p, ResourceFlavor) for p in policies) else []
         self.tell(
             *(ContextObserved(Namespace(name)) for name in namespaces),
@@ -226,6 +228,7 @@ class World:
         self.engine.commit(plan, self.sequence + 1)
         assert self.engine.check() == []
         self.sequence += len(plan.recorded)
+        self.decided += plan.decisions
 
     def run(self, budget: int = 1000) -> list[Decision]:
         """Decide and commit until nothing is left to decide; the recorded decisions, policy left out."""

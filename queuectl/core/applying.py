@@ -1,8 +1,8 @@
-"""What the ledger says, applied to the state: its memory at the start, and the decisions that it has accepted.
+"""Applies the ledger to the state: its memory at the start, then the decisions that it has accepted.
 
-Where memory and ledger disagree about a tree, that tree is frozen: nothing is decided about its workloads, what runs
-is left alone, and pending workloads get the reason `LedgerMismatch`. Loading it again from the ledger thaws it. A
-plan that the ledger refuses is split by tree, so that only one is frozen.
+Where memory and ledger disagree about a tree, that tree is frozen: nothing is decided about its workloads,
+running ones are left alone, and pending ones get the reason `LedgerMismatch`. Loading it again thaws it.
+A plan that the ledger refuses is split by tree, so that only one is frozen.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
             state.recorded_specs[decision.key] = decision.spec
         return None
     entry = state.entries[subject(decision)]
-    phase = transition(entry, entry.phase, decision)
+    entry.phase = transition(entry, entry.phase, decision)
     if becomes_row(decision):
         entry.remember(state.now, "decided", decision)
     match decision:
@@ -140,18 +140,17 @@ def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
             _admit(state, entry, replace(decision.attempt, sequence=sequence))
         case Amend() | Shrink() | Evict():
             _change_holder(state, entry, decision)
-        case Release() | Retire():
+        case Release():
             state.release(entry)
+            entry.start_denied = None
+            _leave_behind(entry, decision.past)
+            state.route(entry)
+        case Retire():
+            state.release(entry)
+            state.drop(entry)
+            return None
         case _:
             assert_never(decision)
-    entry.phase = phase
-    if isinstance(decision, Retire):
-        state.drop(entry)
-        return None
-    if isinstance(decision, Release):
-        entry.start_denied = None
-        _leave_behind(entry, decision.past)
-        state.route(entry)
     state.note_change(entry)
     return entry
 

@@ -92,7 +92,7 @@ class Keep:
 
 @value(frozen=True, slots=True)
 class Admit:
-    """The workload is charged and started. `attempt.debt`: it was found running, and is charged all the same."""
+    """The workload is charged and started. `attempt.debt`: it was found running, and is charged as well."""
 
     attempt: Attempt
     ref: ObjectRef
@@ -143,7 +143,7 @@ class Evict:
 
 @value(frozen=True, slots=True)
 class Release:
-    """Nothing of the workload is alive, or it never started: its quota is released and it is pending again."""
+    """Nothing of the workload is alive, or it never started: its quota is released, it is pending again."""
 
     workload: WorkloadId
     ref: ObjectRef

@@ -1,6 +1,6 @@
 """The engine: the only writer of the scheduling state, shared by every driver.
 
-restore -> handle(events) -> decide(now) -> [the driver makes the plan durable] -> commit(plan, first sequence)
+restore -> handle(events) -> decide(now) -> [the driver commits the plan to the ledger] -> commit(plan, first)
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ class StalePlan(Exception):
 
 
 class Engine:
-    """Decides from `sources`: lists that must have been read before anything is decided. The ledger may remember
-    workloads that ended while no controller ran, and a queue that is not read yet admits nothing."""
+    """Decides once all `sources` have been listed.
+
+    Before that, workloads of the ledger may have ended while no controller ran, and queues may be missing.
+    """
 
     def __init__(
         self, sources: frozenset[str], configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
@@ -98,8 +100,8 @@ class Engine:
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
         """Return the next plan. The state stays as it is: called twice, it gives the same.
 
-        `cycles`: how many admission cycles it may take; a cycle nominates the head of each ClusterQueue. Empty
-        until every source has been listed once. Raises IllegalTransition.
+        `cycles`: how many admission cycles it may take; a cycle nominates the head of each ClusterQueue. The
+        plan is empty until every source has been listed once. Raises IllegalTransition.
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
@@ -208,7 +210,7 @@ class Engine:
         self._cycle += 1
 
     def check(self, plan: Plan | None = None) -> list[str]:
-        """Return the violated invariants of the state, and of `plan` if given: sentences, none if it is sound.
+        """Return violated invariants of the state, and of `plan` if given, in sentences; none if it is sound.
 
         Costs as much as all there is: for tests, and for `queuectl verify`.
         """
@@ -247,7 +249,7 @@ class Engine:
         return self._state.unacknowledged()
 
     def take_capacity(self) -> Usage | None:
-        """Return what the ready nodes of each flavor can give, in base units; None: unchanged since last asked."""
+        """Return the capacity of ready nodes by flavor, in base units; None: as returned last."""
         directory = self._state.directory
         if not directory.capacity_changed:
             return None
@@ -257,7 +259,7 @@ class Engine:
     def take_reports(
         self,
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
-        """Return the reports of queues that changed since the last call, and the ClusterQueues that are gone."""
+        """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
 
     def standing(self) -> ClusterReport:

@@ -174,7 +174,7 @@ class Entry:
 
 
 class EquivalenceGroup:
-    """Pending workloads of the same shape and priority: one nomination holds for all. Changed by its queue alone."""
+    """Pending workloads of one shape and priority: one nomination holds for all. Its queue changes it."""
 
     __slots__ = (
         "cluster_queue",

@@ -1,6 +1,6 @@
 """The next decision about one workload, from its last observation and the time.
 
-The conditions L1 to L16 of docs/scheduling.md: the first that holds counts. core/transitions.py has the phases.
+The conditions L1 to L16 of docs/scheduling.md: the first that holds counts. Phases: core/transitions.py.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _landed(entry: Entry) -> bool:
 
 
 def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
-    """Return whether the object as it is now would be charged what its open attempt holds, from the same flavors."""
+    """Return whether the object as it is now would be charged as its open attempt is, flavors included."""
     workload, attempt = entry.workload, entry.attempt
     if workload is None or attempt is None or workload.problem or workload.queue != entry.queue:
         return False

@@ -275,7 +275,7 @@ class State:
     def past_usage(
         self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
     ) -> Callable[[LocalQueueName], UsageValue] | None:
-        """Return the usage of LocalQueues at `now`, with what the plan `added`; None: it is not counted (U1)."""
+        """Return past usage at `now` by LocalQueue, with what a plan `added`; None: not counted (U1)."""
         past, queues = self.past, self.directory.local_queues
         if past is None:
             return None

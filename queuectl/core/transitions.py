@@ -50,7 +50,6 @@ _FINISHED: Final = Transition(Verdict.RETIRED, Phase.FINISHED)
 _DELETED: Final = Transition(Verdict.RETIRED, Phase.DELETED)
 
 ROWS: Final = (
-    Row("it is created, or edited while it waits", pending=_QUEUED),
     Row("it fits", pending=_ADMITTED),
     Row("it does not fit", pending=_waits(Code.WAITING_FOR_QUOTA)),
     Row("its user holds it", pending=_waits(Code.ON_HOLD), admitted=_evicted(Code.USER_HOLD)),

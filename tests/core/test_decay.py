@@ -82,7 +82,7 @@ def units(value: UsageValue) -> Decimal:
 def test_an_interval_that_is_cut_anywhere_counts_the_same(whole: Span, data: st.DataObject) -> None:
     cut = data.draw(st.integers(whole.start, whole.end if whole.end is not None else FAR))
     pieces = [Span(whole.start, cut, whole.amount), Span(cut, whole.end, whole.amount)]
-    # The last part of an open hold is younger than the whole hold: by then both exceed the sampling interval.
+    # The last piece of an open one is younger than the whole: both are old enough by then.
     now = NOW + timedelta(seconds=SHARING.sampling_interval)
     assert usage([whole], now) == usage(pieces, now)
 

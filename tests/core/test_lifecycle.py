@@ -20,8 +20,12 @@ from queuectl.core.decisions import (
     Release,
     Retire,
     Shrink,
+    Verdict,
+    becomes_row,
+    subject,
 )
 from queuectl.core.engine import Engine
+from queuectl.core.entries import Entry
 from queuectl.core.events import (
     ContextObserved,
     EffectSettled,
@@ -46,6 +50,15 @@ from queuectl.core.model import (
 from queuectl.core.policy import Namespace, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.queues.requeueing import Timers
 from queuectl.core.reasons import Code, Reason
+from queuectl.core.transitions import (
+    ROWS,
+    IllegalTransition,
+    Row,
+    Transition,
+    check_transitions,
+    table,
+    transition,
+)
 from tests.builders import (
     GPU,
     SOURCES,
@@ -188,25 +201,20 @@ def preempt(life: Life) -> None:
 
 
 EVENTS: dict[str, Callable[[Life], object]] = {
+    "it fits": lambda life: leave_room(life) if life.phase is Phase.PENDING else None,
+    "it does not fit": lambda life: grow(life) if life.phase is Phase.PENDING else None,
     "its user holds it": lambda life: life.edit(hold=True),
     "its LocalQueue is held": stop("LocalQueue", StopPolicy.HOLD),
     "its ClusterQueue is held": stop("ClusterQueue", StopPolicy.HOLD),
     "its LocalQueue is drained": stop("LocalQueue", StopPolicy.HOLD_AND_DRAIN),
     "its ClusterQueue is drained": stop("ClusterQueue", StopPolicy.HOLD_AND_DRAIN),
-    "it is told to queue elsewhere": lambda life: life.edit(queue="lo"),
+    "its queue label names another LocalQueue": lambda life: life.edit(queue="lo"),
+    "its queue label names no LocalQueue": lambda life: life.edit(queue="nowhere"),
     "its priority changes": lambda life: (
         life.tell(priority("high", 9)),
         life.edit(priority_class="high"),
     ),
-    "its run time is over": lambda life: life.wait(LIMIT),
-    "it has nowhere to queue any more": lambda life: life.edit(queue="nowhere"),
-    "it finishes": lambda life: life.see(suspended=False, finished=Outcome.SUCCEEDED),
-    "its object is deleted": lambda life: (
-        life.tell(WorkloadGone(ID)),
-        life.tell(PodsCounted(ID, 1, alive=False)),
-    ),
-    "somebody else suspends it": lambda life: life.see(suspended=True, generation=life.generation + 1),
-    "somebody else starts it": lambda life: life.see(suspended=False, generation=life.generation + 1),
+    "its run time is used up": lambda life: life.wait(LIMIT),
     "its pods are not ready in time": lambda life: (
         life.see(suspended=life.phase is Phase.PENDING, ready=False),
         life.wait(TIMEOUT),
@@ -214,52 +222,92 @@ EVENTS: dict[str, Callable[[Life], object]] = {
     "some of its pods have ended for good": lambda life: life.see(
         suspended=life.phase is Phase.PENDING, ready=True, reclaimable=(("main", 1),)
     ),
-    "another takes its place": lambda life: preempt(life) if life.phase is Phase.ADMITTED else None,
-    "its start is denied": lambda life: (
+    "another workload preempts it": lambda life: preempt(life) if life.phase is Phase.ADMITTED else None,
+    "its start is denied, or refused after an edit": lambda life: (
         life.settle(Result.DENIED, "no") if life.phase is Phase.ADMITTED else None
     ),
+    "it finishes": lambda life: life.see(suspended=False, finished=Outcome.SUCCEEDED, quiet=True),
+    "its object is deleted": lambda life: (
+        life.tell(WorkloadGone(ID)),
+        life.tell(PodsCounted(ID, 1, alive=False)),
+    ),
+    "another client suspends it": lambda life: life.see(suspended=True, generation=life.generation + 1),
+    "another client starts it": lambda life: life.see(suspended=False, generation=life.generation + 1),
     "nothing of it is alive any more": lambda life: life.stopped() if life.phase is Phase.EVICTING else None,
 }
-
 PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 P, A_, E = Phase.PENDING, Phase.ADMITTED, Phase.EVICTING
+UNREADY = ("its pods are not ready in time", "its start is denied, or refused after an edit")
+"""Of a workload that runs, and whose pods have not been ready yet."""
 
 
-def table() -> dict[str, list[tuple[Phase | None, Code | None]]]:
-    """Parse section L of docs/scheduling.md: by event, the next phase and code for each phase."""
-    section = PAGE.read_text().partition("| event | Pending | Admitted | Evicting |")[2].partition("\n\n")[0]
-    found = {}
-    for line in section.splitlines()[2:]:
-        event, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        words = [(*cell.replace("`", "").split(), None)[:2] for cell in cells]
-        found[event] = [
-            (None if to == "stays" else Phase(str(to)), Code(code) if code else None) for to, code in words
-        ]
-    return found
+def leave_room(life: Life) -> None:
+    first = workload("first", gpus=4, created=-1)
+    life.world.tell(WorkloadGone(first.id), PodsCounted(first.id, 1, alive=False))
+    life.run()
 
 
-TABLE = table()
-UNREADY = ("its pods are not ready in time", "its start is denied")
-"""Events of a running workload whose pods are not ready."""
+def grow(life: Life) -> None:
+    """Its limit changes while it waits, so that it is nominated again."""
+    life.world.tell(policy(queue("cq", 5)))
+    life.run()
 
 
-def test_the_documentation_has_a_row_for_each_event() -> None:
-    assert TABLE.keys() == EVENTS.keys()
+def test_the_page_has_the_table_of_transitions_as_the_code_has_it() -> None:
+    assert "\n".join(table()) in PAGE.read_text(), "`make manifests` writes it"
 
 
-@pytest.mark.parametrize("event", EVENTS)
+def test_each_row_has_an_event_here() -> None:
+    assert [row.event for row in ROWS] == list(EVENTS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.event)
 @pytest.mark.parametrize("phase", [P, A_, E], ids=lambda phase: phase.value)
-def test_each_event_in_each_phase_has_its_documented_result(phase: Phase, event: str) -> None:
+def test_what_an_event_decides_in_each_phase_is_what_the_table_says(phase: Phase, row: Row) -> None:
     begin = {P: Life.pending, A_: Life.admitted, E: Life.evicting}[phase]
-    if phase is A_ and event in UNREADY:
-        begin = Life.let_go if event == "its start is denied" else Life.unready
+    if phase is A_ and row.event in UNREADY:
+        begin = Life.let_go if row.event == UNREADY[1] else Life.unready
     life = begin(Life())
-    code = life.code
-    EVENTS[event](life)
-    becomes, why = TABLE[event][[P, A_, E].index(phase)]
-    assert life.phase is (becomes or phase)
-    if life.phase in (P, E):
-        assert life.code is (why or code)
+    life.world.decided.clear()
+    EVENTS[row.event](life)
+    expected = row[1 + [P, A_, E].index(phase)]
+    decided = [d for d in life.world.decided if not isinstance(d, Configure) and subject(d) == ID]
+
+    if expected is None:
+        assert ([d for d in decided if becomes_row(d)], life.phase) == ([], phase)
+        return
+    assert isinstance(expected, Transition)
+    edited = expected.decision is Verdict.PENDING and isinstance(decided[0], Enqueue)
+    first = decided[edited]  # the edit itself may be recorded first
+    code = first.reason.code if isinstance(first, Keep | Evict) else None
+    assert (first.verdict, code) == (expected.decision, expected.code)
+    entry = Entry(ID, A.ref)
+    assert transition(entry, phase, first) is expected.to
+
+
+@pytest.mark.parametrize("phase", [P, A_, E, Phase.FINISHED], ids=lambda phase: phase.value)
+def test_a_decision_that_the_table_does_not_allow_is_refused_with_the_story_of_the_workload(
+    phase: Phase,
+) -> None:
+    entry = Entry(ID, A.ref)
+    entry.remember(T0, "decided", "Queued in ns/lq")
+    bypass = Evict(ID, A.ref, 1, Reason(code=Code.BYPASS))
+    if phase is A_:
+        assert transition(entry, phase, bypass) is E
+        return
+    with pytest.raises(IllegalTransition) as refused:
+        transition(entry, phase, bypass)
+    for part in (str(A.ref), phase.value, "Evicted", "Queued in ns/lq", "2030-01-01T00:00:00Z"):
+        assert part in str(refused.value)
+
+
+def test_a_plan_that_evicts_a_workload_twice_is_refused_before_it_is_committed() -> None:
+    entry = Entry(ID, A.ref)
+    entry.phase = A_
+    evict = Evict(ID, A.ref, 1, Reason(code=Code.PREEMPTED))
+    check_transitions([evict], {ID: entry})
+    with pytest.raises(IllegalTransition):
+        check_transitions([evict, evict], {ID: entry})
 
 
 def test_a_preempted_workload_is_requeued_at_once_with_its_old_place() -> None:

@@ -32,16 +32,16 @@ def entries() -> list[Entry]:
 def test_the_head_is_the_first_pending_workload_after_any_removals_and_returns(
     steps: list[tuple[int, int]], strict: bool
 ) -> None:
-    line, all_entries = PendingQueue("cq", PreemptionClaims(), strict=strict), entries()
+    pending, all_entries = PendingQueue("cq", PreemptionClaims(), strict=strict), entries()
     for number, priority in steps:
         entry = all_entries[number]
         if entry.group is not None:
-            line.remove(entry)
+            pending.remove(entry)
         else:
-            line.add(entry, (), (priority, 0, number, entry.id))
+            pending.add(entry, (), (priority, 0, number, entry.id))
         standing = [e for e in all_entries if e.group is not None]
-        groups = line.groups.values()
-        assert sorted(e.id for e in line.entries()) == sorted(e.id for e in standing)
+        groups = pending.groups.values()
+        assert sorted(e.id for e in pending.entries()) == sorted(e.id for e in standing)
         for group in groups:
             mine = [e for e in standing if e.group is group]
             assert group.head() is min(mine, key=lambda e: e.order)
@@ -49,43 +49,43 @@ def test_the_head_is_the_first_pending_workload_after_any_removals_and_returns(
 
 
 def test_inadmissible_workloads_are_indexed_by_what_they_lack_until_requeued() -> None:
-    line, (first, second, *_) = PendingQueue("cq", PreemptionClaims(), strict=False), entries()
-    line.add(first, (), (0, 0, 1, first.id))
-    line.add(second, (), (-1, 0, 2, second.id))
-    line.mark_inadmissible(first, LACKS)
-    line.mark_inadmissible(second, Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource="gpu"))
-    assert not line.due
-    assert line.by_missing == {CELL: {first.group: 1}}
+    pending, (first, second, *_) = PendingQueue("cq", PreemptionClaims(), strict=False), entries()
+    pending.add(first, (), (0, 0, 1, first.id))
+    pending.add(second, (), (-1, 0, 2, second.id))
+    pending.mark_inadmissible(first, LACKS)
+    pending.mark_inadmissible(second, Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource="gpu"))
+    assert not pending.due
+    assert pending.by_missing == {CELL: {first.group: 1}}
     assert first.group is not None
-    line.activate(first.group)
-    assert list(line.active) == [first.group]
-    assert line.by_missing == {}
+    pending.activate(first.group)
+    assert list(pending.active) == [first.group]
+    assert pending.by_missing == {}
 
 
 def test_an_emptied_pending_queue_keeps_no_references() -> None:
-    line, (first, *_) = PendingQueue("cq", PreemptionClaims(), strict=False), entries()
-    line.add(first, (), (0, 0, 1, first.id))
-    line.mark_inadmissible(first, LACKS)
-    line.remove(first)
-    assert (line.groups, line.active, line.unreported, line.by_missing) == ({}, {}, {}, {})
+    pending, (first, *_) = PendingQueue("cq", PreemptionClaims(), strict=False), entries()
+    pending.add(first, (), (0, 0, 1, first.id))
+    pending.mark_inadmissible(first, LACKS)
+    pending.remove(first)
+    assert (pending.groups, pending.active, pending.unreported, pending.by_missing) == ({}, {}, {}, {})
 
 
 @given(st.permutations(range(60)), st.sets(st.integers(0, 59), min_size=2, max_size=12))
 def test_workloads_that_remain_after_most_left_keep_their_order(places: list[int], staying: set[int]) -> None:
-    line = PendingQueue("cq", PreemptionClaims(), strict=False)
+    pending = PendingQueue("cq", PreemptionClaims(), strict=False)
     made = [Entry(WorkloadId(f"uid-{n}"), ObjectRef("ns", "Job", f"{n}", f"uid-{n}")) for n in range(60)]
     for entry, place in zip(made, places, strict=True):
-        line.add(entry, (), (0, place, 0, entry.id))
+        pending.add(entry, (), (0, place, 0, entry.id))
     for number, entry in enumerate(made):
         if number not in staying:
-            line.remove(entry)
-    (group,) = line.groups.values()
+            pending.remove(entry)
+    (group,) = pending.groups.values()
     last = Entry(WorkloadId("uid-last"), ObjectRef("ns", "Job", "last", "uid-last"))
-    line.add(last, (), (0, 60, 0, last.id))
+    pending.add(last, (), (0, 60, 0, last.id))
     assert len(group.heap) == len(staying) + 1
     for place in sorted(places[number] for number in staying):
         head = group.head()
         assert head is not None
         assert head.order[1] == place
-        line.remove(head)
+        pending.remove(head)
     assert group.head() is last

@@ -1,4 +1,4 @@
-"""Admission cycles of one plan: what is admitted, what preempts, what stays pending and why (docs/scheduling.md, C1 to C9)."""
+"""The admission cycles of one plan: which heads are admitted, preempt, or stay pending and why (C1 to C9)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CycleOutcome:
 
 
 class Cycles:
-    """Runs cycles until no head can be moved, `budget` heads were nominated, or `limit` cycles are done (C1)."""
+    """Runs cycles until no head moves, `budget` heads were nominated, or `limit` cycles are done (C1)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One admission cycle of one tree: its nominated heads are processed in order (docs/scheduling.md, C3, C6 to C8)."""
+"""One admission cycle of one tree: its nominated heads are processed in order (C3, C6 to C8)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Preempting:
 
 
 class CyclePass:
-    """Processes heads as if the victims of earlier heads and claims were gone, and what those got were charged (C3)."""
+    """Processes heads as if earlier heads and claims had what they need, and their victims were gone (C3)."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class CyclePass:
         self._journal.undo(mark)
 
     def _renominate(self, nomination: Nomination) -> Nomination | None:
-        """Its victims terminate already: returns what it would get without them, from the same flavors (C8)."""
+        """Return what it would get without victims that terminate already, from the same flavors (C8)."""
         gone = self._terminating.keys() - self._snapshot.released
         self._snapshot.released |= gone
         with self._without(self._terminating.values()):

@@ -1,4 +1,4 @@
-"""Nomination: the flavors that a pending workload would get now, and the victims (docs/scheduling.md, C2, P1)."""
+"""Nomination: the flavors that a pending workload would get now, and the victims for that (C2, P1)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Nomination:
 
 
 class Nominator:
-    """Nominates heads against one snapshot, and leaves that as it was. `work` counts simulation and lookups."""
+    """Nominates heads against one snapshot without changing it. `work` counts nominations and searches."""
 
     def __init__(self, snapshot: Snapshot, directory: Directory, claims: PreemptionClaims) -> None:
         self._snapshot = snapshot
@@ -101,7 +101,7 @@ class Nominator:
     def _claimed(self, entry: Entry, flavors: QueueFlavors, assignment: Assignment) -> Nomination | None:
         """Return a nomination for exactly what `entry` preempted for, if that fits now (C7).
 
-        With more, or other flavors, others could preempt it in turn, and its victims would be evicted in vain.
+        With more, or other flavors, it could be preempted in turn, and its victims would be evicted in vain.
         """
         tree, node = flavors.tree, flavors.node
         self.work += 1

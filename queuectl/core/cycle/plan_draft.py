@@ -1,4 +1,4 @@
-"""What a plan under way charges and releases. It is undone once the plan is made (docs/scheduling.md, C5, C9)."""
+"""What a plan under way charges and releases, and which heads it nominates. Undone at its end (C5, C9)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PlanDraft:
         self.freed: Freed = {}
         """By ClusterQueue, the cells that the plan makes available for good."""
         self.deferred: set[QuotaNode] = set()
-        """Roots of trees that decide nothing else in this plan: a workload that is released and pending again may
-        be the first in order for what it releases, but it is queued only when the plan is applied (C9)."""
+        """Roots of trees that decide nothing else in this plan: a workload that is released and pending again
+        may be the first in order for what it releases, but it is queued when the plan is applied (C9)."""
 
     def charge(self, entry: Entry, found: AssignmentResult) -> None:
         """The plan adopts `entry`."""

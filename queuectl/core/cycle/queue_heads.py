@@ -1,4 +1,4 @@
-"""The heads of one pending queue while admission cycles run. Entries are taken off the heaps and put back (C5)."""
+"""The heads of one pending queue while admission cycles run. Its heaps are restored afterwards (C5)."""
 
 from __future__ import annotations
 

@@ -90,13 +90,13 @@ class PreemptionClaims:
         return claim
 
     def renominate(self, cluster_queue: str) -> None:
-        """Policy changed: the owner is still first, but it is nominated anew and nothing is reserved for it."""
+        """Policy changed: the owner is still first, but is nominated anew, and nothing is reserved for it."""
         claim = self.drop(cluster_queue)
         if claim is not None:
             self.open(PreemptionClaim(owner=claim.owner, cluster_queue=cluster_queue))
 
     def ended(self, victim: WorkloadId) -> Iterable[str]:
-        """`victim` holds nothing any more. Returns the ClusterQueues whose claims wait for no other victim."""
+        """`victim` holds nothing any more. Return the ClusterQueues whose claims wait for no other victim."""
         granted: list[str] = []
         for queue in self._by_victim.pop(victim, ()):
             claim = self._by_queue[queue] = self._by_queue[queue].without({victim})
@@ -105,7 +105,7 @@ class PreemptionClaims:
         return granted
 
     def expect(self, preemptor: WorkloadId) -> None:
-        """By the ledger a workload is being evicted for `preemptor`: it comes first once it is queued (C7)."""
+        """The ledger has an eviction for `preemptor` under way: it comes first once it is queued (C7)."""
         self._expected.add(preemptor)
 
     def queued(self, workload: WorkloadId, cluster_queue: str) -> None:

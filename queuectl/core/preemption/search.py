@@ -1,4 +1,4 @@
-"""A preemption search: one preemptor, its candidates, their order and protection (docs/scheduling.md, P1 to P6, P10, P11)."""
+"""A preemption search: one preemptor, its candidates, their order and protection (P1 to P6, P10, P11)."""
 
 from __future__ import annotations
 
@@ -227,9 +227,9 @@ class PreemptionSearch:
         return True
 
     def holds_what_is_borrowed(self, entry: Entry, queue: QuotaNode, below: QuotaNode | None) -> bool:
-        """Return whether `entry` uses a needed cell that its queue and all cohorts up to `below` borrow (P2, P7).
+        """Return whether `entry` uses a needed cell that its queue and cohorts up to `below` borrow (P2, P7).
 
-        A workload that uses only its queue's own quota would reclaim it, and the two would take turns for ever.
+        A workload that uses only its queue's own quota would reclaim it, and the two would evict each other.
         """
         return any(
             cell in self.needed and _all_borrow(queue, below, cell) for cell, amount in entry.cells if amount

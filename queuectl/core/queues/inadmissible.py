@@ -22,7 +22,7 @@ Groups = dict[EquivalenceGroup, None]
 
 
 class Requeuer:
-    """Requeues groups of `pending`, and adds to `due` the names of queues in which something is to be decided."""
+    """Requeues groups of `pending`, and adds to `due` the queues where anything is to be decided."""
 
     def __init__(
         self,

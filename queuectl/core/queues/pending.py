@@ -1,8 +1,8 @@
 """Pending workloads: per ClusterQueue a queue of groups of equivalent workloads, each group a heap.
 
 When the head of a group does not fit, the whole group becomes inadmissible with that reason, and its head is
-nominated again only when something that was missing becomes available. So a queue of 10,000 equal Jobs costs one
-nomination, not 10,000.
+nominated again only when something that was missing becomes available. So a queue of 10,000 equal Jobs costs
+one nomination, not 10,000.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class PendingQueue:
     # --- reasons
 
     def waiting_for_head(self) -> Reason:
-        """Why the others wait where one workload alone is nominated: the head under StrictFIFO, or a preemptor."""
+        """The reason of the others where only one is nominated: the head under StrictFIFO, or a preemptor."""
         return Reason(code=Code.WAITING_FOR_HEAD, node=f"ClusterQueue/{self.name}")
 
     def mark_reported(self, group: EquivalenceGroup, entry: Entry) -> None:

@@ -1,7 +1,7 @@
 """What limits an admission, as one interface, and a journal of changes that are tried on it.
 
-The quota tree (`core/quota/tree.py`) is the first implementation. Room on nodes and topology can be others: admission
-cycles, preemption searches and claims use this interface only.
+The quota tree (`core/quota/tree.py`) is the first implementation; room on nodes and topology can be others.
+Admission cycles, preemption searches and claims use this interface only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from queuectl.core.reasons import Reason
 class AdmissionLimit(Protocol):
     """Counts what admitted workloads use, and decides whether more fits.
 
-    `node` is the node of the ClusterQueue that is charged. `cells` are pairs of a cell number and an amount in
-    base units.
+    `node` is the node of the ClusterQueue that is charged. `cells` are pairs of a cell number and an amount
+    in base units.
     """
 
     def fits(self, node: QuotaNode, cells: Cells) -> bool:
@@ -63,7 +63,7 @@ class UsageJournal:
         return len(self._changes)
 
     def undo(self, mark: int = 0) -> list[Change]:
-        """Undo the changes made since `mark`. Returns them in the order in which they were made, for `redo`."""
+        """Undo the changes since `mark`. Return them in the order in which they were made, for `redo`."""
         undone = self._changes[mark:]
         del self._changes[mark:]
         for node, cells, added in reversed(undone):

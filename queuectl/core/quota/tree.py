@@ -371,7 +371,7 @@ class QuotaTree:
                 at = at.parent
 
     def explain(self, node: QuotaNode, cell: int, amount: int) -> Reason:
-        """Return why `amount` more of `cell` is not available at `node`: the limit that binds now, or always."""
+        """Return why `amount` more of `cell` is not available at `node`: the limit that binds."""
         ever = amount <= self.potential(node, cell)
         room, limit, at = _tightest_limit(node, cell, empty=not ever)
         flavor, resource = self.names[cell]
