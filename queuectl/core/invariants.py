@@ -23,7 +23,7 @@ def check(state: State) -> list[str]:
     """Return the violations in `state`, one sentence each; empty if there are none."""
     return [
         *_usage(state),
-        *_places(state),
+        *_memberships(state),
         *(wrong for queue in state.pending.values() for wrong in _pending_queue(state, queue)),
         *_attempts(state),
         *_due(state),
@@ -144,7 +144,7 @@ def _node(tree: QuotaTree, node: QuotaNode, held: Counter[FlavorResource]) -> It
 # --- pending queues
 
 
-def _places(state: State) -> Iterator[str]:
+def _memberships(state: State) -> Iterator[str]:
     counted = sum(len(members) for members in state.members.values())
     if counted != len(state.entries):
         yield f"{counted} members of LocalQueues, {len(state.entries)} entries"
@@ -152,10 +152,10 @@ def _places(state: State) -> Iterator[str]:
         local = LocalQueueName(entry.ref.namespace, entry.queue)
         if state.members.get(local, {}).get(entry.id) is not entry:
             yield f"{entry.ref} is not among the members of LocalQueue {local}"
-        yield from _place(state, entry)
+        yield from _membership(state, entry)
 
 
-def _place(state: State, entry: Entry) -> Iterator[str]:
+def _membership(state: State, entry: Entry) -> Iterator[str]:
     group, unreported = entry.group, entry.id in state.unreported
     if group is not None:
         queue = state.pending.get(group.cluster_queue)
@@ -163,9 +163,9 @@ def _place(state: State, entry: Entry) -> Iterator[str]:
             yield f"{entry.ref} is in a pending queue that does not exist"
         if group.cluster_queue != entry.cluster_queue or group.members.get(entry.id) is not entry:
             yield f"{entry.ref} of {entry.cluster_queue} is in the pending queue of {group.cluster_queue}"
-    if group is not None and (unreported or entry.ineligible is not None or not _may_stand(entry)):
+    if group is not None and (unreported or entry.ineligible is not None or not _is_pending(entry)):
         yield f"{entry.ref} is in a pending queue although it is ineligible: {entry.ineligible}"
-    if group is None and _may_stand(entry) and entry.ineligible is None and not _frozen(state, entry):
+    if group is None and _is_pending(entry) and entry.ineligible is None and not _frozen(state, entry):
         yield f"{entry.ref} is pending and eligible, but in no pending queue"
     if unreported and (entry.attempt is not None or entry.ineligible is None):
         yield f"{entry.ref} is marked ineligible, but has no such reason"
@@ -175,10 +175,11 @@ def _frozen(state: State, entry: Entry) -> bool:
     return bool(state.frozen) and state.root(entry) in state.frozen
 
 
-def _may_stand(entry: Entry) -> bool:
+def _is_pending(entry: Entry) -> bool:
+    """Return whether an eligible workload in this state belongs to a pending queue."""
     seen = entry.observation
-    waits = entry.workload is not None and entry.attempt is None and not entry.gone and entry.current
-    return waits and seen is not None and seen.suspended and seen.finished is None
+    pending = entry.workload is not None and entry.attempt is None and not entry.gone and entry.current
+    return pending and seen is not None and seen.suspended and seen.finished is None
 
 
 def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
@@ -188,12 +189,12 @@ def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
         yield f"{where}: the index of active equivalence classes is wrong"
     if queue.unreported.keys() != {group for group in groups if group.unreported}:
         yield f"{where}: the index of classes with members without a reported reason is wrong"
-    parked: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
+    missing: dict[FlavorResource, dict[EquivalenceGroup, int]] = {}
     for group in groups:
         for cell, amount in group.missing:
-            shelf = parked.setdefault(cell, {})
-            shelf[group] = min(amount, shelf.get(group, amount))
-    if queue.by_missing != parked:
+            amounts = missing.setdefault(cell, {})
+            amounts[group] = min(amount, amounts.get(group, amount))
+    if queue.by_missing != missing:
         yield f"{where}: the index of missing quota is wrong"
     if queue.due and queue.name not in state.due_queues:
         yield f"{where} is due, but is not marked so"
@@ -205,10 +206,10 @@ def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
 def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
     if not group.members:
         yield "an equivalence class without members"
-    standing = Counter(
-        entry.id for _, turn, entry in group.heap if entry.group is group and entry.heap_version == turn
+    in_heap = Counter(
+        entry.id for _, version, entry in group.heap if entry.group is group and entry.heap_version == version
     )
-    if standing != Counter(group.members.keys()):
+    if in_heap != Counter(group.members.keys()):
         yield "members and heap of an equivalence class differ"
     if not group.unreported.keys() <= group.members.keys():
         yield "a workload that left is marked as not yet reported"
@@ -219,9 +220,9 @@ def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
             yield f"{entry.ref} is in an equivalence class of another shape or priority"
         if group.inadmissible is None or group in queue.requeued or entry.id in group.unreported:
             continue  # its reason is not reported yet
-        told = queue.waiting_for_head() if queue.strict and entry is not head else group.inadmissible
-        if entry.reason is None or entry.reason.key != told.key:
-            yield f"{entry.ref} has reason {entry.reason and entry.reason.code} instead of {told.code}"
+        expected = queue.waiting_for_head() if queue.strict and entry is not head else group.inadmissible
+        if entry.reason is None or entry.reason.key != expected.key:
+            yield f"{entry.ref} has reason {entry.reason and entry.reason.code} instead of {expected.code}"
 
 
 # --- lifecycle

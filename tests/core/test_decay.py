@@ -173,7 +173,7 @@ def test_powers_of_2_are_rounded_down_by_less_than_one_digit_and_2_to_the_minus_
 
 @given(st.integers(1, 64), st.data())
 def test_powers_of_2_are_exactly_the_integer_part(whole: int, data: st.DataObject) -> None:
-    """Checked with integers alone. So they are the same on every machine."""
+    """Checked with integers only, so the result is the same on every machine."""
     part = data.draw(st.integers(0, whole - 1))
     power = power_of_2(part, whole)
     assert power**whole <= 2 ** (part + 64 * whole) < (power + 1) ** whole

@@ -70,7 +70,7 @@ def test_an_admission_counts_at_once_so_the_next_one_is_of_another_local_queue()
 
 
 def test_after_a_shrink_the_rest_counts_from_the_admission_on() -> None:
-    """Not as a new admission, for another sampling interval (U4): a restart would not know of one."""
+    """It does not count as a new admission for another sampling interval (U4)."""
     w = world(5)
     pods = [pod_set(2, {GPU: 1})]
     shrinks = workload("shrinks", "idle", pods=pods)
