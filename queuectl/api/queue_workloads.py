@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from queuectl.core.entries import Place, queue_place
-from queuectl.core.model import Phase, StoredWorkload, WorkloadId
+from queuectl.core.model import Phase, Place, StoredWorkload, WorkloadId
+from queuectl.core.queues.pending import queue_place
 from queuectl.core.reasons import Code, Family
 from queuectl.core.resources import FlavorResource
 

@@ -14,6 +14,7 @@ from queuectl.core.model import (
     ObjectRef,
     Observation,
     Phase,
+    Place,
     Verb,
     Workload,
     WorkloadId,
@@ -22,23 +23,6 @@ from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import FlavorResource
-
-Place = tuple[int, int, int, str]
-"""Sort key of a workload in a pending queue; the last part is the workload's identity."""
-
-
-def queue_place(
-    priority: int, created_at: datetime, arrival: int, workload: str, *, requeued_at: datetime | None = None
-) -> Place:
-    """Return the sort key of O1, O2 and O6: higher priority, then earlier creation, then earlier first sight.
-
-    Kubernetes stamps creation in whole seconds, so first sight decides between workloads of the same second.
-    `requeued_at`: counts as the creation where it is later.
-    """
-    if requeued_at is not None:
-        created_at = max(created_at, requeued_at)
-    return (-priority, int(created_at.timestamp()), arrival, workload)
-
 
 Shape = tuple[Charge, ...]
 """All that a nomination depends on, but for the queue: what a workload is charged, and where it may run."""

@@ -23,6 +23,10 @@ WorkloadId = NewType("WorkloadId", str)
 """Identity of a workload: for a workload of one object the UID of that object, never a name."""
 
 
+Place = tuple[int, int, int, str]
+"""Sort key of a workload in a pending queue; the last part is the workload's identity."""
+
+
 class ObjectRef(NamedTuple):
     """A Kubernetes object. `kind` is a name in the table of job kinds, such as `Job`."""
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from queuectl.core.directory import Directory
-from queuectl.core.entries import Entry, Place, queue_place
+from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
@@ -21,6 +21,7 @@ from queuectl.core.model import (
     ConfigKey,
     Effect,
     EffectKey,
+    Place,
     UsageSum,
     Workload,
     WorkloadId,
@@ -34,7 +35,7 @@ from queuectl.core.policy import (
 )
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.queues.inadmissible import Requeuer, forget_missed
-from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
 from queuectl.core.queues.usage_history import UsageHistory, UsageValue
 from queuectl.core.quota.limits import AdmissionLimit

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.entries import Entry, Place
+from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, Mode
-from queuectl.core.model import WorkloadId
+from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.preemption.search import Snapshot, Target, terminating

@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from queuectl.core.entries import Entry, EquivalenceGroup, Place
+from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
-from queuectl.core.model import WorkloadId
+from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaTree

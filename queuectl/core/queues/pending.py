@@ -8,12 +8,27 @@ one nomination, not 10,000.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from datetime import datetime
 
-from queuectl.core.entries import Entry, EquivalenceGroup, Place, Shape
+from queuectl.core.entries import Entry, EquivalenceGroup, Shape
+from queuectl.core.model import Place
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
+
+
+def queue_place(
+    priority: int, created_at: datetime, arrival: int, workload: str, *, requeued_at: datetime | None = None
+) -> Place:
+    """Return the sort key of O1, O2 and O6: higher priority, then earlier creation, then earlier first sight.
+
+    Kubernetes stamps creation in whole seconds, so first sight decides between workloads of the same second.
+    `requeued_at`: counts as the creation where it is later.
+    """
+    if requeued_at is not None:
+        created_at = max(created_at, requeued_at)
+    return (-priority, int(created_at.timestamp()), arrival, workload)
 
 
 class PendingQueue:

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from queuectl.core.entries import Place
+from queuectl.core.model import Place
 from queuectl.core.policy import NORMAL_WEIGHT, SchedulingConfiguration
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 
