@@ -1,1 +1,1 @@
-"""Decisions without a cluster: documents that say what is there, and an engine that decides on them."""
+"""Decisions without a cluster: documents that describe objects and workloads, and an engine that decides."""

@@ -1,7 +1,7 @@
-"""Work that comes in over virtual time: random, and the same for the same seed.
+"""Random arrivals of workloads in virtual time, the same for the same seed.
 
-Every number is drawn before the play begins and from a stream of its own template. So the same work meets
-every policy it is tried with, and changing one template leaves the others as they are.
+All numbers are drawn before the simulation starts, for each template from a stream of its own. So different
+policies are tried with the same work, and a change of one template leaves the others unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MILLISECONDS: Final = 1000
 
 
 class NeverStops(ValueError):
-    """A template without an end."""
+    """A template's arrivals have no end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always the same."""
+    """Always the same value."""
 
     seconds: float
 
@@ -37,7 +37,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Any value between two, all as likely."""
+    """A value between two bounds, all equally likely."""
 
     low: float
     high: float
@@ -48,7 +48,7 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Many short, few long. As the time between arrivals: a Poisson process."""
+    """Many short times, few long ones. As time between arrivals: a Poisson process."""
 
     mean: float
 
@@ -58,48 +58,48 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
-    """What run times of jobs mostly look like: half are below the median, some are very long."""
+    """Typical of run times of jobs: half are below the median, some are very long."""
 
     median: float
     sigma: float
-    """Of the logarithm; 1: one in six runs 2.7 times the median or longer."""
+    """Standard deviation of the logarithm; 1: one in six runs 2.7 times the median or longer."""
 
     def at(self, part: float) -> float:
         return self.median * math.exp(self.sigma * NormalDist().inv_cdf(part)) if part > 0 else 0.0
 
 
 Distribution = Constant | Uniform | Exponential | Lognormal
-"""Of seconds. `at` gives the value below which that part (0 to 1) of all values lie."""
+"""A distribution of seconds. `at` returns the quantile of a part from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One workload of the play. Times in milliseconds from its start."""
+    """One workload of the simulation. Times in milliseconds from its start."""
 
     at: int
     workload: Workload
     run: int | None = None
-    """How long it runs when it is not disturbed; None: it never ends by itself."""
+    """Run time without interruption; None: it never ends by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """Many workloads like `shape`. Their names are its own with `-1`, `-2` and so on."""
+    """Many workloads like `shape`. Their names are its name with `-1`, `-2` and so on."""
 
     shape: Workload
     spacing: Distribution
-    """Seconds from one to the next. Where they differ, the first comes so long after `first`."""
+    """Seconds from one to the next. If they are random, the first comes that long after `first`."""
     run: Distribution | None = None
     first: float = 0.0
     """Seconds."""
     last: float | None = None
-    """Seconds; none comes after that."""
+    """Seconds; no arrivals after that."""
     count: int | None = None
     seed: int | str = 0
 
 
 def arrivals(template: Template, start: datetime, *, until: float | None) -> Iterator[Arrival]:
-    """Of one template, in order; `until`: seconds of the play. Raises NeverStops."""
+    """Arrivals of one template, in order; `until`: seconds of the simulation. Raises NeverStops."""
     name = f"{template.shape.ref.namespace}/{template.shape.ref.name}"
     ends = [end for end in (until, template.last) if end is not None]
     if not ends and template.count is None:

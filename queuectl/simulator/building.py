@@ -1,4 +1,4 @@
-"""A document's state of things as the core takes it."""
+"""Builds the core's snapshot and events from a document."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ from queuectl.simulator.reading import Scenario
 
 SOURCE: Final = "document"
 KIND: Final = "Job"
-"""Of all workloads of a document."""
+"""Event source of all workloads of a document."""
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""When a workload was created whose document does not say."""
+"""Creation time of a workload without one in its document."""
 
 
 class Beginning(NamedTuple):
-    """What an engine must be told to be in the state that a document describes."""
+    """Input that puts an engine into the state that a document describes."""
 
     snapshot: Snapshot
-    """Those that hold quota, as a ledger would remember them."""
+    """Workloads that hold quota, as in a ledger."""
     batches: tuple[tuple[Event, ...], ...]
-    """Events in the order in which they are to be folded."""
+    """Events in the order for the engine."""
     references: dict[WorkloadId, str]
     """NAMESPACE/NAME of the workloads."""
     queues: dict[LocalQueueName, str]
-    """ClusterQueue of the LocalQueues, with those that only the document's way of telling needs."""
+    """ClusterQueue of the LocalQueues, with those that only this format needs."""
 
 
 def beginning(scenario: Scenario) -> Beginning:
@@ -77,7 +77,7 @@ def beginning(scenario: Scenario) -> Beginning:
     )
     policy = (*scenario.policy, *_implied(scenario))
     batches: list[tuple[Event, ...]] = [(*policy, Listed(SOURCE))]
-    # One by one: those created in the same second come in the order of the document (O2).
+    # One by one: workloads created in the same second arrive in the order of the document (O2).
     batches += [(observed(workload),) for workload in document.workloads]
     return Beginning(
         snapshot=Snapshot(sequence=0, now=None, workloads=stored, past_usage=_past_usage(document.config)),
@@ -118,7 +118,7 @@ def _past_usage(config: documents.Config) -> tuple[UsageSum, ...]:
 
 
 def _implied(scenario: Scenario) -> Iterator[Event]:
-    """What a document need not write out: namespaces, priority classes, LocalQueues for `clusterQueue`."""
+    """Objects that a document may omit: namespaces, priority classes, LocalQueues for `clusterQueue`."""
     assert scenario.document is not None
     workloads = scenario.document.workloads
     given = {event.value.name for event in scenario.policy if isinstance(event, ContextObserved)}
@@ -145,7 +145,7 @@ def _priority_class(value: int) -> str:
 
 
 def _cluster_queue(workload: documents.Workload) -> str:
-    """Of one that names no LocalQueue."""
+    """The LocalQueue of a workload that names none."""
     if workload.cluster_queue is not None:
         return workload.cluster_queue
     assert workload.admission is not None
@@ -153,12 +153,12 @@ def _cluster_queue(workload: documents.Workload) -> str:
 
 
 def _queue(workload: documents.Workload) -> str:
-    # No object's name has a colon in it.
+    # No object name contains a colon.
     return workload.queue if workload.queue is not None else f"clusterqueue:{_cluster_queue(workload)}"
 
 
 def identity(workload: documents.Workload) -> WorkloadId:
-    """Sorts by `uid`; those of a document need not be unique."""
+    """Sorts by `uid`; UIDs in a document need not be unique."""
     return WorkloadId(f"{workload.uid or ''} {workload.reference}")
 
 
@@ -167,7 +167,7 @@ def _ref(workload: documents.Workload) -> ObjectRef:
 
 
 def _stored(workload: documents.Workload, arrival: int) -> StoredWorkload:
-    """One that holds quota, as the ledger would remember it."""
+    """A workload that holds quota, as in the ledger."""
     assert workload.admission is not None
     evicting = workload.evicted is not None
     asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
@@ -204,12 +204,12 @@ _SETS_BACK = ("PodsReadyTimeout", "AdmissionCheck")
 
 
 def _loses_place(workload: documents.Workload) -> bool:
-    """It waits again, and from when it was evicted (O6)."""
+    """It is pending again, since its eviction (O6)."""
     return workload.evicted is not None and workload.evicted.reason in _SETS_BACK
 
 
 def _set_back(workload: documents.Workload, arrival: int) -> StoredWorkload:
-    """One that waits and has been evicted before, as the ledger would remember it."""
+    """A pending workload that was evicted before, as in the ledger."""
     assert workload.evicted is not None
     return StoredWorkload(
         id=identity(workload),
@@ -248,7 +248,7 @@ def _held(
 
 
 def observed(workload: documents.Workload) -> WorkloadObserved:
-    """Its object, as it is while nothing happens to it."""
+    """The observation of its object without changes."""
     pod_sets, problem = _pod_sets(workload)
     return WorkloadObserved(
         Workload(
@@ -265,14 +265,14 @@ def observed(workload: documents.Workload) -> WorkloadObserved:
 
 
 def over(workload: documents.Workload) -> WorkloadObserved:
-    """Its object at its end, with nothing of it alive."""
+    """The observation of its finished object, with nothing alive."""
     found = observed(workload)
     ended = replace(found.observation, resource_version="2", finished=Outcome.DELETED, quiet=True)
     return WorkloadObserved(found.workload, ended)
 
 
 def _pod_sets(workload: documents.Workload) -> tuple[tuple[PodSet, ...], Reason | None]:
-    """Read as those of any job: what can't be read becomes the workload's problem."""
+    """Read as in any job: an error becomes the workload's problem."""
     try:
         reclaimed = _reclaimed(workload)
         read = (pod_set(given) for given in workload.pod_sets)

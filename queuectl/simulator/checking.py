@@ -1,4 +1,4 @@
-"""What the fields of a document must be to one another."""
+"""Checks of a document across its fields."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def _workload(workload: Workload, here: Path) -> Iterator[BadDocument]:
     if workload.holds:
         yield from _holder(workload, here)
     elif workload.admission is not None:
-        yield BadDocument((*here, "admission"), "one that is pending holds no quota")
+        yield BadDocument((*here, "admission"), "a pending workload holds no quota")
     elif (workload.queue is None) == (workload.cluster_queue is None):
-        yield BadDocument(here, "one that is pending needs either queue or clusterQueue")
+        yield BadDocument(here, "a pending workload needs either queue or clusterQueue")
 
 
 def _holder(workload: Workload, here: Path) -> Iterator[BadDocument]:
     if workload.admission is None:
-        yield BadDocument((*here, "state"), f"one that is {workload.state} needs an admission")
+        yield BadDocument((*here, "state"), f"a workload in state {workload.state} needs an admission")
         return
     asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     for name, held in workload.admission.pod_sets.items():

@@ -1,4 +1,4 @@
-"""What was expected beside what was decided. Only what a document names is compared."""
+"""Compares expected with actual decisions. Only values that the document names are compared."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from queuectl.simulator.documents import Expect, Part
 from queuectl.simulator.words import WORDS
 
 _ASKED_FOR: Final = {"reasons": None, "skipped_preemptions": 0}
-"""Of whom nothing is expected, anything may be. With what it means that nothing is said of one."""
+"""Fields in which only expected workloads are compared, with the value for a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that is not as expected. None: there is none."""
+    """One value that is not as expected. None: no value."""
 
     path: str
     """Such as `admitted.team-a/train.podSets.main.flavors.cpu`."""
@@ -27,14 +27,14 @@ class Difference:
     observed: str | None
 
     def lines(self) -> list[str]:
-        """As in a diff: what was expected with a minus, what was decided with a plus."""
+        """As in a diff: the expected value with a minus, the actual one with a plus."""
         told = [("-", self.expected)] if self.expected is not None else []
         told += [("+", self.observed)] if self.observed is not None else []
         return [f"{sign} {self.path}: {value}" for sign, value in told]
 
 
 def differences(expected: Part, observed: Part, path: str = "") -> list[Difference]:
-    """In the order of their paths."""
+    """Sorted by path."""
     found: list[Difference] = []
     ours = _sets(observed)
     for name, value in _sets(expected).items():
@@ -47,11 +47,11 @@ def differences(expected: Part, observed: Part, path: str = "") -> list[Differen
 
 
 def _sets(part: Part) -> dict[str, Any]:
-    """Its fields that are set, lists as what they are: sets."""
+    """Its fields that are set; lists as sets."""
     found = {name: getattr(part, name) for name in part.model_fields_set - {"events"}}
     found = {name: value for name, value in found.items() if value is not None}
     if isinstance(part, Expect) and ("pending" in found or "inadmissible" in found):
-        # Which of those that wait the reference sets aside is its own affair.
+        # Which pending workloads are inadmissible differs from the reference: compare both together.
         found["pending"] = _united(found.get("pending") or {}, found.pop("inadmissible", None) or {})
     return {name: _keyed(value) for name, value in found.items()}
 

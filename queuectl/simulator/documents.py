@@ -1,8 +1,8 @@
-"""Scenario documents (`format: scenario/v1`): given these objects and workloads, what must be decided.
+"""Scenario documents (`format: scenario/v1`): objects, workloads, and the decisions expected for them.
 
-One model per kind of document that can be run; docs/policy-tests.md explains the fields. A field of the
-format that nothing here understands yet is marked LATER: a document that has it is left out with that reason,
-where one that no version of the format knows is an error.
+There is one model per kind of document that can be run; docs/policy-tests.md explains the fields. A field of
+the format that is not supported yet is marked LATER: a document with it is left out with that reason. A field
+that is in no version of the format is an error.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ OTHER_KINDS: Final = (
     "simulation",
     "topology-placement",
 )
-"""Kinds of the same format that are known and not run: they look at one function alone, or are played."""
+"""Other kinds of the same format, which are not run: they test a single function, or are simulated."""
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
-"""The clock of a document that does not set one."""
+"""The clock of a document without `now`."""
 
 LATER: Final = "later"
 Later = Annotated[Any, LATER]
-"""Of a field that is known and not understood yet."""
+"""A field that is not supported yet."""
 
 _DURATION: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
 
 
 def _time(value: object) -> datetime:
-    # YAML reads an unquoted time as one, JSON has text.
+    # YAML parses an unquoted time as one, JSON has text.
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
     try:
@@ -76,7 +76,7 @@ def _seconds(value: object) -> int:
 
 
 def _quantities(value: object) -> dict[str, int | float | str]:
-    """As written: one out of range is what a workload may well ask for."""
+    """As written: a workload may request a quantity that is out of range."""
     if not isinstance(value, dict):
         raise ValueError("must be quantities by resource, such as {cpu: 2}")
     for resource, quantity in value.items():
@@ -130,7 +130,7 @@ ReasonWord = Annotated[str, AfterValidator(_reason)]
 
 
 class Part(BaseModel):
-    """Fields in camelCase; one that is not known is a mistake."""
+    """Fields in camelCase; an unknown field is an error."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
@@ -163,15 +163,15 @@ class Config(Part):
 
     now: Time = START
     cycles: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
-    """A cycle takes at most the head of each ClusterQueue."""
+    """A cycle evaluates at most the head of each ClusterQueue."""
     fair_sharing: FairSharing = FairSharing()
-    """For the trees whose root does not say."""
+    """For cohort trees whose root does not set it."""
     admission_fair_sharing: AdmissionFairSharing | None = None
     local_queue_deleted_before_run: Later = None
     feature_gates: dict[str, StrictBool] = {}
-    """Of Kueue; carried along, without effect."""
+    """Kueue's feature gates; without effect."""
     pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    """From when those wait whose pods did not come up in time."""
+    """Order in the pending queue after an eviction because pods were not ready in time."""
     resource_transformations: Later = None
 
 
@@ -183,9 +183,9 @@ class PodSet(Part):
     count: Whole = 1
     min_count: Whole | None = None
     requests: Quantities = {}
-    """Of one pod."""
+    """Requests of one pod."""
     containers: tuple[dict[str, Any], ...] | None = None
-    """As a pod has them; they count instead of `requests`."""
+    """As in a pod; used instead of `requests`."""
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     affinity: dict[str, Any] = {}
@@ -193,18 +193,18 @@ class PodSet(Part):
 
     @property
     def charged(self) -> tuple[tuple[str, int], ...]:
-        """What one pod requests, in base units. Raises RequestProblem or BadField."""
+        """Requests of one pod, in base units. Raises RequestProblem or BadField."""
         whole = {"resources": {"requests": self.requests}}
         return pod_requests({"containers": self.containers or (whole,)}, self.name)
 
 
 class PodSetAdmission(Part):
     count: Whole | None = None
-    """None: as many as it asks for."""
+    """None: the count of the podset."""
     flavors: dict[str, str]
-    """By resource."""
+    """Flavor by resource."""
     usage: Amounts | None = None
-    """Of all pods; None: what they request. With `count`, a whole number of base units for each."""
+    """Usage of all pods; None: their requests. With `count`, a whole number of base units for each pod."""
     topology: Later = None
 
 
@@ -220,7 +220,7 @@ class Happened(Part):
 
 class Reclaimable(Part):
     name: Name
-    """Of a podset."""
+    """Name of a podset."""
     count: Whole
 
 
@@ -228,14 +228,14 @@ class Workload(Part):
     name: Name
     namespace: Name = "default"
     uid: Text | None = None
-    """Orders victims that are equal in all else."""
+    """Orders victims that are otherwise equal."""
     queue: Name | None = None
     """A LocalQueue of its namespace."""
     cluster_queue: Name | None = None
-    """In the place of `queue`: where it waits, past any LocalQueue."""
+    """Instead of `queue`: the ClusterQueue in which it is pending, without a LocalQueue."""
     priority: Priority = 0
     created_at: Time | None = None
-    """None: before all others, in the order of the document."""
+    """None: older than all others, in the order of the document."""
     pod_sets: tuple[PodSet, ...]
     state: Literal["pending", "quotaReserved", "admitted"]
     admission: Admission | None = None
@@ -249,7 +249,7 @@ class Workload(Part):
     owners: Later = None
     preemption_gates: Later = None
     reclaimable_pods: tuple[Reclaimable, ...] = ()
-    """Pods that have ended and will not come again: nothing is charged for them."""
+    """Pods that have ended for good: they are not charged."""
     unhealthy_nodes: Later = None
 
     @property
@@ -261,7 +261,7 @@ class Workload(Part):
         return self.state != "pending"
 
 
-# --- what is expected ----------------------------------------------------------------------------------
+# --- expected decisions --------------------------------------------------------------------------------
 
 
 class PodSetAdmitted(Part):
@@ -290,21 +290,21 @@ class Evicted(Part):
 
 
 class Expect(Part):
-    """What is not named is not compared."""
+    """Fields that are absent are not compared."""
 
     admitted: dict[Reference, Admitted] | None = None
     preempted: tuple[Victim, ...] | None = None
     evicted: tuple[Evicted, ...] | None = None
     finished: tuple[Reference, ...] | None = None
     pending: dict[str, tuple[Reference, ...]] | None = None
-    """By ClusterQueue. Here and in `inadmissible` together are all who wait."""
+    """By ClusterQueue. All pending workloads are here and in `inadmissible` together."""
     inadmissible: dict[str, tuple[Reference, ...]] | None = None
     holding: dict[Reference, str] | None = None
-    """ClusterQueue by workload, afterwards."""
+    """ClusterQueue by workload, at the end."""
     reasons: dict[Reference, ReasonWord] | None = None
-    """Of those who wait; others may have one too."""
+    """Reasons of pending workloads; other workloads may have one too."""
     skipped_preemptions: dict[str, Whole] | None = None
-    """By ClusterQueue: heads whose victims others had taken in the same cycle."""
+    """By ClusterQueue: heads whose victims were preempted for others in the same cycle."""
     events: Any = None
     """Not compared."""
 
@@ -319,12 +319,12 @@ class PreemptionExpect(Part):
 class Step(Part):
     do: Literal["cycle", "deleteWorkloads", "requeueInadmissible"]
     workloads: tuple[Reference, ...] = ()
-    """To be deleted."""
+    """Workloads to delete."""
     expect: Expect | None = None
 
 
 class Header(Part):
-    """What all documents have in common."""
+    """Fields of all documents."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -341,7 +341,7 @@ class Header(Part):
 
 
 class Document(Header):
-    """One that can be run."""
+    """A document that can be run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -351,16 +351,16 @@ class Document(Header):
     same_preemptions_as_source: StrictBool | None = None
     config: Config = Config()
     objects: tuple[dict[str, Any], ...] = ()
-    """Manifests: of ours, of Kueue's, and Namespaces; each in the place of one of that name given apart."""
+    """Manifests of our kinds, Kueue's kinds and Namespaces; each replaces one of that name in other files."""
     workloads: tuple[Workload, ...]
 
 
 class Cycle(Document):
     kind: Literal["cycle"]
     steps: tuple[Step, ...] = ()
-    """In the place of `config.cycles`."""
+    """Instead of `config.cycles`."""
     expect: Expect | None = None
-    """None: what is decided is wanted, not compared."""
+    """None: decisions are shown, not compared."""
 
 
 class FlavorMode(Part):
@@ -389,7 +389,7 @@ MODELS: Final[dict[str, type[Cycle | Preemption]]] = {"cycle": Cycle, "preemptio
 
 
 def not_understood(part: BaseModel, path: str = "") -> Iterator[str]:
-    """Paths of the fields in it that are known and not understood yet."""
+    """Paths of its fields that are not supported yet."""
     for name in part.model_fields_set:
         field, value = type(part).model_fields[name], getattr(part, name)
         here = f"{path}{field.alias or name}"

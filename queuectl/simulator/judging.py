@@ -1,4 +1,4 @@
-"""Documents run and compared with what they expect."""
+"""Runs documents and compares the decisions with the expected ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one document."""
+    """Result of one document."""
 
     scenario: Scenario
     observed: Expect | PreemptionExpect | None = None
     """None: it was not run."""
     steps: tuple[Expect | None, ...] = ()
-    """What there was after each of its steps; None: nothing is to be said of that one."""
+    """State after each of its steps; None: that step is no cycle."""
     differences: tuple[Difference, ...] = ()
 
     @property
@@ -37,7 +37,7 @@ class Verdict:
 
 
 def judge(scenario: Scenario) -> Verdict:
-    """Run it, and compare."""
+    """Run it and compare."""
     document = scenario.document
     if not isinstance(document, Cycle | Preemption):
         return Verdict(scenario=scenario)

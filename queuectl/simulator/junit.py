@@ -1,4 +1,4 @@
-"""Verdicts as JUnit XML, which every CI system can show: a test case for each document."""
+"""Verdicts as JUnit XML, which all CI systems can show: a test case for each document."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def _case(verdict: Verdict) -> TestCase:
 
 
 def _legal(text: str) -> str:
-    """XML has no way to write control characters."""
+    """XML can't contain control characters."""
     return clean(text, _LONGEST)

@@ -1,4 +1,4 @@
-"""Manifests within a document, as the API server would take them, into events of the core."""
+"""Converts manifests in a document, as accepted by the API server, to events of the core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 class BadDocument(ValueError):
-    """Something in a document is wrong: `path` says where in it, the message what."""
+    """An error in a document: `path` is its place, the message names the problem."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(message)
@@ -32,10 +32,10 @@ class BadDocument(ValueError):
 class Manifests(NamedTuple):
     events: tuple[Event, ...] = ()
     without: tuple[str, ...] = ()
-    """What they say that nothing here understands yet."""
+    """Their fields that are not supported yet."""
 
     def under(self, others: Manifests) -> Manifests:
-        """These, but for those that `others` have too."""
+        """These objects, without those that are in `others` too."""
         given = set(map(_subject, others.events))
         kept = tuple(event for event in self.events if _subject(event) not in given)
         return Manifests((*kept, *others.events), (*self.without, *others.without))
@@ -72,9 +72,9 @@ def read_manifests(objects: Sequence[Json]) -> Manifests:
 
 
 def concerns(obj: object) -> bool:
-    """Is it of a kind that says something here, among manifests of all kinds?"""
+    """Whether its kind is used here, among manifests of all kinds."""
     if not isinstance(obj, dict):
-        return True  # to be told what is wrong with it
+        return True  # its error is reported later
     group = str(obj.get("apiVersion", GROUP)).partition("/")[0]
     return group in (GROUP, KUEUE) or (group, obj.get("kind")) == ("v1", "Namespace")
 
@@ -97,7 +97,7 @@ def _identity(obj: Json, here: Path) -> tuple[str, str, str]:
 
 
 def _converted(obj: Json, here: Path, without: list[str]) -> Json:
-    """One of Kueue's as ours."""
+    """Convert an object of Kueue's kinds to ours."""
     found = import_kueue([("", obj)])
     for note in found.notes:
         if note.text.startswith(LEFT_OUT):
@@ -134,7 +134,7 @@ def _namespace(obj: Json, here: Path) -> ContextObserved:
 
 
 def _placed(here: Path, detail: str) -> BadDocument:
-    """`detail` begins with the path within the object: `spec.resourceGroups[0]: ...`."""
+    """`detail` starts with the path in the object: `spec.resourceGroups[0]: ...`."""
     path, _, message = detail.partition(": ")
     return BadDocument((*here, *_steps(path)), message or detail)
 

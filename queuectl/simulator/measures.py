@@ -1,8 +1,8 @@
-"""What a play comes to, as one document: waits, use, shares and preemptions, by queue and by priority.
+"""Measures of a simulation as one document: waits, use, shares and preemptions, by queue and by priority.
 
-A wait is the time from arrival to the first start. Who has not started counts with the time waited so far,
-so a policy that lets nobody start does not look like one without waits. Who never can start does not count,
-nor who ran when the play began.
+A wait is the time from arrival to the first start. A workload that has not started counts with its time so
+far, so that a policy that starts nothing does not look like one without waits. A workload that can never
+start does not count, nor one that ran when the simulation began.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from queuectl.simulator.using import PER_MILLION, Bins, Held, Site, held
 Document = dict[str, Any]
 
 PARTS: Final = 240
-"""Of the timeline, at most."""
+"""Parts of the timeline, at most."""
 
 
 def measures(history: History, site: Site) -> Document:
-    """Seconds, percent, and base units of resources; all that is needed for tables and pictures."""
+    """Seconds, percent, and base units of resources, for tables and pictures."""
     end = history.end
     lives: dict[str | None, list[Life]] = defaultdict(list)
     runs: dict[str, list[Run]] = defaultdict(list)
@@ -55,7 +55,7 @@ def measures(history: History, site: Site) -> Document:
     }
 
 
-# --- who waited, and how long ------------------------------------------------------------------------
+# --- waits --------------------------------------------------------------------------------------------
 
 
 def _figures(lives: Sequence[Life], end: int) -> Document:
@@ -75,7 +75,7 @@ def _figures(lives: Sequence[Life], end: int) -> Document:
 
 
 def _waits(life: Life) -> bool:
-    """Does its wait count?"""
+    """Whether its wait counts."""
     if life.runs:
         return not life.present
     return not life.never and life.finished is None
@@ -86,7 +86,7 @@ def _waited(life: Life, end: int) -> int:
 
 
 def _wait(waits: list[int]) -> Document:
-    """Seconds. The median is a wait that half of them did not exceed; so the 95th percentile."""
+    """In seconds. Half of the waits are at most the median, 95 % at most the 95th percentile."""
     if not waits:
         return dict.fromkeys(("mean", "median", "p95", "max"))
     waits.sort()
@@ -102,7 +102,7 @@ def _seconds(milliseconds: float) -> float:
     return round(milliseconds / 1000, 3)
 
 
-# --- what was taken away -----------------------------------------------------------------------------
+# --- preemptions --------------------------------------------------------------------------------------
 
 
 def _preempted(lives: Iterable[Life]) -> list[Run]:
@@ -110,7 +110,7 @@ def _preempted(lives: Iterable[Life]) -> list[Run]:
 
 
 def _preemptions(runs: Sequence[Run], done: int) -> Document:
-    """`suffered` by runs charged to the queue, `done` for workloads that wait in it."""
+    """`suffered` by runs charged to the queue, `done` for workloads that are pending in it."""
     causes = Counter(str(run.cause) for run in runs if run.code is Code.PREEMPTED and run.cause)
     return {
         "done": done,
@@ -120,17 +120,17 @@ def _preemptions(runs: Sequence[Run], done: int) -> Document:
 
 
 def _evictions(runs: Iterable[Run]) -> dict[str, int]:
-    """All that were stopped, by why."""
+    """All stopped runs, by reason."""
     return dict(sorted(Counter(str(run.code) for run in runs if run.code is not None).items()))
 
 
 def _lost(runs: Iterable[Run]) -> float:
-    """Seconds that runs had lasted when they were stopped."""
+    """Total run time in seconds of stopped runs."""
     lasted = (run.stopped - run.admitted for run in runs if run.stopped is not None and not run.finished)
     return _seconds(sum(lasted))
 
 
-# --- what was used -----------------------------------------------------------------------------------
+# --- use ----------------------------------------------------------------------------------------------
 
 
 def _quota(site: Site, queue: str) -> dict[str, int]:
@@ -141,7 +141,7 @@ def _quota(site: Site, queue: str) -> dict[str, int]:
 
 
 def _resources(use: Held, nominal: Mapping[str, int], end: int) -> list[Document]:
-    """In percent of nominal quota over the whole time; None where there is no quota of its own."""
+    """In percent of nominal quota over the whole time; None if it has no nominal quota."""
     return [
         {
             "resource": resource,
@@ -156,7 +156,7 @@ def _resources(use: Held, nominal: Mapping[str, int], end: int) -> list[Document
 
 
 def _share(use: Held, end: int) -> Document:
-    """Percent of its whole tree's quota that it held, of the resource of which that is most."""
+    """Percent of its whole tree's quota that it held, for the resource with the highest percentage."""
     return {
         "mean": _percent(use.share, PER_MILLION * end) or 0.0,
         "max": _percent(use.greatest, PER_MILLION),
@@ -167,7 +167,7 @@ def _percent(part: float, whole: int) -> float | None:
     return round(100 * part / whole, 2) if whole else None
 
 
-# --- all of it together ------------------------------------------------------------------------------
+# --- the document --------------------------------------------------------------------------------------
 
 
 def _total(history: History, site: Site, use: Iterable[Held]) -> Document:
@@ -192,7 +192,7 @@ def _total(history: History, site: Site, use: Iterable[Held]) -> Document:
 
 
 def _priorities(lives: Iterable[Life], end: int) -> list[Document]:
-    """The highest first. Preemptions are counted as done by the workloads that asked."""
+    """The highest first. Preemptions count for the priority of the preemptor."""
     of: dict[WorkloadId, int] = {}
     grouped: dict[int, list[Life]] = defaultdict(list)
     for life in lives:
@@ -218,11 +218,11 @@ def _priorities(lives: Iterable[Life], end: int) -> list[Document]:
     return found
 
 
-# --- over time ---------------------------------------------------------------------------------------
+# --- timeline ------------------------------------------------------------------------------------------
 
 
 def _timeline(lives: Mapping[str | None, Sequence[Life]], use: Mapping[str, Held], end: int) -> Document:
-    """Means over equally long parts of the time."""
+    """Means over parts of equal length."""
     return {
         "seconds": Bins.of(end, PARTS).width / 1000,
         "queues": [
@@ -239,7 +239,7 @@ def _timeline(lives: Mapping[str | None, Sequence[Life]], use: Mapping[str, Held
 
 
 def _waiting(lives: Iterable[Life], end: int) -> list[float]:
-    """How many wait, those that were taken back included."""
+    """Number of pending workloads, including evicted ones."""
     bins = Bins.of(end, PARTS)
     for life in lives:
         since: int | None = life.arrived

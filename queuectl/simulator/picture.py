@@ -1,4 +1,4 @@
-"""The document of a play as a picture: what each queue used, beside its quota, and how many waited."""
+"""Draws the measures of a simulation: usage and quota of each queue, and number of pending workloads."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from queuectl.core.resources import format_amount
 from queuectl.simulator.measures import Document
 
 MOST_QUEUES: Final = 9
-"""Drawn apart; the others together."""
+"""Queues drawn apart; the others are drawn together."""
 MOST_RESOURCES: Final = 3
-"""The most used ones."""
+"""Resources drawn: the most used ones."""
 OTHERS: Final = "others"
 _COLOURS: Final = (
     "#4477aa", "#ee7733", "#228833", "#ccbb44", "#aa3377",
     "#66ccee", "#994f00", "#bbbbbb", "#332288", "#dddddd",
 )  # fmt: skip
-"""Told apart by people who do not see all colours, too."""
+"""Distinguishable also with colour blindness."""
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "queuectl",  # the same picture is the same file
+    "svg.hashsalt": "queuectl",  # no time in the file: the same picture is the same file
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
     "font.size": 9,
@@ -37,7 +37,7 @@ _UNITS: Final = ((259_200.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.
 
 
 def draw(found: Document, path: Path) -> None:
-    """Written as the name of `path` ends: SVG or PNG. Raises OSError."""
+    """Written as SVG or PNG, by the suffix of `path`. Raises OSError."""
     queues, timeline = _shown(found)
     resources = _resources(found)
     with matplotlib.rc_context(_STYLE):
@@ -66,11 +66,11 @@ def _save(figure: Figure, path: Path) -> None:
         path.write_text(text + "\n", encoding="utf-8")
 
 
-# --- what is drawn -----------------------------------------------------------------------------------
+# --- data ----------------------------------------------------------------------------------------------
 
 
 def _shown(found: Document) -> tuple[list[Document], list[Document]]:
-    """Queues and their lines over time; those that used least together as one where there are many."""
+    """Queues and their values over time; if there are many, those with the least usage are added up."""
     pairs = list(zip(found["queues"], found["timeline"]["queues"], strict=True))
     if len(pairs) > MOST_QUEUES:
         order = sorted(range(len(pairs)), key=lambda n: (-pairs[n][0]["dominantShare"]["mean"], n))
@@ -111,7 +111,7 @@ def _resources(found: Document) -> list[str]:
 
 
 def _edges(found: Document) -> tuple[list[float], str]:
-    """Where the parts of the timeline begin, and where the last ends, in a unit that reads well."""
+    """Starts of the parts of the timeline and the end of the last one, in a suitable unit."""
     end, width = found["seconds"], found["timeline"]["seconds"]
     scale, unit = next(((size, unit) for least, size, unit in _UNITS if end >= least), (1.0, "seconds"))
     parts = max((len(one["waiting"]) for one in found["timeline"]["queues"]), default=1)
@@ -125,7 +125,7 @@ def _edges(found: Document) -> tuple[list[float], str]:
 def _use(
     axis: Axes, edges: list[float], queues: list[Document], timeline: list[Document], resource: str
 ) -> None:
-    """Stacked, with a dashed line for each queue's quota on top of those below it."""
+    """Stacked, with a dashed line at the total quota of each queue and those below it."""
     below = [0.0] * (len(edges) - 1)
     quota = 0.0
     for colour, queue, over_time in zip(_colours(queues), queues, timeline, strict=True):

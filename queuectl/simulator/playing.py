@@ -1,7 +1,7 @@
-"""A cluster on virtual time: work comes in, runs, ends, and is taken away. The engine alone decides.
+"""A cluster in virtual time: workloads arrive, run, end, and are evicted. All decisions are the engine's.
 
-The driver does what the controller does, with a cluster that answers at once: each plan is committed, its
-Kubernetes writes are done and acknowledged, and what they change is seen. Only a victim's pods take time.
+The driver acts as the controller with a cluster that answers at once: each plan is committed, its Kubernetes
+writes are done and acknowledged, and their changes are observed. Only a victim's pods take time to end.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from queuectl.core.resources import Usage
 from queuectl.simulator.arrivals import Arrival, milliseconds
 
 MOST_PLANS: Final = 100_000
-"""At one instant. More is a circle: an engine that takes back what it has just decided."""
+"""At one time. More mean an endless loop: an engine that reverts its own decisions."""
 MOST_IDLE: Final = 1_000
-"""Times in a row that something becomes due and nothing happens, when no work comes or ends any more."""
+"""Consecutive timers without any effect, when no work arrives or ends any more."""
 _TIME_CAME: Final[Any] = getattr(event_types, "TimeCame", None)
 _TICK: Final = timedelta(milliseconds=1)
 
 
 class NeverEnds(Exception):
-    """Decisions at one instant went on and on."""
+    """Decisions at one time did not end."""
 
 
 class Unsound(Exception):
-    """What the engine's own invariants, or those of the play, found wrong; one sentence a line."""
+    """Violated invariants of the engine or the simulation, one sentence per line."""
 
 
-# --- what happened ----------------------------------------------------------------------------------
+# --- history ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -60,38 +60,38 @@ class Run:
     usage: Usage
     admitted: int
     stopped: int | None = None
-    """When it was told to stop, if it was."""
+    """Time of its stop, if it was stopped."""
     released: int | None = None
-    """When its quota came back; None: it still holds it."""
+    """Time of the return of its quota; None: it still holds it."""
     finished: bool = False
     code: Code | None = None
-    """Why it was stopped."""
+    """Reason of its stop."""
     cause: PreemptionCause | None = None
     preemptor: WorkloadId | None = None
 
 
 @dataclass(slots=True)
 class Life:
-    """One workload, from its arrival."""
+    """One workload since its arrival."""
 
     id: WorkloadId
     arrived: int
     cluster_queue: str | None = None
-    """Where it queues; None: it never got into a queue."""
+    """Its ClusterQueue; None: it never got into a queue."""
     priority: int = 0
     runs: list[Run] = field(default_factory=list)
     finished: int | None = None
     reason: Code | None = None
-    """Why it waits, as last told."""
+    """Why it is pending, as reported last."""
     present: bool = False
-    """It held quota at the start already."""
+    """It held quota at the start."""
     never: bool = False
-    """It can't ever run, as things are set up."""
+    """It can never run with these policies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All that happened up to `end`."""
+    """All events up to `end`."""
 
     end: int
     """Milliseconds from the start."""
@@ -114,9 +114,9 @@ class _Job:
     finished: bool = False
     admission: Attempt | None = None
     attempt: int = 0
-    """By which it runs, or ran last."""
+    """Its current or last admission."""
     empty_at: int = 0
-    """From when on no pod of it is alive, where it is suspended."""
+    """If it is suspended: the time from which none of its pods is alive."""
 
     def seen(self) -> WorkloadObserved:
         ended = self.finished
@@ -135,13 +135,13 @@ class _Job:
 
 
 class Play:
-    """Drives one engine, which has read everything that is there at the start."""
+    """Drives one engine, which has read all objects that exist at the start."""
 
     def __init__(
         self, engine: Engine, start: datetime, *, eviction_seconds: float = 0.0, check_every: int = 0
     ) -> None:
-        """`eviction_seconds`: how long a victim's pods take to end. `check_every`: at each so many'th plan
-        the engine's invariants are checked, for tests; 0: never."""
+        """`eviction_seconds`: time that a victim's pods take to end. `check_every`: check the engine's
+        invariants after every so many plans, for tests; 0: never."""
         self._engine = engine
         self._start = start
         self._eviction = milliseconds(eviction_seconds)
@@ -154,11 +154,11 @@ class Play:
         self._idle = 0
         self._finished = 0
         self._coming: list[tuple[int, int, Callable[[], Iterable[Event]]]] = []
-        """A heap of what will happen: when, order among equals, and what the engine then sees."""
+        """A heap of future events: time, order among equals, and what the engine then observes."""
         self._order = count()
 
     def hold(self, workload: Workload, stored: StoredWorkload, run: int | None) -> None:
-        """One that holds quota at the start, as the engine was restored with it; `run`: how long still."""
+        """A workload that holds quota at the start, as restored in the engine; `run`: remaining run time."""
         attempt = stored.attempt
         assert attempt is not None
         evicting = attempt.state is AttemptState.EVICTING
@@ -180,7 +180,7 @@ class Play:
         until: float | None = None,
         progress: Callable[[float], None] = lambda _: None,
     ) -> History:
-        """`until`: seconds; None: to the end of all work. `progress` is told which part is done, 0 to 1."""
+        """`until`: seconds; None: to the end of all work. `progress` gets the part that is done, 0 to 1."""
         work = max(1, len(self._jobs))
         for one in arrivals:
             self._at(one.at, partial(self._arrive, one))
@@ -202,7 +202,7 @@ class Play:
         heapq.heappush(self._coming, (time, next(self._order), what))
 
     def _next(self) -> int | None:
-        """When something happens next, or becomes due by time alone."""
+        """Time of the next event or timer."""
         times = [self._coming[0][0]] if self._coming else []
         due = getattr(self._engine, "due_at", None)
         if due is not None and self._idle < MOST_IDLE:
@@ -225,7 +225,7 @@ class Play:
     # --- decisions
 
     def _decide(self) -> None:
-        """Until nothing is left to decide at this instant."""
+        """Until nothing is left to decide at this time."""
         for _ in range(MOST_PLANS):
             plan = self._engine.decide(self._clock())
             if not plan.decisions and not plan.probes:
@@ -276,7 +276,7 @@ class Play:
             life.runs[-1].released = self._now
             life.runs[-1].finished = True
 
-    # --- what happens in the cluster; each returns what is seen of it
+    # --- changes in the cluster; each function returns the events that are observed
 
     def _arrive(self, one: Arrival) -> Iterable[Event]:
         workload = one.workload
@@ -285,7 +285,7 @@ class Play:
         return (job.seen(),)
 
     def _write(self, effect: Effect) -> Iterable[Event]:
-        """What the controller's write does, and the answer to it."""
+        """Effect of the controller's write, and the answer to it."""
         job = self._jobs[effect.key.workload]
         starts = effect.key.verb is Verb.START
         if job.suspended is starts:
@@ -306,14 +306,14 @@ class Play:
 
     def _finish(self, job: _Job, number: int) -> Iterable[Event]:
         if job.suspended or job.attempt != number:
-            return ()  # it was taken away before
+            return ()  # it was stopped before
         job.finished = True
         self._finished += 1
         job.version += 1
         return (job.seen(),)
 
     def _count(self, workload: WorkloadId, number: int) -> Iterable[Event]:
-        """Its pods, by a look at the cluster: the answer comes when none is alive."""
+        """A check of its pods in the cluster: the answer comes when none is alive."""
         answer = (PodsCounted(workload, number, alive=False),)
         job = self._jobs[workload]
         if job.empty_at <= self._now:

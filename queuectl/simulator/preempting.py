@@ -1,4 +1,4 @@
-"""Documents of kind `preemption`: whom a workload with given flavors would take quota from."""
+"""Documents of kind `preemption`: the victims of a workload with given flavors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _search(field: Field, document: Preemption, state: State) -> list[Target]:
 
 
 def _request(document: Preemption, workload: Workload) -> tuple[Usage, set[FlavorResource]]:
-    """What all its pods together ask for, and what of it does not fit."""
+    """Total requests of its pods, and the part that does not fit."""
     usage: Usage = {}
     contested: set[FlavorResource] = set()
     asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}

@@ -1,7 +1,7 @@
-"""Files of scenario documents, read whole: each document as something to run, or why it is left out.
+"""Reads files of scenario documents: each document either can be run, or has a reason why it is left out.
 
-A file holds one document, a list of them, or several YAML documents. Every mistake is told with its place:
-`FILE: line 3, column 5: workloads[0].priority: ...`; nothing is run then.
+A file contains one document, a list of them, or several YAML documents. Each error names its place: `FILE:
+line 3, column 5: workloads[0].priority: ...`. If there is an error nothing is run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from queuectl.simulator.refused import taken
 
 Model = TypeVar("Model", bound=BaseModel)
 _OTHERWISE: Final = {
-    "config.localQueueDeletedBeforeRun": "nobody is admitted through a LocalQueue that is gone",
+    "config.localQueueDeletedBeforeRun": "no workload is admitted through a LocalQueue that is gone",
 }
 _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
@@ -39,7 +39,7 @@ _KINDS: Final[Mapping[type, str]] = {
     type(None): "null",
 }
 MOST: Final = 20
-"""Mistakes told of one file."""
+"""Errors reported per file, at most."""
 
 
 class BadScenarios(ValueError):
@@ -58,17 +58,17 @@ class Scenario:
     line: int
     header: Header
     document: Document | None = None
-    """None: it is left out."""
+    """None: the document is left out."""
     policy: tuple[Event, ...] = ()
-    """What its objects say."""
+    """Events of its objects."""
     left_out: str = ""
     """Why."""
     changes: tuple[str, ...] = ()
-    """Where its objects are not such as an API server takes."""
+    """Changes made to its objects because an API server would refuse them."""
 
 
 def read_policy(text: bytes, name: str) -> Manifests:
-    """Manifests of a file with content `text`, those of other kinds passed over. Raises BadScenarios."""
+    """Manifests of a file with content `text`; other kinds are ignored. Raises BadScenarios."""
     found = Manifests()
     wrong: list[str] = []
     try:
@@ -105,7 +105,7 @@ def read_scenarios(
 ) -> list[Scenario]:
     """All documents of a file with content `text`, on top of `policy`. Kinds not in `models` are left out.
 
-    Raises BadScenarios with all that is wrong in it.
+    Raises BadScenarios with all errors in it.
     """
     found: list[Scenario] = []
     wrong: list[str] = []

@@ -1,8 +1,8 @@
-"""Objects that no API server takes, made into such as it does.
+"""Changes objects that an API server would refuse into valid ones.
 
-Tables of cases, Kueue's among them, are often written past the API server: with names that no object can
-have, limits on borrowing where nobody is to borrow from, a resource in two groups. None of that changes what
-they are about; so they are run, and the changes told.
+Test tables, Kueue's among them, are often written without an API server: with invalid names, borrowing limits
+without a cohort, a resource in two groups. That is not what they test. So they are run, and the changes are
+reported.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Final
 from queuectl.core.resources import MAX_AMOUNT, QuantityOutOfRange, parse_quantity
 
 TOO: Final = "-too"
-"""At the end of the name of a flavor that is in two groups of a queue, where it is in the second."""
+"""Suffix of the name of a flavor in the second of two groups of a queue."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _REFERRING: Final = ("cohort", "cohortName", "parent", "parentName", "clusterQueue")
 _SIZED: Final = {"ClusterQueue": ("cohort", "cohortName"), "Cohort": ("parent", "parentName")}
-"""Fields that name who is above, by kind of those that have quota."""
+"""Field that names the parent, by kind of object with quota."""
 
 
 def taken(document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The document with such objects as an API server takes, and what was changed.
+    """The document with objects that an API server accepts, and the changes.
 
-    Whatever has not the shape that it should have is left as it is: others tell what is wrong with it.
+    A value of a wrong type is left unchanged: its error is reported later.
     """
     objects = document.get("objects")
     if not isinstance(objects, list) or not all(map(_readable, objects)):
@@ -41,7 +41,7 @@ def taken(document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _readable(obj: Any) -> bool:
-    """Does it have the shape of an object with quota, as far as it is looked at here?"""
+    """Whether it has the structure of an object with quota, as far as needed here."""
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         return False
     spec = obj.get("spec") or {}
@@ -76,7 +76,7 @@ def _fit(name: str) -> str:
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
-    """Workloads keep their names."""
+    """Changes names of objects; workloads keep theirs."""
     if isinstance(value, dict) and "podSets" in value and "name" in value:
         return {key: inner if key == "name" else _renamed(inner, names) for key, inner in value.items()}
     if isinstance(value, dict):
@@ -87,7 +87,7 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 
 
 def _changes(objects: list[dict[str, Any]]) -> Iterator[str]:
-    """Makes them, and tells them."""
+    """Makes the changes and reports them."""
     for obj in list(objects):
         spec, kind = obj.get("spec") or {}, obj.get("kind")
         if kind not in _SIZED or "resourceGroups" not in spec:
@@ -126,7 +126,7 @@ def _unbounded(quota: dict[str, Any]) -> bool:
 
 
 def _merge(spec: dict[str, Any], where: str) -> Iterator[str]:
-    """Groups that cover the same resources become one."""
+    """Merge groups that cover the same resources."""
     merged: list[dict[str, Any]] = []
     for group in spec["resourceGroups"]:
         covered = group.get("coveredResources")
@@ -140,7 +140,7 @@ def _merge(spec: dict[str, Any], where: str) -> Iterator[str]:
 
 
 def _part(spec: dict[str, Any], where: str, objects: list[dict[str, Any]]) -> Iterator[str]:
-    """A flavor that is in two groups gets another name in the second."""
+    """Rename a flavor that is in two groups, in the second."""
     seen: set[str] = set()
     for group in spec["resourceGroups"]:
         names = {flavor["name"] for flavor in group.get("flavors", ())}

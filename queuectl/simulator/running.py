@@ -1,4 +1,4 @@
-"""A document run: cycles of the engine on the state it describes, and what came of them."""
+"""Runs a document: cycles of the engine on its state, and their results."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from queuectl.simulator.documents import (
 from queuectl.simulator.reading import Scenario
 
 BUDGET: Final = 1_000_000
-"""Units of work in one decision: more than a document can need."""
+"""Budget of one plan: more than a document can need."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the decisions since its start did."""
+    """Results of the decisions since its start."""
 
     admitted: dict[str, Admitted] = field(default_factory=dict)
     preempted: dict[str, Victim] = field(default_factory=dict)
     evicted: dict[str, Evicted] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
-    """By ClusterQueue: heads that wait for victims of others."""
+    """By ClusterQueue: heads that are pending for victims of others."""
 
 
 class Run:
-    """The engine of one document, and who holds and waits."""
+    """The engine of one document, with holding and pending workloads."""
 
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.document, Cycle)
@@ -72,9 +72,9 @@ class Run:
         return self._document.config.now
 
     def outcome(self) -> tuple[Expect, list[Expect | None]]:
-        """What there is to compare: at the end, and after each step that is a cycle.
+        """Results to compare: at the end, and after each step that is a cycle.
 
-        Where there are steps, `admitted` at the end is what the last cycle admitted.
+        If there are steps, `admitted` at the end is what the last cycle admitted.
         """
         whole = Outcome()
         if not self._document.steps:
@@ -104,7 +104,7 @@ class Run:
             self._engine.reconsider()
 
     def cycle(self, outcome: Outcome) -> None:
-        """One admission cycle, after all that is due without one."""
+        """One admission cycle, after all steps that are due without one."""
         plan = self._engine.decide(self._now, BUDGET, cycles=1)
         self._note(plan, outcome)
         self._engine.commit(plan, self._sequence + 1)
@@ -179,7 +179,7 @@ class Run:
                 yield workload
 
     def _queue(self, workload: Workload) -> str | None:
-        """The ClusterQueue it waits in; None: there is no way to one."""
+        """The ClusterQueue in which it is pending; None: it is routed to none."""
         name = workload.cluster_queue
         if workload.queue is not None:
             name = self._beginning.queues.get(LocalQueueName(workload.namespace, workload.queue))
@@ -202,7 +202,7 @@ def _admitted(assignment: Assignment) -> Admitted:
 
 
 def _usage(pod_set: PodSetAssignment) -> Any:
-    """Of all its pods, as documents write amounts."""
+    """Usage of all its pods, in the units of documents."""
     return {
         resource: format_amount(resource, amount * pod_set.count) for resource, amount in pod_set.requests
     }

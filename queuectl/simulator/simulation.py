@@ -24,12 +24,12 @@ class LognormalModel(Part):
 
 
 class DistributionModel(Part):
-    """Of seconds: exactly one of these. A number alone is a constant."""
+    """A distribution of seconds: exactly one of these. A number alone is a constant."""
 
     constant: Seconds | None = None
     uniform: tuple[Seconds, Seconds] | None = None
     exponential: Positive | None = None
-    """Its mean."""
+    """The mean."""
     lognormal: LognormalModel | None = None
 
     @model_validator(mode="before")
@@ -61,10 +61,10 @@ class DistributionModel(Part):
 
 
 class Poisson(Part):
-    """Arrivals that know nothing of each other."""
+    """Independent arrivals."""
 
     per_hour: Annotated[float, Field(strict=True, gt=0, le=1e7, allow_inf_nan=False)]
-    """On the average."""
+    """The average."""
 
 
 class ArrivalsModel(Part):
@@ -81,12 +81,12 @@ class ArrivalsModel(Part):
     poisson: Poisson | None = None
     from_: Annotated[Seconds, Field(alias="from")] = 0.0
     to: Seconds | None = None
-    """Seconds: none comes from then on."""
+    """Seconds: no arrivals from then on."""
     count: Annotated[int, Field(strict=True, ge=1, le=random.MOST_WORKLOADS)] | None = None
     run_seconds: DistributionModel | None = None
     """None: they never end by themselves."""
     seed: Seed | None = None
-    """None: that of the document."""
+    """None: the seed of the document."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -117,9 +117,9 @@ class SimulatedWorkload(Workload):
     created_at: Time | None = None
     """None: when it arrives."""
     arrival: Seconds | None = None
-    """None: at `createdAt`, where that is after the start; else at the start."""
+    """None: at `createdAt` if that is after the start, else at the start."""
     run_seconds: Seconds | None = None
-    """From its start, or from that of the play where it runs then. None: it never ends by itself."""
+    """From its start, or from that of the simulation if it runs then. None: it never ends by itself."""
 
 
 class Simulation(Document):
@@ -130,5 +130,5 @@ class Simulation(Document):
     until: Positive | None = None
     """Seconds. None: to the end of all work."""
     eviction_seconds: Seconds = 0.0
-    """How long the pods of a victim take to end. What it had done is lost."""
+    """Time that the pods of a victim take to end. Its work so far is lost."""
     seed: Seed = 0

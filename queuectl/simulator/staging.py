@@ -1,4 +1,4 @@
-"""A simulation document set up and played."""
+"""Sets up a simulation document and runs it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_simulation(text: bytes, name: str) -> Scenario:
 def play(
     scenario: Scenario, progress: Callable[[float], None] = lambda _: None, *, check_every: int = 0
 ) -> Document:
-    """What comes of it. Raises NeverEnds, and BadScenarios where it is more work than can be played."""
+    """Its measures. Raises NeverEnds, and BadScenarios if there are too many workloads."""
     document = scenario.document
     assert isinstance(document, Simulation)
     start = document.config.now
@@ -71,7 +71,7 @@ def play(
 
 
 def _whole(document: Simulation) -> Simulation:
-    """With a workload for each template, so that what they name is there."""
+    """With a workload for each template, so that the objects they name are made."""
     shapes = tuple(template.shape for template in document.arrivals)
     return document.model_copy(update={"workloads": (*document.workloads, *shapes)})
 
@@ -84,7 +84,7 @@ def _site(scenario: Scenario) -> Site:
     )
 
 
-# --- who comes ---------------------------------------------------------------------------------------
+# --- arrivals ------------------------------------------------------------------------------------------
 
 
 def _coming(document: Simulation, start: datetime) -> Iterator[Arrival]:

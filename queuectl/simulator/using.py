@@ -1,4 +1,4 @@
-"""What queues held over time: of their own quota, beyond it, and in vain. Times in milliseconds."""
+"""Usage of queues over time: within nominal quota, borrowed, and lost. Times in milliseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Totals = dict[str, int]
 
 
 class Site:
-    """The quota of each queue, and of the tree it belongs to."""
+    """Quota of each queue and of its cohort tree."""
 
     def __init__(self, queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> None:
         known = {queue.name: queue for queue in queues}
@@ -41,7 +41,7 @@ class Site:
         return self._trees[self._roots[queue]]
 
     def total(self) -> Totals:
-        """Of everything, by resource."""
+        """Total quota, by resource."""
         return by_resource(
             (cell, amount)
             for tree in self._trees.values()
@@ -59,7 +59,7 @@ def _nominal(groups: Iterable[ResourceGroup]) -> Usage:
 
 
 def _root(queue: str, cohort: str | None, above: Mapping[str, str | None]) -> str:
-    """Name of the tree: of its root cohort, or of a queue that stands alone."""
+    """Name of the tree: of its root cohort, or of a queue without a cohort."""
     if cohort is None:
         return f"ClusterQueue/{queue}"
     passed = {cohort}
@@ -78,7 +78,7 @@ def by_resource(cells: Iterable[tuple[FlavorResource, int]]) -> Totals:
 
 @dataclass(slots=True)
 class Bins:
-    """A level over time, as its mean in each of equally long parts."""
+    """A value over time, as its mean in each of several parts of equal length."""
 
     width: int
     sums: list[int]
@@ -107,25 +107,25 @@ PER_MILLION = 1_000_000
 
 @dataclass(slots=True)
 class Held:
-    """What one queue held from the start to the end."""
+    """Usage of one queue from the start to the end."""
 
     used: Totals = field(default_factory=lambda: defaultdict(int))
     borrowed: Totals = field(default_factory=lambda: defaultdict(int))
-    """The part of it beyond its nominal quota."""
+    """The part beyond its nominal quota."""
     lost: Totals = field(default_factory=lambda: defaultdict(int))
-    """The part of it in runs that were taken away."""
+    """The part in runs that were stopped."""
     levels: dict[str, Bins] = field(default_factory=dict)
     beyond: dict[str, Bins] = field(default_factory=dict)
-    """What was used, and borrowed, over time."""
+    """Usage and borrowed usage over time."""
     share: int = 0
-    """Of the tree, in millionths times milliseconds."""
+    """Share of the tree's quota, in millionths times milliseconds."""
     greatest: int = 0
-    """Share, in millionths."""
+    """Largest share, in millionths."""
     shares: Bins = field(default_factory=lambda: Bins(1, []))
 
 
 def held(site: Site, queue: str, runs: Sequence[Run], end: int, parts: int) -> Held:
-    """Of the runs that are charged to `queue`; over time in so many parts."""
+    """From the runs that are charged to `queue`; over time in `parts` parts."""
     nominal, tree = site.nominal.get(queue, {}), site.tree(queue)
     found = Held(shares=Bins.of(end, parts))
     for resource in sorted({cell.resource for cell in nominal}):
@@ -156,7 +156,7 @@ def _until(run: Run, end: int) -> int:
 
 
 def _pieces(runs: Iterable[Run], end: int) -> Iterator[tuple[int, int, Usage]]:
-    """Times between which the usage of a queue does not change."""
+    """Intervals in which the usage of a queue does not change."""
     changes: list[tuple[int, int, Usage]] = []
     for run in runs:
         changes += [(run.admitted, 1, run.usage), (_until(run, end), -1, run.usage)]

@@ -1,4 +1,4 @@
-"""Reasons as documents say them: our codes, and the words of Kueue's scheduler that mean one of several."""
+"""Reasons in documents: our codes, and the words of Kueue's scheduler, each for one of several codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from queuectl.core.reasons import Code
 
 WORDS: Final[Mapping[str, frozenset[Code]]] = {code.value: frozenset({code}) for code in Code} | {
-    # Whatever keeps a workload from being looked at.
+    # All reasons for which a workload is not evaluated.
     "Misconfigured": frozenset(
         {
             Code.MISCONFIGURED,
@@ -18,7 +18,7 @@ WORDS: Final[Mapping[str, frozenset[Code]]] = {code.value: frozenset({code}) for
         }
     ),
     "NoMatchingFlavor": frozenset({Code.NO_MATCHING_FLAVOR, Code.RESOURCE_NOT_COVERED}),
-    # One that can't even be counted is more than any quota too.
+    # A quantity out of range exceeds any quota too.
     "ExceedsMaxQuota": frozenset({Code.EXCEEDS_MAX_QUOTA, Code.QUANTITY_OUT_OF_RANGE}),
 }
-"""The codes that each word stands for."""
+"""The codes of each word."""

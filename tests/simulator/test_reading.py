@@ -87,15 +87,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a name twice": (cycle([], [pending("a/w"), pending("a/w")]), "workloads[1].name: a/w is given twice"),
     "no way into a queue": (
         cycle([], [pending("a/w", queue=None)]),
-        "workloads[0]: one that is pending needs either queue or clusterQueue",
+        "workloads[0]: a pending workload needs either queue or clusterQueue",
     ),
     "nothing held": (
         cycle([], [pending("a/w", state="admitted")]),
-        "workloads[0].state: one that is admitted needs an admission",
+        "workloads[0].state: a workload in state admitted needs an admission",
     ),
     "held while it waits": (
         cycle([], [holding("a/w", state="pending")]),
-        "workloads[0].admission: one that is pending holds no quota",
+        "workloads[0].admission: a pending workload holds no quota",
     ),
     "no podset": (cycle([], [pending("a/w", podSets=[])]), "workloads[0].podSets: at least one podset"),
     "more than all pods": (
@@ -179,7 +179,7 @@ def test_what_the_format_has_and_nobody_reads_yet_leaves_the_document_out() -> N
         "LimitRange x: LimitRanges are not read",
         "ResourceFlavor/x spec.topologyName: topology-aware placement is not there yet: "
         "quota is counted, racks are not",
-        "nobody is admitted through a LocalQueue that is gone",
+        "no workload is admitted through a LocalQueue that is gone",
     ]  # fmt: skip
 
 
