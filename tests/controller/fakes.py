@@ -1,4 +1,4 @@
-"""A cluster of Jobs in memory, and a ledger, both of which can fail at any boundary."""
+"""A cluster of Jobs in memory, and a ledger. Both can fail at any boundary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.builders import seen
 
 
 class Crash(BaseException):
-    """kill -9: nothing after it runs, nothing catches it."""
+    """A kill -9: no later code runs, no handler catches it."""
 
 
 @dataclass
@@ -47,11 +47,11 @@ class CrashingLedger:
         self._inner = inner
         self._crashes = crashes
         self.unavailable = 0
-        """How many calls are refused first."""
+        """Number of calls that are refused first."""
         self.refuses: str | None = None
         """ClusterQueue whose admissions are refused."""
         self.lost_acks = 0
-        """How many commits land without anybody hearing of it."""
+        """Number of commits that are stored without an answer."""
 
     async def take_epoch(self, holder: str) -> int:
         self._crashes.boundary("before take_epoch")
@@ -71,7 +71,7 @@ class CrashingLedger:
             raise LedgerUnavailable("away")
         for decision in plan.recorded:
             if isinstance(decision, Admit) and decision.attempt.assignment.cluster_queue == self.refuses:
-                raise LedgerRefused(f"nobody is admitted to {self.refuses}")
+                raise LedgerRefused(f"admissions to {self.refuses} are refused")
         self._crashes.boundary("before commit")
         first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch)
         if self.lost_acks:
@@ -93,7 +93,7 @@ class Job:
     stops: int = 0
     ready: bool | None = None
     ended: int = 0
-    """How many of its pods have ended for good."""
+    """Number of its pods that have ended for good."""
 
 
 class JobCluster:
@@ -106,14 +106,14 @@ class JobCluster:
         self.emit: Callable[[Iterable[Event]], None] = lambda events: None
         self.unavailable = 0
         self.denies: str | None = None
-        """Name of a workload that the API server would not let us start."""
+        """Name of a workload for which the API server denies the start."""
         self.refuses_status_of = ""
-        """LocalQueue whose status nobody may write."""
+        """LocalQueue of which status writes are refused."""
         self.defect = ""
-        """Job whose start nobody thought of."""
+        """Job with a start that triggers a bug."""
         self._crashes = crashes
 
-    # --- what users and the cluster do
+    # --- changes by users and the cluster
 
     def submit(self, *workloads: Workload) -> None:
         for workload in workloads:
@@ -139,7 +139,7 @@ class JobCluster:
         self.emit([self.seen(job.workload.id)])
 
     def label(self, workload: Workload) -> None:
-        """Its user changes what is no part of its spec."""
+        """Its user changes metadata."""
         self.jobs[workload.id].workload = workload
         self.emit([self.seen(workload.id)])
 
@@ -172,7 +172,7 @@ class JobCluster:
         if self.denies == effect.workload.ref.name:
             raise WriteDenied("policy x says no")
         if effect.workload.ref.name == self.defect:
-            raise KeyError("nobody thought of that")
+            raise KeyError("a bug")
         self._crashes.boundary("before start")
         job = self.jobs.get(effect.key.workload)
         if job is None:

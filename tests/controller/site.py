@@ -1,4 +1,4 @@
-"""A cluster and a ledger that outlive the controllers between them."""
+"""A cluster and a ledger for several controllers, one after another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE = 20.0
 
 
 class Silent:
-    """An observer that looks away."""
+    """An observer that does nothing."""
 
     def took_epoch(self, epoch: int) -> None: ...
     def committed(self, plan: object, *, seconds: float, sequence: int) -> None: ...
@@ -33,10 +33,10 @@ class Silent:
 
 
 class Site:
-    """A cluster and a ledger that outlive controllers."""
+    """A cluster and a ledger that stay when a controller ends."""
 
     def __init__(self, settings: Settings = SETTINGS, *, tick: float = 1) -> None:
-        """`tick`: seconds that the ledger's clock goes on each time it is read; 0: it runs as clocks do."""
+        """`tick`: seconds by which the ledger's clock advances at each read; 0: it runs in real time."""
         self.settings = settings
         self._tick = tick
         self.crashes = Crashes()
@@ -44,7 +44,7 @@ class Site:
         self.store = MemoryStore()
         self.confirm_seconds = 3600.0
         self.ticks = 0
-        """How often the ledger's clock was read."""
+        """Number of reads of the ledger's clock."""
         self._leader: asyncio.Future[None] | None = None
         self.memory = MemoryLedger(self._clock, self.store)
         self.ledger = CrashingLedger(self.memory, self.crashes)
@@ -56,7 +56,7 @@ class Site:
         return T0 + timedelta(seconds=seconds)
 
     def jump_to(self, now: datetime) -> None:
-        """It is as late as this, while nobody looks."""
+        """Set the ledger's clock, while no controller runs."""
         self.ticks = math.ceil((now - T0).total_seconds() / self._tick)
 
     def listed(self) -> list[Event]:
@@ -78,7 +78,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def leading(self) -> AsyncIterator[Controller]:
-        """A controller that has read everything; a crash in it ends the block without a word."""
+        """A controller that has read all sources; a crash in it ends the block without an error."""
         controller = self.controller()
         controller.emit(self.listed())
         task = asyncio.ensure_future(controller.run())  # noqa: TID251 (it may be killed)

@@ -1,4 +1,4 @@
-"""The life of a workload through the whole driver: ledger, engine, effects, and the ledger's clock."""
+"""The lifecycle of a workload with the whole driver: ledger, engine, effects, and the ledger's clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def phase(site: Site, name: str = "a") -> Phase | None:
 
 
 def code(site: Site, name: str = "a") -> Code | None:
-    """Why it waits."""
+    """Why it is pending."""
     stored = site.store.workloads.get(WorkloadId(f"uid-{name}"))
     waits = stored is not None and stored.phase is Phase.PENDING
     return stored.reason.code if waits and stored is not None and stored.reason is not None else None
@@ -45,7 +45,7 @@ def used(site: Site) -> int:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger's clock is read again at once, and goes on by a tick each time."""
+    """The ledger's clock is read again at once, and advances by a tick each time."""
     monkeypatch.setattr(loop, "_LONGEST_SLEEP", 0.002)
 
 
@@ -53,7 +53,7 @@ async def running(site: Site, *names: str) -> None:
     await site.until(lambda: site.cluster.running() == sorted(names))
 
 
-async def test_one_whose_run_time_is_over_is_stopped_and_waits_until_its_user_acts() -> None:
+async def test_a_workload_past_its_run_time_is_stopped_and_stays_inactive_until_its_user_acts() -> None:
     site = Site(tick=10)
     one = replace(A, max_run_seconds=100)
     async with site.leading():
@@ -67,7 +67,7 @@ async def test_one_whose_run_time_is_over_is_stopped_and_waits_until_its_user_ac
         await running(site, "a")
 
 
-async def test_the_driver_sleeps_until_time_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_driver_sleeps_until_the_next_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     site = Site(tick=0)
     async with site.leading():
@@ -75,7 +75,7 @@ async def test_the_driver_sleeps_until_time_has_come(monkeypatch: pytest.MonkeyP
         await running(site, "a")
         before = site.ticks
         await site.until(lambda: code(site) is Code.DEACTIVATED)
-    assert site.ticks - before < 15, "it looks at the clock when there is something to do, and not to wait"
+    assert site.ticks - before < 15, "it reads the clock when there is something to do, not to wait"
     at = {row.verdict: row.now for row in site.store.decisions}
     assert (at[Verdict.EVICTED] - at[Verdict.ADMITTED]).total_seconds() >= 1
 
@@ -100,7 +100,7 @@ async def test_run_time_adds_up_over_leaders_and_attempts() -> None:
     assert (stopped - second).total_seconds() * 1000 >= 1000_000 - before
 
 
-async def test_pods_that_do_not_come_up_give_way_to_others_and_are_tried_again_after_a_pause() -> None:
+async def test_a_workload_without_ready_pods_is_evicted_and_tried_again_after_a_pause() -> None:
     site = Site(Settings(pods_ready_timeout=30, requeueing=Requeueing(base_seconds=20)), tick=5)
     async with site.leading():
         site.cluster.submit(A, workload("b", gpus=2, created=1))
@@ -148,7 +148,7 @@ async def test_more_failures_than_allowed_deactivate_it() -> None:
     assert evictions(site) == [Code.PODS_READY_TIMEOUT] * 2
 
 
-async def test_pods_that_have_ended_for_good_make_room() -> None:
+async def test_pods_that_have_ended_for_good_free_quota() -> None:
     site = Site()
     wide = workload("a", pods=[pod_set(2, {GPU: 1})])
     async with site.leading():
@@ -164,7 +164,7 @@ async def test_pods_that_have_ended_for_good_make_room() -> None:
     assert verdicts(site) == ["Queued", "Admitted", "Shrunk", "Retired"]
 
 
-async def test_what_has_shrunk_is_held_so_by_the_next_leader() -> None:
+async def test_the_next_leader_holds_a_shrunk_workload_at_its_smaller_size() -> None:
     site = Site()
     async with site.leading():
         site.cluster.submit(workload("a", pods=[pod_set(2, {GPU: 1})]))
@@ -177,7 +177,7 @@ async def test_what_has_shrunk_is_held_so_by_the_next_leader() -> None:
     assert verdicts(site).count("Shrunk") == 1
 
 
-async def test_a_new_priority_of_one_that_runs_is_in_the_ledger() -> None:
+async def test_a_new_priority_of_a_running_workload_is_in_the_ledger() -> None:
     site = Site()
     async with site.leading() as controller:
         controller.emit([priority("high", 9)])
@@ -188,7 +188,7 @@ async def test_a_new_priority_of_one_that_runs_is_in_the_ledger() -> None:
     assert (phase(site), verdicts(site)[-1]) == (Phase.ADMITTED, "Amended")
 
 
-async def test_one_that_waits_moves_to_another_queue() -> None:
+async def test_a_pending_workload_moves_to_another_queue() -> None:
     site = Site()
     site.policies += [queue("other", 2), local_queue("lo", "other")]
     async with site.leading():
@@ -200,7 +200,7 @@ async def test_one_that_waits_moves_to_another_queue() -> None:
 
 
 async def stopped_by(how: StopPolicy, which: Callable[[StopPolicy], object]) -> Site:
-    """A running workload and one that waits behind it; then the queue is stopped, and goes on again."""
+    """A running workload and a pending one; then the queue is stopped, and resumed."""
     site = Site()
     waits: Workload = workload("b", gpus=2, created=1)
     async with site.leading() as controller:
@@ -224,12 +224,12 @@ def a_local_queue(how: StopPolicy) -> LocalQueue:
     return local_queue("lq", "cq", stop=how)
 
 
-async def test_a_queue_that_is_held_lets_go_nobody_and_stops_nobody() -> None:
+async def test_a_held_queue_admits_nothing_and_stops_nothing() -> None:
     for which in (lambda how: queue("cq", 2, stop=how), a_local_queue):
         assert evictions(await stopped_by(StopPolicy.HOLD, which)) == []
 
 
-async def test_a_queue_that_is_drained_stops_what_runs_until_it_goes_on() -> None:
+async def test_a_drained_queue_stops_running_work_until_it_is_resumed() -> None:
     site = await stopped_by(StopPolicy.HOLD_AND_DRAIN, lambda how: queue("cq", 2, stop=how))
     assert evictions(site) == [Code.CLUSTER_QUEUE_STOPPED]
     site = await stopped_by(StopPolicy.HOLD_AND_DRAIN, a_local_queue)

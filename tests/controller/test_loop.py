@@ -1,4 +1,4 @@
-"""The asyncio driver: order of writes, crashes at every boundary, fencing, doubt."""
+"""The asyncio driver: order of writes, crashes at each boundary, fencing, unknown outcomes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.controller.fakes import Crash, opened
 from tests.controller.site import DEADLINE, Site
 
 
-async def test_the_ledger_hears_of_a_start_before_the_cluster() -> None:
+async def test_a_start_is_committed_before_it_is_sent() -> None:
     site = Site()
     async with site.leading():
         site.cluster.submit(workload("a"))
@@ -38,7 +38,7 @@ async def test_an_acknowledged_start_is_not_sent_again_by_the_next_leader() -> N
     assert site.crashes.passed.count("before start") == 1
 
 
-async def test_what_waits_is_told_once_and_started_when_there_is_room() -> None:
+async def test_a_pending_workload_gets_one_event_and_starts_when_quota_is_free() -> None:
     site = Site()
     async with site.leading():
         site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
@@ -49,7 +49,7 @@ async def test_what_waits_is_told_once_and_started_when_there_is_room() -> None:
     assert sorted(told) == [("a", "Admitted"), ("b", "Admitted"), ("b", "Pending")]
 
 
-async def test_a_ledger_that_is_away_stops_admission_and_nothing_else() -> None:
+async def test_an_unavailable_ledger_stops_admission_and_nothing_else() -> None:
     site = Site()
     async with site.leading():
         site.cluster.submit(workload("a"))
@@ -61,7 +61,7 @@ async def test_a_ledger_that_is_away_stops_admission_and_nothing_else() -> None:
         await site.until(lambda: site.cluster.running() == ["a", "b"])
 
 
-async def test_asked_to_stop_while_the_ledger_is_away_it_stops_and_the_next_goes_on() -> None:
+async def test_a_leader_stops_while_the_ledger_is_unavailable_and_the_next_continues() -> None:
     site = Site()
     async with site.leading():
         site.cluster.submit(workload("a"))
@@ -76,7 +76,7 @@ async def test_asked_to_stop_while_the_ledger_is_away_it_stops_and_the_next_goes
     assert site.cluster.jobs[workload("a").id].starts == [1]
 
 
-async def test_a_queue_whose_status_is_refused_holds_up_no_other() -> None:
+async def test_a_refused_status_write_delays_no_other_queue() -> None:
     site = Site()
     site.policies += [local_queue("aa", "cq"), local_queue("zz", "cq")]
     site.cluster.refuses_status_of = "aa"
@@ -86,7 +86,7 @@ async def test_a_queue_whose_status_is_refused_holds_up_no_other() -> None:
         await site.until(lambda: {one.name.name for one in site.cluster.published} == {"aa", "lq", "zz"})
 
 
-async def test_a_defect_about_one_workload_does_not_end_the_work_on_others() -> None:
+async def test_a_bug_triggered_by_one_workload_does_not_stop_the_others() -> None:
     site = Site()
     site.cluster.defect = "a"
     async with site.leading():
@@ -108,7 +108,7 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once() -> None:
     assert sequences == list(range(1, len(sequences) + 1))
 
 
-async def test_a_root_that_the_ledger_refuses_is_frozen_and_loaded_again_while_others_go_on() -> None:
+async def test_a_root_refused_by_the_ledger_is_frozen_and_reloaded_while_others_continue() -> None:
     site = Site()
     site.policies += [queue("bad", 2), local_queue("bad", "bad")]
     async with site.leading():
@@ -133,7 +133,7 @@ async def test_a_root_that_the_ledger_refuses_is_frozen_and_loaded_again_while_o
     assert sequences == list(range(1, len(sequences) + 1))
 
 
-async def test_an_api_server_that_is_away_gets_the_start_later_and_once() -> None:
+async def test_a_start_is_sent_once_when_the_api_server_is_back() -> None:
     site = Site()
     site.cluster.unavailable = 2
     async with site.leading():
@@ -142,7 +142,7 @@ async def test_an_api_server_that_is_away_gets_the_start_later_and_once() -> Non
     assert site.cluster.jobs[workload("a").id].starts == [1]
 
 
-async def test_a_start_that_is_denied_gives_way_and_is_tried_again_later(
+async def test_a_denied_start_frees_its_quota_and_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
@@ -180,7 +180,7 @@ async def _rival(site: Site) -> None:
     await site.memory.take_epoch("another")
 
 
-async def test_a_deposed_leader_that_has_nothing_to_decide_learns_of_it_and_ends() -> None:
+async def test_a_deposed_leader_with_nothing_to_decide_finds_out_and_ends() -> None:
     site = Site()
     site.confirm_seconds = 0.01
     deposed = site.controller()
@@ -192,7 +192,7 @@ async def test_a_deposed_leader_that_has_nothing_to_decide_learns_of_it_and_ends
     assert site.cluster.running() == ["a"]
 
 
-async def test_hold_stops_a_running_one_and_its_end_brings_it_back() -> None:
+async def test_a_hold_stops_a_running_workload_and_its_end_requeues_it() -> None:
     site = Site()
     async with site.leading():
         site.cluster.submit(workload("a"))
@@ -218,7 +218,7 @@ async def test_a_job_deleted_while_it_runs_gives_its_quota_to_the_next() -> None
 
 
 async def live(site: Site) -> None:
-    """Three jobs through a queue for two: one is edited, one is held and let go again, all end."""
+    """Three jobs in a queue for two: one is edited, one is held and resumed, all end."""
     if not site.cluster.jobs:
         site.cluster.submit(*(workload(name, created=n) for n, name in enumerate("abc")))
     begun = any(job.finished or job.stops for job in site.cluster.jobs.values())
@@ -276,7 +276,7 @@ async def test_a_crash_at_any_boundary_loses_nothing_and_starts_nothing_twice() 
         site, crashed = await _crash_and_go_on(at)
         hit += crashed
         for job in site.cluster.jobs.values():
-            # Each attempt was started at most once, and nobody was let go without a row.
+            # Each attempt was started at most once, and each start is in the ledger.
             assert job.starts == sorted(set(job.starts)), (at, site.crashes.passed[at - 1])
             assert job.finished
         sequences = [row.sequence for row in site.store.decisions]

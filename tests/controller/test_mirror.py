@@ -1,4 +1,4 @@
-"""Observing: what the engine is shown of a cluster that nobody writes to, and what the ledger then holds."""
+"""Observing: the state that the engine is shown of a cluster, and the decisions in the ledger."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, seen
 from tests.controller.site import DEADLINE, Silent
 
 LOOKED = T0 + timedelta(milliseconds=400)
-"""When it is first looked at; builders make workloads in that very second: they come after it."""
+"""Start of the observation; builders create workloads in the same second: they come after it."""
 BEFORE = -100.0
-"""Seconds: `created` of one that was there already."""
+"""Seconds: `created` of a workload that existed before."""
 
 
 @dataclass
 class Real:
-    """A Job as it is."""
+    """The real state of a Job."""
 
     workload: Workload
     suspended: bool = False
@@ -45,7 +45,7 @@ class Real:
 
 @dataclass
 class Watched:
-    """A cluster that nobody writes to and an observer's ledger; both outlive observers."""
+    """A cluster without writes and an observer's ledger; both stay when an observer ends."""
 
     policies: list[Policy] = field(
         default_factory=lambda: [flavor("default"), queue("cq", 2), local_queue("lq", "cq")]
@@ -54,14 +54,14 @@ class Watched:
     store: MemoryStore = field(default_factory=MemoryStore)
     mirror: Mirror | None = None
     ledger_away: int = 0
-    """How often it can't be asked what it has recorded."""
+    """Number of failures when the ledger's decisions are read."""
     _ticks: int = 0
 
     def _clock(self) -> datetime:
         self._ticks += 1
         return T0 + timedelta(seconds=self._ticks)
 
-    # --- what happens in it
+    # --- changes in the cluster
 
     def create(self, *workloads: Workload, suspended: bool = False) -> None:
         for one in workloads:
@@ -109,7 +109,7 @@ class Watched:
             Listed("Job", frozenset(self.jobs)),
         ]
 
-    # --- who observes it
+    # --- observers
 
     async def _recorded(self, workloads: Sequence[WorkloadId]) -> frozenset[WorkloadId]:
         if self.ledger_away:
@@ -119,7 +119,7 @@ class Watched:
 
     @contextlib.asynccontextmanager
     async def observed(self) -> AsyncIterator[Controller]:
-        """Somebody observes, and has read everything."""
+        """An observer that has read all sources."""
         mirror = Mirror(lambda: LOOKED, self._recorded)
         memory = MemoryLedger(self._clock, self.store, beside=mirror.reality)
         controller = Controller(
@@ -151,21 +151,21 @@ class Watched:
             while not condition():
                 await asyncio.sleep(0.001)
 
-    # --- what the ledger says
+    # --- the ledger
 
     def rows(self, name: str) -> list[DecisionRow]:
         return [row for row in self.store.decisions if row.ref is not None and row.ref.name == name]
 
     def reality(self, name: str) -> list[str]:
-        """State of the object at each decision about it."""
+        """State of the object at each decision on it."""
         return [json.loads(json.dumps(row.payload))["reality"]["state"] for row in self.rows(name)]
 
     def story(self, name: str) -> list[str]:
-        """Verdicts on it, those with a reason by its code."""
+        """Verdicts on it; those with a reason by its code."""
         return [row.reason.code.value if row.reason else row.verdict for row in self.rows(name)]
 
     async def told(self, name: str, *story: str) -> None:
-        """Until this is all that was decided about it."""
+        """Wait until these are all decisions on it."""
         try:
             await self.until(lambda: self.story(name) == list(story))
         except TimeoutError:
@@ -175,7 +175,7 @@ class Watched:
         return sorted(w.ref.name for w in self.store.workloads.values() if w.attempt is not None)
 
 
-async def test_what_runs_at_once_waits_for_quota_as_if_it_were_suspended() -> None:
+async def test_a_job_that_really_runs_is_shown_suspended_until_admitted() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a", gpus=2), workload("b", gpus=2, created=1))
@@ -188,7 +188,7 @@ async def test_what_runs_at_once_waits_for_quota_as_if_it_were_suspended() -> No
     assert not site.store.effects
 
 
-async def test_a_job_that_ends_while_it_would_wait_has_waited_until_then() -> None:
+async def test_a_job_that_ends_while_it_would_be_pending_was_pending_until_then() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a", gpus=2), workload("b", gpus=2, created=1))
@@ -199,7 +199,7 @@ async def test_a_job_that_ends_while_it_would_wait_has_waited_until_then() -> No
     assert site.held() == ["a"]
 
 
-async def test_what_ran_before_the_first_look_is_charged_as_debt() -> None:
+async def test_a_job_that_ran_before_the_observation_is_charged_as_debt() -> None:
     site = Watched()
     site.create(workload("old", gpus=3, created=BEFORE), workload("over", created=BEFORE))
     site.finish("over")
@@ -213,7 +213,7 @@ async def test_what_ran_before_the_first_look_is_charged_as_debt() -> None:
     assert site.story("over") == []
 
 
-async def test_one_that_ran_before_and_gets_its_queue_later_is_debt_also_after_a_restart() -> None:
+async def test_a_job_that_ran_before_and_gets_its_queue_later_is_debt_also_after_a_restart() -> None:
     site = Watched(policies=[flavor("default"), queue("cq", 2)])
     site.create(workload("old", gpus=3, created=BEFORE))
     async with site.observed():
@@ -224,7 +224,7 @@ async def test_one_that_ran_before_and_gets_its_queue_later_is_debt_also_after_a
     assert site.rows("old")[-1].payload["debt"] is True
 
 
-async def test_one_that_is_over_before_it_was_decided_about_is_decided_about_all_the_same() -> None:
+async def test_a_job_that_ends_before_its_first_decision_is_still_decided() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("quick"))
@@ -251,7 +251,7 @@ async def test_a_virtual_eviction_gives_the_quota_to_others_and_the_job_runs_on(
         await site.told("a", "Queued", "Admitted", "UserHold", "Released", "OnHold", "Retired")
 
 
-async def test_one_suspended_by_its_user_holds_nothing_until_it_is_let_go_again() -> None:
+async def test_a_job_suspended_by_its_user_holds_no_quota_until_it_is_resumed() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a", gpus=2))
@@ -263,7 +263,7 @@ async def test_one_suspended_by_its_user_holds_nothing_until_it_is_let_go_again(
     assert site.held() == ["a"]
 
 
-async def test_one_made_suspended_asks_from_the_start() -> None:
+async def test_a_job_created_suspended_is_pending_from_the_start() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a"), suspended=True)
@@ -273,7 +273,7 @@ async def test_one_made_suspended_asks_from_the_start() -> None:
         await site.told("a", "Queued", "Admitted", "Retired")
 
 
-async def test_a_gate_in_the_cluster_changes_nothing_of_what_is_observed() -> None:
+async def test_a_gate_in_the_cluster_does_not_change_the_observation() -> None:
     site = Watched()
     async with site.observed() as controller:
         assert site.mirror is not None
@@ -287,7 +287,7 @@ async def test_a_gate_in_the_cluster_changes_nothing_of_what_is_observed() -> No
     ]
 
 
-async def test_after_a_restart_what_was_decided_stands_and_what_was_missed_is_made_up_for() -> None:
+async def test_after_a_restart_decisions_stand_and_missed_changes_are_caught_up() -> None:
     site = Watched()
     async with site.observed():
         site.create(
@@ -296,7 +296,7 @@ async def test_after_a_restart_what_was_decided_stands_and_what_was_missed_is_ma
         await site.told("ends", "Queued", "Admitted")
         await site.told("waits", "Queued", "WaitingForQuota")
         await site.told("goes", "Queued", "WaitingForQuota")
-    # While nobody looks: one ends, one waits no more, one comes, and one comes and ends.
+    # Without an observer: one ends, a pending one ends, one is created, and one is created and ends.
     site.finish("ends")
     site.delete("goes")
     site.create(workload("comes", gpus=2, created=3), workload("missed", created=3))
@@ -317,14 +317,14 @@ async def test_after_a_restart_what_was_decided_stands_and_what_was_missed_is_ma
     assert {name: site.story(name) for name in told} == told
 
 
-async def test_a_job_seen_over_and_recorded_is_not_told_again_and_forgotten_when_it_goes() -> None:
+async def test_a_recorded_job_that_is_over_is_not_shown_again_and_dropped_when_deleted() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a"))
         await site.told("a", "Queued", "Admitted")
         site.finish("a")
         await site.told("a", "Queued", "Admitted", "Retired")
-        site.finish("a")  # its object changes once more
+        site.finish("a")  # its object changes again
         site.delete("a")
         site.create(workload("b"))
         await site.told("b", "Queued", "Admitted")
@@ -333,7 +333,7 @@ async def test_a_job_seen_over_and_recorded_is_not_told_again_and_forgotten_when
     assert site.story("a") == ["Queued", "Admitted", "Retired"]
 
 
-async def test_one_that_loses_its_label_and_gets_it_back_is_followed_again() -> None:
+async def test_a_job_that_loses_its_label_and_gets_it_back_is_observed_again() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a"))
@@ -346,7 +346,7 @@ async def test_one_that_loses_its_label_and_gets_it_back_is_followed_again() -> 
 
 
 @pytest.mark.parametrize("budget", [1, 1000])
-async def test_every_job_is_decided_about_however_many_come_and_go_at_once(budget: int) -> None:
+async def test_each_job_is_decided_however_many_come_and_go_at_once(budget: int) -> None:
     site = Watched()
     names = [f"j{number:03}" for number in range(100)]
     async with site.observed() as controller:

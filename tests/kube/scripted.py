@@ -1,4 +1,4 @@
-"""An API server that says, request by request, what a test wrote down for it."""
+"""An API server that gives the answers of a test's script, request by request."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gone() -> bytes:
 
 
 class Scripted:
-    """`lists` and `watches` are taken one by one; the last list and an open, silent watch are the rest."""
+    """Answers from `lists` and `watches`, one by one; after that the last list and an open, silent watch."""
 
     def __init__(self) -> None:
         self.lists: deque[tuple[int, Any, dict[str, str]]] = deque()
@@ -88,7 +88,7 @@ class Scripted:
 
     @property
     def watched(self) -> list[str]:
-        """Versions that watches were asked from."""
+        """Versions from which watches were requested."""
         return [query["resourceVersion"] for query in self.asked if "watch" in query]
 
     @property
@@ -129,7 +129,7 @@ class Scripted:
 
 
 class Watching:
-    """Reflectors at work, and what they told."""
+    """Running reflectors, and the events they sent."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -158,7 +158,7 @@ async def watching(
     kind: str = "Job",
     identity: Any = None,
 ) -> AsyncIterator[Watching]:
-    """A reflector of `watched`, else of `kind`, on the scripted server for as long as the block lasts."""
+    """A reflector of `watched`, else of `kind`, on the scripted server until the block ends."""
     seen = Watching()
     async with script.serve() as url:
         session = Session(HttpTransport(url), identity, deadlines=Deadlines(unary=2, page=2))

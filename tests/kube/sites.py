@@ -1,4 +1,4 @@
-"""API servers to try the client on, and the objects to put there."""
+"""API servers for tests of the client, and objects for them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Site:
 
     session: Session
     faults: Faults | None = None
-    """Of the small API."""
+    """Faults of the small API."""
 
     @property
     def cluster(self) -> KubeCluster:
@@ -194,7 +194,7 @@ async def in_process(folder: Path, **options: Any) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def real(folder: Path, **options: Any) -> AsyncIterator[Site]:
-    """A kube-apiserver without controllers; skips where there is none."""
+    """A kube-apiserver without controllers; skips the test if there is none."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver is not tried")
@@ -203,7 +203,7 @@ async def real(folder: Path, **options: Any) -> AsyncIterator[Site]:
     ) as plane:
         plane.write_kubeconfig(folder / "real.kubeconfig")
         async with _site(folder / "real.kubeconfig", None) as site:
-            # No controller makes it here, and pods are refused without.
+            # No controller creates it here, and pods are refused without it.
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
             await site.create(api_path("", "v1", "serviceaccounts", NAMESPACE), account)
             yield site

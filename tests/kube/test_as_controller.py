@@ -1,4 +1,4 @@
-"""The client as the controller's own service account: its RBAC, and the gate that confines it, in force."""
+"""The client as the controller's own service account, with RBAC and the gate in force."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def session(site: Site) -> AsyncIterator[Session]:
     await opened.close()
 
 
-async def test_all_that_we_read_we_may_read(site: Site, session: Session) -> None:
+async def test_the_service_account_may_read_all_watched_kinds(site: Site, session: Session) -> None:
     seen: list[object] = []
     all_of_them = reflectors(session, seen.extend, timings=QUICK)
     async with asyncio.TaskGroup() as group:
@@ -65,7 +65,9 @@ async def test_all_that_we_read_we_may_read(site: Site, session: Session) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_the_gate_lets_our_starts_and_stops_through(site: Site, session: Session, kind: Kind) -> None:
+async def test_the_gate_permits_starts_and_stops_of_the_controller(
+    site: Site, session: Session, kind: Kind
+) -> None:
     cluster = KubeCluster(session)
     await site.create(kind, "ours")
     for attempt in (1, 2):
@@ -83,12 +85,14 @@ async def test_the_gate_lets_our_starts_and_stops_through(site: Site, session: S
     await site.admin.request("DELETE", kind.path("ours"))
 
 
-async def test_a_job_that_ran_before_is_steered_anew_on_old_servers_too(site: Site, session: Session) -> None:
+async def test_a_job_that_ran_before_gets_new_node_selectors_on_old_servers_too(
+    site: Site, session: Session
+) -> None:
     cluster = KubeCluster(session)
     await site.create(JOB, "ran")
     await cluster.start(effect(await site.get(JOB, "ran")))
     await cluster.stop(effect(await site.get(JOB, "ran"), verb=Verb.STOP))
-    # As the Job controller leaves it.
+    # The status as set by the Job controller.
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "lastTransitionTime": TIME}
     status = {"status": {"startTime": TIME, "conditions": [suspended]}}
     await site.merge(site.admin, JOB, "ran", status, "status")
@@ -109,7 +113,7 @@ async def test_a_job_that_ran_before_is_steered_anew_on_old_servers_too(site: Si
     assert not pod.get("tolerations")
 
 
-async def test_we_may_tell_people_what_they_wait_for(site: Site, session: Session) -> None:
+async def test_the_controller_may_create_events_and_write_status(site: Site, session: Session) -> None:
     cluster = KubeCluster(session)
     await site.create(JOB, "told")
     ref = effect(await site.get(JOB, "told")).workload.ref
@@ -135,7 +139,7 @@ async def test_we_may_tell_people_what_they_wait_for(site: Site, session: Sessio
     assert (await site.admin.request("GET", path))["status"]["pendingWorkloads"] == 4
 
 
-async def test_the_lease_that_is_shipped_can_be_ours(site: Site) -> None:
+async def test_the_controller_may_acquire_the_shipped_lease(site: Site) -> None:
     kubeconfig = str(site.plane.folder / "kubeconfig")
     lease = KubeLease(
         lambda: Session.from_kubeconfig(kubeconfig, "controller"),

@@ -1,4 +1,4 @@
-"""What is written to a cluster, on the small API with and without sockets, and on a real kube-apiserver."""
+"""Writes to a cluster, on the small API with and without sockets, and on a real kube-apiserver."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Flawed = tuple[Site, Faults]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["in_process", "small"])
 async def flawed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Flawed]:
-    """A server that can be asked for faults."""
+    """A server with injected faults."""
     async with SITES[request.param](tmp_path_factory.mktemp("flawed")) as site:
         yield site, site.faults
 
@@ -66,7 +66,7 @@ async def _patch(site: Site, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return await site.session.patch(path, body)
 
 
-async def test_a_start_lets_the_job_go_with_one_request(site: Site) -> None:
+async def test_a_start_unsuspends_the_job_with_one_request(site: Site) -> None:
     obj = await site.job("start", parallelism=2)
     patches = site.session.requests["PATCH", 200]
     reads = sum(count for (method, _), count in site.session.requests.items() if method == "GET")
@@ -94,7 +94,7 @@ async def test_a_start_sent_again_is_done_and_changes_nothing(site: Site) -> Non
     assert after["metadata"]["resourceVersion"] == started["metadata"]["resourceVersion"]
 
 
-async def test_a_start_after_an_edit_of_the_spec_is_refused_with_the_object_as_it_is(site: Site) -> None:
+async def test_a_start_after_an_edit_of_the_spec_is_refused_with_the_current_object(site: Site) -> None:
     obj = await site.job("edited")
     await _patch(site, jobs("edited"), {"spec": {"parallelism": 7}})
     settled, event = await site.cluster.start(effect(obj))
@@ -105,7 +105,7 @@ async def test_a_start_after_an_edit_of_the_spec_is_refused_with_the_object_as_i
     assert (await site.session.get(jobs("edited")))["spec"]["suspend"] is True
 
 
-async def test_somebodys_annotation_does_not_stop_a_start(site: Site) -> None:
+async def test_an_annotation_of_another_client_does_not_prevent_a_start(site: Site) -> None:
     obj = await site.create(jobs(), job("noted", annotations={"a": "1"}))
     await _patch(site, jobs("noted"), {"metadata": {"annotations": {"b": "2"}}})
     settled, _ = await site.cluster.start(effect(obj))
@@ -139,7 +139,7 @@ async def test_a_job_that_changed_queues_is_not_started(site: Site) -> None:
     assert event.workload.queue == "other"
 
 
-async def test_what_is_gone_can_be_neither_started_nor_stopped(site: Site) -> None:
+async def test_a_deleted_object_can_be_neither_started_nor_stopped(site: Site) -> None:
     obj = await site.job("gone")
     await site.session.delete(jobs("gone"), {"propagationPolicy": "Background"})
     for verb in (Verb.START, Verb.STOP):
@@ -162,7 +162,7 @@ async def test_another_object_of_the_same_name_is_left_alone(site: Site) -> None
     assert after["spec"]["suspend"] is False
 
 
-async def test_a_stop_suspends_and_the_next_start_steers_anew(site: Site) -> None:
+async def test_a_stop_suspends_and_the_next_start_sets_new_node_selectors(site: Site) -> None:
     obj = await site.job("cycle")
     await site.cluster.start(effect(obj))
     started = await site.session.get(jobs("cycle"))
@@ -292,7 +292,7 @@ async def test_a_cluster_is_known_by_the_uid_of_kube_system(site: Site) -> None:
     assert await cluster_id(site.session) == namespace["metadata"]["uid"]
 
 
-# --- with faults, which only the small API can be asked for ---------------------------------------------
+# --- with injected faults, on the small API only --------------------------------------------------------
 
 
 async def test_a_start_whose_answer_is_lost_is_found_done(flawed: Flawed) -> None:
@@ -307,7 +307,7 @@ async def test_a_start_whose_answer_is_lost_is_found_done(flawed: Flawed) -> Non
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])
-async def test_a_server_in_trouble_is_asked_again_later(flawed: Flawed, code: int) -> None:
+async def test_a_write_is_retried_later_after_a_server_error(flawed: Flawed, code: int) -> None:
     site, faults = flawed
     obj = await site.job(f"trouble-{code}")
     faults.add(Fault(Action.REFUSE, verb="patch", code=code, retry_after=7 if code == 429 else 0))
@@ -317,7 +317,7 @@ async def test_a_server_in_trouble_is_asked_again_later(flawed: Flawed, code: in
     assert (await site.cluster.start(effect(obj)))[0].result is Result.DONE
 
 
-async def test_nothing_is_called_dead_while_the_server_cant_say(flawed: Flawed) -> None:
+async def test_nothing_counts_as_dead_while_reads_fail(flawed: Flawed) -> None:
     site, faults = flawed
     ref = effect(await site.job("unsaid")).workload.ref
     for resource in ("jobs", "pods"):
@@ -336,7 +336,7 @@ async def _pytorch(site: Site) -> None:
         try:
             await site.session.get(pytorch_jobs())
             return
-        except (NotFound, TooManyRequests):  # not yet served, or its storage is on the way
+        except (NotFound, TooManyRequests):  # not served yet, or its storage is not ready
             await asyncio.sleep(0.02)
 
 

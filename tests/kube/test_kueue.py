@@ -1,4 +1,4 @@
-"""Kueue's labels on an API server, and how it is told whether Kueue itself runs there."""
+"""Kueue's labels on an API server, and detection of Kueue's own controller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with in_process(tmp_path) as found:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
         await found.create(api_path("", "v1", "namespaces"), namespace)
-        await cluster_id(found.session)  # the first answer tells the server's time
+        await cluster_id(found.session)  # the first answer has the server's time
         yield found
 
 
@@ -104,10 +104,10 @@ async def test_a_start_goes_by_the_label_that_held_and_is_refused_when_another_d
     cluster = KubeCluster(site.session, honoured=KUEUES_TOO)
 
     body = kueues("train")
-    body["metadata"]["annotations"] = {"a": "b"}  # else the resourceVersion is tested, too
+    body["metadata"]["annotations"] = {"a": "b"}  # else the resourceVersion is tested too
     await site.create(jobs(), body)
     before = effect(await site.session.get(jobs("train")), honoured=KUEUES_TOO)
-    # The same name in our label: what is decided stays right, and yet it is another label that must stay.
+    # The same name in our label: the decision is still right, but the patch tests the label of the decision.
     await site.session.patch(jobs("train"), {"metadata": {"labels": {OURS: "main"}}})
     settled, event = await cluster.start(before)
     assert settled.result is Result.REFUSED
@@ -118,8 +118,7 @@ async def test_a_start_goes_by_the_label_that_held_and_is_refused_when_another_d
     assert settled.result is Result.DONE
 
 
-async def test_one_that_leaves_both_labels_is_nobody_s_any_more(site: Site) -> None:
-
+async def test_an_object_without_both_labels_is_no_longer_managed(site: Site) -> None:
     await site.create(jobs(), kueues("train"))
     before = effect(await site.session.get(jobs("train")), honoured=KUEUES_TOO)
     await site.session.patch(jobs("train"), {"metadata": {"labels": None}})
@@ -128,7 +127,7 @@ async def test_one_that_leaves_both_labels_is_nobody_s_any_more(site: Site) -> N
     assert isinstance(event, WorkloadGone)
 
 
-async def test_what_runs_by_kueue_s_label_is_found_for_a_lost_ledger(site: Site) -> None:
+async def test_running_work_with_kueues_label_is_found_for_a_rebuild(site: Site) -> None:
 
     await site.create(jobs(), kueues("train"))
     obj = await site.session.get(jobs("train"))
@@ -154,7 +153,7 @@ async def test_crds_of_kueue_alone_do_not_mean_that_it_runs(site: Site) -> None:
     ("age", "holder", "runs"),
     [(0, "a", True), (45, "a", True), (3600, "a", False), (0, "", False), (0, None, False), (-30, "a", True)],
 )
-async def test_a_lease_tells_by_its_last_renewal(
+async def test_a_lease_shows_kueue_only_if_it_was_renewed_recently(
     site: Site, age: float, holder: str | None, runs: bool
 ) -> None:
     await site.create(LEASES, lease(site, age, holder))
@@ -164,14 +163,14 @@ async def test_a_lease_tells_by_its_last_renewal(
         assert found.startswith(f"Lease kueue-system/{LEASE} was renewed ")
 
 
-async def test_a_lease_of_another_name_is_another_s(site: Site) -> None:
+async def test_a_lease_of_another_name_does_not_show_kueue(site: Site) -> None:
     body = lease(site, 0)
-    body["metadata"]["name"] = "somebody"
+    body["metadata"]["name"] = "another"
     await site.create(LEASES, body)
     assert await running(site.session) is None
 
 
-async def test_its_pods_tell_where_it_elects_no_leader(site: Site) -> None:
+async def test_pods_show_kueue_without_leader_election(site: Site) -> None:
     pods = api_path("", "v1", "pods", "kueue-system")
     labels = {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
     await site.create(pods, pod("kueue-0", labels))
@@ -182,7 +181,7 @@ async def test_its_pods_tell_where_it_elects_no_leader(site: Site) -> None:
     assert await running(site.session) == "pod kueue-system/kueue-0 runs"
 
 
-async def test_beside_kueue_its_labels_are_refused_and_what_to_do_is_said(site: Site) -> None:
+async def test_kueues_labels_are_refused_beside_kueue_with_instructions(site: Site) -> None:
     await check(HONOURED, site.session)
     await site.create(LEASES, lease(site, 2))
     with pytest.raises(ConfigurationError, match=r"compatibility\.kueueLabels: Kueue's own controller runs"):
@@ -190,7 +189,7 @@ async def test_beside_kueue_its_labels_are_refused_and_what_to_do_is_said(site: 
     await check(Settings(), site.session)
 
 
-async def test_while_leading_kueue_is_noticed_when_it_comes(site: Site) -> None:
+async def test_a_leader_detects_that_kueue_was_started(site: Site) -> None:
     async def come() -> None:
         await asyncio.sleep(0.05)
         await site.create(LEASES, lease(site, 0))

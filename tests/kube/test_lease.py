@@ -83,7 +83,7 @@ async def _lease(
         await lease.release()
 
 
-async def test_a_free_lease_is_taken_and_handed_on() -> None:
+async def test_a_free_lease_is_acquired_and_released() -> None:
     server = _Server(leaseTransitions=4)
     async with _lease(server) as lease:
         assert lease.age() is None
@@ -95,8 +95,8 @@ async def test_a_free_lease_is_taken_and_handed_on() -> None:
     assert server.holder == ""
 
 
-async def test_a_lease_that_is_renewed_is_waited_for_and_taken_when_its_holder_falls_silent() -> None:
-    # A renewTime of another clock, hours ahead, must not matter.
+async def test_a_renewed_lease_is_acquired_only_after_its_holder_stops_renewing() -> None:
+    # A renewTime of another clock, hours ahead, must have no effect.
     server = _Server(holderIdentity="b", renewTime="2999-01-01T00:00:00.000000Z", leaseDurationSeconds=1)
     async with _lease(server) as lease, asyncio.TaskGroup() as group:
         waiting = group.create_task(lease.acquire())
@@ -110,7 +110,7 @@ async def test_a_lease_that_is_renewed_is_waited_for_and_taken_when_its_holder_f
         assert server.holder == "a"
 
 
-async def test_a_server_that_hangs_ends_the_trust_before_anybody_else_can_take_over() -> None:
+async def test_a_holder_gives_up_on_a_hanging_server_before_another_can_take_over() -> None:
     server = _Server()
     async with _lease(server) as lease:
         await lease.acquire()
@@ -120,7 +120,7 @@ async def test_a_server_that_hangs_ends_the_trust_before_anybody_else_can_take_o
         assert time.monotonic() - begun < QUICK.duration - QUICK.margin + 0.3
 
 
-async def test_a_server_that_refuses_ends_the_trust_too() -> None:
+async def test_a_holder_gives_up_when_the_server_refuses_renewals() -> None:
     server = _Server()
     async with _lease(server) as lease:
         await lease.acquire()
@@ -128,7 +128,7 @@ async def test_a_server_that_refuses_ends_the_trust_too() -> None:
         await lease.lost()
 
 
-async def test_trouble_that_passes_in_time_changes_nothing() -> None:
+async def test_errors_that_end_in_time_change_nothing() -> None:
     server = _Server()
     async with _lease(server) as lease, asyncio.TaskGroup() as group:
         await lease.acquire()
@@ -153,7 +153,7 @@ async def test_a_blocked_main_loop_keeps_the_lease() -> None:
         assert server.writes > writes + 5
 
 
-async def test_who_takes_it_from_us_ends_our_trust_at_once() -> None:
+async def test_a_lease_taken_by_another_process_is_lost_at_once() -> None:
     server = _Server()
     async with _lease(server) as lease:
         await lease.acquire()
@@ -164,7 +164,7 @@ async def test_who_takes_it_from_us_ends_our_trust_at_once() -> None:
         assert server.holder == "b"
 
 
-async def test_work_that_does_not_stop_ends_with_the_process() -> None:
+async def test_the_process_is_ended_if_work_does_not_stop() -> None:
     server, ended = _Server(), list[int]()
     async with _lease(server, ended=ended) as lease:
         await lease.acquire()
@@ -175,7 +175,7 @@ async def test_work_that_does_not_stop_ends_with_the_process() -> None:
     assert ended == [EXIT_CODE]
 
 
-async def test_work_that_stops_in_time_is_left_in_peace() -> None:
+async def test_the_process_is_not_ended_if_work_stops_in_time() -> None:
     server, ended = _Server(), list[int]()
     async with _lease(server, ended=ended) as lease:
         await lease.acquire()
@@ -185,7 +185,7 @@ async def test_work_that_stops_in_time_is_left_in_peace() -> None:
     assert ended == []
 
 
-async def test_of_two_one_leads_and_the_other_follows_at_once_when_it_leaves() -> None:
+async def test_of_two_processes_one_leads_and_the_other_takes_over_at_its_release() -> None:
     server = _Server()
     async with _lease(server, "a") as first, asyncio.TaskGroup() as group:
         await first.acquire()
@@ -200,11 +200,11 @@ async def test_of_two_one_leads_and_the_other_follows_at_once_when_it_leaves() -
             assert server.holder == "b"
 
 
-async def test_60_a_cluster_is_led_from_one_database_and_a_second_is_told_both_ids() -> None:
+async def test_60_a_cluster_is_led_from_one_database_and_the_error_names_both_ids() -> None:
     server = _Server()
     async with _lease(server, ledger="ledger-a") as first:
         await first.acquire()
-        # Also while it is held: who comes from another database learns so at once, and not years later.
+        # Also while it is held: a process with another database fails at once.
         async with _lease(server, "b", ledger="ledger-b") as second:
             with pytest.raises(ForeignLedger, match=r"led from ledger ledger-a.*is ledger ledger-b.*-n n l "):
                 await second.acquire()
@@ -215,13 +215,13 @@ async def test_60_a_cluster_is_led_from_one_database_and_a_second_is_told_both_i
     assert server.writes == written
     async with _lease(server, "c", ledger="ledger-a") as third:
         await third.acquire()
-    del server.lease["metadata"]["annotations"]  # as the message says
+    del server.lease["metadata"]["annotations"]  # the command in the message
     async with _lease(server, "b", ledger="ledger-b") as second:
         await second.acquire()
         assert server.lease["metadata"]["annotations"] == {LEDGER_ANNOTATION: "ledger-b"}
 
 
-async def test_60_who_leads_stops_when_the_cluster_is_given_to_another_database() -> None:
+async def test_60_a_leader_stops_when_the_lease_names_another_database() -> None:
     server = _Server()
     ended: list[int] = []
     async with _lease(server, ledger="ledger-a", ended=ended) as lease:

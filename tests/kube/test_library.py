@@ -1,4 +1,4 @@
-"""The library is imported in parts, and what is not used of it costs nothing."""
+"""The library is imported in parts: unused parts cost nothing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import asyncio, json, sys, warnings
 warnings.simplefilter("error")
 from queuectl.kube import account
 from queuectl.kube.library import library
-who = asyncio.run(account.from_kubeconfig(sys.argv[1], None))
-token = asyncio.run(who.authorization())
+user = asyncio.run(account.from_kubeconfig(sys.argv[1], None))
+token = asyncio.run(user.authorization())
 imported = [name for name in sys.modules if name.startswith("kubernetes_asyncio")]
 ours = library().Configuration
 import kubernetes_asyncio.client
 whole = kubernetes_asyncio.client
-print(json.dumps([who.server, token, imported, ours.__name__, hasattr(whole, "V1Job")]))
+print(json.dumps([user.server, token, imported, ours.__name__, hasattr(whole, "V1Job")]))
 """
 _KUBECONFIG = """
 apiVersion: v1

@@ -18,7 +18,7 @@ from tests.kube.sites import CRDS, PYTORCH_CRD, SITES, Site, pytorch_job, pytorc
 
 
 def _told(seen: Watching) -> list[str]:
-    """What was told, in order: `a@1` seen at that version, `-a` gone, `[a b]` all listed."""
+    """Events in order: `a@1` seen at that version, `-a` gone, `[a b]` all listed."""
     told = []
     for event in seen.events:
         if isinstance(event, WorkloadObserved):
@@ -47,7 +47,7 @@ async def test_a_list_in_pages_then_a_watch_from_its_version() -> None:
     assert script.asked[2]["allowWatchBookmarks"] == "true"
 
 
-async def test_a_watch_that_ends_goes_on_from_the_last_version_without_a_list() -> None:
+async def test_a_new_watch_continues_from_the_last_version_without_a_list() -> None:
     script = Scripted()
     script.listing(5)
     script.watch(line("ADDED", job("a", 6)))
@@ -87,7 +87,7 @@ async def test_a_page_token_that_expired_starts_the_list_again() -> None:
         assert _told(seen) == ["a@1", "b@2", "[a b]"]
 
 
-async def test_an_empty_list_is_handed_on_as_it_is() -> None:
+async def test_an_empty_list_is_sent_as_it_is() -> None:
     script = Scripted()
     script.listing(5, job("a", 1))
     script.watch(gone())
@@ -97,7 +97,7 @@ async def test_an_empty_list_is_handed_on_as_it_is() -> None:
         assert _told(seen) == ["a@1", "[a]", "-a", "[]"]
 
 
-async def test_a_line_cut_off_by_the_end_is_asked_for_again() -> None:
+async def test_a_line_cut_off_by_the_end_is_requested_again() -> None:
     script = Scripted()
     script.listing(5)
     script.watch(line("ADDED", job("a", 6)) + line("ADDED", job("b", 7))[:40])
@@ -109,7 +109,7 @@ async def test_a_line_cut_off_by_the_end_is_asked_for_again() -> None:
     assert script.listed == 1
 
 
-async def test_events_cut_anywhere_are_put_together() -> None:
+async def test_events_split_over_chunks_are_joined() -> None:
     script = Scripted()
     script.listing(5)
     text = b"".join(line("ADDED", job(name, 6)) for name in "abc") + b"\n"
@@ -119,10 +119,10 @@ async def test_events_cut_anywhere_are_put_together() -> None:
         assert _told(seen) == ["[]", "a@6", "b@6", "c@6"]
 
 
-async def test_an_object_that_nobody_thought_of_does_not_end_the_watch_of_all_others() -> None:
+async def test_an_object_that_triggers_a_bug_does_not_stop_the_watch() -> None:
     def broken(obj: Any) -> Any:
         if obj["metadata"]["name"] == "a":
-            raise KeyError("nobody thought of that")
+            raise KeyError("a bug")
         return of_jobs.seen(obj)
 
     of_jobs = source("Job")
@@ -131,7 +131,7 @@ async def test_an_object_that_nobody_thought_of_does_not_end_the_watch_of_all_ot
     script.watch(line("MODIFIED", job("a", 6)), line("MODIFIED", job("b", 7)), stay=True)
     async with watching(script, replace(of_jobs, seen=broken)) as seen:
         await seen.until(lambda: "b@7" in _told(seen))
-        # It is there, whatever it may be: nobody is told that it is gone.
+        # It exists, whatever its content: no event says that it is gone.
         assert _told(seen) == ["b@2", "[a b]", "b@7"]
 
 
@@ -145,7 +145,7 @@ async def test_an_event_of_five_megabytes_is_one_event() -> None:
         await seen.until(lambda: "large@6" in _told(seen))
 
 
-async def test_what_is_no_event_never_gets_through() -> None:
+async def test_invalid_events_are_dropped() -> None:
     script = Scripted()
     script.listing(5)
     for broken in (b"<html>\n", b'{"type":"ADDED"}\n', b'{"type":"NEWS","object":{}}\n', b"[]\n"):
@@ -164,7 +164,7 @@ async def test_a_silent_watch_counts_as_dead() -> None:
     assert script.watched[:2] == ["5", "7"]
 
 
-async def test_a_watch_that_keeps_failing_is_doubted_and_listed_again() -> None:
+async def test_a_watch_that_keeps_failing_is_listed_again() -> None:
     script = Scripted()
     script.listing(5)
     script.watches.extend([500] * 6)
@@ -173,7 +173,7 @@ async def test_a_watch_that_keeps_failing_is_doubted_and_listed_again() -> None:
     assert 3 <= len(script.watched) <= 6
 
 
-async def test_a_server_that_closes_at_once_is_not_stormed() -> None:
+async def test_watches_that_close_at_once_are_retried_with_backoff() -> None:
     script = Scripted()
     script.listing(5)
     script.watches.extend([_close_at_once] * 1000)
@@ -187,7 +187,7 @@ async def _close_at_once(response: object) -> None:
     return None
 
 
-async def test_the_server_says_when_to_come_again() -> None:
+async def test_retry_after_is_respected() -> None:
     script = Scripted()
     script.refuse(429, Retry_After="1")
     script.listing(5)
@@ -199,7 +199,7 @@ async def test_the_server_says_when_to_come_again() -> None:
         assert loop.time() - begun > 0.9
 
 
-async def test_a_kind_that_is_not_installed_is_said_once_and_picked_up_when_it_appears() -> None:
+async def test_a_kind_that_is_not_installed_is_logged_once_and_watched_when_it_appears() -> None:
     script = Scripted()
     for _ in range(3):
         script.refuse(404)
@@ -209,7 +209,7 @@ async def test_a_kind_that_is_not_installed_is_said_once_and_picked_up_when_it_a
         assert _told(seen) == ["absent", "a@1", "[a]"]
 
 
-async def test_a_kind_that_is_removed_says_nothing_about_what_runs() -> None:
+async def test_a_removed_kind_is_no_deletion_of_its_objects() -> None:
     script = Scripted()
     script.listing(5, job("a", 1))
     script.watches.append(404)
@@ -222,7 +222,7 @@ async def test_a_kind_that_is_removed_says_nothing_about_what_runs() -> None:
         assert _told(seen)[3:] == ["-a", "[]"]
 
 
-async def test_a_lost_delete_is_found_by_the_list_that_comes_now_and_then() -> None:
+async def test_a_lost_delete_is_found_by_the_periodic_list() -> None:
     script = Scripted()
     script.listing(5, job("a", 1))
     script.watch(bookmark(6))
@@ -231,7 +231,7 @@ async def test_a_lost_delete_is_found_by_the_list_that_comes_now_and_then() -> N
         await seen.until(lambda: "-a" in _told(seen))
 
 
-async def test_the_age_of_what_is_known_can_be_told() -> None:
+async def test_the_age_of_each_source_is_known() -> None:
     script = Scripted()
     script.listing(5)
     async with watching(script) as seen:
@@ -245,7 +245,7 @@ async def test_the_age_of_what_is_known_can_be_told() -> None:
 
 
 class _Rotating:
-    """A token that is good for one refusal's worth of time."""
+    """A token that expires once."""
 
     def __init__(self) -> None:
         self.current = "Bearer old"
@@ -259,7 +259,7 @@ class _Rotating:
         self.current = "Bearer new"
 
 
-async def test_a_token_that_expired_is_read_anew_and_the_request_sent_once_more() -> None:
+async def test_an_expired_token_is_read_again_and_the_request_repeated() -> None:
     script, identity = Scripted(), _Rotating()
     script.refuse(401)
     script.listing(5)
@@ -273,7 +273,7 @@ async def test_a_token_that_expired_is_read_anew_and_the_request_sent_once_more(
 
 
 @pytest.mark.parametrize("server", sorted(SITES))
-async def test_every_source_is_listed_and_a_kind_that_comes_later_is_picked_up(
+async def test_all_sources_are_listed_and_a_kind_installed_later_is_watched(
     server: str, tmp_path: Path
 ) -> None:
     seen: list[object] = []
@@ -304,7 +304,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 async def _created(site: Site, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Create an object of a kind that may not be served yet."""
+    """Create an object of a kind that is possibly not served yet."""
     while True:
         try:
             return await site.create(path, body)

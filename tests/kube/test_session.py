@@ -38,7 +38,7 @@ async def _answer(script: Scripted, **deadlines: float) -> Session:
         (302, errors.Unavailable),
     ],
 )
-async def test_each_refusal_has_its_meaning(status: int, kind: type[errors.ApiError]) -> None:
+async def test_each_error_status_has_its_exception(status: int, kind: type[errors.ApiError]) -> None:
     script = Scripted()
     async with script.serve():
         session = await _answer(script)
@@ -54,7 +54,7 @@ async def test_each_refusal_has_its_meaning(status: int, kind: type[errors.ApiEr
 
 
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"[1]", b"", b"\xff\xfe"])
-async def test_an_answer_that_makes_no_sense_is_no_answer(body: bytes) -> None:
+async def test_an_invalid_answer_counts_as_no_answer(body: bytes) -> None:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(body=body)
 
@@ -67,7 +67,7 @@ async def test_an_answer_that_makes_no_sense_is_no_answer(body: bytes) -> None:
         await session.close()
 
 
-async def test_a_server_that_never_answers_is_given_up() -> None:
+async def test_a_request_to_a_server_that_never_answers_times_out() -> None:
     async def handle(_: web.Request) -> web.Response:
         await asyncio.sleep(60)
         raise AssertionError
@@ -85,7 +85,7 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
         await session.close()
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_a_refused_connection_is_unavailable() -> None:
     session = Session(HttpTransport("http://127.0.0.1:1"))
     with pytest.raises(errors.Unavailable, match=r"127\.0\.0\.1:1"):
         await session.get("/x")
@@ -162,9 +162,9 @@ async def test_a_rotated_token_file_is_read_again_when_the_old_token_is_refused(
     assert script.tokens == ["Bearer old", "Bearer old", "Bearer new"]
 
 
-async def test_credentials_that_cant_be_read_for_a_moment_are_no_answer_and_tried_again() -> None:
+async def test_unreadable_credentials_count_as_no_answer_and_are_read_again() -> None:
     class Replaced:
-        """A token file in the moment in which it is replaced."""
+        """A token file that is being replaced."""
 
         missing = True
 
@@ -174,7 +174,7 @@ async def test_credentials_that_cant_be_read_for_a_moment_are_no_answer_and_trie
             return "Bearer new"
 
         async def refresh(self, refused: str | None) -> None:
-            raise AssertionError("nobody refused anything")
+            raise AssertionError("there was no refusal")
 
     script, identity = Scripted(), Replaced()
     async with script.serve() as url:
@@ -187,7 +187,7 @@ async def test_credentials_that_cant_be_read_for_a_moment_are_no_answer_and_trie
     assert script.tokens == ["Bearer new"]
 
 
-async def test_a_hook_that_fails_says_that_there_are_no_credentials(tmp_path: Path) -> None:
+async def test_a_failing_credential_hook_is_reported_as_no_credentials(tmp_path: Path) -> None:
     def fails(configuration: Any) -> None:
         raise OSError("Service token file does not exist.")
 
@@ -225,7 +225,7 @@ async def test_outside_a_cluster_there_is_no_service_account(monkeypatch: pytest
         await Session.in_cluster()
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_refused(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme")
     authority, other = trustme.CA(), trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -255,7 +255,7 @@ async def _hello(_: web.Request) -> web.Response:
     return web.json_response({"hello": "you"})
 
 
-async def test_a_watch_that_ends_inside_an_event_says_so() -> None:
+async def test_a_watch_that_ends_inside_an_event_is_an_error() -> None:
     script = Scripted()
     script.watch(b'{"type":"BOOKMARK","object":{}}\n{"type":')
     async with script.serve():

@@ -1,4 +1,4 @@
-"""A Job that ran before and goes to another flavor: servers before 1.36 want its start time gone first."""
+"""A Job that ran before and gets another flavor: before 1.36 its start time must be removed first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_DEMAND = ResourceFlavor(name="on-demand", node_labels=(("pool", "on-demand"),
 
 
 async def ran(site: Site, cluster: KubeCluster, name: str) -> dict[str, Any]:
-    """As it is after it was started on spot and suspended again."""
+    """The Job after it was started on spot and suspended again."""
     settled, _ = await cluster.start(effect(await site.job(name)))
     assert settled.result is Result.DONE
     await site.session.patch(jobs(name), {"spec": {"suspend": True}})
@@ -43,7 +43,7 @@ def elsewhere(obj: dict[str, Any]) -> Effect:
 
 
 async def restarted(site: Site, cluster: KubeCluster, name: str) -> list[int]:
-    """Statuses of the patches it takes to start it elsewhere; the server's last word must be that it runs."""
+    """Statuses of the patches that start it elsewhere; it must run after the last one."""
     again = elsewhere(await ran(site, cluster, name))
     before = site.session.requests.copy()
     settled, event = await cluster.start(again)
@@ -65,7 +65,7 @@ async def restarted(site: Site, cluster: KubeCluster, name: str) -> list[int]:
 @pytest.mark.parametrize(
     ("version", "first", "later"), [("1.33", [200, 200, 422], [200, 200]), (None, [200], [200])]
 )
-async def test_it_is_cleared_where_the_server_wants_that_and_costs_nothing_where_not(
+async def test_the_start_time_is_cleared_only_if_the_server_requires_it(
     tmp_path: Path, version: str | None, first: list[int], later: list[int]
 ) -> None:
     if find_assets() is None:
@@ -74,7 +74,7 @@ async def test_it_is_cleared_where_the_server_wants_that_and_costs_nothing_where
         cluster = site.cluster
         assert await restarted(site, cluster, "first") == first
         assert await restarted(site, cluster, "second") == later
-        # Somebody else may have been faster.
+        # Another client may have been faster.
         again = elsewhere(await ran(site, cluster, "third"))
         await site.session.patch(jobs("third") + "/status", {"status": {"startTime": None}})
         settled, _ = await cluster.start(again)

@@ -1,4 +1,4 @@
-"""What a test does with an API server, in few words."""
+"""Helpers of tests for objects on an API server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.sandbox.polling import eventually
 
 
 class WallClock:
-    """Players of these tests live in real time, with pods that run for tenths of a second."""
+    """The clock of players in these tests: real time, with pods that run for tenths of a second."""
 
     def now(self) -> datetime:
-        return datetime.now(UTC)  # noqa: TID251 - a clock must come from somewhere
+        return datetime.now(UTC)  # noqa: TID251 - the clock of the players
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -27,7 +27,7 @@ class Cluster:
     def __init__(self, api: Api, namespace: str, *, jobs_are_played: bool) -> None:
         self.api = api
         self.jobs_are_played = jobs_are_played
-        """By us: there is no real controller for them."""
+        """By players: there is no real Job controller."""
         self.namespace = namespace
         self._nodes: list[str] = []
 
@@ -80,7 +80,7 @@ class Cluster:
         labels: Mapping[str, str] = {},
         taints: tuple[Object, ...] = (),
     ) -> None:
-        """A fake node that takes pods, gone after the test."""
+        """A fake node that accepts pods, deleted after the test."""
         self._nodes.append(name)
         room = {"cpu": "64", "memory": "256Gi", "pods": "100", "nvidia.com/gpu": str(gpus)}
         node: Object = {
@@ -128,7 +128,7 @@ def pod_template(
     tolerations: tuple[Object, ...] = (),
     annotations: Mapping[str, str] = {},
 ) -> Object:
-    """`run`: seconds; None is for the length of the test."""
+    """`run`: seconds; None: until the test ends."""
     container: Object = {
         "name": "main",
         "image": "train:1",
@@ -185,6 +185,6 @@ def pytorchjob(name: str, template: Object, workers: int = 3, **policy: object) 
 
 
 def condition(thing: Object, kind: str) -> str:
-    """Status of a condition; empty where there is none."""
+    """Status of a condition; empty if there is none."""
     conditions = (thing.get("status") or {}).get("conditions") or ()
     return next((str(c["status"]) for c in conditions if c["type"] == kind), "")

@@ -59,7 +59,7 @@ async def served(
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def cluster(served: Client, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """A namespace of the test's own, and no node but those it makes."""
+    """A namespace for the test, and no nodes but those it creates."""
     name = re.sub("[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_"))[:50].strip("-")
     here = Cluster(served, name, jobs_are_played=request.node.callspec.params["served"] == "small")
     await here.begin()

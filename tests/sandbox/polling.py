@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere: poll a condition, with a deadline and a name for what was missed."""
+"""Waiting for a condition: poll it, with a deadline and a name for the error."""
 
 from __future__ import annotations
 

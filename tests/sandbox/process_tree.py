@@ -1,4 +1,4 @@
-"""Which processes belong to another, as /proc has it."""
+"""Descendants of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> set[int]:
-    """All processes below this one."""
+    """All descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -21,7 +21,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def running(pids: set[int]) -> set[int]:
-    """Those that are there and no zombies."""
+    """Those that exist and are no zombies."""
     found = set()
     for pid in pids:
         try:

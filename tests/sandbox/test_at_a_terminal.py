@@ -1,4 +1,4 @@
-"""`queuectl sandbox` where somebody looks: the screen comes up, and goes with it."""
+"""`queuectl sandbox` at a terminal: the screen starts and ends with it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def folder() -> Iterator[Path]:
 
 
 def up(shown: Terminal) -> str:
-    """The first frame with the tables in it; the start takes its time on a slow machine."""
+    """The first frame with the tables; the start is slow on a slow machine."""
     return shown.until(lambda text: "Decisions" in text and "stop" in text, "the screen", seconds=120)
 
 
-def test_the_screen_shows_the_example_with_lines_to_try_and_q_stops_all_of_it(folder: Path) -> None:
+def test_the_screen_shows_the_example_with_commands_to_try_and_q_stops_all_parts(folder: Path) -> None:
     with terminal(["sandbox", "--data", str(folder)]) as shown:
         before = shown.settings()
         up(shown)
@@ -48,10 +48,10 @@ def test_the_screen_shows_the_example_with_lines_to_try_and_q_stops_all_of_it(fo
         assert not running(children)
         greeting, screen = shown.output.split(ALTERNATE)
         assert "queuectl sandbox is up after" in greeting
-        assert "first admission" in screen.split(NORMAL)[1], "what was said meanwhile is told afterwards"
+        assert "first admission" in screen.split(NORMAL)[1], "lines of the meantime are printed afterwards"
 
 
-def test_a_part_that_dies_ends_the_screen_first_and_is_then_told(folder: Path) -> None:
+def test_a_part_that_ends_closes_the_screen_and_is_then_reported(folder: Path) -> None:
     with terminal(["sandbox", "--empty", "--data", str(folder)]) as shown:
         before = shown.settings()
         up(shown)

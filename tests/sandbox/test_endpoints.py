@@ -16,7 +16,7 @@ from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, lo
 FOUND = Endpoints("https://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3/metrics", "postgresql://x")
 
 
-def test_endpoints_are_read_back_as_written_by_nobody_but_their_owner(tmp_path: Path) -> None:
+def test_endpoints_are_read_back_as_written_and_only_by_their_owner(tmp_path: Path) -> None:
     FOUND.write(tmp_path)
     assert Endpoints.read(tmp_path) == FOUND
     file = tmp_path / "endpoints.json"
@@ -25,12 +25,12 @@ def test_endpoints_are_read_back_as_written_by_nobody_but_their_owner(tmp_path: 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kubernetes": 1}', '{"other": "x"}'])
-def test_a_file_of_something_else_counts_as_none(tmp_path: Path, text: str) -> None:
+def test_a_file_with_other_content_counts_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "endpoints.json").write_text(text)
     assert Endpoints.read(tmp_path) is None
 
 
-def test_the_port_of_the_last_run_is_taken_again_unless_somebody_has_it() -> None:
+def test_the_port_of_the_last_run_is_used_again_unless_it_is_taken() -> None:
     (free,) = choose_ports([(0, 0)])
     assert choose_ports([(0, free)]) == [free]
     with socket.create_server(("127.0.0.1", free)):
@@ -38,7 +38,7 @@ def test_the_port_of_the_last_run_is_taken_again_unless_somebody_has_it() -> Non
         assert other not in (0, free)
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_an_error_with_its_number() -> None:
+def test_a_requested_port_in_use_is_an_error_with_its_number() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(SandboxError, match=f"port {port} of 127.0.0.1 is in use"):
@@ -66,7 +66,7 @@ def test_a_second_sandbox_on_a_folder_is_refused_with_the_first_ones_process(tmp
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
-def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SandboxError, match=r"can't be used: .*--data"), locked(tmp_path / "file" / "data"):
         pass

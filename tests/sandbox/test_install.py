@@ -1,4 +1,4 @@
-"""What is applied is what `kubectl apply -k` would apply."""
+"""Objects are applied as `kubectl apply -k` applies them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS = (".", "mutating", "examples")
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_our_reading_of_each_kustomization_is_kubectls(folder: str) -> None:
+def test_each_kustomization_is_read_as_kubectl_reads_it(folder: str) -> None:
     assets = find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to compare with")
@@ -30,7 +30,7 @@ def test_our_reading_of_each_kustomization_is_kubectls(folder: str) -> None:
     out = subprocess.run([assets / "kubectl", "kustomize", path], capture_output=True, check=True, timeout=60)
     theirs = [thing for thing in yaml.safe_load_all(out.stdout) if thing["kind"] not in RUNS_BESIDE]
     ours = read_kustomization(path)
-    # What is generated for a Deployment has a hash in its name.
+    # Generated objects of a Deployment have a hash in their name.
     theirs = [thing for thing in theirs if not re.search(r"-config-[a-z0-9]{10}$", identity(thing)[2])]
     assert sorted(map(identity, ours)) == sorted(map(identity, theirs))
     by_identity = {identity(thing): thing for thing in theirs}
@@ -55,7 +55,7 @@ def test_a_kustomization_that_transforms_its_objects_is_refused(tmp_path: Path) 
         read_kustomization(tmp_path)
 
 
-async def test_everything_shipped_applies_twice_and_the_gate_holds(tmp_path: Path) -> None:
+async def test_all_shipped_manifests_apply_twice_and_the_gate_is_in_force(tmp_path: Path) -> None:
     async with (
         SmallApi(tmp_path, check=problems_of_policy) as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as admin,

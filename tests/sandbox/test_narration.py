@@ -1,4 +1,4 @@
-"""What people read while it runs."""
+"""Output of the sandbox while it runs."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ TOO_LARGE = Reason(
         ),
     ],
 )
-def test_a_decision_is_one_line_with_who_what_and_why(changes: dict[str, Any], line: str) -> None:
+def test_a_decision_is_one_line_with_object_verdict_and_reason(changes: dict[str, Any], line: str) -> None:
     assert describe(replace(ROW, **changes)) == line
 
 
 class Ledger:
-    """Decisions that come in pages, with the database away in between."""
+    """Decisions in pages, with the database unavailable in between."""
 
     def __init__(self) -> None:
         self.rows = [replace(ROW, sequence=number) for number in (3, 4, 5)]
@@ -95,7 +95,7 @@ class Ledger:
         return [row for row in self.rows if row.sequence > after][:1]
 
 
-async def test_decisions_are_told_once_each_in_order_through_an_outage() -> None:
+async def test_decisions_are_printed_once_each_in_order_through_an_outage() -> None:
     ledger, told = Ledger(), []
     everything = asyncio.Event()
     admissions = 0
@@ -117,7 +117,7 @@ async def test_decisions_are_told_once_each_in_order_through_an_outage() -> None
     assert told == ["#4", "#5"]
 
 
-def test_lines_to_try_can_be_pasted_whatever_the_folder_is_called() -> None:
+def test_commands_to_try_can_be_pasted_for_any_folder_name() -> None:
     endpoints = Endpoints(
         "https://k", "http://127.0.0.1:8", "http://m/metrics", "postgresql://u@/d?host=%2Fx&port=1"
     )

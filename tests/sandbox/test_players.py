@@ -1,6 +1,6 @@
-"""Scheduler, kubelet, Job controller and training operator, seen through the API alone.
+"""Scheduler, kubelet, Job controller and training operator, tested through the API only.
 
-On the small API server all of them are ours; on the real one Jobs are its own, and ours only run the pods.
+On the small API server all of them are players; on the real one the Job controller is the real one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ SPOT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
 
 
 def types(thing: Object) -> list[str]:
-    """Conditions that hold, in their order."""
+    """Conditions that are True, in their order."""
     return [c["type"] for c in thing["status"]["conditions"] if c["status"] == "True"]
 
 
-async def test_a_suspended_job_has_no_pods_starts_when_let_go_and_completes(cluster: Cluster) -> None:
+async def test_a_suspended_job_has_no_pods_starts_when_resumed_and_completes(cluster: Cluster) -> None:
     await cluster.node("n1")
     await cluster.create("jobs", job("train", pod_template(), parallelism=2, completions=3, suspend=True))
     found = await cluster.until("jobs", "train", lambda j: condition(j, "Suspended") == "True", "suspended")
@@ -121,7 +121,7 @@ async def test_a_job_has_failed_only_when_its_last_pod_has_ended(cluster: Cluste
 
 async def test_a_job_is_complete_only_when_a_replaced_pod_has_ended_too(cluster: Cluster) -> None:
     if not cluster.jobs_are_played:
-        return  # the real controller's own business; it also waits ten seconds before it replaces a pod
+        return  # the real controller is not tested here; it also waits ten seconds before it replaces a pod
     await cluster.node("n1")
     slow = pod_template(run=1, annotations={"sandbox.queuectl.dev/terminate-seconds": "4"})
     await cluster.create("jobs", job("moved", slow))
@@ -146,7 +146,7 @@ async def test_deleting_a_job_deletes_its_pods(cluster: Cluster) -> None:
     await eventually(lambda: gone(cluster, "train"), "the end of its pods")
 
 
-async def test_a_deleted_pod_takes_the_time_to_end_that_it_asks_for(cluster: Cluster) -> None:
+async def test_a_deleted_pod_takes_the_time_of_its_annotation_to_end(cluster: Cluster) -> None:
     await cluster.node("n1")
     slow = pod_template(run=None, annotations={"sandbox.queuectl.dev/terminate-seconds": "0.7"})
     await cluster.create("jobs", job("train", slow))
@@ -175,7 +175,7 @@ async def test_pods_go_where_selector_taints_and_free_gpus_allow(cluster: Cluste
     await cluster.create("pods", pod("tolerant", pod_template(run=None, gpus=3, tolerations=tolerant)))
     found = await cluster.until("pods", "tolerant", lambda p: p["spec"].get("nodeName"), "bound")
     assert found["spec"]["nodeName"] == "s"
-    # Room that comes free is used.
+    # Resources that come free are used.
     await cluster.delete("pods", "first")
     for name in ("second", "wary"):
         found = await cluster.until("pods", name, lambda p: p["spec"].get("nodeName"), "bound")

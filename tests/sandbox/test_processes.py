@@ -1,4 +1,4 @@
-"""Children end with us, whatever ends us."""
+"""Child processes end with this process, whatever ends it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-async def test_a_child_is_stopped_by_sigterm_and_says_which_signal_ended_it(tmp_path: Path) -> None:
+async def test_a_child_is_stopped_by_sigterm_and_its_error_names_the_signal(tmp_path: Path) -> None:
     child = await spawn(SLEEPER, name="sleeper", log=tmp_path / "sleeper.log")
     await until_printed(child.log, "up")
     assert await child.stop(10) == -signal.SIGTERM
@@ -42,7 +42,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_at_the_deadline(tmp_path: 
         assert await child.stop(0.05) == -signal.SIGKILL
 
 
-async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+async def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "grandchild.log"
     parent_code = (
         "import asyncio, sys\n"
@@ -65,8 +65,8 @@ async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("program", "survives"), [("make", False), ("sh", True)])
-async def test_what_make_started_ends_with_make(tmp_path: Path, program: str, survives: bool) -> None:
-    """A shell's background job, though, may outlive it."""
+async def test_a_process_started_by_make_ends_with_make(tmp_path: Path, program: str, survives: bool) -> None:
+    """But a background job of a shell may outlive the shell."""
     (tmp_path / program).symlink_to(Path(sys.executable).resolve())
     log = tmp_path / "child.log"
     child = (
@@ -92,7 +92,7 @@ async def test_what_make_started_ends_with_make(tmp_path: Path, program: str, su
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_a_program_that_does_not_exist_is_named_in_the_death_message(tmp_path: Path) -> None:
+async def test_the_error_names_a_program_that_does_not_exist(tmp_path: Path) -> None:
     child = await spawn([tmp_path / "nothing here"], name="nothing", log=tmp_path / "log" / "nothing.log")
     async with asyncio.timeout(10):
         assert await child.wait() == 127
@@ -110,7 +110,7 @@ async def test_the_tail_has_only_lines_of_this_run(tmp_path: Path) -> None:
     assert log.read_text() == "first\nsecond\n"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to change the user")
 async def test_a_child_can_run_as_another_user(tmp_path: Path) -> None:
     child = await spawn(["id", "-u"], name="other", log=tmp_path / "log", uid=65534, gid=65534)
     async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""`queuectl sandbox` as users start it: one process to begin with, nothing left at the end."""
+"""`queuectl sandbox` as users start it: one process at the start, none left at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder() -> Iterator[Path]:
 
 @asynccontextmanager
 async def sandbox(folder: Path, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The process, once all of it answers; killed at the end if it still runs."""
+    """The process, once all parts are ready; killed at the end if it still runs."""
     process = await begin(folder, *flags)
     try:
         await eventually(
@@ -70,7 +70,7 @@ async def output(process: asyncio.subprocess.Process) -> bytes:
 
 
 def admin(folder: Path) -> Client:
-    """As the current context of the kubeconfig has it."""
+    """Server and credentials of the current context of the kubeconfig."""
     config = yaml.safe_load((folder / "kubeconfig").read_text())
     assert config["current-context"] == "admin"
     (cluster,) = config["clusters"]
@@ -144,7 +144,7 @@ async def until_job(api: Client, name: str, test: Callable[[Object], object], wh
     return last
 
 
-async def test_a_labelled_job_runs_in_an_empty_sandbox_and_all_of_it_outlives_a_restart(folder: Path) -> None:
+async def test_a_labelled_job_runs_in_an_empty_sandbox_and_its_state_survives_a_restart(folder: Path) -> None:
     async with sandbox(folder, "--empty") as process:
         endpoints = Endpoints.read(folder)
         assert endpoints is not None
@@ -195,7 +195,7 @@ async def says(url: str, word: str) -> bool:
     return word in (await fetch(url))[1]
 
 
-async def test_without_controller_it_says_how_to_run_one_and_ends_with_any_of_its_children(
+async def test_without_controller_it_prints_how_to_run_one_and_ends_with_any_of_its_children(
     folder: Path,
 ) -> None:
     async with sandbox(folder, "--empty", "--no-controller") as process:

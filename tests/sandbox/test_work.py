@@ -1,4 +1,4 @@
-"""Stores follow the API through faults; queues never work twice on one key at a time."""
+"""Stores stay current through faults of the API; queues never process a key twice at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IN_DEFAULT = "/api/v1/namespaces/default/configmaps"
 
 @asynccontextmanager
 async def beside(work: Awaitable[None]) -> AsyncIterator[None]:
-    """`work` goes on while the block runs, and ends with it."""
+    """`work` runs until the block ends."""
 
     async def run() -> None:
         await work
@@ -36,7 +36,7 @@ async def beside(work: Awaitable[None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def followed() -> AsyncIterator[tuple[SmallApi, Client, Store, list[str]]]:
-    """A server, its admin, a store of its ConfigMaps, and what the store told."""
+    """A server, its admin, a store of its ConfigMaps, and the changes from the store."""
     async with SmallApi() as server, Client(server.url, server.ssl_context(), server.tokens["admin"]) as api:
         store = Store(api, CONFIGMAPS, WallClock(), {"colour": lambda thing: thing["data"].get("colour")})
         told: list[str] = []
@@ -56,7 +56,7 @@ async def put(api: Client, name: str, colour: str = "red") -> Object:
     return await api.request("POST", IN_DEFAULT, body)
 
 
-async def test_what_a_store_has_from_a_list_names_its_kind_too() -> None:
+async def test_listed_objects_in_a_store_have_their_kind() -> None:
     async with SmallApi() as server, Client(server.url, server.ssl_context(), server.tokens["admin"]) as api:
         await put(api, "listed")
         store = Store(api, CONFIGMAPS, WallClock())
@@ -87,7 +87,7 @@ async def test_a_store_follows_creation_change_and_deletion_and_keeps_its_index(
 
 
 @pytest.mark.parametrize("fault", [drop_watches, expire_watches])
-async def test_a_store_misses_nothing_when_its_watch_ends(fault: Callable[..., None]) -> None:
+async def test_a_store_misses_no_change_when_its_watch_ends(fault: Callable[..., None]) -> None:
     async with followed() as (server, api, store, told):
         await put(api, "before")
         await eventually(lambda: store.get("default/before"), "the first")
@@ -100,7 +100,7 @@ async def test_a_store_misses_nothing_when_its_watch_ends(fault: Callable[..., N
         assert sorted(told) == ["gone default/before", "new default/before", "new default/while-away"]
 
 
-async def test_our_own_write_is_seen_at_once_and_never_brings_back_what_is_gone() -> None:
+async def test_an_own_write_is_in_the_store_at_once_and_never_restores_a_deleted_object() -> None:
     async with followed() as (_, api, store, told):
         made = await put(api, "own")
         store.observe(made)
@@ -112,7 +112,7 @@ async def test_our_own_write_is_seen_at_once_and_never_brings_back_what_is_gone(
         assert told == ["new default/own", "gone default/own"]
 
 
-async def test_a_kind_that_is_not_installed_is_empty_and_is_found_when_it_comes() -> None:
+async def test_a_kind_that_is_not_installed_is_empty_and_is_listed_once_installed() -> None:
     async with SmallApi() as server, Client(server.url, server.ssl_context(), server.tokens["admin"]) as api:
         store = Store(api, "/apis/example.com/v1/things", WallClock())
         async with beside(store.run()):
@@ -137,7 +137,7 @@ async def test_a_kind_that_is_not_installed_is_empty_and_is_found_when_it_comes(
             await eventually(lambda: store.get("one"), "the first thing")
 
 
-async def test_a_key_is_never_worked_on_twice_at_once_and_once_more_after_it_was_added_meanwhile() -> None:
+async def test_a_key_is_never_processed_twice_at_once_and_again_if_added_meanwhile() -> None:
     entered = asyncio.Event()
     leave = asyncio.Event()
     calls: list[str] = []
@@ -166,7 +166,7 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_once_more_after_it_was
 
 
 @pytest.mark.parametrize("failure", [ApiError(409, "conflict"), KeyError("spec")])
-async def test_what_fails_is_tried_again_and_others_go_on(failure: Exception) -> None:
+async def test_a_failed_key_is_tried_again_and_others_continue(failure: Exception) -> None:
     calls: list[str] = []
 
     async def reconcile(key: str) -> None:

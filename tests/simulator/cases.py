@@ -1,4 +1,4 @@
-"""Short scenario documents; what a test is about it writes out."""
+"""Builders of short scenario documents; a test gives only the fields it is about."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def test_the_same_seed_gives_the_same_work() -> None:
     assert drawn(TEMPLATE) != drawn(replace(TEMPLATE, seed=8))
 
 
-def test_these_very_times_come_from_this_seed() -> None:
-    """On every version of Python and every machine: scenarios are kept and compared."""
+def test_this_seed_gives_exactly_these_times() -> None:
+    """With all versions of Python and on all machines: results of scenarios are stored and compared."""
     first = drawn(TEMPLATE)[:3]
     assert [(one.at, one.run) for one in first] == [(12416, 728152), (187588, 1800440), (273988, 138363)]
 
@@ -65,7 +65,7 @@ def test_random_arrivals_keep_their_rate() -> None:
     assert runs[len(runs) // 2] == pytest.approx(600_000, rel=0.05)
 
 
-def test_a_count_bounds_them() -> None:
+def test_a_count_limits_arrivals() -> None:
     assert len(drawn(replace(TEMPLATE, count=3), until=None)) == 3
 
 

@@ -1,4 +1,4 @@
-"""Against sums done by hand."""
+"""Measures compared with sums calculated by hand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_wait_is_from_arrival_to_the_first_start() -> None:
     assert figures == {"workloads": 3, "started": 3, "finished": 2, "running": 1, "waiting": 0}
 
 
-def test_who_has_not_started_counts_with_its_wait_so_far_and_who_never_can_does_not() -> None:
+def test_a_workload_not_started_counts_with_its_wait_so_far_unless_it_never_can() -> None:
     found = document(life("w1", 20_000), life("huge", 0, never=True), end=100_000)
     assert of(found, "a")["wait"]["max"] == 80.0
     assert (of(found, "a")["waiting"], of(found, "a")["never"]) == (1, 1)
@@ -73,20 +73,20 @@ def test_use_is_in_percent_of_nominal_quota_over_the_whole_time() -> None:
     assert (total["nominal"], total["usedPercent"]) == (8, 31.25)
 
 
-def test_what_is_used_beyond_nominal_quota_is_borrowed() -> None:
+def test_usage_beyond_nominal_quota_is_borrowed() -> None:
     found = document(life("w1", 0, run(0, 50_000, gpus(6))), end=100_000)
     (resource,) = of(found, "a")["resources"]
     assert (resource["usedPercent"], resource["borrowedPercent"]) == (75.0, 25.0)
     assert of(found, "a")["dominantShare"] == {"mean": 37.5, "max": 75.0}
 
 
-def test_borrowing_one_flavor_is_not_hidden_by_room_in_another() -> None:
+def test_borrowing_one_flavor_is_not_hidden_by_free_quota_in_another() -> None:
     site = Site([queue("a", groups=[group({"fast": {GPU: 2}, "slow": {GPU: 2}})], cohort="c")], [])
     found = document(life("w1", 0, run(0, 100_000, gpus(4, "fast"))), end=100_000, site=site)
     assert of(found, "a")["resources"][0]["borrowedPercent"] == 50.0
 
 
-def test_a_share_is_of_the_whole_tree_and_of_the_resource_most_is_held_of() -> None:
+def test_a_share_is_of_the_whole_tree_for_the_resource_with_the_highest_percentage() -> None:
     both = queue("a", groups=[group({"default": {GPU: 4, "cpu": 10_000}})], cohort="low")
     cohorts = [
         Cohort(name="low", parent="top"),
@@ -97,7 +97,7 @@ def test_a_share_is_of_the_whole_tree_and_of_the_resource_most_is_held_of() -> N
     assert of(found, "a")["dominantShare"] == {"mean": 25.0, "max": 50.0}
 
 
-def test_preemptions_count_where_they_are_done_and_where_they_are_suffered() -> None:
+def test_preemptions_count_for_the_preemptors_and_the_victims_queue() -> None:
     taken = run(
         0,
         40_000,
@@ -123,7 +123,7 @@ def test_preemptions_count_where_they_are_done_and_where_they_are_suffered() -> 
     assert (low["priority"], low["preemptions"]["suffered"], low["lostSeconds"]) == (1, 1, 30.0)
 
 
-def test_who_was_taken_back_waits_again_over_time() -> None:
+def test_a_preempted_workload_counts_as_pending_again_in_the_timeline() -> None:
     taken = run(0, 25_000, gpus(4), stopped=25_000, code=Code.PREEMPTED)
     found = document(life("w1", 0, taken, run(50_000, None, gpus(4))), end=100_000)
     (line, _) = found["timeline"]["queues"]
@@ -140,13 +140,13 @@ def test_the_timeline_adds_up_to_the_use() -> None:
     assert sum(levels[:-1]) * width + levels[-1] * last == pytest.approx(20 * 3.333, rel=1e-3)
 
 
-def test_nothing_that_happened_measures_as_nothing() -> None:
+def test_an_empty_history_has_zero_measures() -> None:
     found = document(end=0)
     assert found["total"]["workloads"] == 0
     assert found["timeline"]["queues"][0]["waiting"] == [0.0]
 
 
-def test_a_level_is_spread_over_the_parts_it_covers() -> None:
+def test_a_value_is_spread_over_the_parts_it_covers() -> None:
     bins = Bins.of(100, 4)
     bins.add(10, 60, 2)
     assert bins.means(100) == [1.2, 2.0, 0.8, 0.0]

@@ -1,4 +1,4 @@
-"""Whatever is wrong in a document, its reader is told so, or it is run: nothing breaks."""
+"""A document with any error is refused with a message or is run: there are no other exceptions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 @given(st.data())
-def test_a_document_with_anything_anywhere_is_refused_or_run(data: st.DataObject) -> None:
+def test_a_document_with_any_value_anywhere_is_refused_or_run(data: st.DataObject) -> None:
     document = copy.deepcopy(data.draw(st.sampled_from(_BASES)))
     paths = [path for path in _paths(document) if path]
     path = data.draw(st.sampled_from(paths))
@@ -96,7 +96,7 @@ def test_a_document_with_anything_anywhere_is_refused_or_run(data: st.DataObject
 
 
 def _judged(document: dict[str, Any]) -> list[Verdict]:
-    """None where it is refused, each mistake with its place."""
+    """None if it is refused, with a place for each error."""
     problems: list[str] = []
     try:
         return [judge(one) for one in read_scenarios(json.dumps(document).encode(), "odd.json")]

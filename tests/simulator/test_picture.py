@@ -29,7 +29,7 @@ def texts(path: Path) -> list[str]:
     return [element.text or "" for element in ElementTree.parse(path).iter() if element.tag.endswith("text")]
 
 
-def test_an_svg_says_in_words_what_it_shows(tmp_path: Path) -> None:
+def test_an_svg_contains_its_labels_as_text(tmp_path: Path) -> None:
     from queuectl.simulator.picture import draw
 
     draw(document(3), tmp_path / "out.svg")
@@ -46,14 +46,14 @@ def test_the_same_document_gives_the_same_file(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_a_png_is_one(tmp_path: Path) -> None:
+def test_a_png_has_the_png_signature(tmp_path: Path) -> None:
     from queuectl.simulator.picture import draw
 
     draw(document(1), tmp_path / "out.png")
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_of_many_queues_those_that_use_least_are_drawn_together(tmp_path: Path) -> None:
+def test_of_many_queues_those_with_the_least_usage_are_drawn_together(tmp_path: Path) -> None:
     from queuectl.simulator.picture import draw
 
     draw(document(20), tmp_path / "out.svg")
@@ -64,7 +64,7 @@ def test_of_many_queues_those_that_use_least_are_drawn_together(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("queues", [0, 1])
-def test_a_play_in_which_nothing_happens_is_drawn(queues: int, tmp_path: Path) -> None:
+def test_a_simulation_without_any_events_is_drawn(queues: int, tmp_path: Path) -> None:
     from queuectl.simulator.picture import draw
 
     site = Site([queue("team", 4)][:queues], [])

@@ -39,38 +39,38 @@ def starts(history: History) -> dict[str, list[float]]:
     return {name: [run.admitted / 1000 for run in life.runs] for name, life in lives(history).items()}
 
 
-def test_work_waits_until_what_runs_has_ended() -> None:
+def test_work_is_pending_until_running_work_has_ended() -> None:
     found = played(world(), [coming("a", run=60, gpus=2), coming("b", at=10, run=30)])
     assert starts(found) == {"a": [0], "b": [60]}
     assert lives(found)["b"].finished == 90_000
     assert found.end == 90_000
 
 
-def test_the_play_ends_at_until_with_what_runs_and_waits_then() -> None:
+def test_the_simulation_ends_at_until_with_running_and_pending_work() -> None:
     found = played(world(), [coming("a", run=None, gpus=2), coming("b", at=10), coming("c", at=50)], until=40)
     assert found.end == 40_000
     assert starts(found) == {"a": [0], "b": []}
     assert lives(found)["b"].reason is Code.WAITING_FOR_QUOTA
 
 
-def test_work_that_can_never_run_does_not_hold_up_the_end() -> None:
+def test_work_that_can_never_run_does_not_delay_the_end() -> None:
     found = played(world(), [coming("huge", gpus=3), coming("a", at=5)])
     assert found.end == 65_000
     assert lives(found)["huge"].never
     assert not lives(found)["a"].never
 
 
-def test_work_without_a_queue_is_told_so() -> None:
+def test_work_without_a_queue_has_that_reason() -> None:
     (life,) = played(world(), [coming("a", queue="nowhere")]).lives
     assert (life.cluster_queue, life.reason, life.runs) == (None, Code.QUEUE_NOT_FOUND, [])
 
 
-def test_what_comes_and_what_ends_at_one_instant_is_decided_together() -> None:
+def test_arrivals_and_ends_at_one_time_are_decided_together() -> None:
     found = played(world(1), [coming("a", run=60), coming("b", at=60), coming("c", at=30)])
     assert starts(found) == {"a": [0], "b": [120], "c": [60]}
 
 
-def test_nobody_is_let_in_beyond_the_quota_and_all_work_ends() -> None:
+def test_usage_never_exceeds_the_quota_and_all_work_ends() -> None:
     made = World(queue("cq", 8), queue("other", 4), local_queue("lq", "cq"), local_queue("lo", "other"))
     made.run()
     templates = [
@@ -92,7 +92,7 @@ def test_nobody_is_let_in_beyond_the_quota_and_all_work_ends() -> None:
 
 
 def most_at_a_time(history: History, *queues: str) -> int:
-    """GPUs, counted from what happened alone."""
+    """GPUs in use, calculated from the history only."""
     changes = []
     for run in (run for life in history.lives for run in life.runs if run.cluster_queue in queues):
         (gpus,) = run.usage.values()
@@ -106,7 +106,7 @@ def most_at_a_time(history: History, *queues: str) -> int:
 
 
 @pytest.mark.parametrize("until", [None, 10])
-def test_progress_never_runs_back_and_comes_to_its_end(until: float | None) -> None:
+def test_progress_never_decreases_and_reaches_its_end(until: float | None) -> None:
     told: list[float] = []
     work = [coming(str(number), at=number, run=3) for number in range(20)]
     Play(world().engine, T0).play(work, until=until, progress=told.append)
@@ -116,7 +116,7 @@ def test_progress_never_runs_back_and_comes_to_its_end(until: float | None) -> N
 
 
 def sharing(*names: str, gpus: int = 4, **fields: Any) -> World:
-    """Queues of one cohort, that take back what is theirs."""
+    """Queues of one cohort that reclaim their nominal quota."""
     takes = Preemption(within_cluster_queue=Within.LOWER_PRIORITY, reclaim_within_cohort=Within.ANY)
     made = World(
         *(replace(queue(name, gpus, cohort="all"), preemption=takes, **fields) for name in names),
@@ -126,7 +126,7 @@ def sharing(*names: str, gpus: int = 4, **fields: Any) -> World:
     return made
 
 
-def test_a_victim_holds_its_quota_until_its_pods_are_gone_and_begins_anew() -> None:
+def test_a_victim_holds_its_quota_until_its_pods_are_gone_and_starts_from_the_beginning() -> None:
     found = played(
         sharing("owner", "guest"),
         [
@@ -141,11 +141,11 @@ def test_a_victim_holds_its_quota_until_its_pods_are_gone_and_begins_anew() -> N
     assert (first.code, first.cause) == (Code.PREEMPTED, PreemptionCause.IN_COHORT_RECLAMATION)
     assert first.preemptor == mine.id
     assert [run.admitted for run in mine.runs] == [55_000]
-    # All of its 100 s again: what it had done is lost.
+    # All of its 100 s again: its work so far is lost.
     assert (second.admitted, second.released, second.finished) == (85_000, 185_000, True)
 
 
-def test_work_that_would_end_while_it_is_evicted_is_lost_all_the_same() -> None:
+def test_work_that_would_end_during_its_eviction_is_lost() -> None:
     found = played(
         sharing("owner", "guest"),
         [coming("long", run=50, gpus=8, queue="guest"), coming("mine", at=40, run=30, gpus=4, queue="owner")],
@@ -156,7 +156,7 @@ def test_work_that_would_end_while_it_is_evicted_is_lost_all_the_same() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("eviction", [0.0, 45.0])
-def test_whoever_borrows_and_preempts_all_work_ends_and_no_tree_is_over_its_quota(
+def test_with_borrowing_and_preemption_all_work_ends_and_no_tree_exceeds_its_quota(
     seed: int, eviction: float
 ) -> None:
     names = ("a", "b", "c")

@@ -1,4 +1,4 @@
-"""Files of scenario documents: what is read, and where they are wrong."""
+"""Files of scenario documents: their content, and the places of errors."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("text", "told"), PLACES.values(), ids=PLACES)
-def test_what_is_wrong_with_a_file_is_told_with_line_and_column(text: str, told: str) -> None:
+def test_errors_in_a_file_have_line_and_column(text: str, told: str) -> None:
     problems = wrong(text)
     assert any(problem.startswith(f"cases.yaml: {told}") for problem in problems), problems
 
 
-def test_json_is_told_with_line_and_column_too() -> None:
+def test_errors_in_json_have_line_and_column_too() -> None:
     text = json.dumps([cycle([], [pending("a/w", prio=1)])], indent="\t")
     assert wrong(text, "cases.json") == [
         "cases.json: line 29, column 5: workloads[0].prio: there is no such field"
@@ -117,7 +117,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         cycle([], [holding("a/w", admission={"clusterQueue": "a", "podSets": {"main": {"flavors": {}}}})]),
         "workloads[0].admission.podSets.main.flavors: no flavor for nvidia.com/gpu",
     ),
-    "nobody's name": (
+    "an unknown workload": (
         cycle([], [pending("a/w")], {"reasons": {"a/v": "OnHold"}}),
         "expect.reasons.a/v: a/v is no workload of this document",
     ),
@@ -150,19 +150,19 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("document", "told"), BAD.values(), ids=BAD)
-def test_what_does_not_fit_together_is_told_with_its_path(document: dict[str, Any], told: str) -> None:
+def test_inconsistent_fields_are_reported_with_their_path(document: dict[str, Any], told: str) -> None:
     (problem,) = wrong(json.dumps(document), "cases.json")
     assert problem.startswith("cases.json: line 1, column "), problem
     assert problem.partition(": ")[2].partition(": ")[2].startswith(told), problem
 
 
-def test_of_a_file_full_of_mistakes_the_first_are_told() -> None:
+def test_of_a_file_with_many_errors_the_first_are_reported() -> None:
     problems = wrong("\n".join("- 1" for _ in range(100)))
     assert len(problems) == MOST + 1
     assert problems[-1] == f"cases.yaml: {100 - MOST} more like these"
 
 
-def test_what_the_format_has_and_nobody_reads_yet_leaves_the_document_out() -> None:
+def test_a_field_that_is_not_supported_yet_leaves_the_document_out() -> None:
     topology = pending("a/w", podSets=[{"topologyRequest": {"required": "rack"}}])
     limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "x", "namespace": "a"}}
     assert [one(document).left_out for document in (
@@ -183,7 +183,7 @@ def test_what_the_format_has_and_nobody_reads_yet_leaves_the_document_out() -> N
     ]  # fmt: skip
 
 
-def test_objects_that_no_api_server_takes_are_changed_and_that_is_told() -> None:
+def test_objects_that_an_api_server_refuses_are_changed_and_that_is_reported() -> None:
     limit = {"name": "gpu", "nominalQuota": 1, "borrowingLimit": 0}
     group = {"coveredResources": ["gpu"], "flavors": [{"name": "h100", "resources": [limit]}]}
     scenario = one(
@@ -207,7 +207,7 @@ def test_objects_that_no_api_server_takes_are_changed_and_that_is_told() -> None
     assert one(cycle(queue("a", 1), [])).changes == ()
 
 
-def test_policy_given_apart_holds_for_all_documents_but_for_what_they_say_themselves(tmp_path: Path) -> None:
+def test_policy_files_apply_to_all_documents_except_for_objects_they_contain(tmp_path: Path) -> None:
     many = [H100, *queue("a", 8), {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}]
     policy = read_policy(json.dumps({"kind": "List", "items": many}).encode(), "policy.json")
     own = cycle(queue("a", 4), [])
@@ -217,7 +217,7 @@ def test_policy_given_apart_holds_for_all_documents_but_for_what_they_say_themse
     assert "nominal=8" not in str(scenario.policy)
 
 
-def test_policy_given_apart_is_told_with_its_place() -> None:
+def test_errors_in_policy_files_have_their_place() -> None:
     text = b"apiVersion: queuectl.dev/v1beta1\nkind: Cohort\nmetadata: {name: a}\nspec:\n  parent: b\n"
     with pytest.raises(BadScenarios) as caught:
         read_policy(text, "policy.yaml")

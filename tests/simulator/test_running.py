@@ -1,4 +1,4 @@
-"""Documents run: what the engine decides on them, and what differs from what they expect."""
+"""Running documents: the engine's decisions, and differences from the expected ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def observed(document: dict[str, Any]) -> dict[str, Any]:
     return found.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def test_a_cycle_takes_at_most_the_head_of_each_queue() -> None:
+def test_a_cycle_evaluates_at_most_the_head_of_each_queue() -> None:
     waiting = [pending("a/one"), pending("a/two"), pending("b/three")]
     found = observed(cycle(TWO, waiting, config={"cycles": 1}))
     assert list(found["admitted"]) == ["a/one", "b/three"]
@@ -35,12 +35,12 @@ def test_a_cycle_takes_at_most_the_head_of_each_queue() -> None:
     ]
 
 
-def test_what_is_created_at_once_comes_in_the_order_of_the_document() -> None:
+def test_workloads_created_at_the_same_time_are_in_the_order_of_the_document() -> None:
     waiting = [pending("a/z"), pending("a/a"), pending("a/late", createdAt="2023-01-01T00:00:00Z")]
     assert list(observed(cycle(TWO, waiting, config={"cycles": 3}))["admitted"]) == ["a/z", "a/a", "a/late"]
 
 
-def test_a_victim_keeps_its_quota_and_the_preemptor_waits() -> None:
+def test_a_victim_keeps_its_quota_and_the_preemptor_stays_pending() -> None:
     document = cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)])
     assert observed(document) == {
         "admitted": {},
@@ -56,7 +56,7 @@ def test_a_victim_keeps_its_quota_and_the_preemptor_waits() -> None:
     }
 
 
-def test_steps_delete_what_is_gone_and_go_on() -> None:
+def test_steps_delete_workloads_and_continue() -> None:
     steps = [{"do": "cycle"}, {"do": "deleteWorkloads", "workloads": ["b/lent"]}, {"do": "cycle"}]
     document = cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)], {}, steps=steps)
     verdict = judged(document)
@@ -71,13 +71,13 @@ def test_steps_delete_what_is_gone_and_go_on() -> None:
     assert [victim["workload"] for victim in observed(document)["preempted"]] == ["b/lent"]
 
 
-def test_one_that_is_being_evicted_already_is_no_new_victim() -> None:
+def test_an_already_terminating_workload_is_no_new_victim() -> None:
     leaving = holding("b/lent", 16, evicted={"reason": "Preempted", "at": "2024-01-01T00:00:00Z"})
     found = observed(cycle(TWO, [leaving, pending("a/owner", 8)]))
     assert (found["preempted"], found["pending"]) == ([], {"a": ["a/owner"]})
 
 
-def test_only_what_is_named_is_compared_and_the_rest_may_be_anything() -> None:
+def test_only_named_values_are_compared() -> None:
     waiting = [pending("a/runs", 4), pending("a/waits", 8)]
     assert lines(cycle(TWO, waiting, {}, config={"cycles": 2})) == []
     right = {
@@ -87,7 +87,7 @@ def test_only_what_is_named_is_compared_and_the_rest_may_be_anything() -> None:
     assert lines(cycle(TWO, waiting, right, config={"cycles": 2})) == []
 
 
-def test_a_difference_tells_its_path_what_was_expected_and_what_was_decided() -> None:
+def test_a_difference_has_its_path_and_the_expected_and_actual_value() -> None:
     expect = {
         "admitted": {"a/runs": {"clusterQueue": "b", "podSets": {"main": {"usage": {GPU: 5}}}}, "a/no": {}},
         "pending": {"b": ["a/no"]},
@@ -118,7 +118,7 @@ def test_a_step_is_compared_on_its_own() -> None:
     ]
 
 
-def test_waiting_and_set_aside_are_one_to_us() -> None:
+def test_pending_and_inadmissible_workloads_are_compared_together() -> None:
     expect = {"pending": {"a": ["a/big"]}, "inadmissible": {"b": ["b/big"], "a": []}}
     assert lines(cycle(TWO, [pending("a/big", 99), pending("b/big", 99)], expect)) == []
 
@@ -135,11 +135,11 @@ def test_waiting_and_set_aside_are_one_to_us() -> None:
         ("NoMatchingFlavor", pending("a/w", podSets=[{"requests": {"tpu": 1}}])),
     ],
 )  # fmt: skip
-def test_kueues_words_stand_for_ours(word: str, workload: dict[str, Any]) -> None:
+def test_kueues_reasons_stand_for_ours(word: str, workload: dict[str, Any]) -> None:
     assert lines(cycle(TWO, [workload], {"reasons": {"a/w": word}})) == []
 
 
-def test_the_document_s_own_configuration_holds() -> None:
+def test_the_documents_configuration_is_in_force() -> None:
     fair = {"fairSharing": {"enabled": True}}
     third = [*TWO, *queue("bank", 8, cohortName="rack")]
     workloads = [holding("b/x", 12), holding("b/y", 4, uid="1"), pending("a/w", 12)]
@@ -148,7 +148,7 @@ def test_the_document_s_own_configuration_holds() -> None:
     assert victim["reason"] == "InCohortFairSharing"
 
 
-def test_a_preemption_document_asks_for_victims_alone() -> None:
+def test_a_preemption_document_compares_only_victims() -> None:
     document = {
         **cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)]),
         "kind": "preemption",
@@ -183,7 +183,7 @@ def test_the_examples_of_the_documentation_pass() -> None:
 
 
 @pytest.mark.parametrize(("since", "first"), [("Eviction", "a/young"), ("Creation", "a/old")])
-def test_whose_pods_did_not_come_up_waits_from_then_on_unless_the_settings_say_otherwise(
+def test_a_workload_evicted_without_ready_pods_is_ordered_by_its_eviction_unless_configured_otherwise(
     since: str, first: str
 ) -> None:
     late = {"reason": "PodsReadyTimeout", "at": "2024-01-01T00:00:00Z"}
@@ -193,14 +193,14 @@ def test_whose_pods_did_not_come_up_waits_from_then_on_unless_the_settings_say_o
     assert list(observed(document)["admitted"]) == [first]
 
 
-def test_who_was_preempted_keeps_its_place() -> None:
+def test_a_preempted_workload_keeps_its_place() -> None:
     gone = {"reason": "Preempted", "at": "2024-01-01T00:00:00Z"}
     old = pending("a/old", 8, createdAt="2023-12-31T10:00:00Z", evicted=gone, preempted=gone)
     young = pending("a/young", 8, createdAt="2023-12-31T20:00:00Z")
     assert list(observed(cycle(TWO, [old, young]))["admitted"]) == ["a/old"]
 
 
-def test_pods_that_will_not_come_again_are_charged_to_nobody() -> None:
+def test_pods_that_have_ended_for_good_are_not_charged() -> None:
     lone = queue("a", 8)
     runs = holding("a/runs", 8)
     assert observed(cycle(lone, [runs, pending("a/next", 4)]))["admitted"] == {}

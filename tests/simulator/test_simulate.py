@@ -1,4 +1,4 @@
-"""`queuectl simulate` as people and pipes use it."""
+"""`queuectl simulate` at a terminal and in pipes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_another_seed_gives_other_work(tmp_path: Path) -> None:
     assert measured(tmp_path, HEAD + ARRIVALS) != measured(tmp_path, HEAD + "seed: 5\n" + ARRIVALS)
 
 
-def test_what_runs_at_the_start_goes_on_and_what_ends_then_comes_back(tmp_path: Path) -> None:
+def test_running_work_continues_and_evicted_work_is_pending_again(tmp_path: Path) -> None:
     """3 of 4 GPUs are held for 100 s; the fourth comes free after the 20 s that an eviction takes."""
     found = measured(tmp_path, HEAD.replace("until: 3600", "evictionSeconds: 20") + WORKLOADS)
     (team,) = found["queues"]
@@ -117,7 +117,7 @@ def test_what_runs_at_the_start_goes_on_and_what_ends_then_comes_back(tmp_path: 
     assert team["resources"][0]["used"] == pytest.approx((300 + 20 + 50 + 20) / 110, abs=1e-3)
 
 
-def test_the_table_has_a_line_for_each_queue_and_all_together(tmp_path: Path) -> None:
+def test_the_table_has_a_row_for_each_queue_and_the_total(tmp_path: Path) -> None:
     found = simulated(tmp_path, HEAD + ARRIVALS)
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
@@ -127,7 +127,7 @@ def test_the_table_has_a_line_for_each_queue_and_all_together(tmp_path: Path) ->
     assert "Preemptions" not in found.stdout
 
 
-def test_the_example_of_the_page_plays_and_draws(tmp_path: Path) -> None:
+def test_the_example_in_the_documentation_is_simulated_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "three.svg"
     found = CliRunner().invoke(main, ["simulate", str(EXAMPLE), "--picture", str(picture), "-o", "json"])
@@ -139,7 +139,7 @@ def test_the_example_of_the_page_plays_and_draws(tmp_path: Path) -> None:
     assert "Three teams share 48 GPUs" in picture.read_text()
 
 
-def test_the_example_plays_where_its_teams_share_fairly_too(tmp_path: Path) -> None:
+def test_the_example_is_simulated_with_fair_sharing_too(tmp_path: Path) -> None:
     fair = EXAMPLE.read_text() + "config: {fairSharing: {enabled: true}}\n"
     causes = measured(tmp_path, fair)["total"]["preemptions"]["causes"]
     assert causes["InCohortFairSharing"] > 0
@@ -152,7 +152,9 @@ def test_the_example_plays_where_its_teams_share_fairly_too(tmp_path: Path) -> N
         ("nowhere/out.svg", "there is no folder"),
     ],
 )
-def test_a_picture_that_cannot_be_is_told_before_the_play(picture: str, message: str, tmp_path: Path) -> None:
+def test_an_impossible_picture_is_an_error_before_the_simulation(
+    picture: str, message: str, tmp_path: Path
+) -> None:
     found = simulated(tmp_path, HEAD + ARRIVALS, "--picture", str(tmp_path / picture))
     assert (found.exit_code, found.stdout) == (2, "")
     assert message in found.stderr
@@ -176,7 +178,7 @@ def test_a_picture_that_cannot_be_is_told_before_the_play(picture: str, message:
         ("queue: main\n", "queue: main\n  podsets: []\n", "arrivals[0].podsets: there is no such field"),
     ],
 )
-def test_a_bad_scenario_is_told_with_its_place(
+def test_errors_in_a_scenario_have_their_place(
     given: str, instead: str, message: str, tmp_path: Path
 ) -> None:
     assert given in HEAD + ARRIVALS
@@ -185,7 +187,7 @@ def test_a_bad_scenario_is_told_with_its_place(
     assert message in found.stderr
 
 
-def test_more_work_than_can_be_played_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_workloads_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuectl.simulator.staging.MOST_WORKLOADS", 20)
     found = simulated(tmp_path, HEAD + ARRIVALS)
     assert (found.exit_code, found.stdout) == (2, "")
@@ -199,13 +201,13 @@ def test_two_workloads_of_one_name_are_refused(tmp_path: Path) -> None:
     assert "two workloads that arrive are called ns/train-1" in found.stderr
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["simulate", str(tmp_path / "none.yaml")])
     assert found.exit_code == 2
     assert "No such file" in found.stderr
 
 
-def test_two_documents_are_not_one_play(tmp_path: Path) -> None:
+def test_two_documents_in_one_file_are_refused(tmp_path: Path) -> None:
     text = HEAD + ARRIVALS
     found = simulated(tmp_path, f"{text}---\n{text}")
     assert found.exit_code == 2
