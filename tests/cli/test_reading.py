@@ -49,7 +49,7 @@ def test_local_queues_are_listed(run: Run, server: str) -> None:
     ]
 
 
-def test_workloads_come_by_queue_those_that_run_first_then_in_line(run: Run, server: str) -> None:
+def test_workloads_are_listed_by_queue_running_ones_first_then_by_position(run: Run, server: str) -> None:
     result = run("get", "workloads", "--server", server)
     assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == [
         "job/small",
@@ -129,7 +129,7 @@ def test_one_object_is_shown_as_json_and_yaml(run: Run, server: str, arguments: 
     assert run(*arguments, "--server", server).exit_code == 0
 
 
-def test_explain_names_the_limit_who_holds_it_and_what_would_help(
+def test_explain_names_the_limit_its_holders_and_what_would_help(
     run: Run, readings: CannedReadings, server: str
 ) -> None:
     readings.rows = [
@@ -146,9 +146,9 @@ def test_explain_names_the_limit_who_holds_it_and_what_would_help(
         "Available   2 nvidia.com/gpu of flavor a100",
         "Short by    4 nvidia.com/gpu of flavor a100",
         f"Reason      {WAITS.message}",
-        "Ahead       1 in line: default/job/urgent",
+        "Ahead       1 in the pending queue: default/job/urgent",
         "Held by     default/Job/large: 4 since 2026-01-05 ",
-        "Would help  It runs when 4 nvidia.com/gpu of flavor a100 more come free",
+        "Would help  It runs when 4 nvidia.com/gpu of flavor a100 more are available",
     ):
         assert line in text
     history = text.partition("History\n")[2].splitlines()
@@ -223,7 +223,7 @@ def test_a_stale_answer_is_given_and_called_stale(run: Run, readings: CannedRead
         lambda: run("explain", "waits", "--server", server), lambda result: "stale" in result.stderr
     )
     assert result.exit_code == 0
-    assert "the ledger can't be reached" in result.stderr
+    assert "the ledger cannot be reached" in result.stderr
     assert "History: not available" in result.stdout
 
 

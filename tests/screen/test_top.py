@@ -1,4 +1,4 @@
-"""`queuectl top` as people and pipes have it."""
+"""`queuectl top` in terminals and pipes."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_keys_move_filter_explain_pause_and_leave_the_terminal_as_it_was(site: S
         shown.until(lambda text: "team-a/job/ablation" in text and "help" in text, "the first frame")
         assert shown.settings() != before
         shown.send("?")
-        shown.until(lambda text: "who holds what it lacks" in text, "help")
+        shown.until(lambda text: "what holds the missing quota" in text, "help")
         shown.send("x")
-        shown.until(lambda text: "who holds what it lacks" not in text and "quit" in text, "the tables")
+        shown.until(lambda text: "what holds the missing quota" not in text and "quit" in text, "the tables")
         shown.send("\x1b[B\r")
         shown.until(lambda text: "a smaller request" in text, "the explanation of the second row")
         shown.send("\x1b")
@@ -103,7 +103,7 @@ def test_it_follows_the_size_of_the_terminal(url: str) -> None:
         assert max(map(len, narrow.splitlines())) <= 80
 
 
-def test_a_silent_server_and_a_stale_one_are_told_and_what_it_said_stays(site: Site, url: str) -> None:
+def test_a_silent_server_and_a_stale_one_are_shown_and_the_last_answer_stays(site: Site, url: str) -> None:
     with terminal(["top", "--server", url, "--interval", "0.2"]) as shown:
         shown.until(lambda text: "ablation" in text, "the first frame")
         site.silent = True
@@ -167,7 +167,7 @@ def test_once_as_json_is_one_document_of_what_rest_says(url: str) -> None:
     assert len(found["decisions"]) == 7
 
 
-def test_what_is_wrong_from_the_beginning_is_told_in_full(site: Site, url: str) -> None:
+def test_an_error_at_the_start_is_reported_in_full(site: Site, url: str) -> None:
     with terminal(["top", "--server", "http://127.0.0.1:1"]) as shown:
         assert shown.ended() == 2
         assert ALTERNATE not in shown.output
@@ -175,6 +175,6 @@ def test_what_is_wrong_from_the_beginning_is_told_in_full(site: Site, url: str) 
     site.answers = replace(busy(), queues=page([{"name": 3}]))
     done = run("--server", url, "--once")
     assert done.returncode == 2
-    assert "not what queuectl's REST server says" in done.stderr
+    assert "not an answer of queuectl's REST server" in done.stderr
     site.silent = True
     assert run("--server", url, "--once", "-o", "json").returncode == 2

@@ -1,4 +1,4 @@
-"""What the webhook does to an object, and that it does nothing to any other."""
+"""The mutation of labelled objects, and that other objects are not changed."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def made(kind: str, suspend: object = ABSENT) -> dict[str, Any]:
 
 @kinds
 @pytest.mark.parametrize("suspend", [ABSENT, None, False, True])
-@pytest.mark.parametrize("annotations", [ABSENT, None, {}, {"a/b~c": "d"}, {SUBMITTER: "somebody else"}])
-def test_labelled_work_is_created_suspended_with_the_name_of_who_sent_it(
+@pytest.mark.parametrize("annotations", [ABSENT, None, {}, {"a/b~c": "d"}, {SUBMITTER: "another user"}])
+def test_labelled_workloads_are_created_suspended_with_the_name_of_their_creator(
     kind: str, suspend: object, annotations: Any
 ) -> None:
     obj = made(kind, suspend)
@@ -68,7 +68,7 @@ def test_other_fields_of_the_run_policy_stay() -> None:
 
 
 @kinds
-def test_who_lets_one_go_past_the_queue_is_noted(kind: str) -> None:
+def test_a_user_that_starts_a_workload_past_the_queue_is_recorded(kind: str) -> None:
     old, new = made(kind, True), made(kind, False)
     found = outcome(review(new, old))
     assert found["metadata"]["annotations"] == {BYPASS: "ada"}
@@ -127,12 +127,12 @@ def test_an_object_that_makes_no_sense_is_left_to_the_api_server(spoil: Any) -> 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "no JSON"),
-        (b"\xff\x00", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "no object"),
-        (b"{}", "no AdmissionReview"),
-        (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "no AdmissionReview"),
+        (b"", "not JSON"),
+        (b"\xff\x00", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not an object"),
+        (b"{}", "not an AdmissionReview"),
+        (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "not an AdmissionReview"),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "request: must be"),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}', "request.uid"),
         (
@@ -143,7 +143,7 @@ def test_an_object_that_makes_no_sense_is_left_to_the_api_server(spoil: Any) -> 
         ),
         (
             b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"\\ud800"}}',
-            "no JSON",
+            "not JSON",
         ),
     ],
 )
