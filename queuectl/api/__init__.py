@@ -1,1 +1,1 @@
-"""What people and programs read over HTTP: one committed state of the ledger, never more than that."""
+"""The read-only REST API: every answer comes from one committed state of the ledger."""

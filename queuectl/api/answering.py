@@ -45,11 +45,11 @@ class Answering(web.RequestHandler):
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request line or a header is too long"
             )
         elif status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            refusal = Refusal(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request that can be understood")
+            refusal = Refusal(HTTPStatus.BAD_REQUEST, "this is not a valid HTTP/1.1 request")
         else:
             log.error("a request failed", exc_info=exc)
             refusal = Refusal(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "this is a defect; the server's log says more"
+                HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the server's log has the details"
             )
         answer = respond(refusal)
         answer.force_close()

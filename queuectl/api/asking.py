@@ -1,4 +1,4 @@
-"""A question, and where its answer comes from: the view, and the ledger's history where that has none."""
+"""Requests after parsing, and the data that answers come from: the view, then the ledger's history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from queuectl.api.view import Sight, View
 from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
 
 LEDGER_SECONDS: Final = 5.0
-"""How long one look into the ledger's history may take."""
+"""How long one read of the ledger's history may take."""
 
 Item = TypeVar("Item", bound=schemas.Document)
 Found = TypeVar("Found")
@@ -29,13 +29,13 @@ class Question:
     values: Mapping[str, Any]
     """Query parameters, parsed."""
     scope: str
-    """What a cursor is bound to."""
+    """A cursor is valid for the same scope only."""
     again: Callable[[], Awaitable[Caller]]
-    """The caller anew: his token may have been revoked while he waited. Raises Refusal."""
+    """Authenticates the caller again: the token may have been revoked during a wait. Raises Refusal."""
     waiting: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
-    """While he waits for news. Raises Refusal."""
+    """Held while the request waits for changes. Raises Refusal."""
     gone: Callable[[], bool] = field(default=lambda: False)
-    """He waits no more."""
+    """Has the client closed the connection?"""
 
     @property
     def limit(self) -> int:
@@ -56,13 +56,13 @@ class Endpoint:
     model: type[schemas.Committed]
     parameters: tuple[Parameter, ...] = ()
     heavy: Callable[[Mapping[str, Any]], bool] = _light
-    """With these parameters it reads the ledger's history."""
+    """Do these parameters make it read the ledger's history?"""
     notes: str = ""
-    """What else there is to know."""
+    """Further text for the OpenAPI document."""
 
 
 class Source:
-    """What all routes share."""
+    """The data behind all routes."""
 
     def __init__(self, view: View, readings: Readings, cursors: Cursors) -> None:
         self.view = view
@@ -70,14 +70,14 @@ class Source:
         self._cursors = cursors
 
     def sight(self) -> Sight:
-        """Raises a 503 where nothing was ever read."""
+        """Raises a 503 before the first read of the ledger."""
         sight = self.view.sight()
         if sight is None:
             raise unavailable(self.view.problem or "not read yet")
         return sight
 
     def after(self, question: Question) -> Cursor | None:
-        """Where the page before ended."""
+        """The position after which the page starts."""
         text = question.values.get("next")
         return None if text is None else self._cursors.read(text, question.scope)
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document as one page for people: no script, nothing from elsewhere."""
+"""The OpenAPI document as one HTML page, without scripts and without requests to other servers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(heads: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Cells are HTML already. Nothing at all where there are no rows."""
+    """Cells are HTML already. Empty without rows."""
     rows = list(rows)
     if rows:
         yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
@@ -139,7 +139,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _short(name: str) -> str:
-    """`Page_Workload_` as people write it."""
+    """The readable form of a name such as `Page_Workload_`."""
     outer, _, inner = name.rstrip("_").partition("_")
     return f"{outer}[{inner}]" if inner else outer
 

@@ -1,4 +1,4 @@
-"""Core values as documents. Pure."""
+"""Values of the core as documents of the REST API. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_HOLDERS: Final = 5
 Readable = Container[str]
 """Namespaces whose workloads the caller may read."""
 _BY_USERS: Final = frozenset({Code.USER_HOLD, Code.BYPASS})
-"""Where `by` is a user; elsewhere it is a workload, namespace first."""
+"""Codes where `by` is a user; for all others it is a workload, written with its namespace first."""
 _LACKS_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
 _OWN_DETAILS: Final = frozenset(
     (
@@ -29,7 +29,7 @@ _OWN_DETAILS: Final = frozenset(
         *("priority", "queue", "rebuiltFrom", "shape", "submitter"),
     )
 )
-"""Of a decision, what is about its workload alone."""
+"""The fields of a decision's payload that are about its own workload."""
 
 
 def reason(value: Reason) -> schemas.Reason:
@@ -54,12 +54,12 @@ def reason(value: Reason) -> schemas.Reason:
 
 
 def _namespace_named(value: Reason) -> str | None:
-    """Of the workload that a reason names besides its own."""
+    """Namespace of the other workload that a reason names."""
     return None if value.by is None or value.code in _BY_USERS else value.by.partition("/")[0]
 
 
 def named_in(*reasons: Reason | None) -> Iterator[str]:
-    """Namespaces of the workloads that they name."""
+    """Namespaces of the workloads that the reasons name."""
     for found in reasons:
         if found is not None:
             if (namespace := _namespace_named(found)) is not None:
@@ -73,7 +73,7 @@ def _namespace_of(one: Spared) -> str:
 
 
 def redacted(value: Reason, readable: Readable) -> Reason:
-    """Without names of workloads that the caller may not read."""
+    """The reason without names of workloads that the caller may not read."""
     if all(namespace in readable for namespace in named_in(value)):
         return value
     others = tuple(redacted(other, readable) for other in value.others)
@@ -86,9 +86,9 @@ def redacted(value: Reason, readable: Readable) -> Reason:
 
 
 def as_of(value: Reason, state: State) -> Reason:
-    """With the numbers of `state`: the ledger keeps those of the moment when its code or limit last changed.
+    """The reason with the numbers of `state`: the ledger has those of the last change of code or limit.
 
-    Unchanged where what it lacked has come free since: then it is about to be looked at.
+    Unchanged where the missing quota is available by now: then the workload is about to be evaluated.
     """
     others = tuple(as_of(other, state) for other in value.others)
     room = _room(value, state)
@@ -99,7 +99,7 @@ def as_of(value: Reason, state: State) -> Reason:
 
 
 def _room(value: Reason, state: State) -> int | None:
-    """What is there of what it lacks, where a ClusterQueue's nominal quota binds; negative below use."""
+    """What is available of the missing quota where a ClusterQueue's nominal quota binds; may be negative."""
     kind, _, name = (value.node or "").partition("/")
     queue = state.queues.get(name) if kind == "ClusterQueue" else None
     if queue is None or value.limit is not Limit.NOMINAL_QUOTA or not value.flavor or not value.resource:
@@ -163,7 +163,7 @@ def workload_detail(
     readable: Readable,
     committed: dict[str, Any],
 ) -> schemas.WorkloadDetail:
-    """`holders`: of what it lacks, with their amounts."""
+    """`holders`: the workloads that hold the missing quota, with their amounts."""
     why = _why(value, state, readable)
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
@@ -177,9 +177,9 @@ def workload_detail(
 
 
 def holders(value: model.StoredWorkload, state: State) -> list[tuple[int, model.StoredWorkload]]:
-    """The largest holders of the cell that it lacks, at or below the node that binds; largest first.
+    """The largest holders of the missing cell, at or below the node that binds; largest first.
 
-    Of one that preempts: those that are evicted for it and hold that cell still, wherever in its tree.
+    For a workload that preempts: the victims that still hold the cell, anywhere in its tree.
     """
     why = value.reason
     if value.phase is not model.Phase.PENDING or why is None or why.flavor is None or why.resource is None:
@@ -242,7 +242,7 @@ def _cluster_queue(value: QueueState) -> dict[str, Any]:
 def _quotas(
     nominal: Mapping[FlavorResource, int], used: Mapping[FlavorResource, int]
 ) -> tuple[schemas.Quota, ...]:
-    """In the order of `nominal`, then what is used without being there."""
+    """In the order of `nominal`, then the cells that are used without nominal quota."""
     cells = [*nominal, *sorted(cell for cell in used if cell not in nominal)]
     return tuple(
         schemas.Quota(

@@ -1,4 +1,4 @@
-"""Who asks, and what he may read."""
+"""Authentication and authorization of callers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiohttp import web
 from queuectl.api.problems import Refusal, bad_request
 
 WORKLOADS: Final = "workloads"
-"""Virtual: no such objects exist, but RBAC may grant verbs on them."""
+"""A virtual resource: there are no such objects, but RBAC may grant verbs on them."""
 LOCAL_QUEUES: Final = "localqueues"
 CLUSTER_QUEUES: Final = "clusterqueues"
 COHORTS: Final = "cohorts"
@@ -38,24 +38,24 @@ ALL: Final = Allowed(None)
 
 
 class Caller(Protocol):
-    """What one identity may do. Verbs and resources are those of RBAC. Raises Refusal where nobody knows."""
+    """The rights of one identity, by verbs and resources of RBAC. Raises Refusal if they are unknown."""
 
     @property
     def name(self) -> str:
-        """Tells him from all others, now and later."""
+        """Unique and stable for each caller."""
 
     @property
     def limited(self) -> bool:
-        """Is he held to the limits that keep callers from hurting each other?"""
+        """Do the rate limits apply to this caller?"""
 
     async def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Empty: everywhere, everything."""
 
     async def namespaces(self, verb: str, resource: str, among: Iterable[str]) -> Allowed:
-        """In which namespaces may he?"""
+        """The namespaces where the caller has this right."""
 
     async def names(self, resource: str, among: Iterable[str]) -> Allowed:
-        """Which objects of a cluster-scoped resource may he get?"""
+        """The objects of a cluster-scoped resource that the caller may get."""
 
 
 class Identify(Protocol):
@@ -65,7 +65,7 @@ class Identify(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Everybody:
-    """Whoever can reach a loopback address that is open to all of the machine."""
+    """Any client on a loopback address without authentication."""
 
     name: str = "local"
     limited: bool = False
@@ -85,7 +85,7 @@ async def everybody(request: web.Request) -> Caller:
 
 
 def bearer_token(request: web.Request, audiences: Sequence[str]) -> str:
-    """The one token that comes with a request. Raises Refusal."""
+    """The bearer token of a request. Raises Refusal."""
     headers = request.headers.getall("Authorization", [])
     if len(headers) > 1:
         raise bad_request("header Authorization is given twice")

@@ -1,4 +1,4 @@
-"""How often one caller may ask: a bucket of tokens that fills again by itself."""
+"""Rate limits for each caller: token buckets."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from queuectl.api.problems import Refusal
 BURST: Final = 30.0
 PER_SECOND: Final = 10.0
 HEAVY_PER_SECOND: Final = 2.0
-"""For what reads history."""
+"""For requests that read the ledger's history."""
 STRANGERS_BURST: Final = 20.0
 STRANGERS_PER_SECOND: Final = 3.0
-"""Tokens of nobody, by the address that they come from."""
+"""For invalid tokens, by client address."""
 WAITING: Final = 8
-"""Requests of one caller that wait for news at one time."""
+"""Requests of one caller that may wait for changes at one time."""
 WAITING_IN_ALL: Final = 256
 _MOST: Final = 10_000
-"""Callers that are told apart; whoever was forgotten has a full bucket again."""
+"""Callers that are remembered; a forgotten one starts with a full bucket."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Bucket:
 
 
 class Buckets:
-    """One for each key. `clock`: seconds that never run back."""
+    """One bucket for each key. `clock`: monotonic, in seconds."""
 
     def __init__(self, burst: float, per_second: float, clock: Callable[[], float]) -> None:
         self._burst = burst
@@ -42,14 +42,14 @@ class Buckets:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, key: str) -> None:
-        """One token. Raises a 429 that says when there is another."""
+        """Take one token. Raises a 429 that says when the next one is available."""
         bucket = self._filled(key)
         if bucket.tokens < 1:
             raise _too_many(math.ceil((1 - bucket.tokens) / self._rate), f"{self._rate:g} a second")
         bucket.tokens -= 1
 
     def put_back(self, key: str) -> None:
-        """What was taken should not have counted."""
+        """Give back one token."""
         self._filled(key).tokens += 1
 
     def _filled(self, key: str) -> _Bucket:
@@ -64,7 +64,7 @@ class Buckets:
 
 
 class Limits:
-    """What each caller may ask of one server."""
+    """The limits of all callers of one server."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._light = Buckets(BURST, PER_SECOND, clock)
@@ -77,9 +77,9 @@ class Limits:
 
     @contextmanager
     def waiting(self, caller: str) -> Iterator[None]:
-        """While one of his requests waits for news. Raises a 429."""
+        """Held while a request of the caller waits for changes. Raises a 429."""
         if self._waiting[caller] >= WAITING or self._waiting.total() >= WAITING_IN_ALL:
-            raise _too_many(1, f"{WAITING} at one time may wait")
+            raise _too_many(1, f"at most {WAITING} may wait at one time")
         self._waiting[caller] += 1
         try:
             yield
@@ -92,6 +92,6 @@ class Limits:
 def _too_many(seconds: int, limit: str) -> Refusal:
     return Refusal(
         HTTPStatus.TOO_MANY_REQUESTS,
-        f"too many requests ({limit}): come again in {seconds} s",
+        f"too many requests ({limit}): retry in {seconds} s",
         retry_after=max(1, seconds),
     )

@@ -1,4 +1,4 @@
-"""What a server tells of itself while it works."""
+"""Hooks by which the REST server reports its work to metrics."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class Observer(Protocol):
     """Called on the event loop; must not block."""
 
     def answered(self, endpoint: str, code: int, seconds: float) -> None:
-        """`endpoint`: the path with its names in braces, `other` for paths that do not exist. Where `seconds`
-        are long, the caller may have asked to wait for news."""
+        """`endpoint`: the path with its parameters in braces, `other` for paths that do not exist. A long
+        `seconds` may be a request that waited for changes as it was asked to."""
 
     def reviewed(self, kind: Literal["token", "access"], remembered: bool) -> None:
-        """A caller's identity or right was needed. `remembered`: the cluster did not have to be asked."""
+        """An identity or a right was looked up. `remembered`: without a request to the API server."""
 
 
 class _Silent:

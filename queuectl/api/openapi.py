@@ -20,21 +20,21 @@ _ERRORS: Final = {
     "400": "A parameter is unknown or out of its range, or the request has a body; the detail says which.",
     "401": "No token is given, or it is not valid here.",
     "404": "There is no such object, or the caller may not read it.",
-    "405": "Only GET and HEAD are known.",
-    "429": "Too many requests of one caller; Retry-After says when to come again.",
+    "405": "Only GET and HEAD are supported.",
+    "429": "Too many requests of one caller; Retry-After says when to retry.",
     "431": "The request line or a header is too long.",
-    "503": "The ledger can't be read and memory has no answer, or the API server says nothing of the caller.",
+    "503": "The ledger cannot be read and memory has no answer, or the API server reviews no callers.",
 }
 _RETRY: Final = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
 }
 _TEXT: Final = """\
-Read-only. A token of the cluster says who you are: `Authorization: Bearer TOKEN`, made by
-`kubectl create token SERVICEACCOUNT --audience queuectl`. What you may read is what RBAC lets you `get` and
-`list` in the group `queuectl.dev`: `workloads` (which exist in RBAC alone) and `localqueues` by namespace;
-`clusterqueues`, `cohorts` and `resourceflavors` by name. Workloads of others are counted, never named.
-A list comes in pages: give `next` as the parameter `next`, with the same filters, as long as it is not null.
-Every answer is made from one committed state of the ledger, names its `sequence`, and says how old it is."""
+Read-only. Authenticate by a token of the cluster: `Authorization: Bearer TOKEN`, made by
+`kubectl create token SERVICEACCOUNT --audience queuectl`. What you may read is what RBAC lets you
+`get` and `list` in the group `queuectl.dev`: `workloads` (virtual) and `localqueues`, by namespace;
+`clusterqueues`, `cohorts` and `resourceflavors` by name. Other workloads are counted, never named.
+Lists have pages: pass `next` as the parameter `next`, with the same filters, as long as it is not null.
+Every answer comes from one committed state of the ledger and has its `sequence` and its age."""
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
                 "summary": summary,
                 "operationId": path.strip("/"),
                 "security": [],
-                "responses": {"200": health, "503": {"description": "Not yet, or no more.", **problem}},
+                "responses": {"200": health, "503": {"description": "Not ready, or not alive.", **problem}},
             }
         }
         for path, summary in (
@@ -79,7 +79,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "queuectl",
             "version": __version__,
-            "summary": "Queues, workloads, and why they wait",
+            "summary": "Queues, workloads, and why workloads are pending",
             "description": _TEXT,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -91,7 +91,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token of the cluster for the audience that the server asks for; none "
+                    "description": "A token of the cluster for the audience that the server requires; none "
                     "is needed where it serves this machine alone.",
                 }
             },

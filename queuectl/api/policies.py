@@ -1,4 +1,4 @@
-"""What policy objects amount to: conditions, quotas, and who is above whom. Pure."""
+"""Conditions, nominal quotas and cohort ancestors, from stored policy objects. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from queuectl.core.report import Condition
 from queuectl.core.resources import FlavorResource
 
 Policies = Mapping[ConfigKey, Policy | str]
-"""As text: why a spec can't be read."""
+"""A text instead of an object: why its spec is invalid."""
 
 
 def nominal_quota(policy: Policy | str | None) -> Mapping[FlavorResource, int]:
-    """Its own, in the order of the spec."""
+    """Its own nominal quota, in the order of the spec."""
     groups: tuple[ResourceGroup, ...] = ()
     if isinstance(policy, ClusterQueue | Cohort):
         groups = policy.resource_groups
@@ -34,7 +34,7 @@ def cluster_queue_condition(policy: Policy | str | None, flavors: set[str], poli
     if isinstance(policy, ClusterQueue):
         return condition(policy, flavors, cyclic=_in_cycle(policy.cohort, policies))
     if policy is None:
-        return Condition(False, "NotFound", "It is gone, but work that it admitted still holds quota")
+        return Condition(False, "NotFound", "It was deleted, but workloads that it admitted still hold quota")
     return Condition(False, "InvalidSpec", str(policy))
 
 

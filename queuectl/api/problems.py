@@ -1,4 +1,4 @@
-"""Errors as application/problem+json (RFC 9457), whatever went wrong and wherever."""
+"""All errors as application/problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_DETAIL: Final = 2000
 
 
 class Refusal(Exception):
-    """An answer other than the one asked for. `detail` says what to do about it."""
+    """An error response. `detail` says what to do about it."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class Refusal(Exception):
         headers: Mapping[str, str] | None = None,
         audiences: Sequence[str] | None = None,
     ) -> None:
-        """`inside`: what is for those who run the server, such as the address of its database.
-        `retry_after`: seconds after which asking again makes sense."""
+        """`inside`: details for the operators of the server only, such as the address of its database.
+        `retry_after`: seconds after which to repeat the request."""
         super().__init__(f"{detail}: {inside}" if inside else detail)
         self.status = status
         self.detail = detail
         self.inside = inside
         self.audiences = None if audiences is None else tuple(audiences)
-        """One of which a token must be for."""
+        """A token must be for one of them."""
         self.headers = dict(headers or {})
         if retry_after is not None:
             self.headers["Retry-After"] = str(retry_after)
@@ -48,7 +48,7 @@ def bad_request(detail: str) -> Refusal:
 
 
 def not_found() -> Refusal:
-    """The same for what is not there and for what the caller may not see."""
+    """The same answer for an object that does not exist and for one that the caller may not read."""
     return Refusal(HTTPStatus.NOT_FOUND, "there is no such object, or you may not read it")
 
 
@@ -59,13 +59,13 @@ def unavailable(problem: str) -> Refusal:
 def no_identity() -> Refusal:
     return Refusal(
         HTTPStatus.SERVICE_UNAVAILABLE,
-        "the API server can't be asked who you are and what you may read",
+        "the API server does not answer who you are and what you may read",
         retry_after=2,
     )
 
 
 def respond(refusal: Refusal, *, candid: bool = True) -> web.Response:
-    """`candid`: to somebody who runs the server."""
+    """`candid`: the client is an operator of the server and gets `inside` too."""
     detail = str(refusal) if candid else refusal.detail
     problem = Problem(
         type="about:blank",
@@ -84,7 +84,7 @@ def respond(refusal: Refusal, *, candid: bool = True) -> web.Response:
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CANDID: Final = web.AppKey("candid", bool)
-"""Whoever asks runs the server: tell him all."""
+"""Every client is an operator of the server: answers include `inside`."""
 
 
 @web.middleware
@@ -104,5 +104,5 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
     except Exception:
         log.exception("request failed: %s %s", request.method, ascii(request.path))
         return respond(
-            Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a defect; the server's log says more")
+            Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the server's log has the details")
         )

@@ -1,4 +1,4 @@
-"""Query parameters: what each may be, checked in one place before anything is looked up."""
+"""Query parameters: all are validated here before any data is read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MAC_BYTES: Final = 16
 
 Cursor = list[Any]
-"""Where a page ended: plain JSON values."""
+"""The position after which a page starts: plain JSON values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Parameter:
 
 
 def is_name(text: str) -> bool:
-    """Could it be the name of a Kubernetes object?"""
+    """Is it a valid name of a Kubernetes object?"""
     return _NAME.fullmatch(text) is not None
 
 
@@ -117,20 +117,20 @@ QUEUE: Final = Parameter("queue", "Of LocalQueues of this name only.", _NAME_SCH
 CLUSTER_QUEUE: Final = Parameter("clusterqueue", "Of this ClusterQueue only.", _NAME_SCHEMA, _name)
 PHASE: Final = Parameter(
     "phase",
-    "In this phase only. Without it: all that are not over. Finished and Deleted come newest first.",
+    "In this phase only. Without it: all that are not Finished or Deleted. Those two come newest first.",
     {"type": "string", "enum": list(Phase)},
     _phase,
 )
 REASON: Final = Parameter("reason", "With this reason only.", {"type": "string", "enum": list(Code)}, _reason)
 AFTER: Final = Parameter(
     "after",
-    "With a sequence above this one only. Without it: the newest page.",
+    "Only with a sequence above this one. Without it: the newest page.",
     {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
     _sequence,
 )
 WAIT: Final = Parameter(
     "wait",
-    "Where there is nothing yet, wait up to so many seconds for it.",
+    "If there is no such decision yet, wait for one up to this number of seconds.",
     {"type": "integer", "minimum": 0, "maximum": MAX_WAIT, "default": 0},
     _wait,
 )
@@ -140,7 +140,7 @@ KIND: Final = Parameter(
 
 
 def parse(raw: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Values by parameter name from the query as it came. Raises a 400 that names the parameter."""
+    """Values by parameter name from the raw query. Raises a 400 that names the parameter."""
     known = {parameter.name: parameter for parameter in parameters}
     try:
         pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
@@ -177,7 +177,7 @@ class Cursors:
         return base64.urlsafe_b64encode(self._mac(body, scope) + body).decode().rstrip("=")
 
     def read(self, text: str, scope: str) -> Cursor:
-        """Raises a 400 for what `write` has not written for this scope."""
+        """Raises a 400 for a text that `write` did not make for this scope."""
         try:
             data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):

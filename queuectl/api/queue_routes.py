@@ -1,4 +1,4 @@
-"""What the paths of policy objects answer. No HTTP here: a Question goes in, a document comes out."""
+"""The endpoints of policy objects, without HTTP: from a Question to a document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = (query.LIMIT, query.NEXT)
 
 
 class QueueRoutes:
-    """Answers from the view alone."""
+    """They read the view only, never the ledger."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -148,7 +148,7 @@ class QueueRoutes:
         return documents.flavor_detail(found, quotas, committed(sight))
 
     async def _may_get(self, question: Question, resource: str) -> str:
-        """Before it is known whether it exists: who may not read it learns nothing from the time taken."""
+        """Called before the lookup, so that the response time does not reveal whether the object exists."""
         name = question.path["name"]
         if not query.is_name(name) or not await question.caller.may("get", resource, "", name):
             raise not_found()
@@ -157,7 +157,7 @@ class QueueRoutes:
     async def _by_name(
         self, question: Question, resource: str, found: Mapping[str, Found]
     ) -> tuple[Sequence[Found], str | None]:
-        """A page of those that the caller may read."""
+        """A page of the items that the caller may read."""
         after = self._source.after(question)
         allowed = await question.caller.names(resource, found)
         names = sorted(name for name in found if name in allowed and (after is None or name > after[0]))

@@ -1,4 +1,4 @@
-"""Who waits and who holds quota in one ClusterQueue. Pure."""
+"""The workloads of one ClusterQueue: the pending queue, and those that hold quota. Pure."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _NOT_IN_LINE: Final = frozenset(
         Code.PRIORITY_NOT_FOUND,
     }
 )
-"""Those may not even stand in line, and so have no position; the same goes for all that is held."""
+"""Workloads with these reasons are ineligible and have no position, as all workloads on hold."""
 
 _FEW: Final = 64
-"""Up to so many are put in their place one by one; more are sorted in."""
+"""Up to this number of changes, each is inserted by itself; for more, the queue is sorted again."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueWorkloads:
-    """Never changed: `moved` makes the next one."""
+    """Immutable: `moved` makes the next one."""
 
     order: Sequence[Place] = ()
     """The pending queue: places of its eligible workloads, the first one first."""
     pending: int = 0
     holders: Mapping[WorkloadId, StoredWorkload] = field(default_factory=lambda: MappingProxyType({}))
-    """Those with an open attempt, being evicted included."""
+    """Workloads with an open attempt, terminating ones included."""
     used: Mapping[FlavorResource, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def __bool__(self) -> bool:
         return bool(self.pending or self.holders)
 
     def position(self, workload: StoredWorkload) -> int | None:
-        """From 1; None: it stands in no line."""
+        """From 1; None: it is not in the pending queue."""
         place = _place(workload)
         if place is None:
             return None
@@ -52,7 +52,7 @@ class QueueWorkloads:
         return index + 1 if index < len(self.order) and self.order[index] == place else None
 
     def moved(self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]) -> QueueWorkloads:
-        """As those `left` were, and as those that `came` are."""
+        """`left`: the workloads that changed, as they were. `came`: as they are."""
         pending = self.pending + _pending(came) - _pending(left)
         order = _order(self.order, left, came)
         if not any(one.attempt for one in left) and not any(one.attempt for one in came):

@@ -1,4 +1,4 @@
-"""Answers that cost somebody else work, kept for a while: few of them, and each asked for once at a time."""
+"""A cache of answers from the API server: bounded, with a lifetime, one request for each key at a time."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Ask = Callable[[], Awaitable[Value]]
 log = logging.getLogger(__name__)
 
 AHEAD: Final = 0.5
-"""After this part of its time a good answer is asked for again beside those who use it."""
+"""After this part of its lifetime, a good answer that is in use is refreshed in the background."""
 BESIDE: Final = 4
-"""How many are asked for beside at one time."""
+"""How many refreshes run at one time."""
 MOST_BESIDE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """In seconds. An answer that is true (a user, a yes) is a good one."""
+    """In seconds. A good answer is a truthy one: a user, or a right that is granted."""
 
     good: float = 30.0
     bad: float = 5.0
     bad_in_lists: float = 60.0
-    """Where many are needed at once, an older no will do while a newer one is fetched."""
+    """Where many answers are needed at once, an older refusal may be used while it is fetched again."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class _Entry(Generic[Value]):
 
 
 class Remembered(Generic[Key, Value]):
-    """The most recently used of them. `clock`: seconds that never run back."""
+    """Keeps the most recently used answers. `clock`: monotonic, in seconds."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Remembered(Generic[Key, Value]):
         together: asyncio.Semaphore,
         count: Callable[[bool], None] = lambda hit: None,
     ) -> None:
-        """`together`: how many are asked for at one time. `count` is told of each hit and each question."""
+        """`together`: how many requests run at one time. `count` is called for each hit and each request."""
         self._lifetimes = lifetimes
         self._clock = clock
         self._most = most
@@ -64,7 +64,7 @@ class Remembered(Generic[Key, Value]):
         self._count = count
 
     def known(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value | None:
-        """What is remembered and still holds; None: `get` must ask."""
+        """The cached answer, if it is still valid; None: `get` must request it."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -80,17 +80,17 @@ class Remembered(Generic[Key, Value]):
         return entry.value
 
     def was_good(self, key: Key) -> bool:
-        """Was the last answer a good one, be it as old as it may?"""
+        """Was the last answer a good one, whatever its age?"""
         entry = self._entries.get(key)
         return entry is not None and bool(entry.value)
 
     async def get(self, key: Key, ask: Ask[Value], *, in_list: bool = False) -> Value:
-        """Raises what `ask` raises; that is not remembered."""
+        """Raises what `ask` raises; errors are not cached."""
         found = self.known(key, ask, in_list=in_list)
         return await self._asked(key, ask) if found is None else found
 
     async def keep_fresh(self) -> None:
-        """Ask again for what is in use before it is too old, until cancelled."""
+        """Refresh answers in use before they expire, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(BESIDE):
                 tasks.create_task(self._work())
@@ -101,9 +101,9 @@ class Remembered(Generic[Key, Value]):
             try:
                 await self._asked(key, ask)
             except ClusterUnavailable:
-                pass  # whoever needs it when it is too old is told
+                pass  # a caller that needs it once it has expired gets the error
             except Exception:
-                log.exception("an answer could not be asked for again")
+                log.exception("a cached answer could not be refreshed")
             finally:
                 self._beside.discard(key)
 
@@ -120,7 +120,7 @@ class Remembered(Generic[Key, Value]):
                 task = asyncio.current_task()
                 if not pending.cancelled() or (task is not None and task.cancelling()):
                     raise
-                # Whoever was asking has gone away: one of those who wait asks in its place.
+                # The request that fetched it was cancelled: a waiting request fetches it instead.
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         self._asking[key] = future
         try:
@@ -132,11 +132,11 @@ class Remembered(Generic[Key, Value]):
             future.set_result(value)
         except Exception as error:
             future.set_exception(error)
-            future.exception()  # seen: it is raised here
+            future.exception()  # marks it as retrieved: it is raised here
             raise
         finally:
             del self._asking[key]
-            future.cancel()  # if it is still open, we are being cancelled
+            future.cancel()  # still open only while this task is being cancelled
         return value
 
     def _remember(self, key: Key, entry: _Entry[Value]) -> None:

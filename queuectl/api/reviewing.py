@@ -1,4 +1,4 @@
-"""Callers by the cluster's own word: TokenReview says who, SubjectAccessReview what he may read."""
+"""Callers by the cluster's own reviews: TokenReview for the user, SubjectAccessReview for each right."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from queuectl.api.remembering import Lifetimes, Remembered
 from queuectl.ports import Access, ClusterUnavailable, Reviews, User
 
 TOGETHER: Final = 16
-"""Reviews under way at one time."""
+"""Reviews in flight at one time."""
 MOST_TOKENS: Final = 4096
 MOST_ACCESSES: Final = 65_536
 PATIENCE_SECONDS: Final = 8.0
 """How long one request waits for all its reviews."""
 TELL_SECONDS: Final = 10.0
-"""Least time between two lines of the log that say the same."""
+"""Least time between two equal lines of the log."""
 
 log = logging.getLogger(__name__)
 Found = TypeVar("Found")
@@ -34,18 +34,18 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Of a token; None: nobody."""
+    """The user of a token; None: the token is not valid."""
 
     user: User | None
     key: bytes = b""
-    """Of all that reviews ask about him."""
+    """In all reviews of this user."""
 
     def __bool__(self) -> bool:
         return self.user is not None
 
 
 class Reviewer:
-    """Asks the cluster and remembers its answers: by a hash of the token, never the token itself."""
+    """Requests reviews and caches the answers: by a hash of the token, never by the token itself."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Reviewer:
         lifetimes: Lifetimes | None = None,
         observer: Observer = SILENT,
     ) -> None:
-        """`clock`: seconds that never run back."""
+        """`clock`: monotonic, in seconds."""
         if not audiences:
-            raise ValueError("without an audience any token of the cluster would do")
+            raise ValueError("without an audience any token of the cluster would be accepted")
         lifetimes = lifetimes or Lifetimes()
         together = asyncio.Semaphore(TOGETHER)
         self._reviews = reviews
@@ -81,13 +81,13 @@ class Reviewer:
         )
 
     async def run(self) -> None:
-        """Ask again beside the callers for what they use, until cancelled."""
+        """Refresh the answers in use, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.tokens.keep_fresh())
             tasks.create_task(self.accesses.keep_fresh())
 
     async def __call__(self, request: web.Request) -> Caller:
-        """identity.Identify: the caller by his token. Raises Refusal."""
+        """identity.Identify: the caller of a request, by its token. Raises Refusal."""
         token = bearer_token(request, self._audiences)
         key = hashlib.sha256("\0".join((token, *self._audiences)).encode()).digest()
 
@@ -97,15 +97,15 @@ class Reviewer:
 
         owner = self.tokens.known(key, ask)
         if owner is None:
-            # A token that was good when it was last asked about gets through a flood of bad ones.
+            # A token that was valid at its last review passes during a flood of invalid ones.
             address = None if self.tokens.was_good(key) else request.remote or ""
             owner = await self._owner(address, key, ask)
         if owner.user is None:
-            raise unauthorized("the token is not valid here (any more)", self._audiences)
+            raise unauthorized("the token is not valid here, or no longer", self._audiences)
         return _Reviewed(self, owner.user, owner.key)
 
     async def _owner(self, address: str | None, key: bytes, ask: Callable[[], Awaitable[_Owner]]) -> _Owner:
-        """Tokens of nobody count against the address that they come from; None: none does."""
+        """Invalid tokens count against the client address; None: they are not counted."""
         if address is None:
             return await self.patiently(self.tokens.get(key, ask))
         self._strangers.take(address)
@@ -123,7 +123,7 @@ class Reviewer:
         return await self.accesses.get((key, access), self._question(user, access), in_list=in_list)
 
     async def among(self, user: User, key: bytes, accesses: dict[str, Access]) -> Allowed:
-        """Keys of those that he may. Raises ClusterUnavailable."""
+        """The keys whose right is granted. Raises ClusterUnavailable."""
         allowed, unknown = set(), []
         for name, access in accesses.items():
             found = self.accesses.known((key, access), self._question(user, access), in_list=True)
@@ -137,7 +137,7 @@ class Reviewer:
         return Allowed(frozenset(allowed))
 
     async def patiently(self, work: Awaitable[Found]) -> Found:
-        """Raises a 503 where the cluster says nothing: what it has not allowed is not allowed."""
+        """Raises a 503 if the cluster does not answer: a right that is not granted is denied."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await work
@@ -147,7 +147,7 @@ class Reviewer:
             problem = str(error)
         if self._clock() - self._told_at > TELL_SECONDS:
             self._told_at = self._clock()
-            log.warning("the API server can't be asked about callers: %s", problem)
+            log.warning("the API server does not review callers: %s", problem)
         raise no_identity()
 
     def _question(self, user: User, access: Access) -> Callable[[], Awaitable[bool]]:
@@ -184,7 +184,7 @@ class _Reviewed:
 
     async def _among(self, whole: Access, each: dict[str, Access]) -> Allowed:
         async def look() -> Allowed:
-            # One question for all, which is most often enough for those who see everything.
+            # One review for all namespaces, which is enough for most callers that may read everything.
             if len(each) > 1 and await self._reviewer.may(self._user, self._key, whole, in_list=True):
                 return ALL
             return await self._reviewer.among(self._user, self._key, each)
@@ -198,7 +198,7 @@ def _digest(user: User) -> bytes:
 
 
 async def _all(work: Iterable[Awaitable[bool]]) -> list[bool]:
-    """Raises the first ClusterUnavailable, and gives the others up."""
+    """Raises the first ClusterUnavailable and cancels the others."""
 
     async def one(asking: Awaitable[bool]) -> bool:
         return await asking

@@ -1,4 +1,4 @@
-"""The shape of every answer. The OpenAPI document is made from these."""
+"""The schema of every answer; the OpenAPI document is made from these."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ class Document(BaseModel):
 
 
 class Spared(Document):
-    """One that could have made room for a workload, and why it did not."""
+    """A workload that was a possible victim, and why it was not preempted."""
 
     who: str | None = Field(description="namespace/kind/name; null where the caller may not read it.")
     why: str
 
 
 class Reason(Document):
-    """Why a workload waits or was taken away: a code of a closed list, and its numbers."""
+    """Why a workload is pending or was evicted: a code of a closed list, and its numbers."""
 
     code: Code
-    family: Family = Field(description="What waiting alone will do.")
+    family: Family = Field(description="Whether waiting helps.")
     message: str = Field(description="One sentence made from the fields.")
     flavor: str | None
     resource: str | None
     requested: int | None = Field(description=AMOUNT)
     available: int | None = Field(description=AMOUNT)
-    short_by: int | None = Field(description=f"What would have to come free at `node`. {AMOUNT}")
+    short_by: int | None = Field(description=f"What is missing at `node`. {AMOUNT}")
     limit: Limit | None = Field(description="The field of the policy that bound.")
     node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")
     cause: PreemptionCause | None
     by: str | None = Field(
-        description="Who took its place or did this: namespace/kind/name, or a user. Null also where the "
+        description="What preempted it or did this: namespace/kind/name, or a user. Null also where the "
         "caller may not read that workload."
     )
     detail: str | None
     considered: str | None = Field(
-        description="Whose place it could have taken and why nobody's would do, in numbers."
+        description="The workloads it could have preempted and why none was enough, in numbers."
     )
-    victims: tuple[Spared, ...] = Field(description="The first few of them.")
-    others: tuple[Reason, ...] = Field(description="The same for the flavors that were tried besides.")
+    victims: tuple[Spared, ...] = Field(description="The first few of those workloads.")
+    others: tuple[Reason, ...] = Field(description="The same for the other flavors that were tried.")
 
 
 class PodSet(Document):
@@ -60,7 +60,7 @@ class PodSet(Document):
 
 
 class Admission(Document):
-    """The quota that is held."""
+    """The quota that a workload holds."""
 
     cluster_queue: str
     pod_sets: tuple[PodSet, ...]
@@ -75,7 +75,7 @@ class Workload(Document):
     cluster_queue: str | None
     phase: Phase
     priority: int
-    position: int | None = Field(description="From 1, in its ClusterQueue; null when it stands in no line.")
+    position: int | None = Field(description="From 1, in its ClusterQueue; null outside the pending queue.")
     created_at: datetime
     submitter: str | None
     attempts: int = Field(description="Admissions so far, the open one included.")
@@ -86,7 +86,7 @@ class Workload(Document):
 
 
 class Holder(Document):
-    """Who holds quota that a waiting workload lacks."""
+    """A workload that holds quota that a pending workload lacks."""
 
     namespace: str | None = Field(description="Null where the caller may not read it; so are kind and name.")
     kind: str | None
@@ -96,21 +96,21 @@ class Holder(Document):
 
 
 class Committed(Document):
-    """From which committed state of the ledger an answer was made."""
+    """The committed state of the ledger that an answer comes from."""
 
-    sequence: int = Field(description="Of the last decision in it.")
+    sequence: int = Field(description="Of the last decision in this state.")
     age_seconds: float = Field(description="Since the ledger last confirmed that this is its newest state.")
-    stale: bool = Field(False, description="There, and true, while the ledger can't be reached.")
+    stale: bool = Field(False, description="Present and true while the ledger cannot be reached.")
     observed: bool = Field(
         False,
-        description="There, and true, where all this was decided by an observer: nothing of it was done.",
+        description="Present and true if these are decisions of an observer: none of them was carried out.",
     )
 
 
 class WorkloadDetail(Workload, Committed):
-    line: int | None = Field(description="How many stand in line where it waits.")
+    line: int | None = Field(description="Length of the pending queue that it is in.")
     holders: tuple[Holder, ...] = Field(
-        description="Largest holders of what it lacks, below the node; or those evicted for it."
+        description="Largest holders of the missing quota, below the node; or the workloads evicted for it."
     )
     help: str | None = Field(description="What would let it run.")
 
@@ -165,7 +165,7 @@ class Decision(Document):
     sequence: int
     time: datetime
     cycle: int
-    epoch: int = Field(description="Which leadership decided.")
+    epoch: int = Field(description="The leadership term in which it was decided.")
     verdict: Verdict
     attempt: int | None
     reason: Reason | None
@@ -173,7 +173,7 @@ class Decision(Document):
 
 
 class LedgerDecision(Decision):
-    """One row of the ledger, and what it is about; all null where that is no workload."""
+    """One row of the ledger and its workload; null for decisions that are not about a workload."""
 
     namespace: str | None
     kind: str | None
@@ -184,13 +184,13 @@ class LedgerDecision(Decision):
 class Cohort(Document):
     name: str
     parent: str | None
-    explicit: bool = Field(description="It is an object; else only those below it name it.")
+    explicit: bool = Field(description="There is a Cohort object; otherwise only nodes below it name it.")
     active: bool
     condition: Condition
     cluster_queues: int = Field(description="At any depth below it.")
     pending: int = Field(description="In all of them.")
     admitted: int
-    flavors: tuple[Quota, ...] = Field(description="Its own quota, and that of all below it, together.")
+    flavors: tuple[Quota, ...] = Field(description="Its own quota and that of all nodes below it, summed.")
 
 
 class CohortDetail(Cohort, Committed):
@@ -233,14 +233,14 @@ Item = TypeVar("Item", bound=Document)
 
 
 class Page(Committed, Generic[Item]):
-    """One page of a list. It may be shorter than its limit; more follows as long as `next` is set."""
+    """One page of a list. It may be shorter than its limit; there are more pages as long as `next` is set."""
 
     items: tuple[Item, ...]
-    next: str | None = Field(description="Give it as the parameter `next` for the following page.")
+    next: str | None = Field(description="The value of the parameter `next` for the following page.")
 
 
 class Problem(BaseModel):
-    """An error, as RFC 9457 has it."""
+    """An error, in the form of RFC 9457."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -249,7 +249,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     audiences: tuple[str, ...] | None = Field(
-        default=None, description="With 401: a token must be for one of them."
+        default=None, description="With 401: the token must be for one of these audiences."
     )
 
 

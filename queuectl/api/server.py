@@ -1,4 +1,4 @@
-"""HTTP around the routes: identity, limits, problem+json, probes."""
+"""The HTTP server: authentication, rate limits, problem+json, probes."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ async def serve(
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
-    `view`: of these readings, where the caller looks at it too. `cursor_key`: 16 to 64 secret bytes, the same
-    in every replica. Without `reviewer` everybody may read all, on a loopback address only. Raises OSError
-    when it can't listen there, and ValueError for an address that is not loopback without both `reviewer` and
+    `view`: over these readings, if the caller uses it too. `cursor_key`: 16 to 64 secret bytes, the same
+    in every replica. Without `reviewer` any client may read all, on a loopback address only. Raises OSError
+    if it cannot listen there, and ValueError for an address that is not loopback without both `reviewer` and
     `tls`.
     """
     if not is_loopback(host) and reviewer is None:
-        raise ValueError(f"{host} is not loopback: whoever asks there must be asked who they are")
+        raise ValueError(f"{host} is not loopback: clients must authenticate there")
     if not is_loopback(host) and tls is None:
-        raise ValueError(f"{host} is not loopback: tokens must not travel there without TLS")
+        raise ValueError(f"{host} is not loopback: tokens must not be sent there without TLS")
     view = view or View(readings, parse_policy)
     app = application(view, readings, cursor_key=cursor_key, identify=reviewer, observer=observer)
     async with listener.serving(
@@ -88,7 +88,7 @@ def application(
     observer: Observer = SILENT,
     clock: Callable[[], float] = time.monotonic,
 ) -> web.Application:
-    """The app without a socket. Whoever calls keeps `view` up to date. Without `identify`: all for all."""
+    """The app without a socket; the caller keeps `view` up to date. Without `identify`: no access check."""
     app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
     app[CANDID] = identify is None
     if identify is None:
@@ -187,14 +187,14 @@ def _measured(observer: Observer) -> Middleware:
 @web.middleware
 async def _bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.body_exists and request.method in ("GET", "HEAD"):
-        raise bad_request("a request body has no meaning here: leave it out")
+        raise bad_request("requests must not have a body")
     return await handler(request)
 
 
 @web.middleware
 async def _local_name(request: web.Request, handler: Handler) -> web.StreamResponse:
-    # A page in a browser may be made to call us under a name of its own that resolves to loopback. Where
-    # tokens are asked for it has none to give.
+    # A page in a browser can send requests to a host name of its own that resolves to loopback. With
+    # authentication it would have no token.
     host = _HOST.fullmatch(request.host.lower())
     name = (host[1] or host[2]) if host else ""
     if not is_loopback(name):

@@ -1,6 +1,6 @@
 """One committed state of the ledger in memory: positions, usage and conditions as of one sequence. Pure.
 
-A state is never changed: `advance` makes the next one, and works again only on what differs.
+A state is immutable: `advance` makes the next one and computes only what differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from queuectl.ports import Reading
 
 OVER: Final = frozenset({Phase.FINISHED, Phase.DELETED})
 _KINDS: Final = frozenset(kind.__name__ for kind in get_args(Policy))
-"""The ledger keeps other configuration too, such as the component's own."""
+"""The ledger has other configuration too, such as that of the component."""
 
 Parse = Callable[[ConfigKey, str], Policy]
 """Spec as canonical JSON to a policy object; raises ValueError."""
@@ -44,7 +44,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """What one ClusterQueue amounts to. `queue` is None when it is gone or its spec can't be read."""
+    """The state of one ClusterQueue. `queue` is None if it was deleted or its spec is invalid."""
 
     name: str
     queue: ClusterQueue | None
@@ -63,7 +63,7 @@ class QueueState:
 
     @property
     def holders(self) -> Collection[StoredWorkload]:
-        """Those with an open attempt here, being evicted included."""
+        """Workloads with an open attempt here, terminating ones included."""
         return self.workloads.holders.values()
 
     def free(self, cell: FlavorResource) -> int:
@@ -96,13 +96,13 @@ class State:
     arrivals: Mapping[str, tuple[Arrival, ...]] = field(default_factory=dict)
     """By namespace, every workload in the order of first sight."""
     names: Mapping[Name, tuple[Arrival, ...]] = field(default_factory=dict)
-    """Oldest first: a name may be used again while pods of its last owner are still alive."""
+    """Oldest first: a name may be used again while pods of the former object are still alive."""
     queue_workloads: Mapping[str, QueueWorkloads] = field(default_factory=dict)
-    """By the ClusterQueue that workloads wait or hold quota in."""
+    """By the ClusterQueue that workloads are pending in or hold quota of."""
     counts: Mapping[LocalQueueName, tuple[int, int]] = field(default_factory=dict)
     """Pending and admitted, by the LocalQueue that workloads name."""
     policies: Mapping[ConfigKey, Policy | str] = field(default_factory=dict)
-    """In force; as text, why a spec can't be read."""
+    """In force; a text instead of an object: why its spec is invalid."""
     queues: Mapping[str, QueueState] = field(default_factory=dict)
 
     def advance(self, reading: Reading, parse: Parse) -> State:
@@ -137,7 +137,7 @@ class State:
         )
 
     def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
-        """The newest workload of that name that is not over."""
+        """The newest workload of that name that is not Finished or Deleted."""
         found = self.names.get((namespace, kind, name))
         return self.workloads[found[-1][1]] if found else None
 
@@ -155,7 +155,7 @@ class State:
         return queue.workloads.position(workload) if queue else None
 
     def cluster_queues(self) -> list[QueueState]:
-        """By name: those that exist, and those that are gone while work still holds quota of theirs."""
+        """By name: those that exist, and deleted ones while workloads still hold quota of them."""
         return [self.queues[name] for name in sorted(self.queues)]
 
     def local_queues(self) -> list[LocalQueueState]:
@@ -180,7 +180,7 @@ class State:
         return sorted(found, key=lambda flavor: flavor.name)
 
     def cohorts(self) -> dict[str, Cohort | None]:
-        """By name: those that are objects, and those that are only named by what is below them (None)."""
+        """By name: Cohort objects, and None for cohorts that are only named by nodes below them."""
         found: dict[str, Cohort | None] = {}
         for policy in self.policies.values():
             if isinstance(policy, Cohort):
@@ -204,7 +204,7 @@ class State:
         ]
 
     def in_tree_of(self, name: str) -> list[QueueState]:
-        """ClusterQueues of the tree that this one belongs to."""
+        """The ClusterQueues of the cohort tree of this one."""
         found = self.queues.get(name)
         above = cohorts_above(found.queue.cohort, self.policies) if found and found.queue else ()
         return self.below(f"Cohort/{above[-1]}" if above else f"ClusterQueue/{name}")
@@ -240,7 +240,7 @@ class State:
 
 
 Change = tuple[StoredWorkload | None, StoredWorkload | None]
-"""A workload as it was and as it is; None: not there."""
+"""A workload as it was and as it is; None: absent."""
 
 
 def _changes(known: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> list[Change]:
@@ -253,7 +253,7 @@ def _policies(
     configs: Iterable[tuple[ConfigKey, str | None]],
     parse: Parse,
 ) -> Mapping[ConfigKey, Policy | str]:
-    """`known` itself when nothing changed."""
+    """`known` itself if nothing changed."""
     result: dict[ConfigKey, Policy | str] | None = None
     for key, spec in configs:
         if key.kind not in _KINDS:
@@ -270,14 +270,14 @@ def _policies(
 
 
 def _queue_of(workload: StoredWorkload) -> str | None:
-    """The ClusterQueue whose quota it holds, else the one it waits in."""
+    """The ClusterQueue whose quota it holds, else the one it is pending in."""
     return workload.attempt.assignment.cluster_queue if workload.attempt else workload.cluster_queue
 
 
 def _queue_workloads(
     queue_workloads: Mapping[str, QueueWorkloads], changes: Iterable[Change]
 ) -> tuple[Mapping[str, QueueWorkloads], set[str]]:
-    """And the names of those that differ."""
+    """And the names of the ClusterQueues that differ."""
     left: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
     came: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
     for former, now in changes:
@@ -299,7 +299,7 @@ def _grouped(
     moved: Collection[Change],
     key: Callable[[StoredWorkload], Key],
 ) -> Mapping[Key, tuple[Arrival, ...]]:
-    """`known` itself when nothing came, went or arrived anew."""
+    """`known` itself if no workload came, left or got a new arrival number."""
     if not moved:
         return known
     left: defaultdict[Key, set[Arrival]] = defaultdict(set)
@@ -312,7 +312,7 @@ def _grouped(
     result = dict(known)
     for name in {*left, *came}:
         stayed = [item for item in result.pop(name, ()) if item not in left[name]]
-        # Those who come are most often the last ones: the sort has next to nothing to do.
+        # New workloads are most often the last ones: the sort is almost free.
         if line := tuple(sorted([*stayed, *came[name]])):
             result[name] = line
     return result
@@ -352,7 +352,7 @@ def _queues(
             policies.get(ConfigKey("ClusterQueue", "", name)),
             queue_workloads.get(name, QueueWorkloads()),
         )
-        # One that is gone stays in sight while somebody holds quota of it.
+        # A deleted one is still shown while workloads hold quota of it.
         if policy is not None or taken.holders:
             result[name] = QueueState(
                 name=name,

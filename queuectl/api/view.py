@@ -1,4 +1,4 @@
-"""Keeps the newest committed state at hand, and says how old it is."""
+"""The newest committed state of the ledger, in memory, with its age."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
 log = logging.getLogger(__name__)
 
 READ_SECONDS = 10.0
-"""How long the ledger may take to say what is new."""
+"""How long one read of the ledger may take."""
 PATIENT_SECONDS = 2.0
-"""How long it may take before what is known counts as stale meanwhile."""
+"""How long a read may take before the state in memory counts as stale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A committed state and how far it can be trusted now."""
+    """A committed state, its age, and whether it is stale."""
 
     state: State
     age_seconds: float
     """Since the ledger last confirmed that this is its newest state."""
     stale: bool
-    """The ledger did not answer when last asked, or has been silent since for too long."""
+    """The last read of the ledger failed, or the one in progress takes too long."""
     observed: bool = False
-    """It is an observer's: nothing of it was done."""
+    """It is an observer's: none of its decisions was carried out."""
 
 
 class View:
@@ -43,7 +43,7 @@ class View:
         *,
         observed: bool = False,
     ) -> None:
-        """`clock`: seconds that never run back; `observed`: it is an observer's ledger."""
+        """`clock`: monotonic, in seconds; `observed`: it is an observer's ledger."""
         self._observed = observed
         self._readings = readings
         self._parse = parse
@@ -51,17 +51,17 @@ class View:
         self._lock = asyncio.Lock()
         self._state: State | None = None
         self._news = asyncio.Event()
-        """Set, and replaced, when there is another state."""
+        """Set, and replaced, at each new state."""
         self.awaited = 0
-        """How many wait for another state."""
+        """How many requests wait for a new state."""
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
-        """When the ledger was last asked, and has not answered yet if that is later than `_read_at`."""
+        """Start of the last read; it is still in progress if this is later than `_read_at`."""
         self.problem: str | None = "the ledger has not been read yet"
-        """Why the state can't be brought up to date; None: it can."""
+        """Why the state cannot be brought up to date; None: it can."""
 
     def sight(self) -> Sight | None:
-        """None: nothing was ever read."""
+        """None before the first read."""
         if self._state is None:
             return None
         now = self._clock()
@@ -70,16 +70,16 @@ class View:
         return Sight(self._state, max(0.0, now - self._read_at), stale, self._observed)
 
     async def run(self, period_seconds: float) -> None:
-        """Look for news until cancelled."""
+        """Read changes until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(period_seconds)
 
     async def refresh(self, since: float | None = None) -> None:
-        """Bring the state up to date, unless that was tried after `since` on the clock. Raises nothing of the
-        ledger's: `problem` tells."""
+        """Bring the state up to date, unless that was tried after `since` on the clock. Ledger errors are not
+        raised, but kept in `problem`."""
         async with self._lock:
-            # Also where it did not answer: those who ask at one time wait for it once, not in turn.
+            # Also after a failure: requests that wait at the same time share one read.
             if since is not None and self._asked_at >= since:
                 return
             self._asked_at = self._clock()
@@ -92,16 +92,16 @@ class View:
                     log.warning("ledger not readable: %s", problem)
                 self.problem = problem
             except Exception as error:
-                # A defect, of which one row of the ledger must not make an end of reading all others.
+                # A defect: one bad row must not end the reading of all others.
                 if self.problem != (problem := f"{type(error).__name__}: {error}"):
-                    log.exception("what the ledger says can't be understood")
+                    log.exception("a reading of the ledger could not be processed")
                 self.problem = problem
 
     def moment(self) -> float:
         return self._clock()
 
     async def beyond(self, sequence: int, seconds: float) -> None:
-        """Until there is a state above `sequence`, or the time is over."""
+        """Return once there is a state above `sequence`, or after the timeout."""
         self.awaited += 1
         try:
             async with asyncio.timeout(seconds):
@@ -113,7 +113,7 @@ class View:
             self.awaited -= 1
 
     async def _read(self) -> None:
-        # After trouble it may be another database, made again from a backup or from the cluster.
+        # After an error it may be another database, restored from a backup or rebuilt from the cluster.
         known = self._state if self.problem is None else None
         reading = await self._readings.since(known.sequence if known else 0)
         if known and (reading.sequence < known.sequence or reading.epoch != known.epoch):

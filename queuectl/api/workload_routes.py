@@ -1,4 +1,4 @@
-"""What the paths of workloads and decisions answer. No HTTP: a Question goes in, a document comes out."""
+"""The endpoints of workloads and decisions, without HTTP: from a Question to a document."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from queuectl.ports import DecisionRow
 
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
-"""How far one request looks through history for rows that pass its filter."""
+"""How many rows of history one request reads to find rows that pass its filter."""
 _HEARTBEAT_SECONDS: Final = 1.0
-"""How soon it is noticed that who waits for news has gone."""
+"""Interval at which a waiting request checks that its client is still connected."""
 
 _PAGE: Final = (query.LIMIT, query.NEXT)
 _FILTERS: Final = (
@@ -35,7 +35,7 @@ _FILTERS: Final = (
 
 
 class WorkloadRoutes:
-    """Reads the view, and the ledger's history where the view has no answer."""
+    """They read the view, and the ledger's history for data that is not in the view."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class WorkloadRoutes:
         return (
             Endpoint(
                 "/api/v1/workloads",
-                "Workloads in the order of their first sight",
+                "Workloads in the order in which they were first seen",
                 self.workloads,
                 schemas.Page[schemas.Workload],
                 (*_FILTERS, *_PAGE),
@@ -53,7 +53,7 @@ class WorkloadRoutes:
             ),
             Endpoint(
                 one,
-                "One workload: why it waits, who holds what it lacks, what would help",
+                "One workload: why it is pending, what holds the missing quota, what would help",
                 self.workload,
                 schemas.WorkloadDetail,
             ),
@@ -72,9 +72,9 @@ class WorkloadRoutes:
                 schemas.Page[schemas.LedgerDecision],
                 (query.AFTER, query.WAIT, query.NAMESPACE, query.QUEUE, *_PAGE),
                 _always,
-                "All of them for who may list workloads everywhere; for others those on workloads that they "
-                "may list. Where `next` is null, all decisions up to `sequence` have been told: follow on "
-                "with `after` set to that. A page may be empty although `next` is set.",
+                "All decisions for callers that may list all workloads; for others those on workloads they "
+                "may list. If `next` is null, all decisions up to `sequence` have been returned: continue "
+                "with `after` set to it. A page may be empty although `next` is set.",
             ),
         )
 
@@ -102,7 +102,7 @@ class WorkloadRoutes:
     def _open(
         self, question: Question, state: State, namespaces: Allowed, after: Cursor | None
     ) -> list[StoredWorkload]:
-        """One more than the page holds, where there are as many."""
+        """One more than the page holds, if there are as many."""
         rows: list[StoredWorkload] = []
         for workload in state.in_order(namespaces, (after[0], WorkloadId(after[1])) if after else None):
             if _passes(question.values, workload):
@@ -114,7 +114,7 @@ class WorkloadRoutes:
     async def _over(
         self, question: Question, before: int | None
     ) -> tuple[Sequence[StoredWorkload], str | None]:
-        """What is over, newest first. Looks through a bounded number of rows; `next` goes on from there."""
+        """Finished and deleted workloads, newest first, from a bounded number of rows; see `next`."""
         rows: list[StoredWorkload] = []
         for _ in range(SCANS):
             found = await self._source.ask(self._source.readings.finished(before=before, limit=SCAN_ROWS))
@@ -149,7 +149,7 @@ class WorkloadRoutes:
                 workload.id, after=after[0] if after else 0, limit=question.limit + 1
             )
         )
-        # One answer, one state: what was decided since belongs to the next one.
+        # An answer is of one state: later decisions belong to the next answer.
         rows = [row for row in found if row.sequence <= sight.state.sequence]
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
         readable = await self._readable(question.caller, *(row.reason for row in shown))
@@ -162,17 +162,17 @@ class WorkloadRoutes:
         kind = job_kind(question.path["kind"])
         if kind is None or not (query.is_name(namespace) and query.is_name(name)):
             raise not_found()
-        # First of all: whoever may not read it learns nothing from the time that looking takes.
+        # First, so that the response time does not reveal whether the workload exists.
         await self._may(question.caller, "get", namespace)
         found = self._source.sight().state.find(namespace, kind.name, name)
         if found is None:
-            # It may be newer than the state, or over.
+            # It may be newer than the state, or Finished or Deleted.
             await view.refresh(asked)
             found = self._source.sight().state.find(namespace, kind.name, name)
         if found is None:
             found = await self._source.ask(self._source.readings.find(namespace, kind.name, name))
             if found is not None and found.phase not in OVER:
-                # Committed since: the answer is to be from one state, and one that has it.
+                # Committed after this state: answer from a state that includes it.
                 await view.refresh(view.moment())
                 found = self._source.sight().state.find(namespace, kind.name, name) or found
         if found is None:
@@ -198,7 +198,7 @@ class WorkloadRoutes:
                     await self._source.view.beyond(after, min(left, _HEARTBEAT_SECONDS))
                     if question.gone():
                         break
-                    # What he might read when he began to wait he may not read any more, perhaps.
+                    # The caller's rights may have changed during the wait.
                     question = replace(question, caller=await question.again())
                     if namespace is not None:
                         await self._may(question.caller, "list", namespace)
@@ -213,7 +213,7 @@ class WorkloadRoutes:
     async def _decided(
         self, question: Question, after: int, last: int
     ) -> tuple[list[DecisionRow], int | None]:
-        """Up to `last`, and after which one to go on; None: there are no more of them."""
+        """Decisions up to `last`, and the sequence to continue after; None: there are no more."""
         rows: list[DecisionRow] = []
         everything = not question.values.keys() & {"namespace", "queue"} and await question.caller.may(
             "list", WORKLOADS
@@ -237,7 +237,7 @@ class WorkloadRoutes:
         return rows, after
 
     async def _passing(self, question: Question, rows: Sequence[DecisionRow]) -> set[int]:
-        """Sequences of those that are about workloads that pass the filters and may be read."""
+        """Sequences of the decisions whose workloads pass the filters and may be read."""
         namespace, queue = question.values.get("namespace"), question.values.get("queue")
         about = [
             (row.sequence, row.ref.namespace, row.workload)
@@ -262,14 +262,14 @@ class WorkloadRoutes:
     # --- rights -----------------------------------------------------------------------------------
 
     async def _may(self, caller: Caller, verb: str, namespace: str) -> None:
-        """Raises the same 404 for a namespace that is missing and for one of others."""
+        """Raises the same 404 for a namespace that does not exist and for one the caller may not read."""
         if not await caller.may(verb, WORKLOADS, namespace):
             raise not_found()
 
     async def _readable(
         self, caller: Caller, *reasons: Reason | None, namespaces: Iterable[str] = ()
     ) -> Allowed:
-        """Of the namespaces of other workloads that are named here, those whose workloads he may read."""
+        """The namespaces, of the workloads named here, whose workloads the caller may read."""
         return await caller.namespaces("get", WORKLOADS, {*namespaces, *documents.named_in(*reasons)})
 
 

@@ -1,1 +1,1 @@
-"""Certificates of our servers: checked before they are used, renewed by themselves, swapped in place."""
+"""Certificates of the HTTP servers: checked before use, renewed, and replaced without a restart."""

@@ -1,4 +1,4 @@
-"""What a server shows, and what would make its callers refuse it."""
+"""Checks of a server's certificate: everything that would make clients refuse it."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 MIN_RSA_BITS: Final = 2048
 MIN_CURVE_BITS: Final = 224
 MAX_CHAIN: Final = 16
-"""Certificates looked at in one file."""
+"""Certificates that are read from one file."""
 
 _WEAK: Final = (hashes.MD5, hashes.SHA1)
 
 
 class CertificateError(Exception):
-    """It can't be used. The message names the file or Secret, the field, and what is wrong with it."""
+    """It cannot be used. The message names the file or Secret, the field, and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """PEM as it was read."""
+    """PEM texts as they were read."""
 
     chain: bytes
     """The server's own certificate first."""
     key: bytes
     """Without a passphrase."""
     bundle: bytes | None
-    """Authorities that callers are to trust. None: that is not ours to say."""
+    """Authorities that clients must trust. None: they are configured elsewhere."""
     names: tuple[str, str, str] = ("certificate", "key", "CA")
-    """Where the three are, for messages."""
+    """The names of the three sources, for messages."""
 
 
 def certificates(pem: bytes) -> list[x509.Certificate]:
-    """Of a PEM text, in order. Raises ValueError where there is none or one can't be read."""
+    """The certificates of a PEM text, in order. Raises ValueError if there is none or one is malformed."""
     found = x509.load_pem_x509_certificates(pem)
     if len(found) > MAX_CHAIN:
-        raise ValueError(f"holds {len(found)} certificates, at most {MAX_CHAIN} are looked at")
+        raise ValueError(f"holds {len(found)} certificates, at most {MAX_CHAIN} are read")
     return found
 
 
 def check(material: Material, now: datetime) -> datetime:
-    """When it expires. Raises CertificateError with the first reason not to show it."""
+    """When it expires. Raises CertificateError with the first reason not to use it."""
     where, key_where, bundle_where = material.names
     chain = _read(material.chain, where)
     leaf = chain[0]
@@ -60,8 +60,8 @@ def check(material: Material, now: datetime) -> datetime:
         authorities = _read(material.bundle, bundle_where)
         if not _leads_to(chain, authorities, now):
             raise CertificateError(
-                f"{where}: no certificate in {bundle_where} has signed it, or that one is out of its time: "
-                "callers that trust those alone would refuse it"
+                f"{where}: no valid certificate in {bundle_where} has signed it: "
+                "clients that trust only those would refuse it"
             )
     return min(certificate.not_valid_after_utc for certificate in chain)
 
@@ -70,11 +70,11 @@ def _read(pem: bytes, where: str) -> list[x509.Certificate]:
     try:
         return certificates(pem)
     except ValueError as error:
-        raise CertificateError(f"{where}: no certificate in PEM can be read: {error}") from None
+        raise CertificateError(f"{where}: no readable certificate in PEM: {error}") from None
 
 
 def private_key(pem: bytes) -> PrivateKeyTypes:
-    """Raises ValueError: no key, one with a passphrase, of an unknown kind."""
+    """Raises ValueError without a key, for one with a passphrase, and for an unknown kind."""
     try:
         return load_pem_private_key(pem, password=None)
     except TypeError as error:  # it has a passphrase
@@ -105,7 +105,7 @@ def _check_key(leaf: x509.Certificate, pem: bytes, key_where: str, where: str) -
     try:
         key = private_key(pem)
     except ValueError as error:
-        raise CertificateError(f"{key_where}: no private key in PEM can be read: {error}") from None
+        raise CertificateError(f"{key_where}: no readable private key in PEM: {error}") from None
     if not belongs(key, leaf):
         raise CertificateError(f"{key_where}: is not the key of the certificate in {where}")
 
@@ -125,10 +125,10 @@ def _check_strength(certificate: x509.Certificate, where: str) -> None:
 def _weakness(key: PublicKeyTypes) -> str | None:
     if isinstance(key, rsa.RSAPublicKey):
         short = key.key_size < MIN_RSA_BITS
-        return f"an RSA key of {key.key_size} bits, at least {MIN_RSA_BITS} are wanted" if short else None
+        return f"an RSA key of {key.key_size} bits, at least {MIN_RSA_BITS} are required" if short else None
     if isinstance(key, ec.EllipticCurvePublicKey):
         short = key.curve.key_size < MIN_CURVE_BITS
-        return f"curve {key.curve.name}, at least {MIN_CURVE_BITS} bits are wanted" if short else None
+        return f"curve {key.curve.name}, at least {MIN_CURVE_BITS} bits are required" if short else None
     if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
         return None
     return f"a key of kind {type(key).__name__.removesuffix('PublicKey')}"
@@ -150,7 +150,7 @@ def _span(length: timedelta) -> str:
 
 
 def _leads_to(chain: list[x509.Certificate], authorities: list[x509.Certificate], now: datetime) -> bool:
-    """Does a path of signatures go from the first of `chain` through its others to an authority of today?"""
+    """Do signatures lead from the first certificate of `chain` through the others to a valid authority?"""
     trusted = [authority for authority in authorities if current(authority, now)]
     at, between = chain[0], chain[1:]
     while not any(at == authority or signed_by(at, authority) for authority in trusted):

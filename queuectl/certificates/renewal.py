@@ -1,8 +1,8 @@
-"""Certificates of our own: an authority and what it signs, renewed by a rule that looks at them and the time.
+"""Certificates of an own authority, renewed by a rule on their validity and the current time.
 
-Every replica may apply the rule at any moment; what it makes is kept in one place under compare-and-set, so
-that all show the same. A new authority is trusted by everybody for a while before anything signed by it is
-shown, and the one before it stays trusted for a while after: nobody meets a certificate he can't trust yet.
+Every replica may apply the rule at any time; the result is stored in one place under compare-and-set, so
+that all replicas use the same. A new authority is published some time before a certificate signed by it is
+used, and the former one stays published some time after: no client meets a certificate it does not trust yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from queuectl.certificates.checking import belongs, certificates, current, private_key, signed_by
 
 BACKDATED: Final = timedelta(hours=1)
-"""Clocks differ: what is made now is valid since then."""
+"""A new certificate is valid from this long ago, because clocks differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,25 +30,25 @@ class Lifetimes:
     authority: timedelta = timedelta(days=730)
     serving: timedelta = timedelta(days=90)
     overlap: timedelta = timedelta(days=1)
-    """Between making a new authority known and using it, and before forgetting one that is used no more."""
+    """Between publishing a new authority and using it, and before removing one that is no longer used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """All there is to keep, in PEM. Empty, or not to be read: it is made anew."""
+    """Everything that is stored, in PEM. If it is empty or unreadable, it is made again."""
 
     authorities: bytes = b""
-    """Trusted ones, the newest last."""
+    """Trusted authorities, the newest last."""
     authority_key: bytes = b""
-    """Of the newest."""
+    """The private key of the newest authority."""
     chain: bytes = b""
     key: bytes = b""
 
 
 def renewed(kept: Kept, now: datetime, names: Sequence[str], lifetimes: Lifetimes | None = None) -> Kept:
-    """What is to be kept from now on; the same as `kept` where nothing is due.
+    """What is to be stored from now on; `kept` itself if nothing is due.
 
-    `names`: DNS names and IP addresses that the certificate is to be good for.
+    `names`: DNS names and IP addresses of the certificate.
     """
     times = lifetimes or Lifetimes()
     names = [_normal(name) for name in names]
@@ -83,7 +83,7 @@ def _usable(key: bytes, certificate: x509.Certificate) -> bool:
 
 
 def _leaf(kept: Kept, authorities: list[x509.Certificate], now: datetime) -> x509.Certificate | None:
-    """What is shown, if a caller could accept it now."""
+    """The certificate in use, if a client can accept it now."""
     try:
         leaf = certificates(kept.chain)[0]
     except ValueError:
@@ -99,7 +99,7 @@ def _to_be_signed(
     names: Sequence[str],
     times: Lifetimes,
 ) -> bool:
-    """Is another due? By an authority that not everybody may know yet only where names are missing."""
+    """Is a new certificate due? By an authority that is not yet trusted by all only if names are missing."""
     if not set(names) <= _names(leaf):
         return True
     if signed_by(leaf, newest):
@@ -108,12 +108,12 @@ def _to_be_signed(
 
 
 def _all_names(leaf: x509.Certificate | None, now: datetime, names: Sequence[str]) -> list[str]:
-    """Where only names were missing, those it had stay: replicas set up differently must not take turns."""
+    """If only names were missing, the former ones stay: replicas with different names must not alternate."""
     return sorted({*names, *(_names(leaf) if leaf is not None and not _due(leaf, now) else ())})
 
 
 def _due(certificate: x509.Certificate, now: datetime) -> bool:
-    """Its last third has begun."""
+    """Is it in the last third of its validity?"""
     life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
     return now >= certificate.not_valid_after_utc - life / 3
 
@@ -132,7 +132,7 @@ def _names(leaf: x509.Certificate) -> set[str]:
 
 
 def _normal(name: str) -> str:
-    """As it comes back out of a certificate."""
+    """The precision of times in certificates."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -149,7 +149,7 @@ def _general_name(name: str) -> x509.GeneralName:
 def _new_authority(now: datetime, life: timedelta) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # Two authorities of one name would be tried in turn by some callers, and confused by others.
+    # Clients differ in what they do with two authorities of one name.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"queuectl CA {serial:x}"[:40])])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (

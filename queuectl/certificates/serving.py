@@ -1,4 +1,4 @@
-"""The TLS context of a server, kept up to date while it serves."""
+"""The TLS context of a server, with certificates that are replaced while it serves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from queuectl.ports import ClusterUnavailable
 log = logging.getLogger(__name__)
 
 Publish = Callable[[str], Awaitable[None]]
-"""Make these authorities (PEM) known where callers look them up. Raises ClusterUnavailable."""
+"""Publish these authorities (PEM) where clients read them. Raises ClusterUnavailable."""
 
 
 class Serving:
-    """What was shown last is shown on until something better is there: no connection is refused for it."""
+    """The last good certificate stays in use until there is a better one: no connection is refused for it."""
 
     def __init__(
         self, source: Source, *, now: Callable[[], datetime], publish: Sequence[Publish] = ()
@@ -33,46 +33,46 @@ class Serving:
         self._not_after: datetime | None = None
         self._current: ssl.SSLContext | None = None
         self.problem: str | None = None
-        """What is wrong since the last look; None: all is well."""
+        """The problem at the last check; None: there is none."""
         self.context = _context()
-        """For the listening socket. Each handshake shows what is newest then; open connections go on."""
+        """For the listening socket. Each handshake uses the newest certificate; open connections go on."""
         self.context.sni_callback = self._choose
 
     @property
     def not_after(self) -> datetime:
-        """When what is shown expires."""
+        """When the certificate in use expires."""
         assert self._not_after is not None
         return self._not_after
 
     @property
     def bundle(self) -> str | None:
-        """PEM of the authorities that callers are to trust; None: that is not ours to say."""
+        """PEM of the authorities that clients must trust; None: they are configured elsewhere."""
         bundle = self._shown.bundle if self._shown else None
         return bundle.decode("ascii") if bundle is not None else None
 
     async def start(self) -> None:
-        """The first look. Raises CertificateError if there is nothing valid to show; ClusterUnavailable."""
+        """The first check. Raises CertificateError without a valid certificate; ClusterUnavailable."""
         await self._look()
         await self._tell()
 
     async def run(self, check_seconds: float) -> None:
-        """Look again, for ever."""
+        """Check again at each interval, until cancelled."""
         while True:
             await asyncio.sleep(check_seconds)
             await self.refresh()
 
     async def refresh(self) -> None:
-        """One look, after which `problem` says what is wrong with what was found."""
+        """One check, after which `problem` is up to date."""
         try:
             await self._look()
             await self._tell()
         except (CertificateError, ClusterUnavailable, OSError) as error:
             if str(error) != self.problem:
-                log.error("certificate: %s. What was shown before is shown on", error)
+                log.error("certificate: %s. The one before stays in use", error)
             self.problem = str(error)
         else:
             if self.problem is not None:
-                log.info("certificate: all is well again")
+                log.info("certificate: the problem is solved")
             self.problem = None
 
     async def _look(self) -> None:
@@ -84,7 +84,7 @@ class Serving:
             if self._current is None:
                 _load(self.context, found)
             self._current, self._not_after = context, not_after
-            log.info("showing a certificate that is valid until %s", not_after)
+            log.info("using a certificate that is valid until %s", not_after)
         self._shown = found
 
     async def _tell(self) -> None:
@@ -94,7 +94,7 @@ class Serving:
                 await publish(bundle)
 
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
-        # Loading a new pair into a context in use could leave it with half of it.
+        # Loading a new pair into a context in use can fail after half of it.
         if self._current is not None:
             connection.context = self._current
 
@@ -106,14 +106,14 @@ def _context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, material: Material) -> None:
-    """The library takes files only: one that nobody else can read, gone when it was read."""
+    """The library reads files only: this one is readable by its owner only, and deleted afterwards."""
     descriptor, path = tempfile.mkstemp(prefix="queuectl-", suffix=".pem")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(material.key.rstrip() + b"\n" + material.chain)
-        # Without an answer for a passphrase it would ask for one on the terminal.
+        # Without this function, OpenSSL would prompt for a passphrase on the terminal.
         context.load_cert_chain(path, password="")
     except ssl.SSLError as error:
-        raise CertificateError(f"{material.names[0]}: TLS can't use it: {error.reason or error}") from None
+        raise CertificateError(f"{material.names[0]}: TLS cannot use it: {error.reason or error}") from None
     finally:
         os.unlink(path)

@@ -1,4 +1,4 @@
-"""Where a server's certificate comes from: files that somebody mounts, or made and kept by ourselves."""
+"""Sources of a server's certificate: mounted files, or certificates of an own authority."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queuectl.certificates.renewal import Kept, Lifetimes, renewed
 
 MAX_FILE_BYTES: Final = 1 << 20
 _TRIES: Final = 8
-"""Of writing what others write at the same time."""
+"""Attempts to write while other replicas write too."""
 
 _FIELDS: Final = {
     "authorities": "ca.crt",
@@ -26,11 +26,11 @@ _FIELDS: Final = {
 
 class Source(Protocol):
     async def fetch(self) -> Material:
-        """What there is now. Raises CertificateError; ClusterUnavailable."""
+        """The current material. Raises CertificateError; ClusterUnavailable."""
 
 
 class FromFiles:
-    """Read again at each look: whoever mounts them replaces them."""
+    """Mounted files, read again at each check."""
 
     def __init__(self, chain: Path, key: Path, bundle: Path | None) -> None:
         self._chain = chain
@@ -54,17 +54,17 @@ def _read(path: Path) -> bytes:
 
 
 class Vault(Protocol):
-    """Keeps a few small texts for all replicas."""
+    """Storage of a few small texts, shared by all replicas."""
 
     async def read(self) -> tuple[Mapping[str, bytes], str]:
         """The texts by name, and their version. Raises ClusterUnavailable."""
 
     async def write(self, texts: Mapping[str, bytes], version: str) -> bool:
-        """Put these in place of those of `version`; False: another was faster. Raises ClusterUnavailable."""
+        """Replace the texts of `version`; False: another replica did so first. Raises ClusterUnavailable."""
 
 
 class SelfMade:
-    """Made when it is missing, renewed when it is due, by whichever replica looks first."""
+    """Made if missing and renewed when due, by the first replica that checks."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SelfMade:
         now: Callable[[], datetime],
         lifetimes: Lifetimes | None = None,
     ) -> None:
-        """`where`: what the vault is called in messages."""
+        """`where`: the name of the vault in messages."""
         self._vault = vault
         self._where = where
         self._server_names = tuple(server_names)
@@ -89,7 +89,7 @@ class SelfMade:
             wanted = renewed(kept, self._now(), self._server_names, self._lifetimes)
             if wanted == kept or await self._vault.write(_texts(wanted), version):
                 return self._material(wanted)
-        raise CertificateError(f"{self._where}: somebody writes it all the time: nothing can be kept in it")
+        raise CertificateError(f"{self._where}: other clients keep changing it: nothing can be stored")
 
     def _material(self, kept: Kept) -> Material:
         names = (f"{self._where} tls.crt", f"{self._where} tls.key", f"{self._where} ca.crt")

@@ -1,6 +1,6 @@
 """The command line: parse, call, print, exit code.
 
-Nothing heavy is imported before a command needs it, so that `queuectl get` answers at once.
+Large modules are imported by the commands that need them, so that `queuectl get` starts fast.
 """
 
 from __future__ import annotations

@@ -25,17 +25,17 @@ _HELD: Final = ("OnHold", "UserHold")
 _NAMESPACE = click.option(
     "-n",
     "--namespace",
-    help="Where it is.  [default: the kubeconfig's]",
+    help="Its namespace.  [default: the kubeconfig's]",
     shell_complete=completion.namespaces,
 )
-_WAIT = click.option("--wait", is_flag=True, help="Until it has taken effect.")
+_WAIT = click.option("--wait", is_flag=True, help="Wait until it has taken effect.")
 _TIMEOUT = click.option(
     "--timeout",
     default=60.0,
     show_default=True,
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True, max=86_400),
-    help="The longest that --wait waits.",
+    help="Time limit of --wait.",
 )
 
 
@@ -46,7 +46,7 @@ _TIMEOUT = click.option(
 @_TIMEOUT
 @with_options
 def hold(options: Options, workload: str, namespace: str | None, wait: bool, timeout: float) -> None:
-    """Keep a workload out of its queue; one that runs is evicted. `release` lets it queue again."""
+    """Keep a workload out of its queue; a running one is evicted. `release` lets it queue again."""
     _change_hold(options, workload, namespace, held=True, wait=timeout if wait else None)
 
 
@@ -64,14 +64,14 @@ def release(options: Options, workload: str, namespace: str | None, wait: bool, 
 @click.command("stop")
 @click.argument("queue", metavar="KIND/NAME", shell_complete=completion.queues)
 @_NAMESPACE
-@click.option("--drain", is_flag=True, help="Evict what runs, too.")
+@click.option("--drain", is_flag=True, help="Evict its admitted workloads too.")
 @_WAIT
 @_TIMEOUT
 @with_options
 def stop(
     options: Options, queue: str, namespace: str | None, drain: bool, wait: bool, timeout: float
 ) -> None:
-    """Stop a queue (clusterqueue/NAME or localqueue/NAME): nothing more is admitted; what runs goes on."""
+    """Stop a queue (clusterqueue/NAME or localqueue/NAME): it admits no more; running workloads continue."""
     policy = "HoldAndDrain" if drain else "Hold"
     _change_stop(options, queue, namespace, policy, wait=timeout if wait else None)
 
@@ -100,7 +100,7 @@ def _change_hold(
     target = _target(lambda: changing.workload(kind, namespace, name))
     server = _server(options, namespace) if wait is not None else None
     if wait is not None and server is None and not held:
-        raise Failure(f"--wait asks the REST server whether it queues again\n{rest.how_to_reach()}")
+        raise Failure(f"--wait reads the workload from the REST server\n{rest.how_to_reach()}")
 
     async def work(session: Session) -> None:
         change = await changing.hold(session, target, held)
@@ -124,17 +124,17 @@ def _hold_means(change: Change, held: bool) -> str:
 
     where = f"{change.target.kind.lower()}/{change.target.name} -n {change.target.namespace}"
     if not change.written:
-        return "It was so already: nothing is written." if held else "It was not on hold: nothing is written."
+        return f"It was {'on hold already' if held else 'not on hold'}: nothing is written."
     if not held:
-        return "It takes its place in line again, by priority and the time of its creation."
+        return "It is in the pending queue again, ordered by priority and creation time."
     undone = f"`queuectl release {where}` lets it queue again."
     if changing.runs(change.object, change.target.kind):
-        return f"It runs: it is evicted, and gives its quota back once its pods are gone. {undone}"
-    return f"It waits: it leaves the line. {undone}"
+        return f"It runs: it is evicted, and its quota is released once its pods are gone. {undone}"
+    return f"It is pending: it leaves the pending queue. {undone}"
 
 
 def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str | None:
-    """What of a hold, or of its end, the ledger does not show yet."""
+    """What the ledger does not show yet of a hold, or of its end."""
     try:
         found = server.get(path, quiet=True)
     except rest.NotThere:
@@ -149,7 +149,7 @@ def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str 
 
 
 def _server(options: Options, namespace: str) -> rest.Server | None:
-    """Where it is seen what became of a patch; None where none is known."""
+    """The REST server that shows the effect of a patch; None if none is configured."""
     if options.server is None and "rest" not in options.endpoints():
         return None
     return rest.connect(options, namespace=namespace)
@@ -189,18 +189,18 @@ def _stop_means(change: Change) -> str:
     if not change.written:
         return "It was so already: nothing is written."
     pending, admitted = changing.counted(change.object)
-    runs = f"{admitted} that run{'s' if admitted == 1 else ''}"
-    waits = f"{pending} that wait{'s' if pending == 1 else ''}"
+    runs = f"{admitted} admitted"
+    waits = f"{pending} pending"
     match change.after:
         case "None":
-            return f"It admits again: {waits} are looked at in their order."
+            return f"It admits again: its {waits} workloads are evaluated in order."
         case "Hold":
-            return f"Nothing more is admitted: {waits} stay in line, {runs} go on."
+            return f"It admits no more: {waits} workloads wait, {runs} ones continue."
         case _:
-            return f"Nothing more is admitted: {waits} stay in line, {runs} are evicted and queue again."
+            return f"It admits no more: {waits} workloads wait, {runs} ones are evicted and queue again."
 
 
-# --- shared by both -----------------------------------------------------------------------------------
+# --- both ---------------------------------------------------------------------------------------------
 
 
 def _target(make: Callable[[], Target]) -> Target:
@@ -249,7 +249,7 @@ def _run(options: Options, target: Target, work: Callable[[Session], Awaitable[N
 
 @contextlib.asynccontextmanager
 async def _explained(session: Session, target: Target) -> AsyncIterator[None]:
-    """Refusals in words that say what to do next."""
+    """Refusals with messages that say what to do next."""
     from queuectl.app import changing
     from queuectl.kube.errors import Conflict, Forbidden, NotFound, Unauthorized
 
@@ -265,11 +265,11 @@ async def _explained(session: Session, target: Target) -> AsyncIterator[None]:
         raise Failure(_forbidden(target, problem)) from None
     except Unauthorized as problem:
         raise Failure(
-            f"the API server does not know you: {problem}\nLook at --kubeconfig and --context"
+            f"the API server refuses the credentials: {problem}\nCheck --kubeconfig and --context"
         ) from None
     except Conflict:
         raise NotGood(
-            f"{target} was replaced by another of that name meanwhile: nothing is written; try again"
+            f"{target} was replaced by another object of that name: nothing is written; try again"
         ) from None
 
 

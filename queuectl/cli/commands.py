@@ -1,4 +1,4 @@
-"""The table of commands. A command's module is imported when it is run or asked for help."""
+"""The table of commands. A command's module is imported when the command runs or shows its help."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from queuectl.cli import printing
 from queuectl.cli.options import Options, common, given_first, with_options
 
 _COMMANDS: Final = {
-    "api": ("operating", "Serve queues, workloads and their reasons over REST."),
+    "api": ("operating", "Serve queues, workloads and reasons over REST."),
     "completion": ("completion", "Print the completion script of bash, zsh or fish."),
-    "controller": ("operating", "Decide, record and act."),
+    "controller": ("operating", "Run the controller: decide, record, act."),
     "events": ("following", "Show decisions as they are committed."),
-    "explain": ("reading", "Say why a workload waits, and what would help."),
+    "explain": ("reading", "Explain why a workload is pending, and what would help."),
     "get": ("reading", "List queues, workloads or decisions, or show one."),
     "history": ("reading", "Show all decisions on a workload."),
     "hold": ("changing", "Keep a workload out of its queue."),
-    "import": ("importing", "Turn Kueue's manifests into ours."),
-    "migrate": ("operating", "Make the ledger's tables, or bring them up to date."),
-    "rebuild": ("operating", "Make a lost ledger's open holds again from the cluster."),
+    "import": ("importing", "Convert manifests of Kueue."),
+    "migrate": ("operating", "Create or update the ledger's tables."),
+    "rebuild": ("operating", "Restore the open holds of a lost ledger from the cluster."),
     "release": ("changing", "Let a workload that is on hold queue again."),
-    "report": ("report", "Say what an observer would have done."),
+    "report": ("report", "Report what an observer would have done."),
     "resume": ("changing", "Let a stopped queue admit again."),
-    "sandbox": ("operating", "Run all of it on this machine."),
-    "simulate": ("simulating", "Play work on virtual time and measure what comes of it."),
+    "sandbox": ("operating", "Run queuectl and all it needs on this machine."),
+    "simulate": ("simulating", "Simulate workloads in virtual time, and measure."),
     "stop": ("changing", "Stop a queue."),
-    "test": ("testing", "Run policy tests: what is decided, beside what must be."),
-    "top": ("watching", "Watch queues, who runs, who waits and why."),
+    "test": ("testing", "Run policy tests: compare decisions with expected ones."),
+    "top": ("watching", "Watch queues, running and pending workloads, and reasons."),
     "verify": ("operating", "Compare the ledger with its own history."),
     "version": ("commands", "Print the version."),
-    "webhook": ("operating", "Suspend labelled work on its way in, before Kubernetes 1.36."),
+    "webhook": ("operating", "Suspend labelled workloads at creation, before Kubernetes 1.36."),
 }
 
 
@@ -51,7 +51,7 @@ class _Commands(click.Group):
         return command
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # The common flags may stand here, but belong to each command: its help has them.
+        # The common flags are accepted here too; the help of each command lists them.
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,13 +65,13 @@ class _Commands(click.Group):
 @click.option("-n", "--namespace")
 @common
 def main(**_: object) -> None:
-    """Queues, quota and fair share for batch and training work on Kubernetes."""
+    """Queues, quota and fair sharing for batch and training workloads on Kubernetes."""
     context = click.get_current_context()
     context.obj = given_first(context)
 
 
 def kubectl() -> None:
-    """The program `kubectl-queue`: the same under the name of a kubectl plugin."""
+    """The program `kubectl-queue`: the same commands as a kubectl plugin."""
     main(prog_name="kubectl queue")
 
 

@@ -1,4 +1,4 @@
-"""What the shell offers after TAB: kinds, names, namespaces. Names come from REST at once or not at all."""
+"""Shell completion of kinds, names and namespaces. Names come from REST, with a short timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS: Final = 1.0
 _MOST: Final = 1000
 _SHELLS: Final = ("bash", "zsh", "fish")
 NO_FILES: Final = ":4"
-"""To kubectl: nothing else is to be offered."""
+"""kubectl's directive: complete nothing else."""
 
 
 @click.command("completion")
@@ -36,7 +36,7 @@ def completion(options: Options, shell: str) -> None:
 def kubectl() -> None:
     """The program `kubectl_complete-queue`: kubectl runs it with the words after `kubectl queue`.
 
-    It says what fits the last word, a line each with a tab before its help, then a directive.
+    It prints one line for each completion of the last word, with a tab before its help, then a directive.
     """
     from queuectl.cli.commands import main
 
@@ -50,7 +50,7 @@ def kubectl() -> None:
 
 
 def workloads(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """KIND/NAME of the workloads in the namespace that is given."""
+    """KIND/NAME of the workloads in the given namespace."""
     where = {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
     return _fitting(
         (f"{item['kind'].lower()}/{item['name']}" for item in _items(context, "workloads", where)), incomplete
@@ -66,7 +66,7 @@ def queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[
 
 
 def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of what `get` is asked for."""
+    """Names of the objects that `get` lists."""
     from queuectl.cli.resources import Named
 
     named = context.params.get("named")
@@ -79,7 +79,7 @@ def objects(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def namespaces(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Those that have a LocalQueue."""
+    """Namespaces with a LocalQueue."""
     return _fitting((item["namespace"] for item in _items(context, "localqueues", {})), incomplete)
 
 
@@ -92,7 +92,7 @@ def _fitting(found: Iterator[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _items(context: click.Context, resource: str, parameters: dict[str, str]) -> list[Document]:
-    """Empty where nobody answers in time: a shell must not hang, nor print an error into its line."""
+    """Empty without an answer in time: a shell must not hang, nor print an error into the command line."""
     try:
         server = rest.connect(_options(context), timeout=_SECONDS)
         return list(server.get((resource,), {**parameters, "limit": str(_MOST)}, quiet=True)["items"])
@@ -101,7 +101,7 @@ def _items(context: click.Context, resource: str, parameters: dict[str, str]) ->
 
 
 def _options(context: click.Context) -> Options:
-    """What the line says so far, and the environment."""
+    """Options from the command line so far, and from the environment."""
     given: dict[str, Any] = {}
     for known in (context.find_root().params, context.params):
         given |= {name: value for name, value in known.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Where the user is: the cluster and the namespace of a kubeconfig, as kubectl would have them."""
+"""The cluster and namespace of a kubeconfig, chosen as kubectl does."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MAX_FILE: Final = 4 << 20
 
 
 def kubeconfig(options: Options) -> Path | None:
-    """The file that is named, else the sandbox's if there is one and no server is named; None: the user's.
+    """The given file, else the sandbox's if there is one and no server is given; None: the user's default.
 
-    So that what is read over REST and what is written to Kubernetes belong together.
+    This way REST and Kubernetes are of the same cluster.
     """
     if options.kubeconfig is not None:
         return options.kubeconfig
@@ -27,7 +27,7 @@ def kubeconfig(options: Options) -> Path | None:
 
 
 def announced(options: Options) -> Path | None:
-    """As `kubeconfig`, and says so where it is the sandbox's by default: the user may have meant another."""
+    """As `kubeconfig`, with a message if it is the sandbox's by default: the user may have meant another."""
     found = kubeconfig(options)
     if found is not None and options.kubeconfig is None:
         click.echo(f"using the sandbox in {options.folder}", err=True)
@@ -35,7 +35,7 @@ def announced(options: Options) -> Path | None:
 
 
 def namespace(options: Options, given: str | None) -> str:
-    """The one that is given, else that of the context."""
+    """The given namespace, else that of the context."""
     if given is not None:
         return given
     found = kubeconfig(options)
@@ -55,7 +55,7 @@ def _of_user() -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Empty where it can't be read: whoever needs the cluster itself says why."""
+    """Empty if it cannot be read: a command that needs the cluster reports the reason."""
     try:
         if not path.is_file() or path.stat().st_size > MAX_FILE:
             return {}

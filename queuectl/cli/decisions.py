@@ -1,4 +1,4 @@
-"""Decisions of the ledger as lines for people."""
+"""Decisions of the ledger as text for users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VERDICT: Final = 10
 
 
 def row(decision: Document) -> Sequence[object]:
-    """For COLUMNS."""
+    """A row of COLUMNS."""
     return (
         decision["sequence"],
         local(decision["time"]),
@@ -44,13 +44,13 @@ def row(decision: Document) -> Sequence[object]:
 
 
 def listed(decision: Document) -> Sequence[object]:
-    """For LISTED."""
+    """A row of LISTED."""
     found = row(decision)
     return (*found[:3], about(decision), *found[3:])
 
 
 def line(decision: Document) -> str:
-    """For a stream, where no later line may move the columns."""
+    """A line of a stream, with columns of fixed width."""
     parts = [
         local(decision["time"]),
         f"{decision['verdict']:<{_VERDICT}}",
@@ -81,7 +81,7 @@ def flavors(details: dict[str, Any]) -> str | None:
 
 
 def why(decision: Document) -> str | None:
-    """The reason, or what else it says that people ask for."""
+    """The reason, or the most useful other detail."""
     if decision["reason"]:
         return str(decision["reason"]["message"])
     details = decision["details"]
@@ -94,6 +94,6 @@ def why(decision: Document) -> str | None:
 
 
 def who(decision: Document) -> str | None:
-    """Whose doing it was, where it was somebody's."""
+    """The user or workload that caused it, if there is one."""
     found = (decision["reason"] or {}).get("by") or decision["details"].get("submitter")
     return str(found) if found else None

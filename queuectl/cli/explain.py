@@ -1,4 +1,4 @@
-"""Why one workload waits, runs or was taken away, on one screen."""
+"""Why one workload is pending, admitted or evicted, on one page."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from queuectl.cli.resources import meant
 from queuectl.cli.rest import Document, Server
 
 AHEAD: Final = 3
-"""How many of those ahead in line are named."""
+"""How many of the workloads before it in the pending queue are named."""
 _MAX_DEPTH: Final = 64
 _NARROW: Final = 20
-"""Columns that are left for text at least."""
+"""Least width of the text column."""
 _COLUMNS: Final = (Column("TIME"), Column("DECISION"), Column("ATTEMPT", right=True), Column("WHY"))
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What else the caller may see that bears on it; what he may not is left out."""
+    """Further objects that matter for it; those the caller may not read are left out."""
 
     nodes: tuple[Document, ...] = ()
-    """Its ClusterQueue and the cohorts above, from the bottom."""
+    """Its ClusterQueue and the cohorts above it, from the bottom."""
     ahead: tuple[Document, ...] = ()
-    """Before it in line, the nearest last."""
+    """Workloads before it in the pending queue, the nearest one last."""
     queues: tuple[str, ...] = ()
-    """LocalQueues of its namespace, where its own is missing."""
+    """LocalQueues of its namespace, if its own does not exist."""
 
 
 def surroundings(server: Server, workload: Document) -> Surroundings:
@@ -49,7 +49,7 @@ def surroundings(server: Server, workload: Document) -> Surroundings:
 
 
 def _above(server: Server, queue: str) -> Iterator[Document]:
-    """The queue, its cohort, that one's parent, and so on."""
+    """The queue, its cohort, the parent of the cohort, and so on."""
     try:
         node = server.get(("clusterqueues", queue), quiet=True)
     except Failure:
@@ -76,7 +76,7 @@ def _ahead(server: Server, workload: Document) -> list[Document]:
 
 
 def _items(server: Server, resource: str, parameters: dict[str, str]) -> list[Document]:
-    """The first page: who wants more asks for a list. Empty where it can't be had."""
+    """The first page only. Empty if it cannot be read."""
     try:
         found = server.get((resource,), {**parameters, "limit": str(rest.PAGE)}, quiet=True)
     except Failure:
@@ -85,7 +85,7 @@ def _items(server: Server, resource: str, parameters: dict[str, str]) -> list[Do
 
 
 def show(workload: Document, history: Document | None, around: Surroundings, now: datetime | None) -> None:
-    """`history`: None where the ledger can't be asked; `now`: the server's clock."""
+    """`history`: None if the ledger cannot be read; `now`: the server's clock."""
     click.echo(headline(workload))
     click.echo()
     lines = list(_lines(workload, around, now))
@@ -94,7 +94,7 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
         click.echo(_hanging(f"{label:<{width}}", printable(text)))
     click.echo()
     if history is None:
-        click.echo("History: not available while the ledger can't be reached")
+        click.echo("History: not available while the ledger cannot be reached")
         return
     click.echo("History")
     rows = [
@@ -104,7 +104,7 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
 
 
 def _hanging(label: str, text: str) -> str:
-    """In a terminal folded between words, below its own beginning; in a pipe one line."""
+    """In a terminal wrapped between words, with a hanging indent; in a pipe one line."""
     if not sys.stdout.isatty():
         return label + text
     width = max(shutil.get_terminal_size().columns, len(label) + _NARROW)
@@ -173,13 +173,13 @@ def _line_ahead(workload: Document, ahead: tuple[Document, ...]) -> Iterator[tup
         return
     count = workload["position"] - 1
     if count == 0:
-        yield "Ahead", "nobody: it is first in line"
+        yield "Ahead", "none: it is the head of the pending queue"
         return
     names = [f"{item['namespace']}/{item['kind'].lower()}/{item['name']}" for item in ahead]
     others = count - len(names)
     if names and others:
         names.append(f"{others} more")
-    yield "Ahead", f"{count} in line" + (f": {', '.join(names)}" if names else "")
+    yield "Ahead", f"{count} in the pending queue" + (f": {', '.join(names)}" if names else "")
 
 
 def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
@@ -196,7 +196,7 @@ def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
 
 
 def _tree(reason: Document, nodes: tuple[Document, ...]) -> Iterator[tuple[str, str]]:
-    """The nodes that bear on it, from the root down; the one that binds is marked."""
+    """The nodes above it, from the root down; the one that binds is marked."""
     if len(nodes) < 2:
         return
     shown = []

@@ -18,10 +18,10 @@ from queuectl.cli.rest import Document, NoAnswer, Server
 LAST: Final = 20
 """Decisions shown without --since."""
 WAIT_SECONDS: Final = 10
-"""How long the server may wait for something to tell."""
+"""How long the server may wait for a new decision."""
 POLL_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 2.0
-"""Between two questions to a server that does not answer."""
+"""Between two requests to a server that does not answer."""
 
 
 class Since(click.ParamType[int | timedelta]):
@@ -43,20 +43,20 @@ class Since(click.ParamType[int | timedelta]):
 
 
 @click.command("events")
-@click.option("-f", "--follow", is_flag=True, help="Go on as they are committed, until interrupted.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new decisions, until interrupted.")
 @click.option(
     "--since",
     type=Since(),
     metavar="SEQUENCE|TIME",
-    help=f"After it, or so long ago (15m).  [default: the last {LAST}]",
+    help=f"After this sequence, or since this long ago (15m).  [default: the last {LAST}]",
 )
-@click.option("--queue", help="Of workloads of LocalQueues of this name.")
-@click.option("-n", "--namespace", help="Of this namespace only.", shell_complete=completion.namespaces)
+@click.option("--queue", help="Only workloads of LocalQueues of this name.")
+@click.option("-n", "--namespace", help="Only this namespace.", shell_complete=completion.namespaces)
 @with_options
 def events(
     options: Options, follow: bool, since: int | timedelta | None, queue: str | None, namespace: str | None
 ) -> None:
-    """Show decisions as they are committed: what, on whom, why. With -o json a line each."""
+    """Show decisions as they are committed: workload, verdict, reason. With -o json a line each."""
     server = rest.connect(options, namespace=namespace)
     filters = {} if namespace is None else {"namespace": namespace}
     try:
@@ -72,18 +72,18 @@ def events(
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
-        # Whoever read has read enough. What is still buffered goes nowhere, and without a complaint.
+        # The reader of the pipe has closed it. The rest of the buffer is dropped without an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Members:
-    """The workloads of one LocalQueue: a decision says its workload's queue only where that is new."""
+    """The workloads of one LocalQueue: a decision names the queue of its workload only when it changes."""
 
     def __init__(self, server: Server, queue: str, filters: dict[str, str]) -> None:
         self._queue = queue
         self._uids: set[str] = set()
         for phase in ({}, {"phase": "Finished"}, {"phase": "Deleted"}):
-            # What is over comes newest first: one page of it reaches back far enough.
+            # Finished workloads come newest first: one page is enough.
             asked = {**filters, **phase, "queue": queue}
             found = server.all(("workloads",), asked, limit=rest.PAGE if phase else None)
             self._uids.update(item["uid"] for item in found["items"])
@@ -96,16 +96,16 @@ class Members:
 
 
 class Reader:
-    """Reads on from where it was."""
+    """Continues after the last sequence."""
 
     def __init__(self, server: Server, filters: dict[str, str], after: int) -> None:
         self.after = after
-        """All up to this sequence has been read."""
+        """All decisions up to this sequence have been read."""
         self._server = server
         self._filters = filters
 
     def new(self, *, wait: bool = False) -> Iterator[Document]:
-        """What was decided since; with `wait` the server may wait a while for something to tell."""
+        """Newer decisions; with `wait` the server may wait for one."""
         asked = {**self._filters, "after": str(self.after)}
         if wait:
             asked["wait"] = str(WAIT_SECONDS)
@@ -116,11 +116,11 @@ class Reader:
                 yield decision
                 self.after = int(decision["sequence"])
         if newest < self.after:
-            click.echo(f"the ledger ends at {newest}, before {self.after}: it was made anew", err=True)
+            click.echo(f"the ledger ends at {newest}, before {self.after}: it was replaced", err=True)
         self.after = newest
 
     def follow(self) -> Iterator[Document]:
-        """Without end, across restarts of the server."""
+        """Endless, across restarts of the server."""
         away = False
         while True:
             before, asked_at = self.after, time.monotonic()
@@ -128,7 +128,7 @@ class Reader:
                 yield from self.new(wait=True)
             except NoAnswer as problem:
                 if not away:
-                    click.echo(f"{problem.message.partition(chr(10))[0]}: asking again", err=True)
+                    click.echo(f"{problem.message.partition(chr(10))[0]}: retrying", err=True)
                 away = True
                 time.sleep(AWAY_SECONDS)
                 continue
@@ -136,7 +136,7 @@ class Reader:
                 click.echo("the server answers again", err=True)
                 away = False
             if self.after == before and time.monotonic() - asked_at < POLL_SECONDS:
-                time.sleep(POLL_SECONDS)  # it did not wait for something to tell
+                time.sleep(POLL_SECONDS)  # it did not wait for a new decision
 
 
 def _start(server: Server, filters: dict[str, str], since: int | timedelta | None) -> int:
@@ -150,7 +150,7 @@ def _start(server: Server, filters: dict[str, str], since: int | timedelta | Non
         return 0
     from_time = server.now - since
     low, high = 0, newest
-    # Their times rise with their sequence: halve until one step is left.
+    # Times rise with the sequence: a binary search.
     while low < high:
         middle = (low + high) // 2
         found = _first(server, filters, middle)["items"]

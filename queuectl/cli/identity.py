@@ -1,7 +1,7 @@
-"""Who asks the REST server, and whether it is the right one: tokens and trust.
+"""Tokens for the REST server, and the trust in its certificate.
 
-A token is sent to nobody but a server whose certificate is verified, or to this machine itself. It is read
-from a file or from the environment, never from the command line, and never shown.
+A token is sent only to a server whose certificate is verified, or to this machine itself. It is read
+from a file or from the environment, never from the command line, and never printed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ MAX_TOKEN: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Where the caller's token comes from."""
+    """The source of the caller's token."""
 
     token_file: Path | None = None
     ca: Path | None = None
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
-    """Of the caller's service account, as far as it is known."""
+    """Namespace of the caller's service account, if known."""
 
     def token(self, *, secure: bool, local: bool, url: str) -> str | None:
-        """The one that was given. Raises Failure where it would have to be sent in the clear."""
+        """The given token. Raises Failure if it would be sent without encryption."""
         if self.token_file is not None:
             token = _checked(_read(self.token_file), f"--token-file {self.token_file}")
         elif text := os.environ.get(VARIABLE):
@@ -51,9 +51,9 @@ class Identity:
         return token
 
     def of_kubeconfig(self, accepted: object, *, secure: bool) -> str | None:
-        """The kubeconfig's own token, where the server says that it takes those of the cluster's audience.
+        """The kubeconfig's own token, if the server accepts tokens of the cluster's audience.
 
-        It opens the whole cluster: it is sent over TLS alone, and not to whoever listens on a local port.
+        It is valid for the whole cluster: it is sent over TLS only, never to a local port without TLS.
         """
         audiences = set(_texts(accepted))
         if not secure or not audiences - {AUDIENCE}:
@@ -72,18 +72,18 @@ class Identity:
                 f"{url} does not accept this token: it has expired, was revoked or is for another audience"
             )
         else:
-            problem = f"{url} asks who you are"
+            problem = f"{url} requires a token"
         account = f"SERVICEACCOUNT -n {self.namespace or 'NAMESPACE'}"
         audience = printable(next(iter(_texts(accepted)), AUDIENCE))
         return (
-            f"{problem}. With a token of a service account it answers:\n"
+            f"{problem}. To use a token of a service account:\n"
             f"  export {VARIABLE}=$(kubectl create token {account} --audience {audience})\n"
             "or --token-file FILE"
         )
 
 
 def trust(ca: Path | None) -> ssl.SSLContext:
-    """What a server's certificate is checked against. Raises Failure."""
+    """The TLS context that verifies the server's certificate. Raises Failure."""
     try:
         return ssl.create_default_context(cafile=str(ca) if ca else None)
     except OSError as error:  # ssl.SSLError is one
@@ -104,21 +104,21 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise Failure(f"--token-file {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise Failure(f"--token-file {path}: this is no token") from None
+        raise Failure(f"--token-file {path}: this is not a token") from None
 
 
 def _checked(text: str, source: str) -> str:
-    """What is wrong with it is told without showing it."""
+    """Messages never contain the token."""
     token = text.strip()
     if not token:
         raise Failure(f"{source} is empty")
     if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise Failure(f"{source} is no token: one line of letters, digits and punctuation is expected")
+        raise Failure(f"{source} is not a token: one line of letters, digits and punctuation is expected")
     return token
 
 
 def _audiences(token: str) -> set[str] | None:
-    """Whom a token is for, by its own words; None where it is of no kind that says so."""
+    """The audiences of a token, by its own claims; None if it has no readable claims."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

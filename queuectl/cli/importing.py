@@ -1,4 +1,4 @@
-"""`queuectl import`: manifests of other systems, turned into ours."""
+"""`queuectl import`: conversion of manifests of other queue controllers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 @click.group("import")
 def import_() -> None:
-    """Turn the manifests of another queue controller into ours."""
+    """Convert the manifests of another queue controller."""
 
 
 @import_.command("kueue")
@@ -35,13 +35,13 @@ def import_() -> None:
     metavar="FILE",
     help="Manifests: a file, a folder of them, or - for standard input. May be given several times.",
 )
-@click.option("--strict", is_flag=True, help="Exit with 1 where something was not carried over.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if something was not converted.")
 @with_options
 def kueue(options: Options, names: tuple[str, ...], strict: bool) -> None:
-    """Turn Kueue's manifests (v1beta1, v1beta2) into ours.
+    """Convert manifests of Kueue (v1beta1, v1beta2).
 
-    The objects go to standard output, ready for `kubectl apply -f -`; what could not be carried over is told
-    on standard error. With `-o json` both are in one document.
+    The objects go to standard output, ready for `kubectl apply -f -`; what cannot be converted is listed
+    on standard error. With `-o json` one document contains both.
 
     Jobs may keep Kueue's labels with compatibility.kueueLabels: true (docs/operations.md, Coming from Kueue).
 
@@ -54,7 +54,7 @@ def kueue(options: Options, names: tuple[str, ...], strict: bool) -> None:
     found = import_kueue(_documents(names))
     _print(found, options.output)
     if strict and found.notes:
-        raise NotGood(f"{len(found.notes)} things were not carried over")
+        raise NotGood(f"{len(found.notes)} things were not converted")
 
 
 def _documents(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -96,5 +96,5 @@ def _print(found: Imported, output: str) -> None:
     for note in found.notes:
         place = f"{note.object} {note.field}".strip()
         click.echo(f"{printing.printable(place)}: {printing.printable(note.text)}", err=True)
-    carried = f"{len(found.objects)} objects carried over"
+    carried = f"{len(found.objects)} objects converted"
     click.echo(f"{carried}, {len(found.notes)} notes" if found.notes else carried, err=True)

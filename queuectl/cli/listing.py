@@ -18,13 +18,13 @@ WATCH_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be listed, and how."""
+    """What to list, and how."""
 
     resource: Resource
     filters: dict[str, str]
     limit: int | None
     sort: str | None
-    """A field of the documents, its parts joined by dots; with a `-` before it falling."""
+    """A field of the documents, with dots between its parts; descending with a `-` before it."""
 
 
 def once(server: Server, asked: Asked, options: Options) -> None:
@@ -39,9 +39,9 @@ def once(server: Server, asked: Asked, options: Options) -> None:
 
 
 def watch(server: Server, asked: Asked, options: Options) -> None:
-    """What there is, then what is new or different or gone, until interrupted.
+    """All items, then new, changed and deleted ones, until interrupted.
 
-    As tables below one another; as JSON or YAML, item by item. A server that is away is waited for.
+    As one table after another; as JSON or YAML, item by item. Waits for a server that does not answer.
     """
     shown: dict[Any, Document] = {}
     started = False
@@ -52,7 +52,7 @@ def watch(server: Server, asked: Asked, options: Options) -> None:
             except NoAnswer as problem:
                 if not started:
                     raise
-                click.echo(f"{problem.message.partition(chr(10))[0]}: asking again", err=True)
+                click.echo(f"{problem.message.partition(chr(10))[0]}: retrying", err=True)
                 time.sleep(WATCH_SECONDS)
                 continue
             started = True
@@ -60,7 +60,7 @@ def watch(server: Server, asked: Asked, options: Options) -> None:
             _changes(server, asked, options, [item for key, item in now.items() if shown.get(key) != item])
             for key in shown.keys() - now.keys():
                 name = "/".join(key) if isinstance(key, tuple) else shown[key].get("name", key)
-                click.echo(f"{printing.printable(name)} is over or gone", err=True)
+                click.echo(f"{printing.printable(name)} is finished or deleted", err=True)
             shown = now
             time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
@@ -77,7 +77,7 @@ def _changes(server: Server, asked: Asked, options: Options, items: list[Documen
 
 
 def _read(server: Server, asked: Asked) -> Document:
-    """The first `limit` after sorting: where nothing sorts, no more are fetched than are shown."""
+    """The first `limit` after sorting; without a sort field, no more items are fetched than shown."""
     resource = asked.resource
     unsorted = asked.sort is None and resource.order is None
     found = server.all((resource.name,), asked.filters, limit=asked.limit if unsorted else None)
@@ -90,7 +90,7 @@ def _read(server: Server, asked: Asked) -> Document:
 
 
 def _sorted(items: list[Document], field: str) -> list[Document]:
-    """What lacks the field comes last, whichever way. Raises Failure where nothing has it."""
+    """Items without the field come last in both directions. Raises Failure if no item has it."""
     path = field.removeprefix("-").split(".")
     has: list[tuple[Any, Document]] = []
     lacks = []
@@ -109,7 +109,7 @@ def _sorted(items: list[Document], field: str) -> list[Document]:
 
 
 def _misspelt(server: Server, asked: Asked) -> str:
-    """What a queue in a filter may have been meant to be, where there is none of that name."""
+    """A hint on a queue in a filter, if there is none of that name."""
     for key, resource in (("queue", "localqueues"), ("clusterqueue", "clusterqueues")):
         wanted = asked.filters.get(key)
         if wanted is None:

@@ -1,4 +1,4 @@
-"""The commands that run or mend an installation. Each calls one function of queuectl.app."""
+"""The commands that run or repair an installation. Each calls one function of queuectl.app."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Found = TypeVar("Found")
 
 
 def call(work: Coroutine[Any, Any, Found], *, log_level: int | None = logging.WARNING) -> Found:
-    """Run it to its end. What the user can mend becomes a Failure; the rest is a defect, with its trace.
+    """Run it to its end. Errors that the user can correct become a Failure; others are defects.
 
-    `log_level`: from which on its log goes to stderr; None: it sees to its log itself.
+    `log_level`: least level of the log on stderr; None: it configures its log itself.
     """
     if log_level is not None:
         form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -66,29 +66,29 @@ def _failure(error: BaseException) -> Failure | None:
     if isinstance(error, Failure):
         return error
     if isinstance(error, ConfigurationError):
-        return Failure("the configuration can't be used:\n  " + "\n  ".join(error.problems))
+        return Failure("the configuration is not valid:\n  " + "\n  ".join(error.problems))
     if isinstance(error, LostLeadership):
         return NotGood(f"another controller has taken over: {error}")
     if isinstance(error, SchemaMismatch):
         return Failure(f"{error}\n`queuectl migrate` brings the database to this version")
     if isinstance(error, LedgerUnavailable):
-        return Failure(f"the ledger can't be reached: {error}\nLook at --database-url and at Postgres itself")
+        return Failure(f"the ledger cannot be reached: {error}\nCheck --database-url and Postgres itself")
     if isinstance(error, LedgerRefused):
         return NotGood(f"the ledger refuses: {error}")
     if isinstance(error, ClusterUnavailable):
-        return Failure(f"the API server can't be reached: {error}\nLook at --kubeconfig and --context")
+        return Failure(f"the API server cannot be reached: {error}\nCheck --kubeconfig and --context")
     if isinstance(error, ApiError):
-        return Failure(f"the API server refuses: {error}\nLook at --context, and at what it may do")
+        return Failure(f"the API server refuses: {error}\nCheck --context and its rights")
     if isinstance(error, OSError | BadKubeconfig | CertificateError):
         return Failure(str(error))
     return None
 
 
 @click.command("controller")
-@click.option("--observe", is_flag=True, help="Decide and record, and leave the cluster alone.")
+@click.option("--observe", is_flag=True, help="Decide and record only: write nothing to the cluster.")
 @with_options
 def controller(options: Options, *, observe: bool) -> None:
-    """Decide, record and act: the process that admits workloads."""
+    """Run the controller, the process that admits workloads: it decides, records and acts."""
     settings, kubeconfig, context = options.connected(cluster=True)
     if observe:
         from queuectl.app import observing
@@ -103,7 +103,7 @@ def controller(options: Options, *, observe: bool) -> None:
 @click.command("api")
 @with_options
 def api(options: Options) -> None:
-    """Serve queues, workloads and their reasons over REST, read-only."""
+    """Serve queues, workloads and reasons over REST, read-only."""
     settings, kubeconfig, context = options.connected(cluster=True)
     from queuectl.app import reading
 
@@ -113,7 +113,7 @@ def api(options: Options) -> None:
 @click.command("webhook")
 @with_options
 def webhook(options: Options) -> None:
-    """Suspend labelled work on its way in, where the cluster has no mutating policies (before 1.36)."""
+    """Suspend labelled workloads at creation, for clusters without mutating policies (before 1.36)."""
     settings = options.settings()
     from queuectl.app import webhook as app
 
@@ -123,7 +123,7 @@ def webhook(options: Options) -> None:
 @click.command("migrate")
 @with_options
 def migrate(options: Options) -> None:
-    """Make the ledger's tables, or bring them to this version."""
+    """Create the ledger's tables, or update them to this version."""
     settings, _, _ = options.connected(cluster=False)
     from queuectl.app import upkeep
 
@@ -161,7 +161,7 @@ def _plain(finding: object) -> object:
 @click.command("rebuild")
 @with_options
 def rebuild(options: Options) -> None:
-    """Make the open holds of a lost ledger again from what runs in the cluster. Stops nothing."""
+    """Restore the open holds of a lost ledger from the workloads in the cluster. Stops none of them."""
     settings, kubeconfig, context = options.connected(cluster=True)
     from queuectl.app import rebuilding
 
@@ -170,7 +170,7 @@ def rebuild(options: Options) -> None:
         printing.document({"rebuilt": _plain(found)}, options.output)
     else:
         click.echo(
-            "the ledger holds what runs in the cluster" if found is None else printing.printable(found)
+            "the ledger has the holds of all that runs" if found is None else printing.printable(found)
         )
 
 
@@ -179,7 +179,7 @@ _PORT = click.IntRange(0, 65535)
 
 @click.command("sandbox")
 @click.option("--empty", is_flag=True, help="Load no example.")
-@click.option("--headless", is_flag=True, help="For scripts: plain lines.")
+@click.option("--headless", is_flag=True, help="Print plain lines, for scripts.")
 @click.option(
     "--control-plane",
     type=click.Choice(["small", "real"]),
@@ -190,18 +190,18 @@ _PORT = click.IntRange(0, 65535)
 @click.option(
     "--kubernetes-version",
     metavar="1.N",
-    help="The older release that the binaries answer as; default: their own.",
+    help="The older release that the binaries emulate; default: their own.",
 )
-@click.option("--no-controller", is_flag=True, help="The controller is run apart.")
+@click.option("--no-controller", is_flag=True, help="Do not start the controller.")
 @click.option("--kubernetes-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
 @click.option("--rest-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
 @click.option("--metrics-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
 @with_options
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
-    """Run all of it on this machine: Postgres, a Kubernetes API, players, controller and REST.
+    """Run queuectl and all it needs here: Postgres, a Kubernetes API, players, controller and REST.
 
-    Of a configuration file the sections `controller` and `scheduling` are in force; the rest, and where the
-    controller listens, is the sandbox's own.
+    Of a configuration file, only the sections `controller` and `scheduling` are used; everything else, and
+    the address of the controller, is set by the sandbox.
     """
     try:
         from queuectl.sandbox.run import Options as Wanted
@@ -212,12 +212,12 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     from queuectl.app import sandbox as app
 
     settings: dict[str, Any] = {}
-    if options.config is not None:  # what reads it takes a while to import
+    if options.config is not None:  # imported here: it is slow
         settings = options.settings().model_dump(
             mode="json", by_alias=True, exclude_unset=True, include={"controller", "scheduling"}
         )
     wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **values)
-    # It tells its own story on stdout, and keeps its log in its folder.
+    # It prints its progress on stdout, and writes its log to its folder.
     code = call(app.run_sandbox(wanted), log_level=None)
     if code:
         raise SystemExit(code)

@@ -1,4 +1,4 @@
-"""The flags that every command takes, and what follows from them."""
+"""The flags of every command, and the settings they lead to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATH: Final = click.Path(path_type=Path)
 _AGO: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST: Final = timedelta(days=365_000)
-"""Before the first entry of any ledger, and still a date."""
+"""Earlier than any ledger, and still within the range of dates."""
 
 
 def parse_ago(text: str) -> timedelta | None:
@@ -35,17 +35,17 @@ def parse_ago(text: str) -> timedelta | None:
 
 
 class Failure(click.ClickException):
-    """Something to tell the user, who can do something about it: `message` says what. Exit code 2."""
+    """An error that the user can correct: `message` says how. Exit code 2."""
 
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        # What a server or a file says is in it, too.
+        # The message may contain text of a server or a file.
         click.echo("\n".join(map(printable, f"Error: {self.message}".split("\n"))), err=True)
 
 
 class NotGood(Failure):
-    """The command worked, and what it found is not as it should be. Exit code 1."""
+    """The command worked, but its result is negative. Exit code 1."""
 
     exit_code = 1
 
@@ -63,17 +63,17 @@ class Options:
     server_ca: Path | None = None
     token_file: Path | None = None
     output: str = "table"
-    """How to print: table, json or yaml."""
+    """Output format: table, json or yaml."""
     wide: bool = False
     """Tables with all their columns."""
 
     @property
     def folder(self) -> Path:
-        """Where the sandbox is."""
+        """Folder of the sandbox."""
         return self.data or default_folder()
 
     def endpoints(self) -> dict[str, str]:
-        """Of the sandbox in `folder`: kubernetes, rest, metrics, postgres; empty where none was started."""
+        """URLs of the sandbox in `folder`: kubernetes, rest, metrics, postgres; empty if none was started."""
         try:
             found = json.loads((self.folder / "endpoints.json").read_text("utf-8"))
         except (OSError, ValueError):
@@ -81,19 +81,19 @@ class Options:
         return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
 
     def settings(self) -> Settings:
-        """Of the configuration file under environment and flags. Raises Failure with all its problems."""
+        """Flags override environment, which overrides the file. Raises Failure with all problems."""
         from queuectl.settings import ConfigurationError, load
 
         try:
             return load(self.config, database_url=self.database_url)
         except ConfigurationError as error:
-            raise Failure("the configuration can't be used:\n  " + "\n  ".join(error.problems)) from None
+            raise Failure("the configuration is not valid:\n  " + "\n  ".join(error.problems)) from None
 
     def connected(self, *, cluster: bool) -> tuple[Settings, Path | None, str | None]:
         """Settings with a database, kubeconfig and context.
 
-        Where no database is named, and with `cluster` no kubeconfig either, the sandbox's are taken together:
-        never one of the sandbox with one of something else.
+        Without a database, and with `cluster` without a kubeconfig too, both of the sandbox are used:
+        never one of the sandbox with one of another cluster.
         """
         from queuectl.settings import load
 
@@ -103,18 +103,18 @@ class Options:
         rest = self.endpoints()
         named = "give --database-url or QUEUECTL_DATABASE_URL, or set database.url in --config"
         if cluster and self.kubeconfig is not None:
-            raise Failure(f"no database is named for this kubeconfig: {named}")
+            raise Failure(f"no database is given for this kubeconfig: {named}")
         if "postgres" not in rest:
-            raise Failure(f"no database is named: {named} (and there is no sandbox in {self.folder})")
+            raise Failure(f"no database is given: {named} (and there is no sandbox in {self.folder})")
         click.echo(f"using the sandbox in {self.folder}", err=True)
         settings = load(self.config, database_url=rest["postgres"])
         return settings, self.folder / "kubeconfig", self.context or "controller"
 
 
 def default_folder() -> Path:
-    """Of the sandbox where none is named.
+    """The default folder of the sandbox.
 
-    Root's is not under its home: Postgres refuses to run as root, and another user can't get in there.
+    For root it is not in the home folder: Postgres refuses to run as root, and others have no access there.
     """
     if os.geteuid() == 0:
         return Path("/var/lib/queuectl/sandbox")
@@ -123,10 +123,10 @@ def default_folder() -> Path:
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags themselves."""
+    """The common flags."""
     decorators = (
         click.option("--config", type=_PATH, help="Configuration file (YAML)."),
-        click.option("--kubeconfig", type=_PATH, help="Where the cluster is."),
+        click.option("--kubeconfig", type=_PATH, help="Kubeconfig of the cluster."),
         click.option("--context", help="Context in the kubeconfig."),
         click.option(
             "--database-url", envvar="QUEUECTL_DATABASE_URL", help="postgresql://USER@HOST/DATABASE"
@@ -137,17 +137,17 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
             "--server-ca",
             type=_PATH,
             envvar="QUEUECTL_SERVER_CA",
-            help="Certificates (PEM) that it is trusted by.  [default: the system's]",
+            help="CA certificates (PEM) for --server.  [default: the system's]",
         ),
         click.option(
-            "--token-file", type=_PATH, help="Who asks it: a file with a token; else QUEUECTL_TOKEN."
+            "--token-file", type=_PATH, help="File with the token for --server; else QUEUECTL_TOKEN."
         ),
         click.option(
             "-o",
             "--output",
             type=click.Choice(FORMATS),
             default="table",
-            help="How to print.",
+            help="Output format.",
             show_default=True,
         ),
     )
@@ -159,7 +159,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The flags of every command; the command gets them as its first argument.
 
-    They may stand before the command's name too; after it they count more.
+    They may be given before the command's name too; those after it take precedence.
     """
     names = [field.name for field in fields(Options) if field.name != "wide"]
 
@@ -179,7 +179,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given_first(context: click.Context) -> dict[str, Any]:
-    """Flags that stand before the command's name, for `with_options`."""
+    """Flags that are given before the command's name, for `with_options`."""
     return {
         name: value
         for name, value in context.params.items()

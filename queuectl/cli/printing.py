@@ -1,4 +1,4 @@
-"""Documents as text: tables, JSON, YAML. Nothing from a cluster reaches a terminal unescaped."""
+"""Documents as text: tables, JSON, YAML. Text from a cluster is always escaped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLES: Final = {
 _FULL: Final = 1.0
 _HIGH: Final = 0.8
 _LONG: Final = 8
-"""From this length on an exact amount of bytes is no longer read at a glance."""
+"""Exact amounts of bytes of this length or more are rounded to one decimal."""
 _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -37,14 +37,14 @@ _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 class Column:
     title: str
     right: bool = False
-    """Numbers: their last digits stand below one another."""
+    """Right-aligned, for numbers."""
     wide: bool = False
-    """Shown with `-o wide` alone."""
+    """Shown with `-o wide` only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What is used of what there is, a line each; in a terminal with bars."""
+    """Used and nominal amounts, a line each; in a terminal with bars."""
 
     parts: tuple[tuple[str, int, int], ...]
     """Text, used, whole."""
@@ -54,7 +54,7 @@ class Shares:
 
 
 def amount(resource: str | None, value: int | None) -> str:
-    """Base units as people write them; bytes that are no round number with one decimal."""
+    """An amount in base units as a Kubernetes quantity; long amounts of bytes with one decimal."""
     if resource is None or value is None:
         return NOTHING
     sign, size = ("-", -value) if value < 0 else ("", value)
@@ -66,28 +66,28 @@ def amount(resource: str | None, value: int | None) -> str:
 
 
 def ago(stamp: str | None, now: datetime | None) -> str:
-    """How long ago, as kubectl says it: 45s, 12m, 3h, 5d."""
+    """How long ago, as kubectl prints it: 45s, 12m, 3h, 5d."""
     if stamp is None or now is None:
         return NOTHING
     return age((now - datetime.fromisoformat(stamp)).total_seconds())
 
 
 def local(stamp: str | None) -> str:
-    """A time of a document (UTC) in the zone of this machine, which is named beside it."""
+    """A time of a document (UTC) in the zone of this machine, with its offset."""
     if stamp is None:
         return NOTHING
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, wide: bool = False) -> None:
-    """Columns as narrow as they can be: folded and coloured in a terminal, whole and plain in a pipe."""
+    """Columns as narrow as possible: wrapped and coloured in a terminal, complete and plain in a pipe."""
     shown = [n for n, column in enumerate(columns) if wide or not column.wide]
     columns = [columns[n] for n in shown]
     cells = [[row[n] for n in shown] for row in rows]
     if sys.stdout.isatty():
         _folded(columns, cells)
         return
-    # A queue of 20,000 takes rich ten seconds, and there is nothing to fold or colour.
+    # rich takes ten seconds for 20,000 rows, and there is nothing to wrap or colour.
     lines = [[column.title for column in columns], *([printable(cell) for cell in row] for row in cells)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
     for line in lines:
@@ -128,7 +128,7 @@ def _styled(cell: object) -> Text:
 
 
 def bar(used: int, whole: int) -> str:
-    """BAR characters, as full as `used` is of `whole`; all of them where there is nothing to be a part of."""
+    """BAR characters, filled by the part `used` of `whole`; all of them if `whole` is 0 and `used` is not."""
     full, empty = ("█", "░") if (sys.stdout.encoding or "").lower().startswith("utf") else ("#", ".")
     cells = BAR if used > 0 >= whole else 0 if whole <= 0 else min(BAR, -(-used * BAR // whole))
     return full * cells + empty * (BAR - cells)

@@ -1,4 +1,4 @@
-"""What is shown while something takes its time: a line that says what is waited for, or a bar."""
+"""Progress of long operations: a line with what is still missing, or a bar."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from queuectl.cli.options import NotGood
 from queuectl.cli.printing import printable
 
 _LEAST_PART: Final = 0.005
-"""Less is not worth drawing anew."""
+"""Smaller changes are not drawn."""
 
 
 @contextlib.asynccontextmanager
 async def waiting(seconds: float, what: str) -> AsyncIterator[Callable[[str], None]]:
-    """The block waits until `what` is so and tells what is still missing. Raises NotGood after `seconds`.
+    """For a block that waits for `what` and reports what is still missing. Raises NotGood after `seconds`.
 
-    On stderr: one line that changes in a terminal, a line per change in a pipe.
+    On stderr: one line that is overwritten in a terminal, a line per change in a pipe.
     """
     line = _Line(what)
     try:
@@ -31,7 +31,7 @@ async def waiting(seconds: float, what: str) -> AsyncIterator[Callable[[str], No
     except TimeoutError:
         line.end()
         raise NotGood(
-            f"not within {seconds:g} s: {what}: {line.last or 'no answer'}. What was written stands"
+            f"not within {seconds:g} s: {what}: {line.last or 'no answer'}. The change itself is written"
         ) from None
     line.end()
     click.echo(what, err=True)
@@ -62,7 +62,7 @@ class _Line:
 
 @contextlib.contextmanager
 def done_of(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr while the block computes; it tells which part is done, 0 to 1. Nothing in a pipe."""
+    """A bar on stderr while the block computes; it reports the part done, 0 to 1. Nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`get`, `explain` and `history`: what REST knows."""
+"""`get`, `explain` and `history`: reading from REST."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORKLOAD = click.argument("workload", metavar="KIND/NAME", shell_complete=compl
 _NAMESPACE = click.option(
     "-n",
     "--namespace",
-    help="Where it is.  [default: the kubeconfig's]",
+    help="Its namespace.  [default: the kubeconfig's]",
     shell_complete=completion.namespaces,
 )
 
@@ -31,23 +31,26 @@ _NAMESPACE = click.option(
 )
 @click.argument("name", required=False, shell_complete=completion.objects)
 @click.option(
-    "-n", "--namespace", help="Only there; for a NAME: where it is.", shell_complete=completion.namespaces
+    "-n",
+    "--namespace",
+    help="Only there; for a NAME: its own.",
+    shell_complete=completion.namespaces,
 )
-@click.option("-A", "--all-namespaces", is_flag=True, help="In all that you may read: so it is without -n.")
-@click.option("--queue", help="Workloads of LocalQueues of this name.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="All that you may read, as without -n.")
+@click.option("--queue", help="Only workloads of LocalQueues of this name.")
 @click.option(
     "--cluster-queue",
     "clusterqueue",
-    help="Only what belongs to this ClusterQueue.",
+    help="Only items of this ClusterQueue.",
     shell_complete=completion.cluster_queues,
 )
-@click.option("--phase", help="Pending, Admitted, Evicting, Finished or Deleted. Else all that are not over.")
+@click.option("--phase", help="Pending, Admitted, Evicting, Finished or Deleted.  [default: the first three]")
 @click.option("--reason", help="Reason code, such as WaitingForQuota.")
 @click.option("--kind", help="Job, PyTorchJob.")
 @click.option("--after", metavar="SEQUENCE", help="Decisions after this one.")
-@click.option("--sort", metavar="FIELD", help="By a field of -o json, such as priority; -FIELD: falling.")
-@click.option("--limit", type=click.IntRange(min=1), help="The first so many.  [default: all]")
-@click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes.")
+@click.option("--sort", metavar="FIELD", help="By a field of -o json, such as priority; -FIELD: descending.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this number of items.  [default: all]")
+@click.option("-w", "--watch", is_flag=True, help="Continue and show changes.")
 @with_options
 def get(
     options: Options, named: Named, name: str | None, *, watch: bool, all_namespaces: bool, **given: Any
@@ -76,7 +79,7 @@ def get(
 
 
 def _only(inside: str | None, beside: str | None) -> str | None:
-    """The name: in one word with its resource, or in the next."""
+    """The name: in one argument with its resource, or in the next one."""
     if inside is not None and beside is not None:
         raise click.UsageError(f"{inside!r} and {beside!r}: one name is enough")
     return beside if inside is None else inside
@@ -85,7 +88,7 @@ def _only(inside: str | None, beside: str | None) -> str | None:
 def _filters(resource: Resource, name: str | None, given: dict[str, str | None]) -> dict[str, str]:
     found = {key: value for key, value in given.items() if value is not None}
     if not resource.namespaced:
-        # As kubectl has it: a namespace means nothing to what is in none.
+        # As in kubectl: a namespace is ignored for cluster-scoped resources.
         found.pop("namespace", None)
     for key in found:
         if key not in resource.filters or (name is not None and key != "namespace"):
@@ -111,7 +114,7 @@ def _one(options: Options, server: Server, resource: Resource, name: str, given:
 @_NAMESPACE
 @with_options
 def explain(options: Options, workload: str, namespace: str | None) -> None:
-    """Say why a workload waits, which limit binds, who holds it, what is ahead, and what would help."""
+    """Explain why a workload is pending: the limit that binds, holders, workloads ahead, what would help."""
     from queuectl.cli.explain import show, surroundings
 
     server, path, found = _workload(options, workload, namespace)
@@ -127,7 +130,7 @@ def explain(options: Options, workload: str, namespace: str | None) -> None:
 @_NAMESPACE
 @with_options
 def history(options: Options, workload: str, namespace: str | None) -> None:
-    """Show all decisions on a workload: when, what, on which flavors, why, and by whom."""
+    """Show all decisions on a workload: time, verdict, flavors, reason, and what caused them."""
     server, path, _ = _workload(options, workload, namespace)
     found = server.all((*path, "history"), {})
     if options.output != "table":
@@ -148,7 +151,7 @@ def _workload(options: Options, workload: str, given: str | None) -> tuple[Serve
 
 
 def _history(server: Server, path: tuple[str, ...], *, newest: int) -> Document | None:
-    """None where the ledger can't be asked."""
+    """None if the ledger cannot be read."""
     try:
         found = server.all((*path, "history"), {})
     except Failure:
@@ -157,7 +160,7 @@ def _history(server: Server, path: tuple[str, ...], *, newest: int) -> Document 
 
 
 def _better(problem: NotThere, server: Server, resource: Resource, name: str, namespace: str) -> Failure:
-    """What is not there, in words that say what to try instead."""
+    """The error for an object that does not exist, with what to try instead."""
     if resource.name == "workloads":
         kind, alone = split(name)
         row = job_kind(kind)
@@ -177,7 +180,7 @@ def _better(problem: NotThere, server: Server, resource: Resource, name: str, na
         return NotThere(told + near)
     if elsewhere:
         return NotThere(f"{told}; there is one in {', '.join(elsewhere)}: -n names the namespace")
-    return NotThere(f"{told}, or you may not read it\n`queuectl get {resource.name}` lists what there is")
+    return NotThere(f"{told}, or you may not read it\n`queuectl get {resource.name}` lists those that exist")
 
 
 def _named(item: Document) -> str:

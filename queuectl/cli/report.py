@@ -1,4 +1,4 @@
-"""`report`: what a ledger comes to, for people who decide by it."""
+"""`report`: figures from a ledger."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class _Since(click.ParamType[Any]):
 
 @click.group("report")
 def report() -> None:
-    """Say what a ledger comes to."""
+    """Report figures from a ledger."""
 
 
 @report.command("observe")
 @click.option(
-    "--since", type=_Since(), help="Only workloads first seen since: 90m, 12h, 3d, or a time (UTC)."
+    "--since", type=_Since(), help="Only workloads first seen since then: 90m, 12h, 3d, or a time (UTC)."
 )
-@click.option("--cluster", help="UID of its namespace kube-system, where several were observed.")
-@click.option("--decisions", is_flag=True, help="List each decision, and where reality went another way.")
+@click.option("--cluster", help="UID of its namespace kube-system, if several clusters were observed.")
+@click.option("--decisions", is_flag=True, help="List each decision, and its difference from reality.")
 @with_options
 def observe(options: Options, since: Any, cluster: str | None, decisions: bool) -> None:
-    """What an observer would have done, and where that differs from what happened.
+    """Report what an observer would have done, and where that differs from what happened.
 
     Reads the ledger of `queuectl controller --observe` directly, not REST.
     """
@@ -69,12 +69,12 @@ def _show(found: Document) -> None:
     _heading("What queuectl would have done")
     rows = [*found["queues"], {"name": "total", **found["total"]}]
     printing.table(_DONE, [_done(one) for one in rows])
-    click.echo("(a wait of those not yet admitted counts as far as it was seen: they wait at least so long)")
+    click.echo("(the wait of workloads that are not admitted yet counts up to the end of the report)")
     _heading("Where reality differs")
     printing.table(_DIFFERS, [_differs(one) for one in rows])
-    _part("Why they would have waited, or never have run", _WAITS, map(_wait, found["waits"]))
-    _part("Who would have been stopped", _EVICTIONS, map(_eviction, found["evictions"]))
-    _part("Where more ran than there is quota for", _EXCEEDED, map(_exceeded, found["exceeded"]))
+    _part("Why workloads would have been pending, or never have run", _WAITS, map(_wait, found["waits"]))
+    _part("Workloads that would have been evicted", _EVICTIONS, map(_eviction, found["evictions"]))
+    _part("Where more ran than the nominal quota", _EXCEEDED, map(_exceeded, found["exceeded"]))
 
 
 def _heading(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The table of what `get` lists: names, filters, columns, order. A resource more is a row more."""
+"""The table of the resources of `get`: names, filters, columns, order."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from queuectl.cli.rest import Document
 from queuectl.kinds.jobs import job_kind
 
 Row = Callable[[Document, datetime | None], Sequence[object]]
-"""Cells of an item; the server's clock tells how long ago something was."""
+"""Cells of an item; ages are by the server's clock."""
 _LAST: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
     name: str
-    """As in REST's paths."""
+    """As in the paths of REST."""
     names: tuple[str, ...]
-    """What else people call it; lower case."""
+    """Other names, in lower case."""
     columns: tuple[Column, ...]
     row: Row
     key: Callable[[Document], Any]
-    """What tells its items apart."""
+    """The key of an item."""
     order: Callable[[Document], Any] | None = None
-    """None: as they come."""
+    """None: the order of the answer."""
     filters: frozenset[str] = frozenset()
     single: bool = True
-    """One of them can be asked for by name."""
+    """Can one item be read by its name?"""
 
     @property
     def namespaced(self) -> bool:
         return "namespace" in self.filters
 
     def path(self, name: str, namespace: str) -> tuple[str, ...]:
-        """Of one of them."""
+        """The path of one item."""
         if self.name == "workloads":
             return (self.name, namespace, *split(name))
         return (self.name, namespace, name) if self.namespaced else (self.name, name)
@@ -108,7 +108,7 @@ def _workload(item: Document, now: datetime | None) -> Sequence[object]:
 
 
 def _in_line(item: Document) -> tuple[str, bool, int]:
-    """By queue: those that run, then those in line, then those in none. The rest stays as it came."""
+    """By ClusterQueue: admitted ones, then pending ones by position, then those without a position."""
     return (item["clusterQueue"] or "", item["phase"] == "Pending", item["position"] or _LAST)
 
 
@@ -194,7 +194,7 @@ _BY_NAME: Final = {name: row for row in RESOURCES.values() for name in (row.name
 
 
 class Named(NamedTuple):
-    """A resource, and the one of them that is meant if it was said in the same word."""
+    """A resource, and the name of an item if the argument has one."""
 
     resource: Resource
     name: str | None
@@ -224,6 +224,6 @@ class ResourceName(click.ParamType[Named]):
 
 
 def meant(text: str, known: Any) -> str:
-    """A question to whoever mistyped one of `known`; empty where none is near."""
+    """A hint on a mistyped one of `known`; empty if none is similar."""
     near = get_close_matches(text.lower(), [str(one) for one in known], n=3, cutoff=0.6)
     return f": did you mean {' or '.join(near)}?" if near else ""

@@ -1,4 +1,4 @@
-"""Asks `queuectl api` over HTTP, with the standard library alone: it starts in no time."""
+"""A client of `queuectl api`, with the standard library only, which is fast to import."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CERTIFICATES: Final = (
     "kubectl get cm -n queuectl-system queuectl-api-ca -o jsonpath='{.data.ca\\.crt}' > queuectl-ca.crt"
 )
 PATIENCE_SECONDS: Final = 10
-"""The longest wait that a busy server is granted before it is asked once more."""
+"""The longest Retry-After that the client waits for."""
 _TRIES: Final = 5
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ class NotThere(NotGood):
 
 
 class NoAnswer(Failure):
-    """Nobody there, or nobody who can answer now: the same question may be answered later."""
+    """No server, or a server that cannot answer now: the same request may succeed later."""
 
 
 class _NoRedirects(request.HTTPRedirectHandler):
@@ -43,7 +43,7 @@ class _NoRedirects(request.HTTPRedirectHandler):
 
 
 class Server:
-    """One REST server, asked by one caller."""
+    """One REST server and one caller."""
 
     def __init__(self, url: str, identity: Identity, *, timeout: float = TIMEOUT_SECONDS) -> None:
         try:
@@ -53,7 +53,7 @@ class Server:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Failure(f"--server {url}: must be a URL such as http://127.0.0.1:8080")
         if parts.username is not None:
-            raise Failure("--server: a URL with a user in it is not used: see --token-file")
+            raise Failure("--server: a URL must not contain a user: see --token-file")
         self.url = url.rstrip("/")
         self.now: datetime | None = None
         """The server's clock at its last answer."""
@@ -62,8 +62,8 @@ class Server:
         self._secure = parts.scheme == "https"
         self._local = is_loopback(parts.hostname)
         self._told: set[str] = set()
-        """What was said of its answers already."""
-        # A proxy has no business between this machine and itself.
+        """Notes on its answers that were printed already."""
+        # No proxy between this machine and itself.
         handlers: list[Any] = [request.ProxyHandler({})] if self._local else []
         if self._secure:
             handlers.append(request.HTTPSHandler(context=trust(identity.ca)))
@@ -74,9 +74,9 @@ class Server:
     ) -> Document:
         """The document at /api/v1/ and `path`. Raises NotThere, NoAnswer, or another Failure.
 
-        `quiet`: that it is stale or only observed is not told.
+        `quiet`: no note if it is stale or only observed.
         """
-        # Words of the command line that are no UTF-8 reach the server as they are, and it says so.
+        # Arguments that are not UTF-8 are sent as they are: the server refuses them.
         parts = (parse.quote(part, safe="", errors="surrogateescape") for part in path)
         url = f"{self.url}/api/v1/" + "/".join(parts)
         if parameters:
@@ -87,11 +87,11 @@ class Server:
         return document
 
     def _tell(self, document: Document) -> None:
-        """What is to be known of an answer, on stderr, once for as long as it is so."""
+        """Notes on an answer, on stderr, printed once while they apply."""
         age = document.get("ageSeconds", 0)
         for word, text in (
-            ("stale", f"the ledger can't be reached; this was so {age:.0f} s ago"),
-            ("observed", "this was decided by an observer, nothing of it was done"),
+            ("stale", f"the ledger cannot be reached; this is the state of {age:.0f} s ago"),
+            ("observed", "decisions of an observer: none of them was carried out"),
         ):
             if not document.get(word):
                 self._told.discard(word)
@@ -111,7 +111,7 @@ class Server:
     def all(
         self, path: Iterable[str], parameters: Mapping[str, str], *, limit: int | None = None
     ) -> Document:
-        """A list with the items of all its pages, or the first `limit` of them."""
+        """A list with the items of all pages, or the first `limit` of them."""
         asked = dict(parameters) if limit is None else {**parameters, "limit": str(min(limit, PAGE))}
         first: Document | None = None
         items: list[Document] = []
@@ -140,14 +140,14 @@ class Server:
                     time.sleep(int(wait))
                     continue
                 raise self._refused(problem.code, told, asked=token is not None) from None
-        raise AssertionError("the last try either answers or is refused")
+        raise AssertionError("the last attempt returns or raises")
 
     def _once(self, url: str, token: str | None) -> Document:
         """Raises HTTPError, or NoAnswer and Failure."""
         headers = {"Accept": "application/json", "User-Agent": "queuectl"}
         asked = request.Request(url, headers=headers)
         if token is not None:
-            # Unredirected: whatever the opener may one day follow, the token stays here.
+            # Unredirected: the token is not sent again on a redirect.
             asked.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
             with self._opener.open(asked, timeout=self._timeout) as answer:
@@ -157,22 +157,20 @@ class Server:
             raise
         except (OSError, ValueError) as problem:
             raise _silent(self.url, getattr(problem, "reason", problem), self._secure) from None
-        except Exception as problem:  # http.client's own, for an answer that is no HTTP
+        except Exception as problem:  # errors of http.client, for an answer that is not HTTP
             raise _silent(self.url, problem, self._secure) from None
         try:
             document = json.loads(body) if len(body) <= MAX_BODY else None
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict) or "sequence" not in document:
-            raise Failure(f"{self.url} does not answer as queuectl's REST server does: is --server right?")
+            raise Failure(f"{self.url} does not answer like queuectl's REST server: is --server correct?")
         return document
 
     def _refused(self, status: int, told: Document, *, asked: bool) -> Failure:
         detail = told.get("detail")
         if status == 404:
-            return NotThere(
-                f"not found: {detail}\n`queuectl get` lists what there is; -n names the namespace"
-            )
+            return NotThere(f"not found: {detail}\n`queuectl get` lists what exists; -n names the namespace")
         if status == 401:
             return Failure(self._identity.how_to_sign_in(self.url, told.get("audiences"), refused=asked))
         kind = NoAnswer if status in (429, 502, 503, 504) else Failure
@@ -180,13 +178,13 @@ class Server:
 
 
 def connect(options: Options, *, namespace: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Server:
-    """The server that is named, else the sandbox's. Raises Failure that says how to reach one."""
+    """The given server, else the sandbox's. Raises Failure that says how to reach one."""
     kubeconfig, url = options.kubeconfig, options.server
     if url is None:
         url = options.endpoints().get("rest")
         kubeconfig = kubeconfig or options.folder / "kubeconfig"
     if url is None:
-        raise Failure(f"no server is named, and there is no sandbox in {options.folder}\n{how_to_reach()}")
+        raise Failure(f"no server is given, and there is no sandbox in {options.folder}\n{how_to_reach()}")
     identity = Identity(
         token_file=options.token_file,
         ca=options.server_ca,
@@ -201,7 +199,7 @@ def how_to_reach() -> str:
     return (
         f"For a cluster:\n  {PORT_FORWARD}\n  {CERTIFICATES}\n"
         "then --server https://127.0.0.1:8443 --server-ca queuectl-ca.crt (or QUEUECTL_SERVER, "
-        "QUEUECTL_SERVER_CA).\nFor a try-out on this machine: `queuectl sandbox`."
+        "QUEUECTL_SERVER_CA).\nTo try queuectl on this machine: `queuectl sandbox`."
     )
 
 
@@ -210,7 +208,7 @@ def _silent(url: str, reason: object, secure: bool) -> NoAnswer:
     if secure and "CERTIFICATE_VERIFY_FAILED" in text:
         return NoAnswer(
             f"{url} is not trusted: {text}\n"
-            "--server-ca FILE (or QUEUECTL_SERVER_CA) names the certificates that it is to be trusted by:\n"
+            "--server-ca FILE (or QUEUECTL_SERVER_CA) names the CA certificates to trust:\n"
             f"  {CERTIFICATES}"
         )
     return NoAnswer(f"no answer from {url}: {text}\n{how_to_reach()}")
@@ -224,11 +222,11 @@ def _date(text: str | None) -> datetime | None:
 
 
 def _problem(problem: error.HTTPError) -> Document:
-    """What a refusal says of itself; at least `detail`."""
+    """The problem document of a refusal; it has at least `detail`."""
     try:
         found = json.loads(problem.read(MAX_BODY))
         if isinstance(found["detail"], str):
             return dict(found)
-    except Exception:  # anything may stand where queuectl was expected
+    except Exception:  # the server may be another program
         pass
     return {"detail": problem.reason}

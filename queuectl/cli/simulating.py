@@ -1,4 +1,4 @@
-"""`simulate`: what would come of a policy, played on virtual time."""
+"""`simulate`: a policy and its workloads in virtual time."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _PICTURES: Final = (".svg", ".png")
     "--picture",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="OUT.svg|OUT.png",
-    help="Draw use and waits over time.",
+    help="Draw usage and waits over time.",
 )
 @with_options
 def simulate(options: Options, file: str, picture: Path | None) -> None:
-    """Play the work in FILE on virtual time, and say what comes of it.
+    """Simulate the workloads in FILE in virtual time, and print measurements.
 
-    FILE is a scenario document of kind `simulation`: queues, workloads with run times, and templates of many
-    (docs/simulation.md); - is standard input. Nothing is read from or written to a cluster, and the same file
-    gives the same answer.
+    FILE is a scenario document of kind `simulation`: queues, workloads with run times, and templates
+    (docs/simulation.md); - is standard input. Reads and writes no cluster. The same file
+    gives the same result.
     """
     if picture is not None:
         _check_picture(picture)
@@ -56,14 +56,14 @@ def _played(file: str) -> Document:
     try:
         (name, text), *more = texts(file)
         if more:
-            raise Failure(f"{file}: one file is played at a time")
+            raise Failure(f"{file}: one file is simulated at a time")
         scenario = read_simulation(text, name)
         with done_of(f"playing {name}") as progress:
             return play(scenario, progress)
     except BadFile as problem:
         raise Failure(str(problem)) from None
     except BadScenarios as bad:
-        raise Failure("\n  ".join(["the scenario can't be played:", *bad.problems])) from None
+        raise Failure("\n  ".join(["the scenario is not valid:", *bad.problems])) from None
     except NeverEnds as problem:
         raise Failure(f"{file}: {problem}") from None
 
@@ -72,7 +72,7 @@ def _played(file: str) -> Document:
 
 
 def _check_picture(path: Path) -> None:
-    """What can be said before minutes of play."""
+    """Checks before a simulation that may take minutes."""
     if path.suffix.lower() not in _PICTURES:
         raise Failure(f"--picture {path}: its name must end in .svg or .png")
     if not path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""`queuectl test`: what policy would decide, beside what it is expected to."""
+"""`queuectl test`: compares decisions of a policy with expected ones."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _COLUMNS: Final = (
     "policies",
     multiple=True,
     metavar="FILE",
-    help="Manifests that all documents start from: a file, or a folder. May be given several times.",
+    help="Manifests for all documents: a file, or a folder. May be given several times.",
 )
 @click.option(
-    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the results as JUnit XML, too."
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit XML."
 )
-@click.option("--print", "shown", is_flag=True, help="Print what is decided as JSON; compare nothing.")
+@click.option("--print", "shown", is_flag=True, help="Print the decisions as JSON, without comparing.")
 @with_options
 def test(
     options: Options, names: tuple[str, ...], policies: tuple[str, ...], junit: Path | None, shown: bool
 ) -> None:
-    """Run policy tests: documents that say which queues and workloads there are, and what must be decided.
+    """Run policy tests: documents with queues, workloads, and the decisions to expect.
 
-    FILE is YAML or JSON, a folder of such, or - for standard input: one document, a list of them, or several
-    YAML documents (docs/policy-tests.md). Nothing is asked of a cluster or a ledger.
+    FILE is YAML or JSON, a folder of such files, or - for standard input: one document, a list, or several
+    YAML documents (docs/policy-tests.md). Uses no cluster and no ledger.
 
-    Exit code 1 where a decision is not as expected, 2 where a document can't be read.
+    Exit code 1 if a decision is not as expected, 2 if a document cannot be read.
     """
     from queuectl.simulator.judging import judge
 
@@ -80,14 +80,14 @@ def test(
         )
     told = ", ".join(f"{counts[result]} {result}" for result in ("passed", "failed", "skipped"))
     if changed := sum(bool(scenario.changes) for scenario in scenarios):
-        click.echo(f"{changed} hold objects that no API server takes, and were changed (-o json)", err=True)
+        click.echo(f"{changed} contain objects that API servers refuse, and were changed (-o json)", err=True)
     if counts["failed"]:
         raise NotGood(f"{len(verdicts)} documents: {told}")
     click.echo(f"{len(verdicts)} documents: {told}", err=True)
 
 
 def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
-    """All documents of all files. Raises Failure with everything that is wrong in them."""
+    """All documents of all files. Raises Failure with all their errors."""
     from queuectl.simulator.documents import Cycle, Preemption
     from queuectl.simulator.manifests import Manifests
     from queuectl.simulator.reading import read_policy, read_scenarios
@@ -96,7 +96,7 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
     wrong: list[str] = []
     for given in _each(policies, read_policy, wrong):
         for note in given.without:
-            click.echo(printable(note), err=True)  # so it is in the cluster too
+            click.echo(printable(note), err=True)  # the same as in a cluster
         policy = policy.under(Manifests(given.events))
     for scenarios in _each(names, lambda text, name: read_scenarios(text, name, policy), wrong):
         found += scenarios
@@ -112,7 +112,7 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
 
 
 def _each(names: tuple[str, ...], read: Callable[[bytes, str], T], wrong: list[str]) -> Iterator[T]:
-    """What `read` makes of each file; what is wrong in them is added to `wrong`."""
+    """The results of `read` for each file; errors are added to `wrong`."""
     from queuectl.files import BadFile
     from queuectl.simulator.reading import BadScenarios
 
@@ -189,5 +189,5 @@ def _observed(verdict: Verdict) -> dict[str, Any]:
 
 
 def _plain(expect: BaseModel) -> Any:
-    """As a document has it."""
+    """In the form of a document."""
     return json.loads(expect.model_dump_json(by_alias=True, exclude_none=True))

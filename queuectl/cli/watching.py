@@ -1,4 +1,4 @@
-"""`top`: queues, who runs, who waits and why, as it changes."""
+"""`top`: queues, running and pending workloads, and reasons, as they change."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from queuectl.screen.poller import Answer, Seen
 
 TIMEOUT_SECONDS: Final = 5.0
-"""Of one question: a screen that waits longer looks dead."""
+"""Timeout of one request: a screen must not seem to hang."""
 _PIPE_WIDTH: Final = 240
-"""Columns of a frame that goes into a pipe: no reason is cut off."""
+"""Width of a frame in a pipe, enough for whole reasons."""
 
 Found = TypeVar("Found")
 
@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 @click.option(
     "--queue",
     default="",
-    help="Only ClusterQueues of this name, or with it in theirs.",
+    help="Only the ClusterQueue of this name, or all whose name contains it.",
     shell_complete=completion.cluster_queues,
 )
 @click.option(
@@ -40,14 +40,14 @@ Found = TypeVar("Found")
     type=click.FloatRange(min=0.2, max=3600),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two polls.",
 )
-@click.option("--once", is_flag=True, help="One frame, and done.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
 @with_options
 def top(options: Options, queue: str, interval: float, once: bool) -> None:
-    """Show queues, who runs, who waits and why, and the last decisions, as they change.
+    """Show queues, running and pending workloads with reasons, and the last decisions, as they change.
 
-    In a terminal: arrows or jk choose, tab goes to the next table, / takes a queue, p pauses, ? tells more,
+    In a terminal: arrows or jk select, tab goes to the next table, / filters queues, p pauses, ? shows help,
     q quits. In a pipe: a frame every interval; with -o json a line each.
     """
     server = rest.connect(options, timeout=TIMEOUT_SECONDS)
@@ -66,7 +66,7 @@ def _print_frames(server: Server, output: str, queue: str, interval: float, *, o
 
     async def one(last: Seen | None) -> Seen:
         seen = await look(ask, None, last)
-        # Now the queues are known, and so is whether the filter means a single one.
+        # Only now it is known whether the filter matches a single queue.
         only = only_queue(queue, seen.facts)
         return await look(ask, only, last) if only else seen
 
@@ -125,7 +125,7 @@ def _show(server: Server, queue: str, interval: float) -> None:
     async def watch() -> None:
         ask = _Asking(server)
         try:
-            # What is wrong from the beginning is told in full, not on a screen that shows nothing else.
+            # An error at the start is printed in full instead of starting the screen.
             await look(ask, None, None)
         except Away as error:
             raise ask.failure or Failure(str(error)) from None
@@ -139,12 +139,12 @@ def _show(server: Server, queue: str, interval: float) -> None:
 
 
 class _Asking:
-    """The server, asked from a coroutine."""
+    """The server, for coroutines."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self.failure: Failure | None = None
-        """The last refusal, in full."""
+        """The last refusal, with its full text."""
 
     async def __call__(self, path: tuple[str, ...], parameters: Mapping[str, str]) -> Answer:
         from queuectl.screen.poller import Answer, Away, Refused
@@ -161,7 +161,7 @@ class _Asking:
 
 
 async def _aside(work: Callable[[], Found]) -> Found:
-    """On a thread of its own, which does not keep the program from ending as asyncio's own would."""
+    """On a daemon thread: unlike asyncio's executor, it does not delay the exit of the program."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Found] = loop.create_future()
 
@@ -181,7 +181,7 @@ async def _aside(work: Callable[[], Found]) -> Found:
             problem = error
         try:
             loop.call_soon_threadsafe(tell, result, problem)
-        except RuntimeError:  # the program ends: nobody waits any more
+        except RuntimeError:  # the program ends: the event loop is closed
             return
 
     threading.Thread(target=run, daemon=True).start()
@@ -189,5 +189,5 @@ async def _aside(work: Callable[[], Found]) -> Found:
 
 
 def _clock() -> datetime:
-    """This machine's, in its own zone."""
+    """The clock of this machine, in its zone."""
     return datetime.fromtimestamp(time.time_ns() / 1e9, UTC).astimezone()

@@ -1,1 +1,1 @@
-"""Figures of the controller in Prometheus' text format. The only importer of prometheus_client."""
+"""Metrics of all processes in Prometheus' text format. The only importer of prometheus_client."""

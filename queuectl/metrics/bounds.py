@@ -1,4 +1,4 @@
-"""Bounds the number of series, whatever admins make: what is beyond it is summed up as `other`."""
+"""Bounds on the number of series: queues and rows above the bound are summed as `other`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MOST_ROWS: Final = 10_000
 """Series of one family."""
 
 Row = tuple[tuple[str, ...], float]
-"""Label values and what they count."""
+"""Label values and the value of the series."""
 
 
 class Names:
-    """Those who have series of their own: who came first, as long as it is there."""
+    """The names that have series of their own: the first ones seen, as long as they exist."""
 
     def __init__(self, most: int = MOST_QUEUES) -> None:
         self._most = most
@@ -30,7 +30,7 @@ class Names:
         return OTHER
 
     def forget(self, name: str) -> bool:
-        """It is gone: another may have its place. Returns whether it had one."""
+        """It was deleted: another name may take its place. Returns whether it had series of its own."""
         if name not in self._known:
             return False
         self._known.discard(name)
@@ -38,7 +38,7 @@ class Names:
 
 
 def summed(rows: Iterable[Row], most: int = MOST_ROWS) -> list[Row]:
-    """Rows with the same labels as one; from `most` of them on, the rest as one, each label `other`."""
+    """Sums rows with equal labels; from `most` rows on, the rest is one row with every label `other`."""
     found: dict[tuple[str, ...], float] = {}
     for labels, value in rows:
         found[labels] = found.get(labels, 0.0) + value

@@ -1,4 +1,4 @@
-"""Families that are made at each scrape from what is known then."""
+"""Metric families that are made at each scrape from the current state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Capacity(Collector):
 
 
 class Reports(Collector):
-    """What ClusterQueues amount to, and who waits without one."""
+    """Figures of the ClusterQueues, and pending workloads without a ClusterQueue."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -55,19 +55,19 @@ class Reports(Collector):
         waiting += [(("", code.value), n) for code, n in strays]
         yield _family(
             "pending_workloads",
-            "Workloads that wait, by why; those that no ClusterQueue stands for with an empty name.",
+            "Pending workloads by reason; those without a ClusterQueue have an empty name.",
             (*_QUEUE, "reason"),
             waiting,
         )
         yield _family(
             "active_workloads",
-            "Workloads that hold quota, those being evicted included.",
+            "Workloads that hold quota, terminating ones included.",
             _QUEUE,
             (((label,), report.admitted) for label, report in queues),
         )
         yield _family(
             "cluster_queue_active",
-            "1 if the queue can admit; else the label says why not.",
+            "1 if the queue can admit; otherwise the label says why it cannot.",
             (*_QUEUE, "reason"),
             (
                 ((label, report.condition.reason), float(report.condition.active))
@@ -87,7 +87,7 @@ def _cells(queue: str, amounts: Iterable[tuple[FlavorResource, int]]) -> Iterato
 
 
 class Health(Collector):
-    """How this controller does: what leads, what is late, what stands still."""
+    """The health of this controller: leadership, delays, frozen cohort trees."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -119,25 +119,25 @@ class Health(Collector):
         yield _one("leading", "1 while this process leads.", float(sampled.leads()))
         if sampled.lease_age is not None:
             age = sampled.lease_age()
-            yield _one("lease_held", "1 while the lease is ours.", float(age is not None))
+            yield _one("lease_held", "1 while this process holds the lease.", float(age is not None))
             yield _one(
                 "lease_renewal_age_seconds",
-                "Since our last good write of the lease; +Inf: it is not ours.",
+                "Since this process last wrote its lease; +Inf: it does not hold the lease.",
                 _or_never(age),
             )
         standing = sampled.standing()
         yield _one(
             "frozen_roots",
-            "Root cohorts about which nothing is decided: memory and ledger disagree.",
+            "Root cohorts whose admission is frozen: memory and ledger disagree.",
             standing.frozen,
         )
-        yield _one("gate_installed", "1 if the policy queuectl-jobs has been seen.", float(standing.gated))
+        yield _one("gate_installed", "1 if the policy queuectl-jobs is installed.", float(standing.gated))
         count, oldest = sampled.unsettled()
-        yield _one("effects_unsettled", "Committed Kubernetes writes that are not done.", count)
-        yield _one("effect_oldest_age_seconds", "How long the oldest of them has been due; 0: none.", oldest)
+        yield _one("effects_unsettled", "Committed Kubernetes writes that are not finished.", count)
+        yield _one("effect_oldest_age_seconds", "Age of the oldest unfinished write; 0: none.", oldest)
         yield _family(
             "reflector_silence_seconds",
-            "Since the API server was last heard on a kind's watch; +Inf: never.",
+            "Since the last message of the API server on a kind's watch; +Inf: never.",
             ("kind",),
             (((kind,), _or_never(age)) for kind, age in sampled.silence().items()),
         )

@@ -1,4 +1,4 @@
-"""Counts what the controller does: its observer."""
+"""The controller's observer: counts its work."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from queuectl.listener import Limits, guarded, serving
 from queuectl.metrics.exposition import CONTENT_TYPE, Exposition
 
 Check = Callable[[], str | None]
-"""None: good; else what is wrong."""
+"""None: passed; else the problem."""
 
 
 async def serve(
@@ -23,8 +23,8 @@ async def serve(
     ready: Check,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL. Raises OSError when it
-    can't listen there."""
+    """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL. Raises OSError if it
+    cannot listen there."""
     app = application(metrics, healthy=healthy, ready=ready)
     async with serving(app, host=host, port=port, limits=Limits()) as url:
         if started is not None:

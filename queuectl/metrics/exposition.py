@@ -1,4 +1,4 @@
-"""A registry of its own for each process' metrics, and what every process exports."""
+"""The registry of a process, and the metrics that every process exports."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from queuectl import __version__
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# When each series began is of no use here, and doubles them.
+# Creation timestamps are not used and double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Exposition:
-    """What one process exports, its CPU, memory and files among it. Names begin with `queuectl_`."""
+    """The metrics of one process, CPU, memory and files included. Names begin with `queuectl_`."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -41,14 +41,12 @@ class Exposition:
     def observe_certificate(
         self, *, not_after: Callable[[], datetime], problem: Callable[[], str | None]
     ) -> None:
-        """Asked at each scrape: when the certificate shown expires, and why there is no better one."""
-        expiry = self._gauge(
-            "certificate_expiry_timestamp_seconds", "When the certificate that is shown expires."
-        )
+        """Called at each scrape: when the certificate in use expires, and why there is no better one."""
+        expiry = self._gauge("certificate_expiry_timestamp_seconds", "When the certificate in use expires.")
         expiry.set_function(lambda: not_after().timestamp())
         wrong = self._gauge(
             "certificate_problem",
-            "1 while no better certificate can be had and the last good one is shown; the log says why.",
+            "1 while the certificate cannot be renewed and the last good one stays in use; the log says why.",
         )
         wrong.set_function(lambda: 0 if problem() is None else 1)
 
@@ -68,20 +66,20 @@ class Exposition:
 
 
 class Requesting(Exposition):
-    """Of a process that calls the API server."""
+    """Metrics of a process that calls the API server."""
 
     def __init__(self) -> None:
         super().__init__()
         self._kubernetes = self._counter(
             "kubernetes_requests",
-            "Requests to the API server as RBAC names them; code 0: no answer.",
+            "Requests to the API server, by RBAC verb and resource; code 0: no answer.",
             *("verb", "resource", "code"),
         )
         self._kubernetes_seconds = self._histogram(
-            "kubernetes_request_duration_seconds", "Until the API server's answer began.", "verb"
+            "kubernetes_request_duration_seconds", "Time to the headers of the API server's answer.", "verb"
         )
 
     def kubernetes_answered(self, verb: str, resource: str, code: int, seconds: float) -> None:
-        """kube.session.Answered. `code`: HTTP status, 0 where there was no answer. From any thread."""
+        """kube.session.Answered. `code`: HTTP status, 0 without an answer. From any thread."""
         self._kubernetes.labels(verb, resource, str(code)).inc()
         self._kubernetes_seconds.labels(verb).observe(seconds)

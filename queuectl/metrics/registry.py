@@ -1,6 +1,6 @@
 """All metrics of the controller.
 
-Label values come from closed lists and from objects that admins make, never from tenants' names.
+Label values come from closed lists and from objects of admins, never from names that tenants choose.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Metrics(Requesting):
     """Called from the controller's one event loop, `kubernetes_answered` from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds that never run back."""
+        """`clock`: monotonic, in seconds."""
         super().__init__()
         self._names = Names()
         self._decide()
         self._commit()
         self._act()
-        self._lag = self._histogram("event_loop_lag_seconds", "How late a timer fired.")
-        self._epoch = self._gauge("leadership_epoch", "Epoch that this process writes under; 0: none.")
+        self._lag = self._histogram("event_loop_lag_seconds", "Delay of a timer.")
+        self._epoch = self._gauge("leadership_epoch", "Epoch of this process' leadership; 0: none.")
         self._capacity = Capacity()
         self._reports = Reports(self._names)
         self._health = Health(clock)
@@ -44,10 +44,10 @@ class Metrics(Requesting):
 
     def _decide(self) -> None:
         self._decisions = self._counter(
-            "decisions", "Decisions, by verdict and, where there is one, reason code.", "verdict", "reason"
+            "decisions", "Decisions, by verdict and reason code, if there is one.", "verdict", "reason"
         )
-        self._looked_at = self._counter("workloads_evaluated", "Workloads looked at by admission cycles.")
-        self._admissions = self._counter("admissions", "Workloads let go.", "cluster_queue")
+        self._looked_at = self._counter("workloads_evaluated", "Workloads evaluated by admission cycles.")
+        self._admissions = self._counter("admissions", "Workloads admitted.", "cluster_queue")
         self._waits = self._histogram(
             "admission_wait_seconds",
             "From the creation of an object to its first admission.",
@@ -55,7 +55,7 @@ class Metrics(Requesting):
             buckets=_WAITS,
         )
         self._evictions = self._counter(
-            "evictions", "Workloads taken back; of a preemption also by which rule.", "reason", "cause"
+            "evictions", "Workloads evicted; for preemptions also by rule.", "reason", "cause"
         )
 
     def _commit(self) -> None:
@@ -67,17 +67,17 @@ class Metrics(Requesting):
         self._sequence = self._gauge("ledger_sequence", "Last committed decision.")
         self._findings = self._gauge("ledger_findings", "Differences between the ledger and its history.")
         self._defaults = self._gauge(
-            "ledger_default_partitions_used", "Tables of history with rows that no month's partition took."
+            "ledger_default_partitions_used", "Tables of history with rows outside every month's partition."
         )
         for result in ("committed", "refused", "unavailable"):
             self._commits.labels(result)
 
     def _act(self) -> None:
-        self._effects = self._counter("effects", "Kubernetes writes settled.", "verb", "result")
+        self._effects = self._counter("effects", "Kubernetes writes that are finished.", "verb", "result")
         self._effect_seconds = self._histogram(
-            "effect_duration_seconds", "From a committed Kubernetes write until it is settled.", "verb"
+            "effect_duration_seconds", "From the commit of a Kubernetes write until it is finished.", "verb"
         )
-        # Series that are 0 from the start make rates right from the first event on.
+        # Series that are 0 from the start give correct rates from the first event on.
         for verb in Verb:
             for result in Result:
                 self._effects.labels(verb.value, result.value)
@@ -103,7 +103,7 @@ class Metrics(Requesting):
             self._waits.labels(queue).observe(max(0.0, (now - admit.created_at).total_seconds()))
 
     def observe_reports(self, reports: Sequence[ClusterQueueReport], gone: Sequence[str] = ()) -> None:
-        """What all ClusterQueues amount to now; those that are `gone` have no series any more."""
+        """The current reports of all ClusterQueues; the series of `gone` ones end."""
         self._reports.reports = tuple(reports)
         for queue in gone:
             if self._names.forget(queue):
@@ -111,10 +111,10 @@ class Metrics(Requesting):
                     metric.remove_by_labels({"cluster_queue": queue})
 
     def flavor_capacity(self, amounts: Mapping[FlavorResource, int]) -> None:
-        """What nodes of each flavor have; it replaces what was there."""
+        """Allocatable resources of the nodes of each flavor; replaces the figures before."""
         self._capacity.amounts = dict(amounts)
 
-    # --- making it durable
+    # --- ledger
 
     def committed(self, *, decisions: int, seconds: float, sequence: int) -> None:
         self._commits.labels("committed").inc()
@@ -128,19 +128,19 @@ class Metrics(Requesting):
         self._commits.labels(result).inc()
 
     def ledger_findings(self, codes: Sequence[str]) -> None:
-        """What the last comparison of the ledger with its history found: a code each."""
+        """The findings of the last comparison of the ledger with its history: a code each."""
         used = sum(code == "DefaultPartition" for code in codes)
         self._findings.set(len(codes) - used)
         self._defaults.set(used)
         self._health.mark_verification()
 
-    # --- acting on Kubernetes
+    # --- Kubernetes writes
 
     def effect_settled(self, verb: Verb, result: Result, seconds: float) -> None:
         self._effects.labels(verb.value, result.value).inc()
         self._effect_seconds.labels(verb.value).observe(seconds)
 
-    # --- leading
+    # --- leadership
 
     def loop_lag(self, seconds: float) -> None:
         self._lag.observe(seconds)
@@ -149,5 +149,5 @@ class Metrics(Requesting):
         self._epoch.set(number)
 
     def observe(self, sampled: Sampled) -> None:
-        """Whom to ask at each scrape."""
+        """What to sample at each scrape."""
         self._reports.sampled = self._health.sampled = sampled

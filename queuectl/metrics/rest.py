@@ -15,18 +15,18 @@ class RestMetrics(Requesting):
     """Called from one event loop."""
 
     def __init__(self, *, age: Callable[[], float | None]) -> None:
-        """`age`, asked at each scrape: seconds since the ledger last confirmed what is answered from; None:
-        it was never read."""
+        """`age`, called at each scrape: seconds since the ledger last confirmed the state in memory; None:
+        before the first read."""
         super().__init__()
         self._requests = self._counter(
             "api_requests", "Requests answered, by endpoint and HTTP status.", "endpoint", "code"
         )
         self._seconds = self._histogram(
-            "api_request_duration_seconds", "Until an answer was whole.", "endpoint", buckets=_SECONDS
+            "api_request_duration_seconds", "Time to a complete answer.", "endpoint", buckets=_SECONDS
         )
         self._identity = self._counter(
             "api_identity_lookups",
-            "Times that a caller's token or right was needed, by whether it was remembered.",
+            "Lookups of a caller's token or right, by whether the answer was cached.",
             "kind",
             "remembered",
         )
@@ -35,15 +35,15 @@ class RestMetrics(Requesting):
                 self._identity.labels(kind, remembered)
         state = self._gauge(
             "api_state_age_seconds",
-            "Since the ledger last confirmed what is answered from; +Inf: it was never read.",
+            "Since the ledger last confirmed the state that answers come from; +Inf: it was never read.",
         )
         state.set_function(lambda: math.inf if (found := age()) is None else found)
 
     def answered(self, endpoint: str, code: int, seconds: float) -> None:
-        """`endpoint`: the route's own pattern, never a path as it was asked for."""
+        """`endpoint`: the pattern of the route, never the path of a request."""
         self._requests.labels(endpoint, str(code)).inc()
         self._seconds.labels(endpoint).observe(seconds)
 
     def reviewed(self, kind: str, remembered: bool) -> None:
-        """`kind`: `token` or `access`. What was not remembered was asked of the API server."""
+        """`kind`: `token` or `access`. Without a cached answer, the API server was asked."""
         self._identity.labels(kind, str(remembered).lower()).inc()

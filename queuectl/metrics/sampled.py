@@ -1,4 +1,4 @@
-"""What is not told but asked, at each scrape."""
+"""Figures of the controller that are sampled at each scrape."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Sampled:
 
     leads: Callable[[], bool]
     lease_age: Callable[[], float | None] | None
-    """Seconds since our last good write of the lease, None while it is not ours; None itself: no lease."""
+    """Seconds since this process last wrote the lease, None if another holds it; None itself: no lease."""
     silence: Callable[[], Mapping[str, float | None]]
-    """Seconds since the API server was last heard, by kind; None: never."""
+    """Seconds since the last message of the API server, by kind; None: never."""
     standing: Callable[[], Standing]
     unsettled: Callable[[], tuple[int, float]]
-    """How many committed Kubernetes writes are not done, and for how many seconds the oldest."""
+    """How many committed Kubernetes writes are not finished, and the age of the oldest in seconds."""

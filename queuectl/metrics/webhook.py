@@ -16,16 +16,14 @@ class WebhookMetrics(Exposition):
     """webhook.server.Observer on metrics. Called from one event loop."""
 
     def __init__(self, *, not_after: Callable[[], datetime], problem: Callable[[], str | None]) -> None:
-        """Asked at each scrape: when the certificate shown expires, and why there is no better one."""
+        """Called at each scrape: when the certificate in use expires, and why there is no better one."""
         super().__init__()
-        self._reviews = self._counter(
-            "webhook_reviews", "Admission reviews answered, by what came of them.", "result"
-        )
+        self._reviews = self._counter("webhook_reviews", "Admission reviews answered, by result.", "result")
         for result in _RESULTS:
             self._reviews.labels(result)
         self._seconds = self._histogram(
             "webhook_review_duration_seconds",
-            "Time for an admission review, its body included.",
+            "Time for an admission review, reading its body included.",
             buckets=_SECONDS,
         )
         self.observe_certificate(not_after=not_after, problem=problem)

@@ -1,1 +1,1 @@
-"""What REST says, on a terminal: who has what, who waits and why, what was decided last."""
+"""A terminal screen over REST: queues and their usage, pending workloads with reasons, recent decisions."""

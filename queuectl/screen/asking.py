@@ -1,4 +1,4 @@
-"""Asks a REST server on this machine, which wants no token."""
+"""Requests to a REST server on this machine, without a token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFUSALS: Final = (401, 403, 404)
 
 @asynccontextmanager
 async def asking(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
-    """`clock`: this machine's, for an answer without a date."""
+    """`clock`: this machine's, for an answer without the header Date."""
     timeout = aiohttp.ClientTimeout(total=_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
 
@@ -44,7 +44,7 @@ async def asking(url: str, clock: Callable[[], datetime]) -> AsyncIterator[Ask]:
 
 def _detail(found: Any) -> str:
     detail = found.get("detail") if isinstance(found, dict) else None
-    return str(detail or "nothing that can be read")
+    return str(detail or "no readable text")
 
 
 def _document(content: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Tables whose columns fit the width they get: lines of text, one per row. Pure."""
+"""Tables that fit a given width: lines of text, one per row. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from queuectl.screen.facts import Target
 
 _GAP: Final = 2
 _STEP: Final = 4
-"""Widths grow in steps, so that a table does not shift with every name that comes and goes."""
+"""Widths grow in steps, so that a table does not shift with every change of its longest cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
     most: int = 24
-    """Widest it gets, in cells."""
+    """Greatest width, in cells."""
     least: int = 4
-    """Narrowest it may be made when there is no room for all."""
+    """Least width, if the screen is too narrow for all columns."""
     justify: Literal["left", "right"] = "left"
     from_width: int = 0
     """Left out on screens narrower than this."""
@@ -35,7 +35,7 @@ class Bar:
     nominal: int
     used: int
     plain: bool = False
-    """With characters that every terminal has."""
+    """With ASCII characters only."""
 
     def draw(self, width: int) -> Text:
         whole = max(self.nominal, self.used)
@@ -54,15 +54,15 @@ Cell = Text | Bar
 @dataclass(frozen=True, slots=True)
 class Row:
     cells: tuple[Cell, ...]
-    """One per column; a single one goes over all of them."""
+    """One per column; a single one spans all columns."""
     detail: str = ""
-    """What is said of it when it is chosen."""
+    """Text below the tables while this row is selected."""
     target: Target | None = None
-    """The workload it is about."""
+    """The workload of this row."""
 
 
 def _part(amount: int, whole: int, width: int) -> int:
-    """Cells: none for nothing, at least one for anything, all of them only for all."""
+    """Full cells: none for 0, at least one above 0, all only for the whole."""
     if amount <= 0 or whole <= 0:
         return 0
     return width if amount >= whole else max(1, min(width - 1, amount * width // whole))
@@ -80,12 +80,12 @@ def line(row: Row, columns: Sequence[Column], widths: Sequence[int], width: int)
 
 
 def shown(columns: Sequence[Column], screen_width: int) -> list[int]:
-    """Indices of the columns that a screen of this width has."""
+    """Indices of the columns that a screen of this width shows."""
     return [number for number, column in enumerate(columns) if screen_width >= column.from_width]
 
 
 def fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
-    """Cells for each column: what its cells need, as long as the whole fits. Bars take what is left."""
+    """Width of each column: what its cells need, if all fit. Bars take the remaining width."""
     wanted = [cell_len(column.title) for column in columns]
     bars: set[int] = set()
     for row in rows:
@@ -119,7 +119,7 @@ def _stepped(need: int, title: int) -> int:
 
 
 def _shrink(widths: list[int], columns: Sequence[Column], room: int) -> None:
-    """Take from the widest first, down to what each needs at least; then from the last ones."""
+    """Shrink the widest columns first, down to the least width of each; then the last ones."""
     while (excess := sum(widths) - room) > 0:
         able = [n for n, column in enumerate(columns) if widths[n] > column.least]
         if not able:

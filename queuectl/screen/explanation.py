@@ -1,4 +1,4 @@
-"""Why one workload waits, or what it holds: a page of its own. Pure."""
+"""The page of one workload: why it is pending, or what it holds. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST: Final = 20
 
 
 def explanation(target: Target, document: Document | None, problem: str, width: int) -> list[Text]:
-    """`document`: what REST says of it, None until it does; `problem`: why it does not."""
+    """`document`: the workload from REST, None before the first answer; `problem`: why there is none."""
     namespace, kind, name = target
     title = Text(printable(f"{kind} {namespace}/{name}"), style="bold cyan")
     if document is None:
@@ -24,7 +24,7 @@ def explanation(target: Target, document: Document | None, problem: str, width: 
     try:
         return [title, Text(), *_lines(document, width)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        problem = f"this is not what queuectl's REST server says ({type(error).__name__}: {error})"
+        problem = f"this is not an answer of queuectl's REST server ({type(error).__name__}: {error})"
         return [title, Text(), Text(printable(problem), style="red")]
 
 

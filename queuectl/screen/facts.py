@@ -1,7 +1,7 @@
-"""Documents of REST as the few facts that a screen shows. Pure.
+"""The facts that the screen shows, from documents of REST. Pure.
 
-Servers of other versions may say more, which is left out, or less, which is shown as nothing: only what is
-of another shape altogether is refused.
+Documents of other versions may have more fields, which are ignored, or fewer, which are shown as empty. Only
+a document of another type is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Target = tuple[str, str, str]
 
 
 class NotUnderstood(ValueError):
-    """A document is not what queuectl's REST server says."""
+    """A document is not one of queuectl's REST server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,18 @@ class Why:
     limit: str | None = None
     node: str | None = None
     others: tuple[str, ...] = ()
-    """The same finding for the flavors that were tried besides."""
+    """The same finding for the other flavors that were tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One workload. Its names are None where the caller may only know its size."""
+    """One workload. Its names are None if the caller may not read it."""
 
     namespace: str | None
     kind: str | None
     name: str | None
     queue: str
-    """ClusterQueue; empty where none is known."""
+    """ClusterQueue; empty if unknown."""
     phase: str
     priority: int
     position: int | None
@@ -111,11 +111,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """From one committed state, or two that follow each other closely."""
+    """From one committed state, or from two in close succession."""
 
     sequence: int = 0
     age_seconds: float = 0.0
-    """Since the ledger confirmed that this is its newest state, when it was asked."""
+    """Since the ledger last confirmed this state, at the time of the answer."""
     stale: bool = False
     queues: tuple[Queue, ...] = ()
     more_queues: bool = False
@@ -124,12 +124,12 @@ class Facts:
     waiting: tuple[Work, ...] = ()
     more_waiting: bool = False
     decisions: tuple[Decision, ...] | None = None
-    """Newest first; None where the server does not tell."""
+    """Newest first; None if the server does not list them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What the server said: lists as they came."""
+    """The answers of the server, as received."""
 
     queues: Document
     admitted: Document
@@ -158,7 +158,7 @@ def facts(answers: Answers) -> Facts:
 
 
 def charges(holds: Sequence[tuple[str, str, int]], *, all: bool = False) -> list[str]:
-    """Such as `4 gpu a100`: of devices alone, where there are any, unless `all`."""
+    """Such as `4 gpu a100`: only devices, if there are any, unless `all`."""
     devices = [hold for hold in holds if "/" in hold[1]]
     return [
         f"{amount(resource, total)} {unit(resource)} {flavor}".rstrip()
@@ -167,7 +167,7 @@ def charges(holds: Sequence[tuple[str, str, int]], *, all: bool = False) -> list
 
 
 def meant(filter: str, queues: Iterable[Queue]) -> set[str]:
-    """Names of the queues that a filter lets through: the one of that name, else all it is a part of."""
+    """Names of the queues that match a filter: the one of that name, else all whose name contains it."""
     names = {queue.name for queue in queues}
     return {filter} if filter in names else {name for name in names if filter in name}
 
@@ -232,13 +232,13 @@ def _holds(pod_sets: Sequence[Document]) -> tuple[tuple[str, str, int], ...]:
         for resource, each in pods["requests"].items():
             cell = (pods["flavors"].get(resource, ""), resource)
             totals[cell] = totals.get(cell, 0) + int(each) * int(pods["count"])
-    # What is scarce comes first.
+    # Devices first: they are scarce.
     ordered = sorted(totals.items(), key=lambda item: ("/" not in item[0][1], item[0]))
     return tuple((flavor, resource, total) for (flavor, resource), total in ordered)
 
 
 def _in_line(work: Work) -> tuple[str, int]:
-    """By queue, in its line; those in no line after them, as they came."""
+    """By ClusterQueue and position; those without a position last, in the order of the answer."""
     return (work.queue, 1 << 62 if work.position is None else work.position)
 
 

@@ -1,4 +1,4 @@
-"""One whole frame: a header, the four tables in the room there is, what is chosen, the keys. Pure."""
+"""One frame: header, the four tables, the selected row's detail, the keys. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from queuectl.screen.panes import COLUMNS, EMPTY, Table, scarce, tables
 from queuectl.screen.text import amount, duration, printable, unit
 
 _LEAST: Final = 4
-"""Lines of the smallest table worth showing: title, header, two rows."""
+"""Lines of the smallest table that is shown: title, header, two rows."""
 _PATIENT_SECONDS: Final = 3.0
-"""How old a state may be before its age is told in colour."""
+"""From this age in seconds on, the age of a state is coloured."""
 _SUMMED: Final = 6
-"""Flavors whose totals stand in the header."""
+"""Flavors with totals in the header."""
 _RULE: Final = 120
-"""Longest rule in a pipe, whose lines may be longer."""
+"""Longest horizontal rule in a pipe, where lines may be longer."""
 _PLAIN: Final = str.maketrans("·…↑↓▏─", "-~^v|-")
 KEYS: Final = (
     ("↑↓", "move"),
@@ -34,45 +34,45 @@ KEYS: Final = (
     ("p", "pause"),
 )
 _LESS: Final = ("r", "↑↓", "p", "/")
-"""Keys left out of the last line, in this order, where it is too narrow for all: the help page has them."""
+"""Keys left out of a last line that is too narrow, in this order; the help page lists them all."""
 HELP: Final = (
-    ("↑ ↓  j k", "choose a row; what is cut off in the table is told in full below"),
-    ("PgUp PgDn  g G", "ten rows at once, the first, the last"),
-    ("enter", "why the chosen workload waits, who holds what it lacks, what would help"),
-    ("tab  shift-tab", "the next table, the one before"),
-    ("/  f", "only queues whose name has this in it; Enter keeps it, Esc takes it away"),
-    ("r", "bars of cpu and memory too, or of devices alone"),
-    ("p  space", "pause, and go on"),
+    ("↑ ↓  j k", "select a row; its full text is shown below the tables"),
+    ("PgUp PgDn  g G", "ten rows, first row, last row"),
+    ("enter", "why the selected workload is pending, what holds the missing quota, what would help"),
+    ("tab  shift-tab", "next table, previous table"),
+    ("/  f", "only queues whose name contains this; Enter keeps it, Esc clears it"),
+    ("r", "bars of cpu and memory too, or of devices only"),
+    ("p  space", "pause, continue"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """All that a frame is made of."""
+    """The input of a frame."""
 
     server: str
     facts: Facts | None
-    """None: nothing was ever answered."""
+    """None before the first answer."""
     now: datetime
-    """On the server's clock, in the zone to be shown; meaningless before its first answer."""
+    """On the server's clock, in the zone of the screen; meaningless before the first answer."""
     silent_seconds: float = 0.0
-    """Since the server's last answer."""
+    """Seconds since the server's last answer."""
     problem: str = ""
-    """Why there is none."""
+    """Why there is no answer."""
     explained: Document | None = None
-    """What it says of the workload that is opened, once it does."""
+    """The document of the opened workload, once it is there."""
     unexplained: str = ""
-    """Why it does not."""
+    """Why there is no document of the opened workload."""
     notes: Sequence[str] = ()
-    """Lines for the help page, such as what to try."""
+    """Further lines of the help page."""
     leave: str = "quit"
-    """What leaving the screen means."""
+    """The text for the key that leaves the screen."""
     plain: bool = False
-    """Only characters that every terminal has."""
+    """ASCII characters only."""
 
 
 def frame(picture: Picture, view: View, width: int, height: int | None = None) -> list[Text]:
-    """Lines of at most `width` cells, exactly `height` of them; None: as many as it takes, without keys."""
+    """Exactly `height` lines of at most `width` cells; None: all rows, without keys."""
     lines = _frame(picture, view, width, height)
     if picture.plain:
         for text in lines:
@@ -102,7 +102,7 @@ def _frame(picture: Picture, view: View, width: int, height: int | None) -> list
 
 
 def reach(picture: Picture, view: View) -> tuple[dict[Pane, int], Target | None]:
-    """How many rows each table has, and the workload of the chosen one."""
+    """The number of rows of each table, and the workload of the selected row."""
     if picture.facts is None:
         return {}, None
     known = tables(picture.facts, view, picture.now)
@@ -140,16 +140,16 @@ def _title(picture: Picture, view: View, width: int) -> Text:
 
 
 def _age(picture: Picture) -> Text:
-    """How far what is shown can be trusted now."""
+    """The age of the state, and whether it is stale."""
     facts = picture.facts
     if facts is None:
         return Text()
     old = facts.age_seconds + picture.silent_seconds
     if picture.problem:
-        return Text(f" NO ANSWER · this was so {duration(old)} ago ", style="bold white on red")
+        return Text(f" NO ANSWER · state of {duration(old)} ago ", style="bold white on red")
     if facts.stale:
         return Text(
-            f" STALE: ledger not reachable · this was so {duration(old)} ago ", style="bold white on red"
+            f" STALE: ledger not reachable · state of {duration(old)} ago ", style="bold white on red"
         )
     style = "yellow" if old > _PATIENT_SECONDS else "bright_black"
     return Text(f"decision {facts.sequence} · {old:.0f} s old · {picture.now:%H:%M:%S}", style=style)
@@ -191,9 +191,9 @@ def _panes(known: Mapping[Pane, Table], view: View, width: int, room: int, *, pl
 
 
 def share(room: int, wanted: Sequence[int], least: int) -> list[int]:
-    """Lines for each table: what it wants while there is room, equally little where there is not.
+    """Lines for each table: what it needs if all fit, otherwise equal parts.
 
-    What nobody wants goes to the last one, so that the whole room is used.
+    Unused lines go to the last table.
     """
     found = [min(least, want) for want in wanted]
     while (left := room - sum(found)) > 0:
@@ -209,7 +209,7 @@ def share(room: int, wanted: Sequence[int], least: int) -> list[int]:
 
 
 def _pane(table: Table, view: View, width: int, lines: int, *, plain: bool) -> list[Text]:
-    """Exactly so many lines."""
+    """Exactly this number of lines."""
     visible = max(0, lines - 2)
     chosen = table.chosen(view)
     top = max(0, min(chosen - visible // 2, len(table) - visible))
@@ -273,7 +273,7 @@ def _heading(table: Table, where: str, width: int, *, focused: bool, plain: bool
 
 
 def _chosen(table: Table, view: View, width: int) -> list[Text]:
-    """Two lines at the most, and always two: the tables above shall not jump."""
+    """Always two lines, so that the tables above do not move."""
     detail = ""
     if len(table):
         detail = table.row(table.chosen(view)).detail
@@ -284,7 +284,7 @@ def _chosen(table: Table, view: View, width: int) -> list[Text]:
 
 
 def _broken(text: str, width: int) -> tuple[str, str]:
-    """At a space, where there is one."""
+    """Breaks at a space, if there is one."""
     if len(text) <= width:
         return text, ""
     at = text.rfind(" ", width // 2, width + 1)
@@ -293,10 +293,10 @@ def _broken(text: str, width: int) -> tuple[str, str]:
 
 def _keys(picture: Picture, view: View, width: int) -> Text:
     if view.typing:
-        return Text(" type a part of a queue's name · Enter keeps it · Esc takes it away", style="cyan")
+        return Text(" type a part of a queue's name · Enter keeps it · Esc clears it", style="cyan")
     if view.opened is not None:
         return _legend([("any key", "back")])
-    told = "help, what to try" if picture.notes else "help"
+    told = "help, examples" if picture.notes else "help"
     keys = [*KEYS, ("?", told), ("q", picture.leave)]
     for least in _LESS:
         if _legend(keys).cell_len > width:

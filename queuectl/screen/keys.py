@@ -39,11 +39,11 @@ _PLAIN: Final = {
     "\x02": "pageup",
 }
 _LONGEST: Final = 32
-"""What starts like a sequence and does not end within this many characters is thrown away."""
+"""An escape sequence that does not end within this number of characters is dropped."""
 
 
 class Decoder:
-    """Bytes in pieces as they arrive; keys by name, or the character itself."""
+    """From chunks of bytes to keys, by name or as the character itself."""
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -51,7 +51,7 @@ class Decoder:
 
     @property
     def waiting(self) -> bool:
-        """Did the last bytes end within what may become a sequence?"""
+        """Do the last bytes end inside a possible sequence?"""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
@@ -73,14 +73,14 @@ class Decoder:
         return keys
 
     def flush(self) -> list[str]:
-        """Nothing followed: what looked like the beginning of a sequence was the escape key."""
+        """No bytes followed: the possible beginning of a sequence was the escape key."""
         found = ["escape"] if self._rest == _ESCAPE else []
         self._rest = ""
         return found
 
 
 def _end(text: str, at: int) -> int | None:
-    """Where the sequence that begins with the escape at `at` ends; None: not in this text."""
+    """The end of the sequence that begins with the escape at `at`; None: it is not in this text."""
     if at + 1 >= len(text):
         return None
     if text[at + 1] == "O":

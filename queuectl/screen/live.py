@@ -1,4 +1,4 @@
-"""The screen while people look at it: asks, draws, takes keys, and leaves the terminal as it was."""
+"""The live screen: polls, draws, reads keys, and restores the terminal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from queuectl.screen.poller import Ask, Away, Seen, look, only_queue
 from queuectl.screen.terminal import Keyboard
 
 TICK_SECONDS: Final = 1.0
-"""Ages move on although nothing happens."""
+"""Interval at which ages are redrawn."""
 _SETTLE_SECONDS: Final = 0.03
-"""Keys held down and windows dragged make one frame, not a hundred."""
+"""Least time between frames: key repeat and window resizing do not redraw for every event."""
 
 
 class Screen:
@@ -41,9 +41,9 @@ class Screen:
         notes: Sequence[str] = (),
         leave: str = "quit",
     ) -> None:
-        """`clock`: this machine's, in the zone to be shown. `interval`: seconds between two looks.
+        """`clock`: this machine's, in the zone of the screen. `interval`: seconds between two polls.
 
-        `notes`: lines for the help page. `leave`: what leaving means here.
+        `notes`: lines for the help page. `leave`: the text for the key that leaves the screen.
         """
         self._ask = ask
         self._server = server
@@ -63,7 +63,7 @@ class Screen:
         self._left = asyncio.Event()
 
     async def run(self) -> None:
-        """Returns also where the terminal is gone."""
+        """Returns also if the terminal was closed."""
         with self._on_terminal():
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(self._poll()), tasks.create_task(self._draw())]
@@ -92,11 +92,11 @@ class Screen:
             yield
 
     def _stop_drawing(self) -> None:
-        with contextlib.suppress(OSError):  # the terminal may be gone
+        with contextlib.suppress(OSError):  # the terminal may be closed
             self._live.stop()
 
     def _suspend(self, keyboard: Keyboard | None) -> None:
-        """Ctrl-Z: the shell gets its terminal as it was, and `fg` brings the screen back."""
+        """Ctrl-Z: restores the shell's terminal; `fg` brings the screen back."""
         self._live.stop()
         if keyboard is not None:
             keyboard.give_back()
@@ -117,7 +117,7 @@ class Screen:
             self._look_now.set()
         self._changed.set()
 
-    # --- what it does -----------------------------------------------------------------------------
+    # --- tasks ------------------------------------------------------------------------------------
 
     async def _poll(self) -> None:
         while True:
@@ -132,7 +132,7 @@ class Screen:
             self._look_now.clear()
 
     async def _look(self) -> None:
-        # After trouble it may be another ledger that has come to the same number.
+        # After an error it may be another ledger with the same sequence.
         last = None if self._problem else self._seen
         try:
             queue = only_queue(self._view.filter, self._seen.facts if self._seen else None)
@@ -157,7 +157,7 @@ class Screen:
             self._changed.clear()
             size = self._console.size
             lines = frame(self._picture(), self._view, size.width, size.height)
-            # A terminal that takes nothing (Ctrl-S) must not stop what else this loop does.
+            # A terminal that accepts no output (Ctrl-S) must not block this event loop.
             try:
                 await asyncio.to_thread(self._live.update, Group(*lines), refresh=True)
             except OSError:
@@ -188,5 +188,5 @@ class Screen:
 
 
 def _asks(view: View) -> tuple[object, ...]:
-    """What of it decides which questions are asked."""
+    """The part of the view that determines the requests."""
     return view.filter, view.paused, view.opened

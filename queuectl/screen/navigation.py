@@ -1,4 +1,4 @@
-"""What the user looks at, and how keys change it. Pure."""
+"""The user's view, and how keys change it. Pure."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class Pane(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Never changed: a key makes another one."""
+    """Immutable: a key makes another one."""
 
     pane: Pane = Pane.WAITING
     chosen: Mapping[Pane, int] = field(default_factory=dict)
-    """Number of the chosen row of each pane."""
+    """Number of the selected row of each pane."""
     filter: str = ""
-    """Part of the name of the queues to be shown."""
+    """Only queues whose name contains this are shown."""
     typing: bool = False
-    """The filter is being written."""
+    """The user is typing the filter."""
     paused: bool = False
     help: bool = False
     all_resources: bool = False
-    """Bars of cpu and memory too where a queue has GPUs."""
+    """Bars of cpu and memory too for queues with GPUs."""
     opened: Target | None = None
-    """The workload that is explained on a page of its own."""
+    """The workload whose page is open."""
     leaving: bool = False
 
     def row(self, pane: Pane) -> int:
@@ -44,7 +44,7 @@ class View:
 
 
 def press(view: View, key: str, rows: Mapping[Pane, int], chosen: Target | None = None) -> View:
-    """After this key. `rows`: how many each pane has. `chosen`: the workload of the chosen row."""
+    """The view after this key. `rows`: of each pane. `chosen`: the workload of the selected row."""
     if view.typing:
         return _type(view, key)
     if view.help or view.opened:

@@ -69,20 +69,20 @@ COLUMNS: Final[dict[Pane, tuple[Column, ...]]] = {
 }
 EMPTY: Final = {
     Pane.QUEUES: "no ClusterQueue yet",
-    Pane.RUNNING: "nothing runs",
-    Pane.WAITING: "nothing waits",
-    Pane.DECISIONS: "nothing decided yet",
+    Pane.RUNNING: "no running workload",
+    Pane.WAITING: "no pending workload",
+    Pane.DECISIONS: "no decision yet",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Its rows are made when they are shown: a page of hundreds costs what is visible of it."""
+    """Makes rows only when they are shown: the cost depends on the visible rows."""
 
     pane: Pane
     title: str
     note: str
-    """What is not all shown."""
+    """A note if not all rows are shown."""
     items: Sequence[Any]
     make: Callable[[Any], Row]
 
@@ -93,7 +93,7 @@ class Table:
         return [self.make(item) for item in self.items[start:stop]]
 
     def chosen(self, view: View) -> int:
-        """Number of the chosen row; -1 where there is none."""
+        """Number of the selected row; -1 without rows."""
         return min(view.row(self.pane), len(self) - 1)
 
     def row(self, number: int) -> Row:
@@ -101,7 +101,7 @@ class Table:
 
 
 def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> dict[Pane, Table]:
-    """`now`: aware, on the server's clock. `plain`: bars of characters that every terminal has."""
+    """`now`: aware, on the server's clock. `plain`: bars of ASCII characters."""
     names = meant(view.filter, facts.queues)
     queues = [queue for queue in facts.queues if queue.name in names]
     running = [work for work in facts.running if not view.filter or work.queue in names]
@@ -131,7 +131,7 @@ def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> d
         Pane.DECISIONS: Table(
             Pane.DECISIONS,
             "",
-            "not told by this server" if facts.decisions is None else "",
+            "not listed by this server" if facts.decisions is None else "",
             facts.decisions or (),
             lambda decision: _decision_row(decision, now),
         ),
@@ -139,7 +139,7 @@ def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> d
 
 
 def _count(of_queues: int, here: int) -> str:
-    """Work whose queue is not known is in no queue's count."""
+    """Workloads whose queue is unknown are not in the count of any queue."""
     return f"{max(of_queues, here):,}"
 
 
@@ -151,7 +151,7 @@ def _first(more: bool, rows: Sequence[Work]) -> str:
 
 
 class _Line(NamedTuple):
-    """One row of the queues: a cohort's title, or one quota of a queue, whose name is in the first."""
+    """One row of the queues: the title of a cohort, or one quota; a queue's name is in its first row."""
 
     cohort: str | None
     queue: Queue | None = None
@@ -198,7 +198,7 @@ def _queue_row(line: _Line, *, plain: bool) -> Row:
 
 
 def scarce(quotas: Sequence[Quota]) -> Sequence[Quota]:
-    """Those of devices, where there are any: cpu and memory seldom bind beside them."""
+    """Quotas of devices, if there are any: cpu and memory seldom bind beside them."""
     return [quota for quota in quotas if "/" in quota.resource] or quotas
 
 
@@ -242,12 +242,12 @@ def _waiting_row(work: Work, now: datetime) -> Row:
         _title(work),
         Text(str(work.priority)),
         Text(_since(work.created_at, now)),
-        Text(printable(why.code) if why else "not looked at yet", style=style),
+        Text(printable(why.code) if why else "not evaluated yet", style=style),
         Text(_short(why) if why else NOTHING),
         Text(_bound(why) if why else NOTHING),
     )
     others = "".join(f"; also tried: {printable(other)}" for other in why.others) if why else ""
-    message = printable(why.message) if why else "not looked at yet"
+    message = printable(why.message) if why else "not evaluated yet"
     return Row(cells, f"{printable(work.title)}: {message}{others}", work.target)
 
 
@@ -267,7 +267,7 @@ def _short(why: Why) -> str:
 
 
 def _bound(why: Why) -> str:
-    """The field of the policy and the object that bind; where none does, what else is known."""
+    """The field of the policy and the object that bind; otherwise the detail of the reason."""
     found = " of ".join(printable(part) for part in (why.limit, why.node) if part)
     if found:
         return found

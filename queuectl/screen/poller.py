@@ -1,4 +1,4 @@
-"""Asks a REST server again and again, and never gives up: what it said last stays, with its age."""
+"""Polls a REST server. While it does not answer, the last answer stays, with its age."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any, Final
 from queuectl.screen.facts import Answers, Document, Facts, NotUnderstood, facts, meant
 
 PAGE: Final = 500
-"""Workloads of each kind: what is beyond costs nothing."""
+"""Workloads of each kind that are requested."""
 QUEUES: Final = 1000
 DECISIONS: Final = 100
 
 
 class Away(Exception):
-    """The server does not answer, or refuses. The message is for people, of one line."""
+    """The server does not answer, or refuses. The message is one line for users."""
 
 
 class Refused(Away):
-    """The server answers, but not this, or not to this caller."""
+    """The server answers, but refuses this request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     document: Document
     date: datetime
-    """When it was given, on the server's clock; aware."""
+    """Time of the answer, on the server's clock; aware."""
 
 
 Ask = Callable[[tuple[str, ...], Mapping[str, str]], Awaitable[Answer]]
-"""What is at a path below /api/v1, with parameters. Raises Away."""
+"""GET a path below /api/v1, with parameters. Raises Away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at the server."""
+    """One poll of the server."""
 
     answers: Answers
     facts: Facts
@@ -46,9 +46,9 @@ class Seen:
 
 
 async def look(ask: Ask, queue: str | None, last: Seen | None) -> Seen:
-    """Everything, or, where nothing was decided since `last`, only its age. Raises Away.
+    """Everything, or only its age if there was no decision since `last`. Raises Away.
 
-    `queue`: workloads of this ClusterQueue alone.
+    `queue`: workloads of this ClusterQueue only.
     """
     asked = {"limit": str(QUEUES)}
     queues = await ask(("clusterqueues",), asked)
@@ -66,11 +66,11 @@ async def look(ask: Ask, queue: str | None, last: Seen | None) -> Seen:
     try:
         return Seen(answers, facts(answers), queues.date, queue)
     except NotUnderstood as error:
-        raise Away(f"this is not what queuectl's REST server says ({error})") from None
+        raise Away(f"this is not an answer of queuectl's REST server ({error})") from None
 
 
 def _same(before: Document, now: Document) -> bool:
-    """No decision in between: then workloads are as they were too."""
+    """Was there no decision in between? Then workloads are unchanged too."""
     return before.get("sequence") == now.get("sequence")
 
 
@@ -92,7 +92,7 @@ async def _lists(ask: Ask, queues: Document, queue: str | None) -> Answers:
 
 
 async def _decisions(ask: Ask) -> Document | None:
-    """The newest ones; None where this server has no list of them, or not for this caller."""
+    """The newest decisions; None if this server has no list of them, or refuses it to this caller."""
     try:
         return (await ask(("decisions",), {"limit": str(DECISIONS)})).document
     except Refused:
@@ -100,7 +100,7 @@ async def _decisions(ask: Ask) -> Document | None:
 
 
 def plain(seen: Seen, filter: str = "") -> dict[str, Any]:
-    """For programs: the documents as they came, of the queues that the filter lets through."""
+    """For programs: the documents as received, of the queues that match the filter."""
     answers, names = seen.answers, meant(filter, seen.facts.queues)
 
     def of_queues(*pages: Document) -> list[Document]:
@@ -126,6 +126,6 @@ def plain(seen: Seen, filter: str = "") -> dict[str, Any]:
 
 
 def only_queue(filter: str, found: Facts | None) -> str | None:
-    """The queue that the filter means, where it means a single one: then its page is asked for, not all's."""
+    """The single queue that matches the filter, if it is one: then only its workloads are requested."""
     names = meant(filter, found.queues) if filter and found is not None else ()
     return next(iter(names)) if len(names) == 1 else None

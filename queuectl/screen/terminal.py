@@ -24,16 +24,16 @@ def can_show() -> bool:
     if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb", "unknown"):
         return False
     try:
-        # In the background, the first change of the terminal would stop the whole program.
+        # In the background, the first change of the terminal would stop the program.
         return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     except OSError:
         return False
 
 
 class Keyboard:
-    """`with Keyboard(fd, pressed):` within a running loop. `pressed` gets each key by name.
+    """`with Keyboard(fd, pressed):` in a running loop. `pressed` is called with the name of each key.
 
-    Ctrl-C and Ctrl-Z stay what they are: signals.
+    Ctrl-C and Ctrl-Z remain signals.
     """
 
     def __init__(self, descriptor: int, pressed: Callable[[str], None]) -> None:
@@ -55,13 +55,13 @@ class Keyboard:
         self.give_back()
 
     def take(self) -> None:
-        """No echo, no waiting for a line's end."""
+        """No echo, no line buffering."""
         self._before = termios.tcgetattr(self._descriptor)
         tty.setcbreak(self._descriptor, termios.TCSADRAIN)
 
     def give_back(self) -> None:
         if self._before is not None:
-            with contextlib.suppress(termios.error):  # the terminal may be gone
+            with contextlib.suppress(termios.error):  # the terminal may be closed
                 termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)  # type: ignore[arg-type]
             self._before = None
 
@@ -75,7 +75,7 @@ class Keyboard:
             data = os.read(self._descriptor, _READ_BYTES)
         except OSError:
             data = b""
-        if not data:  # the terminal is gone
+        if not data:  # the terminal was closed
             self._deaf()
             return
         self._tell(self._decoder.feed(data))

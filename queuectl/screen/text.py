@@ -1,4 +1,4 @@
-"""Words and numbers as people read them in a table. Nothing from a cluster reaches a terminal unescaped."""
+"""Formatting of words and numbers for tables. Text from a cluster is always escaped."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def printable(value: object) -> str:
 
 
 def amount(resource: str, value: int) -> str:
-    """Base units as people write them; negative ones too."""
+    """An amount in base units as a Kubernetes quantity; it may be negative."""
     return f"-{format_amount(resource, -value)}" if value < 0 else format_amount(resource, value)
 
 
 def unit(resource: str) -> str:
-    """`nvidia.com/gpu` as `gpu`, where there is no room for whose it is."""
+    """`gpu` for `nvidia.com/gpu`."""
     return resource.rpartition("/")[2] or resource
 
 

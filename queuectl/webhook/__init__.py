@@ -1,1 +1,1 @@
-"""The stateless mutating webhook for clusters that have no mutating policies."""
+"""The stateless mutating webhook for clusters without MutatingAdmissionPolicy."""

@@ -1,6 +1,6 @@
-"""What becomes of a labelled object on its way in: what manifests/mutating's policy does on 1.36 and later.
+"""The mutation of labelled objects: the same as the policy in manifests/mutating on 1.36 and later.
 
-It grants nothing: what may be done is the validating policies' to say, which look at the result.
+It grants no rights: the validating policies check the result.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _ROWS: Final = {(row.group, row.version, row.plural): row for row in JOB_KINDS.v
 
 
 class BadReview(ValueError):
-    """No AdmissionReview that can be answered. The message names the field."""
+    """The body is not a valid AdmissionReview. The message names the field."""
 
 
 def answered(body: bytes) -> tuple[bytes, bool]:
-    """The answer to an AdmissionReview, and whether it changes the object. Raises BadReview.
+    """The response to an AdmissionReview, and whether it changes the object. Raises BadReview.
 
-    It always allows: what is not for us, or is not as its kind says, is left to the API server.
+    It always allows: an object that is not queued here, or is malformed, is left to the API server.
     """
     request = _request(body)
     uid = request.get("uid")
@@ -47,11 +47,11 @@ def _request(body: bytes) -> Json:
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadReview(f"no JSON: {error}") from None
+        raise BadReview(f"not JSON: {error}") from None
     if not isinstance(review, Mapping):
-        raise BadReview("no object")
+        raise BadReview("not an object")
     if review.get("apiVersion") != API_VERSION or review.get("kind") != "AdmissionReview":
-        raise BadReview(f"no AdmissionReview of {API_VERSION}")
+        raise BadReview(f"not an AdmissionReview of {API_VERSION}")
     request = review.get("request")
     if not isinstance(request, Mapping):
         raise BadReview("request: must be an object")
@@ -59,7 +59,7 @@ def _request(body: bytes) -> Json:
 
 
 def mutations(request: Json) -> list[Operation]:
-    """The JSON patch for a request; empty where there is nothing to do, or what there is makes no sense."""
+    """The JSON patch for a request; empty if there is nothing to change, or the object is malformed."""
     try:
         return _mutations(request)
     except BadField:
@@ -67,7 +67,7 @@ def mutations(request: Json) -> list[Operation]:
 
 
 def _mutations(request: Json) -> list[Operation]:
-    # Whether Kueue's label counts is said by the configuration: it says which objects are sent here.
+    # Whether Kueue's label counts is in the webhook configuration: it selects the objects sent here.
     kind = _kind(request)
     user = text(mapping(request, "userInfo", "request"), "username", "request.userInfo")
     new, old = mapping(request, "object", "request"), mapping(request, "oldObject", "request")
@@ -88,7 +88,7 @@ def _kind(request: Json) -> JobKind | None:
 
 
 def _suspended(kind: JobKind, obj: Json) -> list[Operation]:
-    """Sets the field, with the parents that are missing. Raises BadField where one is no object."""
+    """Sets the field and creates missing parents. Raises BadField if a parent is not an object."""
     if kind.suspended(obj):
         return []
     at = obj

@@ -1,4 +1,4 @@
-"""HTTP around the mutation: one path, which answers admission reviews."""
+"""The HTTP server of the webhook: one path, which answers admission reviews."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReviewLimits(Limits):
 
 
 class Observer(Protocol):
-    """Hears what was answered."""
+    """Is called for each answer."""
 
     def reviewed(self, result: str, seconds: float) -> None:
         """`result`: changed, unchanged, or refused."""
@@ -66,9 +66,9 @@ def reviews(limits: ReviewLimits, observer: Observer) -> web.Application:
 
 def _check_form(request: web.Request) -> None:
     if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="reviews come as application/json\n")
+        raise web.HTTPUnsupportedMediaType(text="a review must have the content type application/json\n")
     if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise web.HTTPUnsupportedMediaType(text="reviews come as they are, not compressed\n")
+        raise web.HTTPUnsupportedMediaType(text="a review must not be compressed\n")
 
 
 @asynccontextmanager
@@ -107,8 +107,8 @@ async def _errors(
     except web.HTTPException:
         raise
     except Exception:
-        log.exception("a review could not be answered")
-        return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="a defect: see the log\n")
+        log.exception("a review failed")
+        return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="internal error: see the log\n")
     finally:
         if connection is not None:
             connection.answered()
@@ -117,6 +117,6 @@ async def _errors(
 async def _prepare(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
     if response.status >= HTTPStatus.BAD_REQUEST:
-        # What is left of a body that nobody wants need not be read.
+        # The rest of the refused body need not be read.
         response.headers["Connection"] = "close"
         response.force_close()

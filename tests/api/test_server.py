@@ -44,9 +44,9 @@ async def serving(readings: CannedReadings, **how: Any) -> AsyncIterator[str]:
 async def test_beyond_loopback_it_listens_with_identity_and_tls_only(host: str) -> None:
     reviewer = Reviewer(CannedReviews(), ["queuectl"], Clock())
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with pytest.raises(ValueError, match="not loopback: whoever asks"):
+    with pytest.raises(ValueError, match="not loopback: clients must authenticate"):
         await serve(two_teams(), host=host, port=0, cursor_key=KEY)
-    with pytest.raises(ValueError, match="not loopback: whoever asks"):
+    with pytest.raises(ValueError, match="not loopback: clients must authenticate"):
         await serve(two_teams(), host=host, port=0, cursor_key=KEY, tls=tls)
     with pytest.raises(ValueError, match="without TLS"):
         await serve(two_teams(), host=host, port=0, cursor_key=KEY, reviewer=reviewer)

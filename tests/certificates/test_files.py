@@ -132,9 +132,9 @@ BAD: dict[Callable[[Mounted], None], str] = {
     authority_missing: "No such file",
     authority_of_another: "has signed it",
     certificate_missing: "No such file",
-    no_certificate: "no certificate in PEM",
-    half_a_certificate: "no certificate in PEM",
-    key_with_a_passphrase: "no private key in PEM",
+    no_certificate: "no readable certificate in PEM",
+    half_a_certificate: "no readable certificate in PEM",
+    key_with_a_passphrase: "no readable private key in PEM",
     endless: "larger than 1048576 bytes",
 }
 bad_inputs = pytest.mark.parametrize(

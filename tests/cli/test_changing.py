@@ -49,7 +49,7 @@ def test_a_hold_is_one_patch_bound_to_the_object_that_was_read(change: Run, clus
     assert cluster.writes == [(JOB, {"metadata": {"uid": "uid-train", "annotations": HELD}})]
     assert [method for method, _ in cluster.asked] == ["GET", "PATCH"]
     assert "unset -> true" in result.stdout
-    assert "It waits" in result.stdout
+    assert "It is pending" in result.stdout
     assert "queuectl release job/train -n default" in result.stdout
 
 
@@ -90,9 +90,9 @@ def test_a_release_takes_the_annotation_away(change: Run, cluster: Cluster) -> N
 @pytest.mark.parametrize(
     ("line", "path", "policy", "told"),
     [
-        ("stop clusterqueue/team-a", QUEUE, "Hold", "12 that wait stay in line, 1 that runs go on"),
+        ("stop clusterqueue/team-a", QUEUE, "Hold", "12 pending workloads wait, 1 admitted ones continue"),
         ("stop cq/team-a --drain", QUEUE, "HoldAndDrain", "are evicted and queue again"),
-        ("stop localqueue/main -n default", LOCAL, "Hold", "Nothing more is admitted"),
+        ("stop localqueue/main -n default", LOCAL, "Hold", "It admits no more"),
         ("stop lq/main --drain", LOCAL, "HoldAndDrain", "are evicted"),
     ],
 )
@@ -199,7 +199,7 @@ def test_no_cluster_exits_2_and_says_where_to_look(run: Run, tmp_path: Path) -> 
     assert "kubeconfig" in result.stderr
     result = run("hold", "job/x", "--kubeconfig", str(kubeconfig(tmp_path, "http://127.0.0.1:9")))
     assert result.exit_code == 2
-    assert "can't be reached" in result.stderr
+    assert "cannot be reached" in result.stderr
     result = run("hold", "job/x", "--kubeconfig", str(tmp_path / "kubeconfig"), "--context", "nowhere")
     assert result.exit_code == 2
     assert "nowhere" in result.stderr
@@ -237,7 +237,7 @@ def test_a_wait_that_is_in_vain_exits_1_and_says_that_the_patch_stands(change: R
     result = change("stop", "cq/team-a", "--wait", "--timeout", "0.2")
     assert result.exit_code == 1
     assert "not within 0.2 s" in result.stderr
-    assert "What was written stands" in result.stderr
+    assert "The change itself is written" in result.stderr
     assert cluster.objects[QUEUE]["spec"]["stopPolicy"] == "Hold"
 
 

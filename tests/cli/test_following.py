@@ -202,7 +202,7 @@ def test_followed_events_go_on_where_they_were_when_the_server_is_back(script: S
     with follow(scripted, "--since", "1", "-o", "json") as process:
         assert json.loads(one_of(process.stdout))["sequence"] == 4
         script.say("decisions", {"detail": "restarting"}, status=503)
-        assert "asking again" in one_of(process.stderr)
+        assert "retrying" in one_of(process.stderr)
         ledger.rows.append(LIFE[2])
         script.answers["decisions"] = ledger.answer
         assert json.loads(one_of(process.stdout))["sequence"] == 7
@@ -216,7 +216,7 @@ def test_a_ledger_that_was_made_anew_is_followed_from_its_end(script: Script, sc
     with follow(scripted, "--since", "7", "-o", "json") as process:
         assert json.loads(one_of(process.stdout))["sequence"] == 9
         ledger.rows[:] = [LIFE[0]]
-        assert "made anew" in one_of(process.stderr)
+        assert "was replaced" in one_of(process.stderr)
         ledger.rows.append(LIFE[1])
         assert json.loads(one_of(process.stdout))["sequence"] == 4
         process.send_signal(signal.SIGINT)

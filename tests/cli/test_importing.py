@@ -33,7 +33,7 @@ def test_objects_go_to_stdout_ready_to_be_applied_and_notes_to_stderr(tmp_path: 
     assert (made["apiVersion"], made["metadata"]["name"]) == ("queuectl.dev/v1beta1", "main")
     assert found.stderr.splitlines() == [
         "AdmissionCheck/slow: admission checks are not there yet",
-        "1 objects carried over, 1 notes",
+        "1 objects converted, 1 notes",
     ]
 
 

@@ -174,7 +174,7 @@ def test_a_watch_shows_what_there_is_then_what_changes(script: Script, scripted:
         script.page("workloads", workload("a", phase="Admitted"))
         changed = json.loads(process.stdout.readline())
         assert (first, changed["name"], changed["phase"]) == (["a", "b"], "a", "Admitted")
-        assert process.stderr.readline() == "b is over or gone\n"
+        assert process.stderr.readline() == "b is finished or deleted\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_SECONDS) == 0
 
@@ -190,7 +190,7 @@ def test_what_is_to_be_known_of_all_answers_is_told_once(run: Run, script: Scrip
     result = run("get", "wl", "--server", scripted)
     assert len(script.asked) == 3
     assert result.stderr.splitlines() == [
-        "stale: the ledger can't be reached; this was so 70 s ago",
-        "observed: this was decided by an observer, nothing of it was done",
+        "stale: the ledger cannot be reached; this is the state of 70 s ago",
+        "observed: decisions of an observer: none of them was carried out",
         "no workloads found",
     ]

@@ -146,9 +146,9 @@ def test_explain_names_the_limit_who_holds_it_and_what_would_help(
         "Available   2 nvidia.com/gpu of flavor a100",
         "Short by    4 nvidia.com/gpu of flavor a100",
         f"Reason      {WAITS.message}",
-        "Ahead       1 in line: default/job/urgent",
+        "Ahead       1 in the pending queue: default/job/urgent",
         "Held by     default/Job/large: 4 since 2026-01-05 ",
-        "Would help  It runs when 4 nvidia.com/gpu of flavor a100 more come free",
+        "Would help  It runs when 4 nvidia.com/gpu of flavor a100 more are available",
     ):
         assert line in text
     history = text.partition("History\n")[2].splitlines()
@@ -223,7 +223,7 @@ def test_a_stale_answer_is_given_and_called_stale(run: Run, readings: CannedRead
         lambda: run("explain", "waits", "--server", server), lambda result: "stale" in result.stderr
     )
     assert result.exit_code == 0
-    assert "the ledger can't be reached" in result.stderr
+    assert "the ledger cannot be reached" in result.stderr
     assert "History: not available" in result.stdout
 
 

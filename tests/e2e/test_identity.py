@@ -334,7 +334,7 @@ async def test_while_the_api_server_is_away_nobody_is_let_through_whom_it_did_no
     async def answers() -> bool:
         return await server.status("/api/v1/workloads", alice) == 200
 
-    await eventually("all is well again", answers)
+    await eventually("the problem is solved", answers)
 
 
 async def test_without_identity_it_does_not_start(place: Place, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_frame_fills_the_terminal_and_never_goes_beyond_it(
 
 def test_an_empty_site_says_so() -> None:
     text = shown(answers())
-    for word in ("no ClusterQueue yet", "nothing runs", "nothing waits", "nothing decided yet"):
+    for word in ("no ClusterQueue yet", "no running workload", "no pending workload", "no decision yet"):
         assert word in text
 
 
@@ -90,9 +90,9 @@ def test_before_the_first_answer_it_says_why_there_is_none() -> None:
 
 def test_a_stale_ledger_and_a_silent_server_are_told_with_their_age() -> None:
     stale = facts(answers(ageSeconds=42.0, stale=True))
-    assert "STALE: ledger not reachable · this was so 45s ago" in shown(stale, silent_seconds=3)
+    assert "STALE: ledger not reachable · state of 45s ago" in shown(stale, silent_seconds=3)
     text = shown(busy(), problem="no answer", silent_seconds=125)
-    assert "NO ANSWER · this was so 2m05s ago" in text
+    assert "NO ANSWER · state of 2m05s ago" in text
     assert "team-a/job/train" in text, "what it said last stays"
 
 
@@ -103,7 +103,7 @@ def test_a_narrow_terminal_keeps_who_why_and_by_how_much() -> None:
     assert "3 gpu a100" in line
     assert "nominalQuota" in line
     keys = shown(busy(), width=80, height=30, notes=("Try",), leave="stop").splitlines()[-1]
-    assert "help, what to try" in keys
+    assert "help, examples" in keys
     assert keys.rstrip().endswith("stop")
 
 
@@ -188,7 +188,7 @@ def test_the_chosen_workload_is_explained_with_who_holds_what_it_lacks() -> None
     assert "another tenant's: 4 since" in text
     assert "team-b/Job/train: 3 since" in text
     assert "It runs when" in text
-    assert "not what queuectl's REST server says" in shown(busy(), View(opened=target), explained={"a": 1})
+    assert "not an answer of queuectl's REST server" in shown(busy(), View(opened=target), explained={"a": 1})
 
 
 def test_a_tenant_sees_others_by_size_and_no_decisions() -> None:
@@ -196,7 +196,7 @@ def test_a_tenant_sees_others_by_size_and_no_decisions() -> None:
     text = shown(answers([queue("team-a", cell(8, 8), admitted=1)], [hidden], (), None))
     assert "another tenant's" in text
     assert "8 gpu a100" in text
-    assert "not told by this server" in text
+    assert "not listed by this server" in text
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ async def test_who_may_not_read_decisions_sees_the_rest() -> None:
 
 @pytest.mark.parametrize("strange", [{}, {"items": 3}, page([{}]), {**page(), "ageSeconds": "old"}])
 async def test_what_is_no_answer_of_queuectl_is_told_so(strange: dict[str, Any]) -> None:
-    with pytest.raises(Away, match="not what queuectl's REST server says"):
+    with pytest.raises(Away, match="not an answer of queuectl's REST server"):
         await look(Server(clusterqueues=strange), None, None)
 
 
@@ -105,7 +105,7 @@ async def test_programs_get_the_documents_as_they_came() -> None:
         (404, b'{"detail": "no such list"}', Refused, "answers 404: no such list"),
         (503, b'{"detail": "not yet"}', Away, "answers 503: not yet"),
         (200, b"[]", Away, "answers 200"),
-        (200, b"\xff\x00", Away, "answers 200: nothing that can be read"),
+        (200, b"\xff\x00", Away, "answers 200: no readable text"),
         (302, b"", Away, "answers 302"),
     ],
 )

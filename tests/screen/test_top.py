@@ -62,9 +62,9 @@ def test_keys_move_filter_explain_pause_and_leave_the_terminal_as_it_was(site: S
         shown.until(lambda text: "team-a/job/ablation" in text and "help" in text, "the first frame")
         assert shown.settings() != before
         shown.send("?")
-        shown.until(lambda text: "who holds what it lacks" in text, "help")
+        shown.until(lambda text: "what holds the missing quota" in text, "help")
         shown.send("x")
-        shown.until(lambda text: "who holds what it lacks" not in text and "quit" in text, "the tables")
+        shown.until(lambda text: "what holds the missing quota" not in text and "quit" in text, "the tables")
         shown.send("\x1b[B\r")
         shown.until(lambda text: "a smaller request" in text, "the explanation of the second row")
         shown.send("\x1b")
@@ -175,6 +175,6 @@ def test_what_is_wrong_from_the_beginning_is_told_in_full(site: Site, url: str) 
     site.answers = replace(busy(), queues=page([{"name": 3}]))
     done = run("--server", url, "--once")
     assert done.returncode == 2
-    assert "not what queuectl's REST server says" in done.stderr
+    assert "not an answer of queuectl's REST server" in done.stderr
     site.silent = True
     assert run("--server", url, "--once", "-o", "json").returncode == 2

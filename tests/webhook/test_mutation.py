@@ -127,12 +127,12 @@ def test_an_object_that_makes_no_sense_is_left_to_the_api_server(spoil: Any) -> 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "no JSON"),
-        (b"\xff\x00", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "no object"),
-        (b"{}", "no AdmissionReview"),
-        (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "no AdmissionReview"),
+        (b"", "not JSON"),
+        (b"\xff\x00", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not an object"),
+        (b"{}", "not an AdmissionReview"),
+        (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "not an AdmissionReview"),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "request: must be"),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}', "request.uid"),
         (
@@ -143,7 +143,7 @@ def test_an_object_that_makes_no_sense_is_left_to_the_api_server(spoil: Any) -> 
         ),
         (
             b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"\\ud800"}}',
-            "no JSON",
+            "not JSON",
         ),
     ],
 )
