@@ -64,7 +64,7 @@ class Identify(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Everybody:
+class Unrestricted:
     """Any client on a loopback address without authentication."""
 
     name: str = "local"
@@ -80,8 +80,8 @@ class Everybody:
         return ALL
 
 
-async def everybody(request: web.Request) -> Caller:
-    return Everybody()
+async def unrestricted(request: web.Request) -> Caller:
+    return Unrestricted()
 
 
 def bearer_token(request: web.Request, audiences: Sequence[str]) -> str:

@@ -109,13 +109,13 @@ class Reviewer:
         if address is None:
             return await self.patiently(self.tokens.get(key, ask))
         self._strangers.take(address)
-        nobody = False
+        invalid = False
         try:
             owner = await self.patiently(self.tokens.get(key, ask))
-            nobody = not owner
+            invalid = not owner
             return owner
         finally:
-            if not nobody:
+            if not invalid:
                 self._strangers.put_back(address)
 
     async def may(self, user: User, key: bytes, access: Access, *, in_list: bool = False) -> bool:

@@ -19,7 +19,7 @@ from queuectl import listener
 from queuectl.api import docs_page, openapi, query
 from queuectl.api.answering import Answering
 from queuectl.api.asking import Endpoint, Question, Source
-from queuectl.api.identity import Caller, Identify, everybody
+from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
 from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
@@ -98,7 +98,7 @@ def application(
     endpoints = (*QueueRoutes(source).endpoints(), *WorkloadRoutes(source).endpoints())
     limits = Limits(clock)
     for endpoint in endpoints:
-        app.router.add_get(endpoint.path, _handler(endpoint, identify or everybody, limits))
+        app.router.add_get(endpoint.path, _handler(endpoint, identify or unrestricted, limits))
     _add_descriptions(app, endpoints)
     _add_probes(app, view)
     return app

@@ -1,1 +1,1 @@
-"""What Kubernetes objects mean to queuectl: raw JSON in, values of the core out, and back. Pure."""
+"""From Kubernetes objects, as raw JSON, to values of the core, and back. Pure."""

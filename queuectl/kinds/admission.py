@@ -1,7 +1,7 @@
-"""The reserved-admission annotation: what an admission did to an object, kept on the object itself.
+"""The reserved-admission annotation: an admission, stored on the admitted object.
 
-From it the open holds can be made again if the database is lost, and the user's own scheduling fields be told
-from those that an admission added.
+It allows to restore the open holds if the database is lost, and to distinguish the user's own scheduling
+fields from those that an admission added.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ SUBMITTER_ANNOTATION: Final = "queuectl.dev/reserved-submitter"
 BYPASS_ANNOTATION: Final = "queuectl.dev/reserved-bypass"
 
 CONTROLLER_USER: Final = "system:serviceaccount:queuectl-system:queuectl"
-"""Who may start what waits: as the policies in manifests/ have it."""
+"""The user that may start pending workloads, as in the policies of manifests/."""
 
 MAX_ANNOTATION: Final = 200_000
-"""Longest annotation looked at, in characters; the API server takes 262,144 bytes of all together."""
+"""Longest annotation that is read, in characters; the API server allows 262,144 bytes for all together."""
 
 MAX_POD_SETS: Final = 512
 
@@ -57,7 +57,7 @@ _MAX_SEQUENCE: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the annotation says: the attempt, and per podset what was there before and what came in."""
+    """The content of the annotation: the attempt, and per podset the fields before it and the added ones."""
 
     attempt: Attempt
     queue: str
@@ -65,7 +65,7 @@ class Admission:
     added: Mapping[str, NodeConstraints]
 
     def own(self, pod_set: str, current: NodeConstraints) -> NodeConstraints:
-        """The user's own fields of a podset: those before, unless somebody has edited it since."""
+        """The user's own fields of a podset: those before the admission, unless it was edited since."""
         before, added = self.before.get(pod_set), self.added.get(pod_set)
         if before is None or added is None or current != before.steered(added):
             return current
@@ -73,9 +73,9 @@ class Admission:
 
 
 def additions(pod_set: PodSetAssignment, flavors: Sequence[ResourceFlavor]) -> NodeConstraints:
-    """What the flavors a podset is charged to add to its own scheduling fields; what is there already is not.
+    """The scheduling fields that the flavors of a podset add to its own ones.
 
-    Of flavors that disagree on a label the last by resource name wins: no node has both.
+    If flavors disagree on a label, the last one by resource name wins: no node has both.
     """
     by_name = {flavor.name: flavor for flavor in flavors}
     charged = dict.fromkeys(name for _, name in pod_set.flavors if name in by_name)
@@ -117,7 +117,7 @@ def render(attempt: Attempt, queue: str, flavors: Sequence[ResourceFlavor]) -> s
 
 
 def parse(annotation: object, workload: WorkloadId) -> Admission | None:
-    """What the annotation on the object of `workload` says; None where it is malformed or another's."""
+    """The annotation of the object of `workload`; None if it is malformed or of another workload."""
     if not isinstance(annotation, str) or len(annotation) > MAX_ANNOTATION:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What else of a cluster has a say, as raw JSON, to values of the core."""
+"""From further objects that decisions depend on, as raw JSON, to values of the core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mappi
 from queuectl.kinds.jobs import conditions
 
 GATE: Final = "queuectl-jobs"
-"""Name of the validating policy that keeps labelled work suspended."""
+"""Name of the validating policy that keeps labelled workloads suspended."""
 
 MAX_LABELS: Final = 1024
 MAX_RESOURCES: Final = 256
@@ -21,7 +21,7 @@ MAX_RESOURCES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class ContextKind:
-    """One kind of object that is read for what it says about work or nodes."""
+    """One kind of object with data about workloads or nodes."""
 
     name: str
     group: str
@@ -31,10 +31,10 @@ class ContextKind:
     read: Callable[[Json], Context]
     """Raises BadField."""
     only: str | None = None
-    """Name of the one object that matters."""
+    """Name of the only object that is read; None: all."""
 
     def observe(self, obj: Json) -> Context | None:
-        """The object's value; None where it can't be read or does not matter."""
+        """The object's value; None if it is malformed or not relevant."""
         try:
             value = self.read(obj)
         except BadField:
@@ -83,7 +83,7 @@ def _labels(obj: Json) -> tuple[tuple[str, str], ...]:
 
 
 def _amounts(found: Json) -> Amounts:
-    """What can be read of a list of resources: a broken amount hides no other."""
+    """The valid amounts of a list of resources: a malformed one does not hide the others."""
     read: dict[str, int] = {}
     for name, value in list(found.items())[:MAX_RESOURCES]:
         try:

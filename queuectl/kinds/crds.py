@@ -1,7 +1,7 @@
 """CustomResourceDefinitions made from the models: `python -m queuectl.kinds.crds DIR` writes them.
 
-A structural schema has no references and no nulls, and takes few of JSON Schema's words: this turns what
-pydantic says into that.
+A structural schema has no references, no nulls and few keywords of JSON Schema: this module converts
+pydantic's schemas to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Printed(NamedTuple):
     type: str
     path: str
     wide: bool = False
-    """With `-o wide` alone."""
+    """With `-o wide` only."""
 
     def column(self) -> Schema:
         found: Schema = {"name": self.name, "type": self.type, "jsonPath": self.path}
@@ -133,7 +133,7 @@ def definition(kind: PolicyKind) -> Schema:
 
 
 def files() -> dict[str, str]:
-    """Content by file name of what belongs in manifests/crds."""
+    """The files of manifests/crds: content by file name."""
     header = "# Made from the models by `python -m queuectl.kinds.crds manifests/crds`: change those.\n"
     found = {
         f"{GROUP}_{kind.plural}.yaml": header + _yaml(definition(kind)) for kind in POLICY_KINDS.values()
@@ -160,7 +160,7 @@ def _structural(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
     """`node` without references, nulls and titles."""
     node = _resolved(node, definitions)
     result: Schema = {key: node[key] for key in _KEPT if key in node}
-    # What is unset stays unset; an object's default is empty, as its fields have their own.
+    # Unset fields stay unset; the default of an object is empty, because its fields have defaults.
     if isinstance(default := result.pop("default", None), dict):
         result["default"] = {}
     elif default not in (None, [], ""):
@@ -171,7 +171,7 @@ def _structural(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
             name: _structural(child, definitions) for name, child in node["properties"].items()
         }
     for values in node.get("patternProperties", {}).values():
-        # Keys have no schema here: what is asked of them is a rule beside the field.
+        # Keys have no schema here: their constraints are a rule of the field.
         result["additionalProperties"] = _structural(values, definitions)
     if "items" in node:
         result["items"] = _structural(node["items"], definitions)
@@ -179,7 +179,7 @@ def _structural(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """`node` with its reference followed and its null alternative gone; its own words win."""
+    """`node` with its reference resolved and its null alternative removed; its own keywords win."""
     options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
     if len(options) == 1:
         node = options[0] | {key: value for key, value in node.items() if key != "anyOf"}

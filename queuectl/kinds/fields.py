@@ -1,6 +1,6 @@
-"""Reading fields of raw JSON that may hold anything, each at a bounded cost.
+"""Reading fields of untrusted raw JSON, each at a bounded cost.
 
-Every function names the field it could not read by its path, such as `spec.template.spec.nodeSelector`.
+Errors name the field by its path, such as `spec.template.spec.nodeSelector`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ Json = Mapping[str, Any]
 """An object as the JSON library decodes it."""
 
 MAX_COUNT: Final = 2**31 - 1
-"""Largest number of pods an API object can ask for (int32)."""
+"""Largest number of pods in an API object (int32)."""
 
 MAX_TEXT: Final = 512
-"""Longest key or value of a map that is kept."""
+"""Longest key or value of a map that is read."""
 
 _UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
 
 
 class BadField(ValueError):
-    """A field is not what its kind says. The message names its path, the value found and the limit."""
+    """A field is malformed. The message names its path, the value and the limit."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(clean(f"{path}: {problem}", 300))
 
 
 def clean(text: str, limit: int) -> str:
-    """`text` fit for a terminal and for Postgres: no control characters, at most `limit` characters."""
+    """`text` safe for a terminal and for Postgres: no control characters, at most `limit` characters."""
     return _UNPRINTABLE.sub("\ufffd", text[:limit])
 
 
@@ -69,7 +69,7 @@ def objects(parent: Json, key: str, path: str, limit: int) -> Sequence[Json]:
 def integer(
     parent: Json, key: str, path: str, *, default: int | None, low: int = 0, high: int = MAX_COUNT
 ) -> int:
-    """The whole number at `key`, `default` where absent or null; without a default it must be there.
+    """The whole number at `key`, `default` if absent or null; without a default it is required.
 
     Raises BadField, also outside low..high.
     """
@@ -84,13 +84,13 @@ def integer(
 
 
 def text(parent: Json, key: str, path: str, *, limit: int = MAX_TEXT) -> str | None:
-    """The text at `key`, None where absent, null or empty. Raises BadField, also for unprintable text."""
+    """The text at `key`, None if absent, null or empty. Raises BadField, also for unprintable text."""
     value = parent.get(key)
     return checked(value, f"{path}.{key}", limit) or None if value is not None else None
 
 
 def checked(value: object, path: str, limit: int = MAX_TEXT) -> str:
-    """`value` as it is, if it is printable text of at most `limit` characters. Raises BadField."""
+    """`value`, if it is printable text of at most `limit` characters. Raises BadField."""
     if not isinstance(value, str):
         raise BadField(path, f"{shown(value)} is not text")
     if len(value) > limit:

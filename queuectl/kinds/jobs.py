@@ -1,4 +1,4 @@
-"""The table of job kinds: all that sets one kind apart from another is in its row.
+"""The table of job kinds: each row has everything that is specific to a kind.
 
 Adding a kind is a row, plus the functions that find its podsets and read its status.
 """
@@ -24,7 +24,7 @@ MAX_CONDITIONS: Final = 64
 
 
 class Pods(NamedTuple):
-    """One podset as its object spells it."""
+    """One podset of an object."""
 
     name: str
     pods: int
@@ -33,24 +33,24 @@ class Pods(NamedTuple):
     spec: Json
     """The pod spec."""
     priority_class: str | None = None
-    """Named by the object for all its pods; else the pod spec's own counts."""
+    """PriorityClass that the object names for all its pods; None: that of the pod spec."""
 
 
 class Status(NamedTuple):
-    """What an object's own status says."""
+    """Data from an object's status."""
 
     finished: Outcome | None
     quiet: bool | None
-    """True: it promises that nothing of it is alive. False: it says that something is. None: no promise."""
+    """True: the status guarantees that no pod is alive. False: some pod is alive. None: unknown."""
     ready: bool | None = None
-    """Are all its pods ready, or have ended well? None: it does not say."""
+    """Are all its pods ready or succeeded? None: the status does not say."""
     reclaimable: tuple[tuple[str, int], ...] = ()
-    """By podset, how many of its pods have ended and will not come back; none where it makes no promise."""
+    """By podset, how many pods have ended and are not replaced; empty if the status does not guarantee it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind:
-    """One kind of object that queues."""
+    """One kind of job."""
 
     name: str
     """Its Kubernetes kind, which must be unique in the table."""
@@ -58,9 +58,9 @@ class JobKind:
     version: str
     plural: str
     names: tuple[str, ...]
-    """What people call it on the command line, beside its name and plural; lower case."""
+    """Short names for the command line, in lower case."""
     suspend: tuple[str, ...]
-    """Path of the field that keeps it from running."""
+    """Path of the field that suspends it."""
     find: Callable[[Json], list[Pods]]
     """Its podsets in their fixed order. Raises BadField."""
     template: Callable[[str, int], Path]
@@ -74,7 +74,7 @@ class JobKind:
     """Path of the field naming another controller, and the values that leave it to the usual one."""
 
     start_time_binds: bool = False
-    """Servers before 1.36 take no new node selector while `status.startTime` stands."""
+    """API servers before 1.36 accept no new node selector while `status.startTime` is set."""
 
     @property
     def api_version(self) -> str:
@@ -82,11 +82,11 @@ class JobKind:
 
     @property
     def resource(self) -> str:
-        """As RBAC and kubectl have it, such as `pytorchjobs.kubeflow.org`."""
+        """The name in RBAC and kubectl, such as `pytorchjobs.kubeflow.org`."""
         return f"{self.plural}.{self.group}"
 
     def pod_selector(self, name: str, uid: str) -> str:
-        """Label selector of its pods. Where the label is the name, the owner's UID is to be checked too."""
+        """Label selector of its pods. If its value is a name, the caller must check the owner's UID too."""
         return f"{self.pod_label}={uid if self.pod_label_is_uid else name}"
 
     def suspended(self, obj: Json) -> bool:
@@ -97,7 +97,7 @@ class JobKind:
 
 
 def conditions(obj: Json) -> dict[str, str]:
-    """Status by type of the object's conditions; what can't be read is left out."""
+    """Status by type of the object's conditions; malformed ones are left out."""
     found: dict[str, str] = {}
     try:
         listed = objects(mapping(obj, "status", ""), "conditions", "status", MAX_CONDITIONS)
@@ -114,7 +114,7 @@ _OVER: Final = ("Complete", "Succeeded", "Failed")
 
 
 def run_times(obj: Json) -> tuple[datetime | None, datetime | None]:
-    """Since when it runs, and when it ended, by its own status; None where that does not say."""
+    """Start and end of its run, from its status; None if unknown."""
     try:
         status = mapping(obj, "status", "")
         listed = objects(status, "conditions", "status", MAX_CONDITIONS)
@@ -137,7 +137,7 @@ def _time(value: object) -> datetime | None:
 
 
 def catching_up(obj: Json) -> bool:
-    """Its controller has not yet taken note of the suspension: it may still be making pods."""
+    """Has its controller not yet seen the suspension? It may still create pods."""
     return conditions(obj).get("Suspended") == "False"
 
 
@@ -166,7 +166,7 @@ def _job_status(obj: Json) -> Status:
 
 
 def _job_progress(obj: Json, alive: int) -> tuple[bool | None, tuple[tuple[str, int], ...]]:
-    """Whether its pods are ready, and how many of them it has done with."""
+    """Whether its pods are ready, and how many of them have ended for good."""
     try:
         spec, status = mapping(obj, "spec", ""), mapping(obj, "status", "")
         parallel = integer(spec, "parallelism", "spec", default=1)
@@ -176,14 +176,14 @@ def _job_progress(obj: Json, alive: int) -> tuple[bool | None, tuple[tuple[str, 
         return None, ()
     succeeded, whole = _count(obj, "succeeded"), min(parallel, wanted)
     over = succeeded + (_failed_indexes(status) if spec.get("backoffLimitPerIndex") is not None else 0)
-    # A suspended Job's pods are on their way out: what it will make when it runs again is what counts.
+    # The pods of a suspended Job are terminating: the pods of its next run count.
     left = max(wanted - over, alive if spec.get("suspend") is not True else 0, 0)
     ended = whole - min(whole, left)
     return None if ready is None else ready + succeeded >= whole, (("main", ended),) if ended else ()
 
 
 def _failed_indexes(status: Json) -> int:
-    """How many there are in a list such as `1,3-5`; 0 where it can't be read."""
+    """The number of indexes in a list such as `1,3-5`; 0 if it is malformed."""
     listed = status.get("failedIndexes")
     if not isinstance(listed, str) or not _INDEXES.fullmatch(listed):
         return 0
@@ -192,7 +192,7 @@ def _failed_indexes(status: Json) -> int:
 
 
 def _count(obj: Json, name: str) -> int:
-    """A number of its status; 0 where it has none."""
+    """A number of its status; 0 if it is missing."""
     status = obj.get("status")
     count = status.get(name) if isinstance(status, Mapping) else None
     return count if isinstance(count, int) and not isinstance(count, bool) and 0 < count <= MAX_COUNT else 0
@@ -235,19 +235,19 @@ def _replica_template(specs: str, order: tuple[str, ...]) -> Callable[[str, int]
 def _kubeflow_status(specs: str) -> Callable[[Json], Status]:
     def status(obj: Json) -> Status:
         found = conditions(obj)
-        # What becomes of its pods depends on its cleanPodPolicy: only the pods themselves can tell.
+        # Whether pods remain depends on its cleanPodPolicy: only the pods themselves show it.
         if found.get("Succeeded") == "True":
             return Status(Outcome.SUCCEEDED, None)
         if found.get("Failed") == "True":
             return Status(Outcome.FAILED, None)
-        # A pod that has ended comes back if somebody deletes it: nothing is given back before the end.
+        # An ended pod is created again if it is deleted: no quota is released before the end of the job.
         return Status(None, None, _replicas_run(obj, specs, found.get("Running") == "True"))
 
     return status
 
 
 def _replicas_run(obj: Json, specs: str, running: bool) -> bool | None:
-    """Whether all replicas run or have ended well; `running`: its condition says so of the whole."""
+    """Whether all replicas run or have succeeded; `running`: the job's condition Running."""
     try:
         replicas = mapping(mapping(obj, "spec", ""), specs, "spec")
         statuses = mapping(mapping(obj, "status", ""), "replicaStatuses", "status")
@@ -311,7 +311,7 @@ JOB_KINDS: Final[Mapping[str, JobKind]] = {row.name: row for row in _ROWS}
 
 
 def job_kind(name: str) -> JobKind | None:
-    """The row people mean by `name`: kind, plural, `plural.group` or a shorter name, in any case."""
+    """The row for `name`: kind, plural, `plural.group` or a short name, in any case."""
     wanted = name.lower()
     for row in _ROWS:
         if wanted in (row.name.lower(), row.plural, row.resource, *row.names):

@@ -1,7 +1,7 @@
-"""Manifests written for Kueue (v1beta1, v1beta2) turned into ours, with a note on what is not carried over.
+"""Conversion of manifests for Kueue (v1beta1, v1beta2), with a note on everything that is not converted.
 
-Fields and defaults: https://kueue.sigs.k8s.io/docs/reference/ . Kinds that both know differ in group, in a
-few names of v1beta1, and in what does not exist here yet; jobs differ in their labels.
+Fields and defaults: https://kueue.sigs.k8s.io/docs/reference/ . Common kinds differ in group, in a
+few names of v1beta1, and in features that do not exist here yet; jobs differ in their labels.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _MAX_NOTE: Final = 300
 _MAX_DEPTH: Final = 64
 
 NOT_THERE: Final = {
-    "AdmissionCheck": "admission checks are not there yet",
-    "ProvisioningRequestConfig": "admission checks are not there yet",
-    "MultiKueueConfig": "one cluster is served by one queuectl",
-    "MultiKueueCluster": "one cluster is served by one queuectl",
-    "Topology": "topology-aware placement is not there yet",
-    "Workload": "it is Kueue's own record of a job: the job itself queues again",
+    "AdmissionCheck": "admission checks are not supported yet",
+    "ProvisioningRequestConfig": "admission checks are not supported yet",
+    "MultiKueueConfig": "queuectl manages one cluster",
+    "MultiKueueCluster": "queuectl manages one cluster",
+    "Topology": "topology-aware placement is not supported yet",
+    "Workload": "it is Kueue's own record of a job: the job itself is queued again",
 }
 NO_EFFECT: Final = {
     "ClusterQueue": {
-        "admissionChecksStrategy": "admission checks are not there yet: what waits for one would start",
-        "concurrentAdmissionPolicy": "a workload is tried on one flavor after another, never on several",
+        "admissionChecksStrategy": "admission checks are not supported yet: workloads start without them",
+        "concurrentAdmissionPolicy": "flavors are tried one after another, never at the same time",
     },
     "ResourceFlavor": {
-        "topologyName": "topology-aware placement is not there yet: quota is counted, racks are not"
+        "topologyName": "topology-aware placement is not supported yet: only quota is counted"
     },
 }
 NO_SUCH_FIELD: Final = "there is no such field here"
 LEFT_OUT: Final = "left out: "
 _ELSEWHERE: Final = {
-    "fairSharing": "carried over to Cohort.spec.fairSharing of each root cohort",
-    "waitForPodsReady": "there is no such timeout yet",
-    "manageJobsWithoutQueueName": "work without our label is never touched",
-    "managedJobsNamespaceSelector": "which namespaces are gated is said in manifests/gate",
+    "fairSharing": "converted to Cohort.spec.fairSharing of each root cohort",
+    "waitForPodsReady": "this timeout is not supported yet",
+    "manageJobsWithoutQueueName": "workloads without a queue label are never changed",
+    "managedJobsNamespaceSelector": "manifests/gate selects the namespaces",
 }
 
 
@@ -58,26 +58,26 @@ _ABOVE: Final = {"ClusterQueue": "cohortName", "Cohort": "parentName"}
 
 
 class Note(NamedTuple):
-    """Something that was not carried over, or means something else now."""
+    """A field or object that was not converted, or has another meaning now."""
 
     object: str
-    """KIND/NAME, with NAMESPACE/ before it where it has one."""
+    """KIND/NAME, with NAMESPACE/ before it if it has one."""
     field: str
-    """Path in it; empty: all of it."""
+    """Path in the object; empty: the whole object."""
     text: str
 
 
 class Imported(NamedTuple):
     objects: tuple[dict[str, Any], ...]
-    """Ready to be applied, in the order they came."""
+    """Objects to apply, in the order of the input."""
     notes: tuple[Note, ...]
 
 
 def import_kueue(documents: Iterable[tuple[str, Any]]) -> Imported:
-    """`documents`: each with its place, such as `queues.yaml: line 3`, for what can't be told otherwise.
+    """`documents`: each with its place, such as `queues.yaml: line 3`, for notes on unnamed objects.
 
-    Lists are taken apart; objects that are not Kueue's are passed on, with their labels changed where they
-    have Kueue's. Raises nothing: what can't be used is a note.
+    Lists are split; objects that are not Kueue's are passed on, with Kueue's labels
+    replaced. Raises nothing: a problem becomes a note.
     """
     objects: list[dict[str, Any]] = []
     policies: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def _items(documents: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def _no_object(document: Any) -> str | None:
-    """What keeps it from being read as a Kubernetes object."""
+    """Why it is not a Kubernetes object; None: it is one."""
     if not isinstance(document, Mapping):
         return f"a Kubernetes object is expected, this is {_kind_of(document)}"
     for field in ("apiVersion", "kind"):
@@ -121,7 +121,7 @@ def _no_object(document: Any) -> str | None:
             return f"a Kubernetes object is expected: {field} is {_kind_of(document.get(field))}"
     metadata = document.get("metadata")
     names = metadata if isinstance(metadata, Mapping) else {}
-    # A job may leave the end of its name to the server; policy is referred to by name.
+    # A job may have generateName; policy objects are referred to by name.
     fields = ("name",) if document["apiVersion"].startswith(_PREFIX) else ("name", "generateName")
     named = document["kind"] == "Configuration" or any(isinstance(names.get(f), str) for f in fields)
     return None if named else "metadata.name is missing"
@@ -145,7 +145,7 @@ def _name(document: Mapping[str, Any]) -> str:
 
 
 def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str, Any]]:
-    """The object as ours, unless it breaks a rule of ours."""
+    """The converted object, unless it breaks a rule of queuectl's kinds."""
     kind, name = document["kind"], _name(document)
     made: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "metadata": _metadata(document)}
     made |= {
@@ -169,7 +169,7 @@ def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str
 
 
 def _metadata(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person wrote: nothing that a server adds, no finalizers."""
+    """The object without fields that a server adds and without finalizers."""
     metadata = document["metadata"]
     found = {field: metadata[field] for field in ("name", "namespace") if field in metadata}
     for field in ("labels", "annotations"):
@@ -209,16 +209,16 @@ _RENAMES: Final[Mapping[str, tuple[Callable[[dict[str, Any]], None], ...]]] = {
     "ClusterQueue": (_cohort_name, _checks_strategy, _fungibility),
     "Cohort": (_parent_name,),
 }
-"""From v1beta1 (and Cohort's v1alpha1) to the names of v1beta2, which are ours."""
+"""From names of v1beta1 (and Cohort's v1alpha1) to those of v1beta2, which queuectl uses."""
 
 
 # --- Kueue's own configuration --------------------------------------------------------------------------
 
 
 def _configuration(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:
-    """What it says of fair sharing, for a root cohort; None: it is off."""
+    """Its fair sharing, for a root cohort; None: it is off."""
     for field in sorted(document.keys() - {"apiVersion", "kind", "metadata"}):
-        why = _ELSEWHERE.get(field, "what queuectl's own configuration has is in docs/operations.md")
+        why = _ELSEWHERE.get(field, "docs/operations.md describes queuectl's own configuration")
         notes.append(Note("Configuration", str(field), why))
     sharing = document.get("fairSharing")
     if not isinstance(sharing, Mapping) or sharing.get("enable") is False:
@@ -230,7 +230,7 @@ def _configuration(document: Mapping[str, Any], notes: list[Note]) -> dict[str, 
 
 
 def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[dict[str, Any]]:
-    """Have every tree of cohorts share fairly: it is said on the root. Returns roots that had no object."""
+    """Set fair sharing on the root of every cohort tree. Returns roots that had no object."""
     cohorts = {policy["metadata"]["name"]: policy for policy in policies if policy["kind"] == "Cohort"}
     asked = [policy.get("spec", {}).get(_ABOVE.get(policy["kind"], "")) for policy in policies]
     made: list[dict[str, Any]] = [
@@ -248,7 +248,7 @@ def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[
 
 
 def _relabelled(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any]:
-    """The same object with our labels for Kueue's, also in the templates within it."""
+    """The same object with queuectl's labels instead of Kueue's, in its templates too."""
     made: dict[str, Any] = copy.deepcopy(dict(document))
     name, queued = _name(document), False
     for path, metadata in _all_metadata(made):
@@ -262,7 +262,7 @@ def _relabelled(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any
                     marks[_LABELS[key]] = value
                     queued = queued or _LABELS[key] == QUEUE_LABEL
                 else:
-                    notes.append(Note(name, f"{path}.{field}", f"{clean(key, 100)} says nothing here"))
+                    notes.append(Note(name, f"{path}.{field}", f"{clean(key, 100)} has no meaning here"))
             if not marks:
                 del metadata[field]
     kind = document["kind"]
@@ -273,7 +273,7 @@ def _relabelled(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any
 
 
 def _all_metadata(obj: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each `metadata` in it with its path, outermost first."""
+    """Each `metadata` in the object with its path, outermost first."""
     found: list[tuple[str, Any, int]] = [("", obj, 0)]
     while found:
         path, value, depth = found.pop()

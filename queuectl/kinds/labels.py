@@ -1,4 +1,4 @@
-"""The labels by which people queue their work: our own, and Kueue's where those are honoured too."""
+"""The labels that queue a workload: queuectl's own, and Kueue's if they are honoured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuectl.kinds.fields import Json, mapping
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 
 MAX_RUN_LABEL: Final = MAX_RUN
-"""Seconds that it may run, all its attempts together."""
+"""Seconds that it may run, summed over all attempts."""
 
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
@@ -20,17 +20,17 @@ KUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 
 @dataclass(frozen=True, slots=True)
 class QueueLabels:
-    """Which labels count. Of each two the first that an object has holds, whatever its value."""
+    """The labels that count. Of each pair the first that an object has is used, whatever its value."""
 
     queue: tuple[str, ...]
     priority: tuple[str, ...]
 
     @property
     def selection(self) -> Mapping[str, str]:
-        """What to ask the server for, so that one list and one watch have all queued objects of a kind.
+        """Label selector for the server, so that one list and one watch have all queued objects of a kind.
 
-        A label selector knows no "or": with two labels that are all objects, and `observe` looks which of
-        them queue (docs/decisions/0007).
+        A label selector has no "or": with two labels it selects all objects, and `observe` filters those
+        that are queued (docs/decisions/0007).
         """
         return {"labelSelector": self.queue[0]} if len(self.queue) == 1 else {}
 
@@ -40,17 +40,17 @@ KUEUES_TOO: Final = QueueLabels((QUEUE_LABEL, KUEUE_QUEUE_LABEL), (PRIORITY_LABE
 
 
 def first(names: tuple[str, ...], labels: Mapping[str, Any]) -> Any:
-    """The value of the first of these that is there; None: there is none of them."""
+    """The value of the first of these labels that is present; None: none is."""
     return next((labels[name] for name in names if name in labels), None)
 
 
 def queued_by(workload: Workload) -> str:
-    """The label that holds of one that is queued."""
+    """The label that queues a workload."""
     found = dict(workload.labels)
     return KUEUE_QUEUE_LABEL if KUEUE_QUEUE_LABEL in found and QUEUE_LABEL not in found else QUEUE_LABEL
 
 
 def may_queue(obj: Json) -> bool:
-    """It has a queue label of either sort, whether or not Kueue's is honoured here. Raises BadField."""
+    """Does it have a queue label, queuectl's or Kueue's, honoured or not? Raises BadField."""
     labels = mapping(mapping(obj, "metadata", ""), "labels", "metadata")
     return any(name in labels for name in KUEUES_TOO.queue)

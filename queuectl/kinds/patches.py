@@ -1,4 +1,4 @@
-"""What is written to Kubernetes: bodies of patches, Events and status, as plain JSON."""
+"""Bodies of writes to Kubernetes: patches, Events and status, as plain JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Operation = dict[str, Any]
 
 REPORTER: Final = "queuectl.dev/controller"
 MAX_NOTE: Final = 1024
-"""Bytes of an Event's note that the API server takes."""
+"""Longest note of an Event that the API server accepts, in bytes."""
 MAX_WAITING: Final = 50
 _MAX_MESSAGE: Final = 1000
 
@@ -37,7 +37,7 @@ def pointer(path: Path) -> str:
 
 
 def start(kind: JobKind, effect: Effect) -> list[Operation]:
-    """Let it go, if it is still the object that was decided on: else the server refuses all of it."""
+    """Start it, if it is still the object of the decision: otherwise the server refuses the whole patch."""
     workload, seen = effect.workload, effect.observation
     annotation = render(effect.attempt, workload.queue, effect.flavors)
     patch: list[Operation] = [
@@ -48,7 +48,7 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
     if seen.annotated:
         patch.append(_add(("metadata", "annotations", ADMISSION_ANNOTATION), annotation))
     else:
-        # The whole map is added, so none may have come since.
+        # The whole map is added, so the object must still have none.
         patch.append(_test(("metadata", "resourceVersion"), seen.resource_version))
         patch.append(_add(("metadata", "annotations"), {ADMISSION_ANNOTATION: annotation}))
     patch += _steer(kind, effect)
@@ -57,17 +57,17 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
 
 
 def _test_queue(workload: Workload) -> list[Operation]:
-    """It is still queued where it was. By Kueue's label only as long as ours is absent."""
+    """Tests that it is still in the same queue; by Kueue's label only while queuectl's is absent."""
     label = queued_by(workload)
     found = [_test(("metadata", "labels", label), workload.queue)]
-    # To an API server what is absent is null.
+    # For an API server, an absent field equals null.
     return found if label == QUEUE_LABEL else [_test(("metadata", "labels", QUEUE_LABEL), None), *found]
 
 
 def _steer(kind: JobKind, effect: Effect) -> list[Operation]:
     """Scheduling fields of all podsets: the user's own with the flavors' on top.
 
-    What neither has and no earlier admission can have left behind is not written.
+    Fields that both leave empty, and that no former admission can have set, are not written.
     """
     place = {pod_set.name: index for index, pod_set in enumerate(effect.workload.pod_sets)}
     patch = []
@@ -93,7 +93,7 @@ def stop(kind: JobKind, ref: ObjectRef) -> dict[str, Any]:
 
 
 def forget_start_time(ref: ObjectRef) -> list[Operation]:
-    """On the status subresource: servers before 1.36 take no new node selector while a start time stands."""
+    """On the status subresource: servers before 1.36 accept no new node selector with a start time."""
     return [_test(("metadata", "uid"), ref.uid), {"op": "remove", "path": "/status/startTime"}]
 
 
@@ -105,13 +105,13 @@ def _add(path: Path, value: object) -> Operation:
     return {"op": "add", "path": pointer(path), "value": value}
 
 
-# --- what people with kubectl see ---------------------------------------------------------------------
+# --- Events and status --------------------------------------------------------------------------------
 
 
 def event(
     kind: JobKind, ref: ObjectRef, *, reason: str, message: str, warning: bool, key: str, at: datetime
 ) -> dict[str, Any]:
-    """An events.k8s.io/v1 Event on the object, named by UID, reason and `key`: sent twice, it is one."""
+    """An events.k8s.io/v1 Event on the object, named by UID, reason and `key`: idempotent."""
     digest = hashlib.sha256("\0".join((ref.uid, reason, key)).encode("utf-8", "replace")).hexdigest()[:16]
     return {
         "apiVersion": "events.k8s.io/v1",
@@ -173,7 +173,7 @@ def cluster_queue_status(report: ClusterQueueReport) -> dict[str, Any]:
 
 
 def stamped(status: dict[str, Any], before: dict[str, Any] | None, at: str) -> dict[str, Any]:
-    """`status` with the times of its conditions: those of `before` where a condition's status is the same."""
+    """`status` with times in its conditions: those of `before` if a condition's status is unchanged."""
     old = {item["type"]: item for item in (before or {}).get("conditions", ())}
     conditions = []
     for item in status["conditions"]:

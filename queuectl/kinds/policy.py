@@ -1,6 +1,6 @@
-"""Policy objects in and out of the core: from the API server as they are read, from the ledger as stored.
+"""Policy objects to values of the core: from objects of the API server, and from specs in the ledger.
 
-Both ways pass through the same models, so that what was in force is read the same later.
+Both use the same models, so that a stored spec is read as it was when it was in force.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class PolicyKind(NamedTuple):
     plural: str
     namespaced: bool
     model: type[schema.Part]
-    """Of the whole object, without metadata."""
+    """Model of the whole object, without metadata."""
     value: Callable[[ConfigKey, Any], Policy]
-    """From the model to the core. Raises BadPolicy."""
+    """From the model to the value of the core. Raises BadPolicy."""
 
     @property
     def resource(self) -> str:
@@ -71,7 +71,7 @@ class PolicyKind(NamedTuple):
 
 
 def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
-    """What an object of one of POLICY_KINDS says; `kind` and `metadata.name` must be there."""
+    """The event for an object of one of POLICY_KINDS; `kind` and `metadata.name` are required."""
     metadata = obj["metadata"]
     key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
     try:
@@ -82,7 +82,7 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
 
 
 def drop_unknown(obj: dict[str, Any]) -> list[str]:
-    """Take out of a policy object that can be read what its kind does not have, as the API server does.
+    """Remove unknown fields from a valid policy object, as the API server does.
 
     Returns the paths.
     """
@@ -93,7 +93,7 @@ def drop_unknown(obj: dict[str, Any]) -> list[str]:
 
 
 def _prune(content: Any, known: Any, kept: Iterable[str] = (), path: str = "") -> Iterator[str]:
-    """Take out of `content` what is not in `known`, but for `kept`; yields the paths."""
+    """Remove from `content` what is not in `known`, except `kept`; yields the paths."""
     if isinstance(content, dict) and isinstance(known, dict):
         for key in list(content):
             if key in kept:
@@ -110,13 +110,13 @@ def _prune(content: Any, known: Any, kept: Iterable[str] = (), path: str = "") -
 
 
 def parse_policy(key: ConfigKey, spec: str) -> Policy:
-    """The policy that `spec`, as `policy_event` made it, says. Raises BadPolicy."""
+    """The policy of `spec`, as `policy_event` made it. Raises BadPolicy."""
     try:
         content = json.loads(spec)
     except ValueError as problem:
-        raise BadPolicy(f"{key}: stored spec is no JSON: {problem}") from None
+        raise BadPolicy(f"{key}: stored spec is not JSON: {problem}") from None
     if not isinstance(content, dict):
-        raise BadPolicy(f"{key}: stored spec is no object")
+        raise BadPolicy(f"{key}: stored spec is not an object")
     return _kind(key).value(key, _validated(key, _whole(key, content)))
 
 
@@ -143,13 +143,13 @@ def _validated(key: ConfigKey, content: Mapping[str, Any]) -> schema.Part:
 
 
 def _canonical(model: schema.Part) -> str:
-    """The spec as JSON text: keys sorted, nothing that is unset, defaults spelled out."""
+    """The spec as JSON text: sorted keys, no unset fields, explicit defaults."""
     content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})
     return json.dumps(content.get("spec", content), sort_keys=True, separators=(",", ":"))
 
 
 def _printable(value: Any) -> Any:
-    """The same JSON without NUL, lone surrogates and the like in its texts: Postgres refuses them."""
+    """The same JSON without NUL and lone surrogates in its texts: Postgres refuses them."""
     if isinstance(value, str):
         return clean(value, len(value))
     if isinstance(value, Mapping):
@@ -209,7 +209,7 @@ def _preemption(model: objects.Preemption) -> Preemption:
 
 
 def _weight(model: objects.FairSharing | None) -> int:
-    """In thousandths, rounded up: what is more than nothing counts as more than nothing."""
+    """In thousandths, rounded up: a weight above 0 stays above 0."""
     if model is None:
         return NORMAL_WEIGHT
     try:
@@ -219,7 +219,7 @@ def _weight(model: objects.FairSharing | None) -> int:
 
 
 def _consistent(spec: objects.ClusterQueueSpec) -> None:
-    """Rules on several fields together. Raises BadPolicy."""
+    """Rules on several fields. Raises BadPolicy."""
     preemption, fungibility = spec.preemption, spec.flavor_fungibility
     borrowing = preemption.borrow_within_cohort
     if borrowing and borrowing.policy != "Never" and preemption.reclaim_within_cohort == "Never":

@@ -1,4 +1,4 @@
-"""The five policy kinds as the API server stores them, their specs and what surrounds them."""
+"""The five policy kinds as the API server stores them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 StopPolicyName = Literal["None", "Hold", "HoldAndDrain"]
 
 
-# --- what several kinds share -----------------------------------------------------------------------
+# --- common parts -----------------------------------------------------------------------------------
 
 
 class FairSharing(Part):
     model_config = ConfigDict(json_schema_extra=rules(not_negative("weight")))
 
     weight: Weight = 1
-    """Share of what is left to share. 0: served after all others."""
+    """Weight of its share of borrowable quota. 0: served after all others."""
 
 
 class LabelSelectorRequirement(Part):
@@ -69,7 +69,7 @@ class LabelSelectorModel(Part):
 
 
 class FlavorFungibility(Part):
-    """Whether to settle for a flavor that needs borrowing or preemption, or to look at the next one."""
+    """Whether to use a flavor that needs borrowing or preemption, or to try the next one."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -105,7 +105,7 @@ class MinRunTime(Part):
 
 
 class Preemption(Part):
-    """Whom a workload of this queue may take quota from."""
+    """Which workloads a workload of this queue may preempt."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -128,7 +128,7 @@ class AdmissionCheckRule(Part):
     name: Name
     """An AdmissionCheck."""
     on_flavors: Annotated[tuple[Name, ...], Field(max_length=64, json_schema_extra=SET)] = ()
-    """Flavors it is needed for; empty: all."""
+    """Flavors that require it; empty: all."""
 
 
 class AdmissionChecksStrategy(Part):
@@ -155,7 +155,7 @@ class ConcurrentAdmissionPolicy(Part):
 
 
 class ClusterQueueSpec(Part):
-    """A pool of quota, and the rules by which it is given out."""
+    """A pool of quota, and its rules of admission."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -165,16 +165,16 @@ class ClusterQueueSpec(Part):
 
     resource_groups: ResourceGroups = ()
     cohort_name: Name | None = None
-    """Queues and cohorts of one cohort lend each other unused quota. It needs no Cohort object."""
+    """Members of a cohort lend each other unused quota. A Cohort object is not required."""
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
-    """BestEffortFIFO lets later workloads pass a head that does not fit, StrictFIFO does not."""
+    """BestEffortFIFO admits later workloads before a head that does not fit, StrictFIFO does not."""
     namespace_selector: LabelSelectorModel | None = None
     """Namespaces that may use it. Unset: none; empty: all."""
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
     preemption: Preemption = Preemption()
     admission_checks_strategy: AdmissionChecksStrategy | None = None
     stop_policy: StopPolicyName = "None"
-    """Hold admits nothing more, HoldAndDrain also evicts what runs."""
+    """Hold stops admission, HoldAndDrain also evicts admitted workloads."""
     fair_sharing: FairSharing | None = None
     admission_scope: AdmissionScope | None = None
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
@@ -185,7 +185,7 @@ class ClusterQueueSpec(Part):
 
 class CohortFairSharing(FairSharing):
     enabled: bool | None = None
-    """On a root: whether its tree shares fairly."""
+    """On a root: whether its tree uses fair sharing."""
     preemption_strategies: (
         Annotated[
             tuple[Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ...],
@@ -203,11 +203,11 @@ class CohortFairSharing(FairSharing):
         ]
         | None
     ) = None
-    """On a root: how its tree decides who is preempted for a fair share."""
+    """On a root: how its tree selects victims by fair sharing."""
 
 
 class CohortSpec(Part):
-    """A node of the tree that queues lend and borrow in, with quota of its own if it has any."""
+    """A node of the tree in which queues lend and borrow, with optional quota of its own."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -216,9 +216,9 @@ class CohortSpec(Part):
     )
 
     parent_name: Name | None = None
-    """The cohort above; unset: this is a root."""
+    """The parent cohort; unset: this is a root."""
     resource_groups: ResourceGroups = ()
-    """Quota that belongs to no queue and that all below may borrow."""
+    """Quota of the cohort itself, which all below may borrow."""
     fair_sharing: CohortFairSharing | None = None
 
 
@@ -260,7 +260,7 @@ class TolerationModel(Part):
 
 
 class ResourceFlavorSpec(Part):
-    """A class of nodes. What is admitted to it gets its labels as node selector, and its tolerations."""
+    """A class of nodes. Admitted workloads get its labels as node selector, and its tolerations."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -288,13 +288,13 @@ class ResourceFlavorSpec(Part):
             )
         ),
     )
-    """Labels that its nodes have."""
+    """Labels of its nodes."""
     node_taints: Annotated[
         tuple[TaintModel, ...], Field(max_length=8, json_schema_extra=by_key("key", "effect"))
     ] = ()
-    """Taints that its nodes have: only workloads that tolerate them, or whom tolerations lets, get it."""
+    """Taints of its nodes: only workloads that tolerate them, by themselves or by its tolerations, get it."""
     tolerations: Annotated[tuple[TolerationModel, ...], Field(max_length=8, json_schema_extra=ATOMIC)] = ()
-    """Added to the pods of what is admitted."""
+    """Added to the pods of admitted workloads."""
     topology_name: Name | None = None
 
 
@@ -302,13 +302,13 @@ class ResourceFlavorSpec(Part):
 
 
 class LocalQueueSpec(Part):
-    """A namespace's way into one ClusterQueue."""
+    """A queue in a namespace, which points to one ClusterQueue."""
 
     cluster_queue: Annotated[
         Name, Field(json_schema_extra=rules(rule("self == oldSelf", "cannot be changed")))
     ]
     stop_policy: StopPolicyName = "None"
-    """Hold admits nothing more from here, HoldAndDrain also evicts what runs."""
+    """Hold stops admission from this queue, HoldAndDrain also evicts its admitted workloads."""
     fair_sharing: FairSharing | None = None
 
 
@@ -316,35 +316,35 @@ class LocalQueueSpec(Part):
 
 
 class ClusterQueueObject(Part):
-    """A pool of quota that namespaces reach through LocalQueues."""
+    """A pool of quota that namespaces use through LocalQueues."""
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
     status: ClusterQueueStatus | None = None
 
 
 class CohortObject(Part):
-    """A node of the tree that ClusterQueues lend and borrow in."""
+    """A node of the tree in which ClusterQueues lend and borrow."""
 
     spec: CohortSpec = CohortSpec()
     status: CohortStatus | None = None
 
 
 class ResourceFlavorObject(Part):
-    """A class of nodes that quota is counted for."""
+    """A class of nodes with quota of its own."""
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
 
 
 class WorkloadPriorityClassObject(Part):
-    """Priority in the queue alone: the pods keep their own. Workloads name it by label."""
+    """Priority in the queue only: pods keep theirs. Workloads name it by label."""
 
     value: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-    """The larger, the sooner."""
+    """Larger values are admitted first."""
     description: Text | None = None
 
 
 class LocalQueueObject(Part):
-    """Names the ClusterQueue that workloads of this namespace wait in."""
+    """Points to the ClusterQueue for workloads of this namespace."""
 
     spec: LocalQueueSpec
     status: LocalQueueStatus | None = None

@@ -1,9 +1,9 @@
-"""Our policy objects as the API server stores them: the models the CRDs are generated from.
+"""Common parts of the models of the policy objects, which the CRDs are generated from.
 
 Fields are Kueue's (v1beta2) plus our own. Unknown ones are ignored, as the API server prunes them. Rules in
-CEL stand beside the field they speak of, so that its error names it. What CEL in a CRD can't bound the cost
-of (any arithmetic on the quantities of 16 groups x 64 flavors x 64 resources) is in the admission policy
-`queuectl-policies` instead, and all of it is checked once more where an object is read.
+CEL are on the field they are about, so that errors name it. Rules whose cost CEL in a CRD cannot bound
+(arithmetic on the quantities of 16 groups x 64 flavors x 64 resources) are in the admission policy
+`queuectl-policies`, and everything is checked again when an object is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUANTITY_PATTERN: Final = (
     rf"^[+-]?([0-9]{{1,19}}([.][0-9]{{1,4}})?({_SUFFIX})?|[.][0-9]{{1,4}}({_SUFFIX})?"
     r"|[0-9]{1,19}[eE][+]?[0-9]{1,2})$"
 )
-"""No more than 4 decimals and 2 digits of exponent: a hostile number costs nobody time."""
+"""At most 4 decimals and 2 digits of exponent: bounds the cost of hostile numbers."""
 
 MAX_QUANTITY_TEXT: Final = 32
 _WEIGHT_PATTERN: Final = r"^[+-]?([0-9]{1,9}([.][0-9]{1,6})?|[.][0-9]{1,6}|[0-9]{1,9}m)$"
@@ -34,7 +34,7 @@ _QUALIFIED: Final = (
 )
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
-# Resources that may be given in parts of their unit; all others are whole devices or objects.
+# Resources with fractional amounts; all others are whole devices or objects.
 _DIVISIBLE: Final = (
     "self.name in ['cpu', 'memory', 'ephemeral-storage'] || self.name.startsWith('hugepages-')"
 )
@@ -80,10 +80,10 @@ def not_negative(field: str) -> dict[str, str]:
 
 
 def _whole(field: str) -> dict[str, str]:
-    """Rule on a resource's quota: `field` has no parts of a unit, unless the resource may be divided.
+    """Rule on a resource's quota: `field` is a whole number, unless the resource is divisible.
 
-    The pattern leaves a decimal point only the 2nd to 7th place from the end. Looking there costs a fixed
-    amount, where a search through the text is costed as through the largest possible request (before
+    The pattern allows a decimal point only in the 2nd to 7th place from the end. Checking these costs a fixed
+    amount, while a search is estimated as one through the largest possible request (before
     Kubernetes 1.34 whatever its maxLength).
     """
     value = f"self.{field}"
@@ -118,7 +118,7 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 def by_key(*keys: str) -> dict[str, Any]:
-    """A list that is a map: the API server itself refuses a key that comes twice, and names its path."""
+    """A list with unique keys: the API server refuses a duplicate and names its path."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
@@ -127,7 +127,7 @@ ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 
 
 class Part(BaseModel):
-    """Part of an object: camelCase outside, frozen, unknown fields ignored."""
+    """Part of an object: camelCase in JSON, frozen, unknown fields ignored."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -158,11 +158,11 @@ class ResourceQuota(Part):
     name: ResourceName
     """The resource, such as nvidia.com/gpu."""
     nominal_quota: Quantity
-    """What is guaranteed. Not linked to the capacity of nodes."""
+    """Guaranteed quota. Not tied to the capacity of nodes."""
     borrowing_limit: Quantity | None = None
-    """How much more than nominalQuota may be used, of what others of the cohort leave. Unset: all of it."""
+    """How much unused quota of the cohort may be used beyond nominalQuota. Unset: all of it."""
     lending_limit: Quantity | None = None
-    """How much of nominalQuota others of the cohort may use while it is unused. Unset: all of it."""
+    """How much unused nominalQuota others of the cohort may use. Unset: all of it."""
 
 
 class FlavorQuotas(Part):
@@ -178,7 +178,7 @@ class FlavorQuotas(Part):
 
 
 class ResourceGroup(Part):
-    """Resources that a podset gets from one flavor together, and the flavors in the order they are tried."""
+    """Resources that a podset gets from the same flavor, and the flavors in the order they are tried."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -202,10 +202,10 @@ class ResourceGroup(Part):
 
 
 def _once(what: str, names: str) -> list[dict[str, str]]:
-    """Rules on resourceGroups: nothing that `names` (of group `g`) lists is in two groups.
+    """Rules on resourceGroups: no name of `names` (of group `g`) is in two groups.
 
-    One rule for each place a second group can have, because only so can a message name it: the cost of a
-    message that is put together is judged by the largest text imaginable.
+    One rule for each index of the second group, so that the message can name it: the cost of a
+    computed message is estimated by the largest possible text.
     """
     found = []
     for second in range(1, MAX_GROUPS):
@@ -235,6 +235,6 @@ def without_cohort(field: str, cohort: str) -> dict[str, str]:
     return rule(
         f"has(self.{cohort}) || !has(self.resourceGroups) || self.resourceGroups.all(g, g.flavors.all(f, "
         f"f.resources.all(r, !has(r.{field}))))",
-        f"{field} needs {cohort}: without a cohort there is nobody to share with",
+        f"{field} needs {cohort}: without a cohort there is nothing to share with",
         fieldPath=".resourceGroups",
     )

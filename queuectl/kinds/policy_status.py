@@ -1,4 +1,4 @@
-"""The status of our policy objects: the controller writes it for people, nobody reads it back."""
+"""The status of the policy objects: written by the controller for users, never read back."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ResourceUsage(Part):
     name: str
     """The resource."""
     total: AnyQuantity | None = None
-    """In use; what is being evicted counts until its pods are gone."""
+    """In use; terminating workloads count until their pods are gone."""
     borrowed: AnyQuantity | None = None
-    """The part of it above nominalQuota."""
+    """The part of the total above nominalQuota."""
 
 
 class FlavorUsage(Part):
@@ -48,7 +48,7 @@ Usages = Annotated[tuple[FlavorUsage, ...], Field(json_schema_extra=by_key("name
 
 class WeightedShare(Part):
     weighted_share: int | None = None
-    """The larger, the more it uses beyond its own quota, for its weight."""
+    """Usage beyond its own quota in relation to its weight; larger is more."""
 
 
 class ClusterQueueStatus(Part):
@@ -88,4 +88,4 @@ class LocalQueueStatus(Part):
     reserving_workloads: Count | None = None
     admitted_workloads: Count | None = None
     waiting: Annotated[tuple[WaitingWorkload, ...], Field(max_length=50, json_schema_extra=ATOMIC)] = ()
-    """The first that wait, in order. Written by queuectl now and then, never read back."""
+    """The first pending workloads, in order. Written by queuectl from time to time, never read back."""

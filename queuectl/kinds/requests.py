@@ -1,7 +1,7 @@
-"""What one pod asks for, counted as the Kubernetes scheduler counts it.
+"""The requests of one pod, computed as the Kubernetes scheduler does.
 
-Containers add up; init containers run one after another beside the sidecars started before them; resources
-given for the pod as a whole take the place of its containers'; a limit without a request is a request.
+Containers are summed; init containers run one after another together with the sidecars started before them;
+resources of the pod itself replace those of its containers; a limit without a request is a request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POD_LEVEL: Final = ("cpu", "memory")
 
 
 class RequestProblem(Exception):
-    """A request that can't be charged; `reason` says which and where."""
+    """A request that cannot be charged; `reason` names it."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.message)
@@ -36,7 +36,7 @@ class RequestProblem(Exception):
 def pod_requests(pod: Json, path: str) -> Amounts:
     """Requests of a pod with spec `pod`, found at `path`, in base units.
 
-    Overhead counts where the spec has it. Raises RequestProblem or BadField, naming the container.
+    Overhead in the spec is included. Raises RequestProblem or BadField, which name the container.
     """
     total = _containers(pod, path)
     level = mapping(pod, "resources", path)
@@ -49,7 +49,7 @@ def pod_requests(pod: Json, path: str) -> Amounts:
                 Reason(
                     code=Code.QUANTITY_OUT_OF_RANGE,
                     resource=resource,
-                    detail=f"{path}: its containers together ask for more than {MAX_AMOUNT} of {resource}",
+                    detail=f"{path}: its containers together request more than {MAX_AMOUNT} of {resource}",
                 )
             )
     return amounts(total)
@@ -75,10 +75,10 @@ def _containers(pod: Json, path: str) -> dict[str, int]:
 
 
 def _pod_level(level: Json, containers: dict[str, int], path: str) -> dict[str, int]:
-    """Requests of the pod as a whole, by the defaults of the API server for those left out."""
+    """Requests of the pod itself, with the API server's defaults for missing ones."""
     requests = _for_pods(_parsed(mapping(level, "requests", path), f"{path}.requests"))
     limits = _for_pods(_parsed(mapping(level, "limits", path), f"{path}.limits"))
-    # A hugepage can't be overcommitted: there the pod's limit counts, whatever its containers ask for.
+    # Hugepages cannot be overcommitted: the pod's limit counts, whatever its containers request.
     from_containers = {
         name: amount for name, amount in containers.items() if not (_hugepages(name) and name in limits)
     }
@@ -99,8 +99,8 @@ def _hugepages(resource: str) -> bool:
 def _effective(container: Json, path: str) -> dict[str, int]:
     """Requests of one container; a limit counts for a resource without a request.
 
-    One above its limit is refused, as the API server refuses such pods: what runs them would hold quota for
-    pods that never come.
+    A request above its limit is refused, as the API server refuses such pods: the workload would hold quota
+    for pods that are never created.
     """
     resources = mapping(container, "resources", path)
     path = f"{path}.resources"
@@ -132,7 +132,7 @@ def _amount(value: object, resource: str, path: str) -> int:
     except BadQuantity as error:
         raise BadField(where, str(error)) from error
     if amount < 0:
-        detail = f"{where} is -{format_amount(resource, -amount)}, the least is 0"
+        detail = f"{where} is -{format_amount(resource, -amount)}, the minimum is 0"
         reason = Reason(
             code=Code.NEGATIVE_REQUEST, resource=resource, requested=amount, detail=clean(detail, 300)
         )

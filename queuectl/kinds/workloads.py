@@ -1,6 +1,6 @@
-"""A job's object, as raw JSON, to what the core decides on.
+"""From a job's object, as raw JSON, to the workload and observation of the core.
 
-Never raises: whatever of a labelled object can't be read becomes the workload's `problem`.
+Never raises: a malformed field of a labelled object becomes the workload's `problem`.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 
 MAX_NAME: Final = 253
 MAX_LABELS: Final = 64
-"""Kept per workload: those that queue it, then the first by name."""
+"""Labels stored per workload: those that queue it, then the first ones by name."""
 MAX_ANNOTATIONS: Final = (256 - 8) * 1024
-"""Bytes of others' annotations: the API server takes 256 KiB in all, and a start adds ours."""
+"""Bytes of other annotations: the API server allows 256 KiB in all, and a start adds one."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadObserved | None:
-    """The workload that object `obj` of `kind` is; None where it has no queue label or no identity."""
+    """The workload of the object `obj` of `kind`; None without a queue label or an identity."""
     try:
         metadata = mapping(obj, "metadata", "")
         labels = mapping(metadata, "labels", "metadata")
@@ -88,7 +88,7 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
 
 
 def identity(obj: Json) -> tuple[str, str]:
-    """UID and resourceVersion of an object, empty where it has none."""
+    """UID and resourceVersion of an object, empty if missing."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         return "", ""
@@ -96,7 +96,7 @@ def identity(obj: Json) -> tuple[str, str]:
 
 
 def finished(kind: JobKind, obj: Json) -> Outcome | None:
-    """How it ended. One that is being deleted makes no more pods: for the queue it is over."""
+    """How it ended. An object that is being deleted creates no more pods: for the queue it has ended."""
     outcome = kind.status(obj).finished
     if outcome is None and mapping(obj, "metadata", "").get("deletionTimestamp"):
         return Outcome.DELETED
@@ -197,7 +197,7 @@ def _max_run(labels: Json, problem: Reason | None) -> tuple[int | None, Reason |
 
 
 def _labels(labels: Json) -> Iterator[tuple[str, str]]:
-    # Those that queue it come first: a start tests them.
+    # Labels that queue it come first: a start tests them.
     for key in sorted(sorted(labels, key=_queues_not)[:MAX_LABELS]):
         value = _short(labels[key], MAX_NAME)
         if value is not None:

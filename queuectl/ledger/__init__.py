@@ -1,1 +1,1 @@
-"""The ledger: decisions, holds and effects as rows of Postgres, and a twin of it in memory."""
+"""The ledger: decisions, holds and effects as rows of Postgres, and an equivalent in memory."""

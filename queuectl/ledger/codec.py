@@ -1,6 +1,6 @@
-"""Core values as JSON for the ledger and back: the one place that knows the form.
+"""Values of the core to the ledger's JSON and back.
 
-Strings lose what Postgres can't store (NUL, lone surrogates). Integers stay exact whatever their size.
+Strings lose what Postgres cannot store (NUL, lone surrogates). Integers stay exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 def clean(text: str) -> str:
-    """`text` as Postgres can store it."""
+    """`text` without what Postgres cannot store."""
     if text.isascii():
         return text.replace("\0", "") if "\0" in text else text
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
@@ -32,7 +32,7 @@ def clean_or_none(text: str | None) -> str | None:
 
 
 def cleaned(value: Any) -> Any:
-    """A JSON value with every string in it, keys too, as Postgres can store it."""
+    """A JSON value whose strings, keys included, Postgres can store."""
     match value:
         case str():
             return clean(value)
@@ -94,7 +94,7 @@ def reason_from_json(value: Json) -> Reason:
 
 
 def past_to_json(past: Past) -> Json | None:
-    """None for one that says nothing."""
+    """None for the empty past."""
     if past == NOTHING:
         return None
     found: Json = {"runMs": past.run_ms, "failures": past.failures, "ready": past.ready}

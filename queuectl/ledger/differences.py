@@ -1,4 +1,4 @@
-"""What an observer's workloads come to: what would have happened, and where reality went beyond it. Pure."""
+"""The report of an observer: what would have happened, and how reality differs. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Nominal = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most that ran at one time, whatever was decided about it."""
+    """The most that really ran at one time, whatever the decisions were."""
 
     queue: str
     resource: str
     used: int
     at: datetime
     nominal: int | None
-    """None: no ClusterQueue of this name gives any."""
+    """None: no ClusterQueue of this name has quota for it."""
 
 
 def summary(workloads: Sequence[ObservedWorkload], now: datetime, nominal: Nominal) -> Json:
@@ -53,7 +53,7 @@ def summary(workloads: Sequence[ObservedWorkload], now: datetime, nominal: Nomin
 
 
 def queue_of(workload: ObservedWorkload) -> str:
-    """Its ClusterQueue, or in brackets the LocalQueue that leads to none."""
+    """Its ClusterQueue, or in brackets the LocalQueue without a ClusterQueue."""
     return workload.cluster_queue or f"({workload.ref.namespace}/{workload.queue})"
 
 
@@ -77,7 +77,7 @@ def _figures(workloads: Sequence[ObservedWorkload], now: datetime) -> Json:
 
 
 def _spread(durations: Iterable[timedelta]) -> Json:
-    """Median, ninetieth percentile and maximum (nearest rank); None where there are none."""
+    """Median, ninetieth percentile and maximum (nearest rank); None without values."""
     found = sorted(one.total_seconds() for one in durations)
     if not found:
         return {"p50": None, "p90": None, "max": None}
@@ -86,7 +86,7 @@ def _spread(durations: Iterable[timedelta]) -> Json:
 
 
 def _waits(workloads: Sequence[ObservedWorkload]) -> list[Json]:
-    """Why they would have waited, or never have run: most frequent first."""
+    """Reasons why workloads would have been pending, or never have run: most frequent first."""
     groups: dict[tuple[Any, ...], list[tuple[ObservedWorkload, Reason]]] = defaultdict(list)
     for workload in workloads:
         if workload.told_to_wait and workload.reason is not None:
@@ -139,7 +139,7 @@ def peaks(workloads: Iterable[ObservedWorkload], now: datetime, nominal: Nominal
 
 def _peak(queue: str, resource: str, changes: list[tuple[datetime, int]], nominal: Nominal) -> Peak:
     used = most = 0
-    # What ends in a second makes room for what starts in it: the times are no finer than that.
+    # An end frees capacity for starts in the same second: the times have no finer resolution.
     ordered = sorted(changes)
     at = ordered[0][0]
     for time, amount in ordered:

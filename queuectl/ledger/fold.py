@@ -1,7 +1,7 @@
-"""What a plan means for the ledger's rows: pure, and the same for Postgres and for its twin in memory.
+"""From a plan to changes of the ledger's rows: pure, the same for Postgres and for the ledger in memory.
 
-A plan becomes segments. In one segment no row is touched twice, so that each table takes one statement;
-a plan that evicts and releases the same workload has two.
+A plan becomes segments. A segment changes each row at most once, so that one statement per table is enough;
+a plan that evicts and releases the same workload has two segments.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from queuectl.ledger.folded import (
 from queuectl.ports import LedgerRefused
 
 RULES_VERSION: Final = 1
-"""Of docs/scheduling.md: raised when the same state would be decided differently."""
+"""Version of the rules in docs/scheduling.md: raised when the same state leads to another decision."""
 
 BESIDE: Final = "reality"
-"""Key of a decision's payload under which an observer keeps what the object really was at that time."""
+"""Key of a decision's payload under which an observer stores the real state of the object at that time."""
 
 Beside = Callable[[Decision], Json | None]
 
@@ -76,7 +76,7 @@ class Fold:
         self.config_version = config_version
         self.lines: list[NewDecision] = []
         self.segments: list[Segment] = []
-        # Of the last segment: rows it has touched, workloads it has moved on, and ended.
+        # Of the last segment: rows it has changed, workloads it has changed the phase of, and ended ones.
         self._touched: set[object] = set()
         self._moved: set[object] = set()
         self._ended: set[object] = set()
@@ -87,7 +87,7 @@ class Fold:
             self.add(decision)
 
     def add(self, decision: Decision, *, attempt_sequence: int | None = None) -> None:
-        """`attempt_sequence` is for an attempt that was opened by a decision of a ledger now lost."""
+        """`attempt_sequence`: of an attempt that was opened by a decision of a lost ledger."""
         line = NewDecision(
             self.first + len(self.lines), decision.verdict.value, self.config_version, payload={}
         )
@@ -118,7 +118,7 @@ class Fold:
             line.payload[BESIDE] = cleaned(beside)
 
     def _segment(self, decision: Decision) -> Segment:
-        """The segment for this decision: a new one if the last would have to touch a row twice."""
+        """The segment for this decision: a new one if the last one would change a row twice."""
         subject: ConfigKey | WorkloadId
         match decision:
             case Configure(key):

@@ -1,4 +1,4 @@
-"""What a plan becomes: rows to add and rows to change, before any database has a say."""
+"""The rows that a plan adds and changes, before they are written to a database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NewDecision:
 
 @dataclass(slots=True)
 class SeenWorkload:
-    """A workload as it is seen first, or again with another queue, priority or shape."""
+    """A workload that is seen for the first time, or again with another queue, priority or shape."""
 
     sequence: int
     id: WorkloadId
@@ -45,16 +45,16 @@ class SeenWorkload:
 
 @dataclass(slots=True)
 class WorkloadChange:
-    """What becomes of a workload that has a row. None leaves a field as it is."""
+    """A change of a workload that has a row. None leaves a field unchanged."""
 
     id: WorkloadId
     sequence: int
     held: bool | None = None
-    """It must hold quota already (True) or must not (False); else memory and ledger disagree."""
+    """It must hold quota already (True) or must not (False); otherwise memory and ledger disagree."""
     phase: Phase | None = None
     cluster_queue: str | None = None
     opened: int | None = None
-    """Number of the attempt that opens: above all it had."""
+    """Number of the attempt that opens: greater than all before."""
     reason: Reason | None = None
     reason_set: bool = False
     priority: int | None = None
@@ -103,14 +103,14 @@ class AttemptChange:
 
 @dataclass(slots=True)
 class ResizedAttempt:
-    """An open attempt that holds less from now on."""
+    """An open attempt that holds less after this decision."""
 
     workload: WorkloadId
     number: int
     sequence: int
     pod_sets: list[Json]
     lines: list[HoldLine]
-    """All that it holds; those of podsets that stay as they are stay open as they are."""
+    """All hold lines after the change; lines of unchanged podsets stay open."""
 
 
 @dataclass(slots=True)

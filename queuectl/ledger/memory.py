@@ -1,4 +1,4 @@
-"""The ledger's twin in memory: the same answers and refusals as Postgres, for tests and simulation."""
+"""The ledger in memory: the same answers and refusals as in Postgres, for tests and simulation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLe
 
 
 class EndedHold(NamedTuple):
-    """What somebody held, and gave back."""
+    """A closed hold."""
 
     local_queue: LocalQueueName
     lines: tuple[HoldLine, ...]
@@ -59,7 +59,7 @@ class EndedHold(NamedTuple):
 
 @dataclass(slots=True)
 class MemoryStore:
-    """What one cluster's rows would be. Several MemoryLedgers may share one, as leaders do a database."""
+    """The rows of one cluster. Several MemoryLedgers may share one, as leaders share a database."""
 
     epoch: int = 0
     holder: str = ""
@@ -78,7 +78,7 @@ class MemoryStore:
 
 
 class _Journal:
-    """Changes of dictionaries that can be taken back: a refused commit leaves nothing."""
+    """Changes of dictionaries that can be undone: a refused commit leaves no change."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
@@ -157,7 +157,7 @@ class MemoryLedger:
         return past.past(now)
 
     def _preemptions(self) -> defaultdict[WorkloadId, tuple[datetime, ...]]:
-        """When each that is not over was preempted within the eviction window."""
+        """Times at which each open workload was preempted within the eviction window."""
         times: defaultdict[WorkloadId, tuple[datetime, ...]] = defaultdict(tuple)
         window = timedelta(seconds=self._settings.eviction_window)
         for row in self.store.decisions:
@@ -321,7 +321,7 @@ class MemoryLedger:
             if line.count < before.count:
                 held[same] = line
                 given_back.append(replace(before, count=before.count - line.count))
-        # As if what is left had been a hold of its own from the beginning: in sum that is the same.
+        # As if the remaining part had been a hold of its own from the start: the sums are equal.
         queue = LocalQueueName(workload.ref.namespace, workload.queue)
         ended = EndedHold(queue, tuple(given_back), attempt.admitted_at, now)
         journal.append(store.ended_holds, ended)

@@ -1,4 +1,4 @@
-"""What an observer's decisions say of each workload, beside what really became of it. Pure."""
+"""The workloads of an observer: what was decided, and what really happened. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queuectl.ledger.fold import BESIDE
 from queuectl.ports import DecisionRow
 
 SLACK: Final = timedelta(seconds=1)
-"""Times of a workload's own status are in whole seconds: smaller differences are none."""
+"""Times of a workload's status are in whole seconds: smaller differences do not count."""
 
 RUNNING: Final = "Running"
 SUSPENDED: Final = "Suspended"
@@ -22,23 +22,23 @@ GONE: Final = "Gone"
 
 
 class Fate(StrEnum):
-    """What would have become of a workload."""
+    """What would have happened to a workload."""
 
     AT_ONCE = "admittedAtOnce"
     WAITED = "waited"
-    """Admitted, after it was told to wait."""
+    """Admitted, after it was pending with a reason."""
     WAITING = "waiting"
-    """Its turn has not come: it waits, or was over in reality before that."""
+    """Not admitted yet: it is pending, or ended in reality before its admission."""
     NEVER = "never"
-    """As things are set up."""
+    """It can never run with the present configuration."""
     HELD = "held"
     DEBT = "debt"
-    """It ran before anybody looked."""
+    """It ran before the observer started."""
 
 
 @dataclass(slots=True)
 class ObservedWorkload:
-    """One workload: what was decided, by the ledger's clock, and what is real, by Kubernetes' clock."""
+    """One workload: decisions, by the ledger's clock, and reality, by Kubernetes' clock."""
 
     id: WorkloadId
     ref: ObjectRef
@@ -50,16 +50,16 @@ class ObservedWorkload:
     requests: dict[str, int]
     """Of all its pods together, in base units by resource."""
     late: bool
-    """It was over before it was seen."""
+    """It had ended before it was first seen."""
     reason: Reason | None = None
-    """Why it waited last."""
+    """Its last reason for being pending."""
     told_to_wait: bool = False
     admitted_at: datetime | None = None
-    """For the first time."""
+    """Its first admission."""
     debt: bool = False
     evictions: list[tuple[datetime, Reason]] = field(default_factory=list)
     retired_at: datetime | None = None
-    # --- real
+    # --- reality
     state: str = SUSPENDED
     """As of the last decision: Running, Suspended, Gone, or how it ended."""
     ran: bool = False
@@ -77,21 +77,21 @@ class ObservedWorkload:
 
     @property
     def real_start(self) -> datetime | None:
-        """None: it does not run yet, or never did."""
+        """None: it has not run."""
         return (self.started_at or self.created_at) if self.ran else None
 
     def waited(self, now: datetime) -> timedelta:
-        """From first sight to its admission; at least so long where that has not come (it may be over)."""
+        """From first sight to admission, or to its end or now if it was not admitted."""
         return max(timedelta(), (self.admitted_at or self.retired_at or now) - self.queued_at)
 
     def ran_anyway(self) -> bool:
-        """It ran although it would have had to wait."""
+        """It ran although it would have been pending."""
         if not self.told_to_wait or self.debt or (start := self.real_start) is None:
             return False
         return self.admitted_at is None or start < self.admitted_at
 
     def sooner(self, now: datetime) -> timedelta | None:
-        """How much longer reality kept it waiting than it would have waited; None: it did not."""
+        """How much longer it waited in reality than it would have; None: it did not."""
         if self.admitted_at is None or self.debt or self.late:
             return None
         if self.ran:
@@ -102,15 +102,15 @@ class ObservedWorkload:
 
 
 class ObservedWorkloads:
-    """All of them, made by feeding decisions in their order."""
+    """All workloads, built from decisions in their order."""
 
     def __init__(self) -> None:
         self.by_id: dict[WorkloadId, ObservedWorkload] = {}
         self.began: datetime | None = None
-        """When the cluster was first looked at."""
+        """When the observer started."""
 
     def add(self, row: DecisionRow) -> ObservedWorkload | None:
-        """The workload it is about, as it is after this decision; None: none, or one of an older month."""
+        """The workload of this decision, as it is after it; None: none, or one from a dropped month."""
         if row.workload is None or row.ref is None:
             if row.payload.get("kind") == "Gate" and isinstance(spec := row.payload.get("spec"), dict):
                 self.began = datetime.fromisoformat(spec["installedAt"])
@@ -128,7 +128,7 @@ class ObservedWorkloads:
     def _queued(
         self, row: DecisionRow, known: ObservedWorkload | None, real: dict[str, Any]
     ) -> ObservedWorkload:
-        """Queued again is moved to another queue, or another size: it goes on waiting."""
+        """A second Queued is a move to another queue or another size: its wait continues."""
         payload: dict[str, Any] = row.payload
         assert row.workload is not None
         assert row.ref is not None
@@ -150,7 +150,7 @@ class ObservedWorkloads:
 
 
 def reality(row: DecisionRow) -> dict[str, Any]:
-    """What the object was when this was decided."""
+    """The real state of the object at the time of the decision."""
     found = row.payload.get(BESIDE)
     return found if isinstance(found, dict) else {}
 
@@ -184,7 +184,7 @@ def _really(workload: ObservedWorkload, real: dict[str, Any]) -> None:
 
 
 def difference(row: DecisionRow, workload: ObservedWorkload) -> str | None:
-    """Where reality went another way than this decision; None: nowhere."""
+    """How reality differs from this decision; None: it does not."""
     runs = workload.state == RUNNING
     match row.verdict:
         case Verdict.PENDING if runs:
@@ -196,14 +196,14 @@ def difference(row: DecisionRow, workload: ObservedWorkload) -> str | None:
         case Verdict.EVICTED if runs:
             return "runs on"
         case Verdict.RETIRED if workload.admitted_at is None and workload.ran:
-            return "has run without its turn having come"
+            return "has run without an admission"
         case _:
             return None
 
 
 def _of_admission(row: DecisionRow, workload: ObservedWorkload, runs: bool) -> str | None:
     if workload.debt and row.now == workload.admitted_at:
-        return "ran before anybody looked"
+        return "ran before the observer started"
     if workload.state == SUSPENDED:
         return "still suspended"
     if not runs:

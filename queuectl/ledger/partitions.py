@@ -1,4 +1,4 @@
-"""History by the month: partitions made ahead of time, and dropped when they are past their keep."""
+"""Monthly partitions of history: created ahead of time, dropped after the retention time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LEAF: Final = re.compile(r"_(\d{4})_(\d{2})$")
 
 @ledger_call
 async def ensure_partitions(pool: AsyncEngine, months_ahead: int = MONTHS_AHEAD) -> list[str]:
-    """Make this month's partitions and those of the next months; returns the names of new ones.
+    """Create the partitions of this month and the next ones; returns the names of new ones.
 
-    Without a partition rows go to the default one: nothing is lost, but a month can't be dropped any more.
+    Rows without a partition go to the default one: none is lost, but they can no longer be dropped by month.
     """
     async with pool.begin() as connection:
         return await add_partitions(connection, months_ahead)

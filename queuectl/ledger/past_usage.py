@@ -1,7 +1,7 @@
-"""What of the past decides about the future: what each LocalQueue has used, and who was preempted of late.
+"""Past usage of LocalQueues, and recent preemptions of workloads, from the ledger's history.
 
-Read once at a start. Ended holds are walked from the newest backwards, by windows of sequence numbers (an
-index each), until they are too old to count (20 half-lives), and summed up as they come: memory holds one
+Read once at a start. Closed holds are read from the newest backwards, in windows of sequence numbers (by an
+index), until they are too old to count (20 half-lives), and summed while they are read: memory holds one
 window and the sums.
 """
 
@@ -24,13 +24,13 @@ from queuectl.core.rules import UsageSharing
 from queuectl.ledger import tables as t
 
 PREEMPTIONS_KEPT: Final = 16
-"""Of one workload; a larger eviction budget can't be set."""
+"""Preemptions of one workload; the largest eviction budget that can be configured."""
 _WINDOW: Final = 10_000
-"""Sequence numbers, each of which ends one attempt at most."""
+"""Sequence numbers in one window; each ends at most one attempt."""
 
 
 class _Ended(NamedTuple):
-    """What a workload held from one decision to another."""
+    """The usage that a workload held from one decision to another."""
 
     workload: str
     from_seq: int
@@ -43,7 +43,7 @@ class _Ended(NamedTuple):
 async def past_usage(
     connection: AsyncConnection, cluster: str, sharing: UsageSharing, sequence: int, now: datetime
 ) -> tuple[PastUse, ...]:
-    """Of all holds that ended up to `sequence`, which was decided at `now`."""
+    """Past usage of all holds that ended up to `sequence`, which was decided at `now`."""
     past = PastUsage(sharing)
     since = past.horizon(now)
     async for window in _ended(connection, cluster, sequence):
@@ -58,7 +58,7 @@ async def past_usage(
 
 
 async def _ended(connection: AsyncConnection, cluster: str, sequence: int) -> AsyncIterator[list[_Ended]]:
-    """By windows of the sequence numbers that ended them, the newest first; no window is empty."""
+    """In windows of the sequence numbers that ended them, the newest first; no window is empty."""
     decided = select(func.min(t.decision.c.sequence)).where(t.decision.c.cluster_id == cluster)
     first: int | None = (await connection.execute(decided)).scalar_one()
     row = t.hold_line.c
@@ -87,7 +87,7 @@ async def _ended(connection: AsyncConnection, cluster: str, sequence: int) -> As
 async def _queues(
     connection: AsyncConnection, cluster: str, window: Sequence[_Ended]
 ) -> list[LocalQueueName | None]:
-    """The LocalQueue that each held for; None: that is no longer known."""
+    """The LocalQueue of each hold; None: it is no longer known."""
     row = t.workload.c
     over = select(row.closed_seq, row.namespace, row.queue).where(
         row.cluster_id == cluster,
@@ -99,7 +99,7 @@ async def _queues(
         sequence: LocalQueueName(namespace, queue)
         for sequence, namespace, queue in await connection.execute(over)
     }
-    # Those that waited again afterwards may have been moved: what they had been queued in before it counts.
+    # A workload that was pending again may have moved since: the queue at the time of the hold counts.
     others = {held.workload for held in window if held.to_seq not in with_it}
     queued = await _queued(connection, cluster, others) if others else {}
 
@@ -114,7 +114,7 @@ async def _queues(
 async def _queued(
     connection: AsyncConnection, cluster: str, workloads: Collection[str]
 ) -> dict[str, list[tuple[int, LocalQueueName]]]:
-    """In which queue each was put, and by which sequence, the first one first."""
+    """The queues of each workload with the sequence of the move, the first one first."""
     row = t.decision.c
     query = (
         select(row.workload, row.sequence, row.namespace, row.payload["queue"].astext)
@@ -133,9 +133,9 @@ async def _queued(
 
 
 async def _leave_out_what_began_later(connection: AsyncConnection, cluster: str, past: PastUsage) -> None:
-    """Of an open attempt, what it holds counts from its admission on: take away where a hold began later.
+    """Usage of an open attempt counts from its admission: subtract the time before a hold that began later.
 
-    A hold that was made smaller is a new one from then on, and one that was rebuilt begins with the rebuild.
+    A hold that was made smaller is a new one from that time, and a rebuilt one begins with the rebuild.
     """
     row, held, queued = t.hold_line.c, t.attempt.c, t.workload.c
     query = (
@@ -158,7 +158,7 @@ async def _leave_out_what_began_later(connection: AsyncConnection, cluster: str,
 async def preemptions(
     connection: AsyncConnection, cluster: str, sequence: int, since: datetime
 ) -> dict[WorkloadId, tuple[datetime, ...]]:
-    """When those that are not over were preempted since then, oldest first: the last PREEMPTIONS_KEPT.
+    """Times of preemptions of open workloads since then, oldest first: the last PREEMPTIONS_KEPT of each.
 
     `sequence` is that of the last decision.
     """
@@ -166,7 +166,7 @@ async def preemptions(
     row, queued = t.decision.c, t.workload.c
     query = (
         select(row.workload, row.now)
-        # What an object came to that was here before is none of this workload's.
+        # Preemptions of a former object with the same id do not count.
         .join(t.workload, and_(queued.cluster_id == row.cluster_id, queued.id == row.workload))
         .where(row.cluster_id == cluster, queued.open, row.sequence > queued.queued_seq)
         .where(row.sequence >= first, row.now >= since, row.verdict == Verdict.EVICTED.value)
@@ -180,9 +180,9 @@ async def preemptions(
 
 
 async def _first_since(connection: AsyncConnection, cluster: str, last: int, since: datetime) -> int:
-    """A sequence number that no decision of that time or later is below, and few others are above.
+    """A sequence number below all decisions from that time on, and above most earlier ones.
 
-    There is no index of times; they never run back as sequence numbers go up.
+    There is no index on times; they never decrease with rising sequence numbers.
     """
     row = t.decision.c
     query = select(row.now).where(row.cluster_id == cluster).order_by(row.sequence).limit(1)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _CONNECT_TIMEOUT: Final = 5.0
 _ACQUIRE_TIMEOUT: Final = 5.0
 _ANSWER_TIMEOUT: Final = 15.0
-"""Seconds until we give a silent server up; above every limit the server keeps by itself."""
+"""Seconds until a silent server is given up; more than every limit that the server enforces itself."""
 _IDLE_TIMEOUT: Final = 10.0
 
 # By SQLSTATE, a class of two characters or a whole code (the longer match counts).
@@ -59,7 +59,7 @@ def create_pool(url: str, *, read_only: bool = False, statement_timeout: float =
         settings["default_transaction_read_only"] = "on"
 
     async def open_connection() -> asyncpg.Connection:
-        # By asyncpg itself, which reads sockets, several hosts and TLS from a URL as libpq does.
+        # asyncpg itself connects: it reads sockets, several hosts and TLS from a URL as libpq does.
         return await asyncpg.connect(
             dsn,
             timeout=_CONNECT_TIMEOUT,
@@ -92,7 +92,7 @@ async def reading(
 
 
 async def check_session(connection: AsyncConnection) -> None:
-    """Raises LedgerUnfit where what `create_pool` sets does not reach the server's session."""
+    """Raises LedgerUnfit if the settings of `create_pool` do not reach the server's session."""
     name, asked = "idle_in_transaction_session_timeout", int(_IDLE_TIMEOUT * 1000)
     query = sql("SELECT setting FROM pg_settings WHERE name = :name")
     found = (await connection.execute(query, {"name": name})).scalar_one()
@@ -111,10 +111,10 @@ async def connection_pool(url: str, *, read_only: bool = False) -> AsyncIterator
 
 
 def translated(error: BaseException) -> Exception | None:
-    """What the ledger's caller should know of a database error; None if it is none.
+    """The ledger error for a database error; None if it is not one.
 
-    One dead server shows as many different errors; whatever is not clearly our own doing counts as
-    LedgerUnavailable, which may be repeated.
+    A dead server causes many different errors; every error that is not clearly a refused statement counts as
+    LedgerUnavailable, after which a call may be repeated.
     """
     chain = _chain(error)
     state = next((s for e in chain if (s := getattr(e, "sqlstate", None))), None)
@@ -130,7 +130,7 @@ def translated(error: BaseException) -> Exception | None:
             return LedgerRefused(f"{message} (SQLSTATE {state})")
         return LedgerUnavailable(f"{message} (SQLSTATE {state})")
     if any(isinstance(e, asyncpg.DataError | UnicodeError) for e in chain):
-        return LedgerRefused(message)  # a value that can't even be sent
+        return LedgerRefused(message)  # a value that cannot be sent
     known = (
         DBAPIError,
         PoolTimeout,
@@ -155,7 +155,7 @@ def _message(error: BaseException) -> str:
     orig = getattr(error, "orig", None)
     text = str(orig or error).strip() or type(error).__name__
     detail = getattr(orig, "detail", None)
-    # The driver's own class name comes first, as <class '...'>: it says nothing to an operator.
+    # The driver's class name comes first, as <class '...'>: it does not help an operator.
     text = text.rpartition("'>: ")[2].splitlines()[0]
     return f"{text} ({detail})" if detail else text
 
@@ -179,7 +179,7 @@ def ledger_call(
 
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`; if we are cancelled meanwhile, first let it end (its own deadlines bound that)."""
+    """Await `work`; on cancellation, first wait for its end (bounded by its own deadlines)."""
     task: asyncio.Task[T] = asyncio.get_running_loop().create_task(work)
     try:
         return await asyncio.shield(task)
@@ -195,4 +195,4 @@ async def _ended(task: asyncio.Task[Any]) -> None:
         except asyncio.CancelledError:
             continue
     if not task.cancelled():
-        task.exception()  # seen: the caller is being cancelled and can't be told
+        task.exception()  # marked as retrieved: the cancelled caller cannot get it

@@ -35,7 +35,7 @@ class PostgresLedger:
         beside: Beside | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """`beside` adds to a decision's payload what no decision says; by `settings` the past counts."""
+        """`beside`: adds to the payload of decisions. `settings`: how past usage counts."""
         self._pool = pool
         self._cluster = cluster_id
         self._beside = beside
@@ -46,7 +46,7 @@ class PostgresLedger:
         table = t.leadership
         fresh = upsert(table).values(
             cluster_id=self._cluster,
-            # Not 1: a writer of a database that was lost must not pass for one of its successor.
+            # Not 1: a writer of a lost database must not be valid in its successor.
             epoch=cast(func.date_part("epoch", func.clock_timestamp()), BigInteger),
             sequence=0,
             config_sequence=0,
@@ -114,7 +114,7 @@ class PostgresLedger:
             if fence is None:
                 raise await self._refusal(connection, epoch, plan.now)
             first = fence.sequence - len(recorded) + 1
-            # Only now, with the row locked: a first try of this batch may have been committing until here.
+            # Only now, with the row locked: a first attempt of this batch may have committed until now.
             known = await writing.begin_batch(batch, epoch, first, fence.batches)
             if known is not None:
                 await connection.rollback()
@@ -126,7 +126,7 @@ class PostgresLedger:
         return first
 
     async def _refusal(self, connection: AsyncConnection, epoch: int, now: datetime) -> Exception:
-        """Why the fence let nothing through."""
+        """Why the fence refused the transaction."""
         found = (await connection.execute(_leadership(self._cluster))).one_or_none()
         if found is None:
             return LostLeadership(f"the ledger has no leader of cluster {self._cluster}: was it replaced?")

@@ -16,9 +16,9 @@ from queuectl.ledger.rows import configs_in_force, decision_row, stored_workload
 from queuectl.ports import DecisionRow, LedgerUnavailable, Reading
 
 READ_TIMEOUT: Final = 5.0
-"""Seconds one statement may take that reads the open state."""
+"""Timeout in seconds of statements that read the open state."""
 PAGE_TIMEOUT: Final = 2.0
-"""The same for one that reads a page of history: whoever asks may come from anywhere."""
+"""Timeout in seconds of statements that read a page of history: any client may cause them."""
 
 
 class LedgerReadings:
@@ -75,12 +75,12 @@ class LedgerReadings:
             workloads_with_attempts()
             .where(row.cluster_id == self._cluster, row.namespace == namespace, row.kind == kind)
             .where(row.name == name)
-            # An expression, so that rows are found by name: few have it, many would be walked in order.
+            # An expression, so that the index by name is used instead of the one for this order.
             .order_by((row.updated_seq + 0).desc())
             .limit(1)
         )
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
-            # Those that are open first: they are newer, and looked up in one small table.
+            # Open workloads first: they are newer, and in one small table.
             for only in (row.open, ~row.open):
                 if found := (await connection.execute(query.where(only))).one_or_none():
                     return stored_workload(found)
@@ -90,7 +90,7 @@ class LedgerReadings:
     async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
         row = t.workload.c
         query = (
-            select(t.workload)  # no attempt of theirs is open
+            select(t.workload)  # they have no open attempt
             .where(row.cluster_id == self._cluster, ~row.open)
             .order_by(row.closed_seq.desc())
             .limit(limit)
@@ -109,7 +109,7 @@ class LedgerReadings:
 
     @ledger_call
     async def recorded(self, workloads: Sequence[WorkloadId]) -> frozenset[WorkloadId]:
-        """Those of `workloads` that there is any decision about."""
+        """Those of `workloads` that have any decision."""
         row = t.decision.c
         query = select(row.workload).distinct()
         query = query.where(row.cluster_id == self._cluster, row.workload.in_(workloads))
@@ -146,7 +146,7 @@ def _decisions(cluster: str, after: int) -> Select[Any]:
 
 @ledger_call
 async def installation(pool: AsyncEngine) -> str:
-    """Id of this database as a ledger: the same wherever it is moved to, another in each new one."""
+    """Id of this database as a ledger: it stays when the database moves, and differs for each new one."""
     async with reading(pool, statement_timeout=READ_TIMEOUT) as connection:
         return str((await connection.execute(select(t.installation.c.id))).scalar_one())
 

@@ -1,4 +1,4 @@
-"""Make the open holds again from what the cluster's objects say, after the database was lost."""
+"""Restores the open holds from the cluster's objects after the database was lost."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Found:
     workload: Workload
     observation: Observation
     cluster_queue: str | None
-    """Where its queue leads today; what it holds is in the ClusterQueue that its admission names."""
+    """The ClusterQueue of its queue today; its hold is in the ClusterQueue that its admission names."""
     priority: int
 
 
 async def rebuild(url: str, cluster_id: str, found: Iterable[Found]) -> int:
     """Store the attempts that are open in the cluster; returns how many. Attempts keep their numbers.
 
-    Held by what runs, as before. Suspended ones of which something may be alive are held as being evicted,
-    until the controller has counted their pods. Finished ones hold nothing. The ledger must be migrated and
+    Running workloads hold quota as before. Suspended ones that may have live pods hold it as terminating,
+    until the controller has counted their pods. Finished ones hold none. The ledger must be migrated and
     have no open attempt of this cluster: raises LedgerRefused, LedgerUnavailable, SchemaMismatch, or
-    LostLeadership if a controller starts meanwhile.
+    LostLeadership if a controller starts at the same time.
     """
     pool = create_pool(url)
     try:
@@ -63,10 +63,10 @@ def _holds(seen: Observation) -> bool:
 @ledger_call
 async def _rebuild(pool: AsyncEngine, cluster: str, found: list[Found]) -> int:
     ledger = PostgresLedger(pool, cluster)
-    # Asked for by mistake, it must not depose the controller at work.
+    # A rebuild by mistake must not depose the running controller.
     async with reading(pool) as connection:
         await _refuse_in_use(connection, cluster)
-    # Whoever still believes to lead is shut out before anything is looked at.
+    # A former leader that still runs is fenced off before the first read.
     epoch = await ledger.take_epoch(_HOLDER)
     now = await ledger.now()
     async with pool.begin() as connection:
@@ -90,7 +90,7 @@ async def _rebuild(pool: AsyncEngine, cluster: str, found: list[Found]) -> int:
 
 
 async def _continue_after(connection: AsyncConnection, cluster: str, found: list[Found]) -> None:
-    """Go on above every sequence number that is still about; refuse where the ledger is in use."""
+    """Continue above every sequence number found in the cluster; refuse if the ledger is in use."""
     await _refuse_in_use(connection, cluster)
     known = select(t.leadership.c.sequence).where(t.leadership.c.cluster_id == cluster).with_for_update()
     sequence = (await connection.execute(known)).scalar_one()
@@ -100,7 +100,7 @@ async def _continue_after(connection: AsyncConnection, cluster: str, found: list
         await connection.execute(raised)
     elif highest > sequence:
         raise LedgerRefused(
-            f"the cluster knows decision {highest}, the ledger only {sequence}: "
+            f"the cluster has decision {highest}, the ledger only {sequence}: "
             "rebuild needs a new database, or one without decisions on this cluster"
         )
 

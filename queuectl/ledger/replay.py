@@ -1,4 +1,4 @@
-"""History played again from its decisions alone: what should be open, held and used after each of them."""
+"""Replay of the decisions: what must be open, held and used after each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queuectl.kinds.policy import BadPolicy, parse_policy
 from queuectl.ledger.codec import Json, dump
 
 FINDINGS_KEPT: Final = 1000
-"""A ledger that is wrong in more places than this is not made clearer by listing them."""
+"""At most this number of findings is listed."""
 
 Line = tuple[str, int, str, str, int]
 """Podset, count, flavor, resource, amount of one pod."""
@@ -23,7 +23,7 @@ Line = tuple[str, int, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something the ledger says that can't be. `subject` names the row, `detail` the numbers."""
+    """An inconsistency of the ledger. `subject` names the row, `detail` the numbers."""
 
     code: str
     subject: str
@@ -44,7 +44,7 @@ class Holding:
     cluster_queue: str
     lines: tuple[Line, ...]
     effect: int | None
-    """Sequence of the decision whose effect it has, or has had, to see done."""
+    """Sequence of the decision whose effect is or was due for it."""
 
     def usage(self) -> Usage:
         used: Usage = {}
@@ -73,16 +73,16 @@ class Replay:
     epoch: int = 0
     now: datetime | None = None
     begins: int = 1
-    """The first decision kept: what was before it is taken on trust."""
+    """The first decision that is stored: the state before it cannot be checked."""
     workloads: dict[str, Expected] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
     configs: dict[ConfigKey, tuple[int, str]] = field(default_factory=dict)
     tree: QuotaTree = field(default_factory=QuotaTree)
-    """Quota and use, to tell what was available to an admission at its moment."""
+    """Quota and usage, to compute what was available to an admission at its time."""
     unreadable: set[ConfigKey] = field(default_factory=set)
-    """Specs that can't be read: while there are any, nobody knows what is available."""
+    """Invalid specs: while there are any, availability cannot be computed."""
     trusted: set[str] = field(default_factory=set)
-    """Workloads whose beginning is no longer kept."""
+    """Workloads whose first decisions are no longer stored."""
     findings: list[Finding] = field(default_factory=list)
 
     def find(self, code: str, subject: str, detail: str) -> None:
@@ -192,7 +192,7 @@ class Replay:
         self._charge(holding, 1)
 
     def _within_quota(self, row: Any, holding: Holding) -> None:
-        """Was all that it holds available to its queue, its own and what it may borrow (Q4)?"""
+        """Was all that it holds available to its queue, own and borrowed quota together (Q4)?"""
         node = self.tree.queue(holding.cluster_queue)
         for cell, amount in holding.usage().items():
             available = max(0, self.tree.available(node, self.tree.cell(cell)))
@@ -210,7 +210,7 @@ class Replay:
         if holding is None:
             return
         if holding.state is AttemptState.EVICTING:
-            self.find("EvictedAgain", _name(row), f"attempt {row.attempt} is being evicted already")
+            self.find("EvictedAgain", _name(row), f"attempt {row.attempt} is terminating already")
         holding.state, holding.effect = AttemptState.EVICTING, row.sequence
         expected.phase = Phase.EVICTING
 
@@ -219,7 +219,7 @@ class Replay:
         if holding is None:
             return ()
         if holding.state is AttemptState.EVICTING:
-            self.find("WrongAttempt", _name(row), f"attempt {row.attempt} shrinks while it is being evicted")
+            self.find("WrongAttempt", _name(row), f"attempt {row.attempt} shrinks while it is terminating")
         counts = {(pod_set, resource): count for pod_set, count, _, resource, _ in holding.lines}
         smaller = lines_of(row.payload["podSets"])
         for pod_set, count, _, resource, _ in smaller:

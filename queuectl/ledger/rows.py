@@ -1,4 +1,4 @@
-"""Rows of the ledger as core values."""
+"""From rows of the ledger to values of the core."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def configs_in_force(connection: AsyncConnection, cluster: str) -> Sequenc
 
 
 async def effects_due(connection: AsyncConnection, cluster: str) -> Sequence[EffectKey]:
-    """Not acknowledged, in the order of the decisions that ask for them."""
+    """Effects that are not acknowledged, in the order of their decisions."""
     table = t.effect.c
     query = (
         select(table.workload, table.attempt, table.verb)

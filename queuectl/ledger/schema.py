@@ -1,4 +1,4 @@
-"""Bringing a database to the schema this program knows, and telling whether it is there."""
+"""Migration of a database to the schema of this version, and the check that it has it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _migrate(pool: AsyncEngine) -> str:
 
 
 async def check(url: str, *, writing: bool = False) -> None:
-    """Raises SchemaMismatch, saying what to do, unless the database has the schema this program knows.
+    """Raises SchemaMismatch, with what to do, unless the database has the schema of this version.
 
     With `writing` also LedgerUnavailable if the server takes no writes.
     """
@@ -79,7 +79,7 @@ async def check_schema(pool: AsyncEngine, *, writing: bool = False) -> None:
 
 @functools.cache
 def _revisions() -> tuple[str, frozenset[str]]:
-    """The newest revision, and all that this program knows: the files of migrations/ are named by theirs."""
+    """The newest revision and all known ones, from the names of the files in migrations/."""
     files = (shipped("migrations") / "versions").glob("v[0-9]*_*.py")
     known = sorted(file.name[1:].partition("_")[0] for file in files)
     return known[-1], frozenset(known)
@@ -89,13 +89,13 @@ def _refuse_unknown(revision: str | None) -> None:
     newest, known = _revisions()
     if revision is not None and revision not in known:
         raise SchemaMismatch(
-            f"the ledger's schema {revision} is newer than this program, which knows up to {newest}: "
+            f"the ledger's schema {revision} is newer than this program, which supports up to {newest}: "
             "run a newer queuectl"
         )
 
 
 async def _revision(connection: AsyncConnection) -> str | None:
-    """Of the database; None where it has no ledger."""
+    """Revision of the database; None if it has no ledger."""
     there = text("SELECT to_regclass(:name) IS NOT NULL")
     if not (await connection.execute(there, {"name": f"{SCHEMA}.{_VERSION_TABLE}"})).scalar_one():
         return None
@@ -113,7 +113,7 @@ def _upgrade(connection: Connection) -> None:
 
 
 def _config() -> Config:
-    # A fifth of the time that a controller takes to start: only who migrates waits for it.
+    # Imported here: it takes a fifth of the start time of a controller, which does not migrate.
     from alembic.config import Config
 
     config = Config()

@@ -1,4 +1,4 @@
-"""Statements by which an open attempt holds less: larger lines end, smaller ones take their place."""
+"""Statements that make an open attempt hold less: larger hold lines end, smaller ones replace them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RESIZE: Final = (
 
 
 def _same_line() -> ColumnElement[bool]:
-    """A line that is open, of the same podset and resource as a given one."""
+    """An open hold line of the same podset and resource as a given one."""
     row, new = t.hold_line.c, HOLD_ROWS.table.c
     return and_(
         row.cluster_id == CLUSTER,
@@ -55,7 +55,7 @@ NO_SMALLER: Final = (
         )
     )
 )
-"""How many of the given lines would not take the place of a larger one, or of the same."""
+"""How many of the given lines would not replace an equal or larger one."""
 
 END_LARGER: Final = (
     update(t.hold_line)

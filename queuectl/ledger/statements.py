@@ -1,4 +1,4 @@
-"""The statements a commit is made of: each takes any number of rows as arrays, one per column.
+"""The statements of a commit: each takes any number of rows as arrays, one per column.
 
 Parameters with a single value are named `p_NAME`, arrays `a_COLUMN`.
 """
@@ -39,7 +39,7 @@ from queuectl.ledger import tables as t
 
 
 def _parameter(name: str, kind: Any) -> BindParameter[Any]:
-    """A single value; the prefix keeps its name apart from those of columns."""
+    """A single value; the prefix distinguishes its name from those of columns."""
     return bindparam(f"p_{name}", type_=kind)
 
 
@@ -72,7 +72,7 @@ _TEXT, _INT, _BOOL = Text(), BigInteger(), Boolean()
 
 
 def columns_of(table: FromClause, *names: str) -> list[tuple[str, TypeEngine[Any]]]:
-    """Columns with the types they have in `table`; JSON travels as text."""
+    """Columns with their types in `table`; JSON is sent as text."""
     return [(name, _TEXT if isinstance(table.c[name].type, JSONB) else table.c[name].type) for name in names]
 
 
@@ -84,7 +84,7 @@ def rows_from(
     where: ColumnElement[bool] | None = None,
     **fixed: ColumnElement[Any],
 ) -> tuple[list[str], Select[Any]]:
-    """What to insert into `table`: its columns, and the query that gives them."""
+    """What to insert into `table`: its columns, and the query for their values."""
     values = {
         name: cast(given.column(name), JSONB) if isinstance(table.c[name].type, JSONB) else given.column(name)
         for name in names
@@ -110,7 +110,7 @@ FENCE: Final = (
     )
     .returning(t.leadership.c.sequence, t.leadership.c.config_sequence, t.leadership.c.batches)
 )
-"""Takes the cluster's row for this transaction, checks the epoch, and numbers the decisions."""
+"""Locks the cluster's row for this transaction, checks the epoch, and numbers the decisions."""
 
 CLOCK: Final = select(
     func.greatest(
@@ -330,7 +330,7 @@ WITHDRAW: Final = (
     )
     .values(open=~true(), closed_at=NOW)
 )
-"""What an attempt still had to do is not to be done any more: it ended, or is to be stopped."""
+"""Withdraws the open effects of attempts that ended or are to be stopped."""
 
 # --- effects
 

@@ -1,8 +1,8 @@
-"""The ledger's tables, as migrations/ makes them. Everything is per cluster.
+"""The ledger's tables, as created by migrations/. All rows are per cluster.
 
-`workload`, `attempt`, `hold_line` and `effect` are each split in two: a small part with the rows that are
-open, which every cycle reads and writes, and the closed ones by month, which are only added to and dropped a
-month at a time. A row that closes moves from the one to the other by itself.
+`workload`, `attempt`, `hold_line` and `effect` have two parts each: a small one with the open rows, which
+every cycle reads and writes, and monthly partitions of closed rows, which only grow and are dropped a
+month at a time. Postgres moves a row from one part to the other when it closes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ config_revision = Table(
     Column("to_seq", BigInteger),  # null: in force
     Column("from_at", _Time, nullable=False),
     Column("to_at", _Time),
-    Column("spec", Text, nullable=False),  # text, so that it comes back as it went in
+    Column("spec", Text, nullable=False),  # text, so that it is read exactly as it was written
 )
 
 
@@ -83,7 +83,7 @@ def _workload_columns() -> list[Column[object]]:
         Column("phase", Text, nullable=False),
         Column("attempts", BigInteger, nullable=False),
         Column("reason", JSONB),
-        Column("past", JSONB),  # what its attempts leave behind; null: nothing
+        Column("past", JSONB),  # what former attempts leave behind; null: nothing
         Column("queued_seq", BigInteger, nullable=False),
         Column("updated_seq", BigInteger, nullable=False),
         Column("open", Boolean, nullable=False),
@@ -183,4 +183,4 @@ HISTORY: Final = {
     "hold_line": "hold_line_closed",
     "effect": "effect_closed",
 }
-"""Per table, what of it is partitioned by month."""
+"""By table, its part that is partitioned by month."""

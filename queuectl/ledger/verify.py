@@ -1,6 +1,6 @@
-"""Recompute the open state from history, and compare it with the rows.
+"""Recomputes the open state from history and compares it with the rows.
 
-Both are streamed: memory grows with what is open, not with history.
+Both are streamed: memory grows with the open state, not with history.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from queuectl.ledger.replay import Expected, Finding, Holding, Line, Replay, lin
 from queuectl.ledger.schema import check_schema
 
 _TIMEOUT: Final = 120.0
-"""Seconds one statement may take: as much as a large history needs, and no server is waited for for ever."""
+"""Timeout of one statement in seconds: enough for a large history."""
 _CHUNK: Final = 1000
 """Rows fetched at a time."""
 
 
 async def verify(url: str, cluster_id: str | None = None) -> list[Finding]:
-    """Everything wrong with the ledger of one cluster, or of all in this database; empty if it is sound.
+    """All findings on the ledger of one cluster, or of all in this database; empty if it is consistent.
 
     Raises LedgerUnavailable or SchemaMismatch.
     """
@@ -45,7 +45,7 @@ async def verify(url: str, cluster_id: str | None = None) -> list[Finding]:
 
 
 class Verifier:
-    """Verifies one cluster's ledger again and again: after the first time only new decisions are read."""
+    """Verifies one cluster's ledger repeatedly: after the first run it reads only new decisions."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
         self._pool = pool
@@ -54,7 +54,7 @@ class Verifier:
 
     @ledger_call
     async def run(self) -> list[Finding]:
-        """What is wrong at the moment. As long as anything is, each run begins anew."""
+        """The current findings. While there are any, each run starts from the beginning."""
         replay, self._replay = self._replay, Replay()
         async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
             await self._play(connection, replay)
@@ -114,7 +114,7 @@ class Verifier:
                 replay.find("Leadership", name, f"is missing, there are {replay.sequence} decisions")
             return
         if not replay.sequence:
-            replay.begins = found.sequence + 1  # of what there was, no month is kept any more
+            replay.begins = found.sequence + 1  # all months of history have been dropped
         elif found.sequence != replay.sequence:
             replay.find("Gap", name, f"is at {found.sequence}, the last decision is {replay.sequence}")
         if replay.epoch > found.epoch:
@@ -262,7 +262,7 @@ def _verb(held: Holding) -> str:
 
 
 class _Groups:
-    """Closed hold lines, a decision's at a time, beside the decisions in the same order."""
+    """Closed hold lines, grouped by decision, in the order of the decisions."""
 
     def __init__(self, lines: AsyncIterator[tuple[int, Line]]) -> None:
         self._lines = lines
@@ -270,7 +270,7 @@ class _Groups:
         self._begun = False
 
     async def take(self, sequence: int | None, replay: Replay) -> tuple[Line, ...]:
-        """Lines that decision `sequence` closed, sorted; None: there are no more decisions."""
+        """Lines that decision `sequence` closed, sorted; None: no more decisions."""
         if not self._begun:
             self._begun = True
             self._next = await anext(self._lines, None)
@@ -303,7 +303,7 @@ async def _by_attempt(rows: AsyncIterator[Any]) -> AsyncIterator[tuple[tuple[str
 
 async def _stream(connection: AsyncConnection, query: Select[Any]) -> AsyncIterator[Any]:
     async with connection.stream(query, execution_options={"yield_per": _CHUNK}) as result:
-        # By the chunk: asking for each row by itself costs more than all the rest of this module.
+        # In chunks: fetching single rows costs more than all the rest of this module.
         async for chunk in result.partitions():
             for row in chunk:
                 yield row

@@ -1,4 +1,4 @@
-"""One transaction's writes: the rows of a fold, by a few statements that must touch what they name."""
+"""The writes of one transaction: a few statements, each of which must change exactly the rows it names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from queuectl.ledger.folded import (
 from queuectl.ports import LedgerRefused
 
 _BATCHES_KEPT: Final = 256
-"""Batches remembered for a commit that is repeated: its answer was lost a moment ago, or never."""
+"""Batches stored to recognize a repeated commit whose answer was lost."""
 
 
 class Fence(NamedTuple):
@@ -37,7 +37,7 @@ class Fence(NamedTuple):
 
 
 class Writing:
-    """Writes of one transaction on `connection`. Raises LedgerRefused where a row is not as memory has it."""
+    """Writes of one transaction on `connection`. Raises LedgerRefused if a row differs from memory."""
 
     def __init__(self, connection: AsyncConnection, cluster: str, now: datetime) -> None:
         self._connection = connection
@@ -49,7 +49,7 @@ class Writing:
         return Fence._make(found[0]) if found else None
 
     async def begin_batch(self, batch: str, epoch: int, first: int, number: int) -> int | None:
-        """Note this batch; when it is stored already, returns the first sequence number it got."""
+        """Store this batch; if it is stored already, returns its first sequence number."""
         noted = await self._rows(s.NEW_BATCH, batch=batch, epoch=epoch, first=first, number=number)
         if not noted:
             ((known,),) = await self._rows(s.KNOWN_BATCH, batch=batch)
@@ -59,7 +59,7 @@ class Writing:
         return None
 
     async def acknowledge(self, keys: Sequence[EffectKey]) -> None:
-        """Those that are acknowledged or withdrawn already stay as they are."""
+        """Effects that are acknowledged or withdrawn already are left unchanged."""
         if keys:
             await self._bulk(s.ACKNOWLEDGE, s.ACKNOWLEDGED_ROWS, sorted(set(keys)))
 
@@ -154,7 +154,7 @@ class Writing:
         await self._execute(statement, self._named(parameters))
 
     async def _execute(self, statement: Insert | Update | Delete, given: dict[str, Any]) -> int:
-        """How many rows it touched."""
+        """How many rows it changed."""
         return (await self._connection.execute(statement, given)).rowcount
 
     def _named(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Writing:
         expect: int | None = None,
         **parameters: Any,
     ) -> None:
-        """Run `statement` over all rows at once; with `expect`, that many must have been touched."""
+        """Run `statement` on all rows at once; with `expect`, it must have changed that many rows."""
         touched = await self._execute(statement, columns.bind(rows) | self._named(parameters))
         if expect is not None and touched != expect:
             raise LedgerRefused(

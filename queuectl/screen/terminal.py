@@ -1,4 +1,4 @@
-"""Keys from a terminal as they are pressed. It is left as it was found, whatever happens."""
+"""Keys from a terminal as they are pressed. The terminal is always restored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from queuectl.screen.keys import Decoder
 
 _READ_BYTES: Final = 1024
 _ESCAPE_SECONDS: Final = 0.05
-"""A terminal sends a sequence in one piece; over a slow line the pieces come this close."""
+"""Longest pause inside one escape sequence, on slow connections."""
 
 
 def can_show() -> bool:
-    """Is there somebody to look, at a terminal that can place its cursor and that is ours to use?"""
+    """Is it an interactive terminal with cursor control, with this program in the foreground?"""
     if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb", "unknown"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""A ledger to read from, made of plain values."""
+"""A ledger of canned values, for reading."""
 
 from __future__ import annotations
 

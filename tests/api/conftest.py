@@ -73,7 +73,7 @@ class Serve(Protocol):
     async def __call__(
         self, readings: CannedReadings, reviews: CannedReviews | None = None, clock: Clock | None = None
     ) -> Rest:
-        """Without `reviews` everybody may read everything."""
+        """Without `reviews` there is no access check."""
 
 
 @pytest.fixture

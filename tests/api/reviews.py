@@ -1,4 +1,4 @@
-"""A cluster's word on callers, as a test wrote it down."""
+"""Canned TokenReviews and SubjectAccessReviews."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CannedReviews:
         self.asked: list[object] = []
         """Tokens and accesses, in the order of the questions."""
         self.hold: asyncio.Event | None = None
-        """Until it is set nobody is answered."""
+        """Reviews are not answered until it is set."""
 
     def add(self, token: str, *accesses: Access, name: str | None = None, uid: str = "") -> User:
         user = User(name or token, uid, ("system:authenticated",))
@@ -31,7 +31,7 @@ class CannedReviews:
         return user
 
     def tenant(self, token: str, *namespaces: str) -> User:
-        """As who may view these namespaces, with a RoleBinding in each."""
+        """The rights of a user with the view role in these namespaces, by a RoleBinding in each."""
         found = [Access(v, r, n) for v in READS for r in NAMESPACED for n in namespaces]
         return self.add(token, *found)
 

@@ -1,4 +1,4 @@
-"""REST and the engine tell the same story of the same commits."""
+"""REST and the engine agree on positions, usage, conditions and reasons after the same commits."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Story:
                 assert as_of(one.reason, state) == as_of(waiting.reason, state), waiting
 
 
-async def test_positions_usage_conditions_and_reasons_agree_through_random_lives() -> None:
+async def test_positions_usage_conditions_and_reasons_agree_through_random_histories() -> None:
     dice = random.Random(11)
     story = Story()
     await story.ledger.take_epoch("test")

@@ -1,4 +1,4 @@
-"""What each path says of a committed state."""
+"""The answer of each path from a committed state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_cluster_queue_says_what_is_used_and_what_is_free(rest: Rest) ->
     }
 
 
-async def test_a_queue_whose_flavor_is_missing_says_so_until_the_flavor_appears(rest: Rest) -> None:
+async def test_a_queue_with_a_missing_flavor_says_so_until_the_flavor_appears(rest: Rest) -> None:
     found = await rest.get("/api/v1/clusterqueues/team-b")
     assert not found["active"]
     assert found["condition"]["reason"] == "FlavorNotFound"
@@ -72,7 +72,7 @@ async def test_positions_follow_priority_then_creation_then_first_sight(serve: S
     }
 
 
-async def test_who_is_kept_out_of_the_line_has_no_position_and_takes_none(serve: Serve) -> None:
+async def test_an_ineligible_workload_has_no_position_and_takes_none(serve: Serve) -> None:
     readings = CannedReadings()
     readings.commit(
         workload("held", 1, reason=Reason(code=Code.ON_HOLD)),
@@ -93,7 +93,7 @@ async def test_who_is_kept_out_of_the_line_has_no_position_and_takes_none(serve:
     assert (queue["pending"], queue["admitted"]) == (2, 1)
 
 
-async def test_a_waiting_workload_says_what_binds_who_holds_it_and_what_would_help(rest: Rest) -> None:
+async def test_a_pending_workload_shows_what_binds_what_holds_it_and_what_would_help(rest: Rest) -> None:
     found = await rest.get("/api/v1/workloads/default/Job/waits")
     assert (found["phase"], found["position"], found["line"]) == ("Pending", 2, 2)
     assert found["submitter"] == "alice"
@@ -111,7 +111,7 @@ async def test_a_waiting_workload_says_what_binds_who_holds_it_and_what_would_he
     assert f"4 {GPU} of flavor a100" in found["help"]
 
 
-async def test_holders_are_looked_for_in_all_queues_below_the_cohort_that_binds(serve: Serve) -> None:
+async def test_holders_are_searched_in_all_queues_below_the_cohort_that_binds(serve: Serve) -> None:
     readings = CannedReadings()
     tight = Reason(
         code=Code.WAITING_FOR_QUOTA,
@@ -139,7 +139,7 @@ async def test_holders_are_looked_for_in_all_queues_below_the_cohort_that_binds(
     assert [holder["name"] for holder in found["holders"]] == ["far", "near"]
 
 
-async def test_one_that_preempts_names_who_is_evicted_for_it_and_holds_its_place_still(serve: Serve) -> None:
+async def test_one_that_preempts_names_its_victims_that_still_hold_quota(serve: Serve) -> None:
     readings = CannedReadings()
     awaited = Reason(
         code=Code.WAITING_FOR_PREEMPTED_WORKLOADS,
@@ -288,7 +288,7 @@ async def test_a_workload_that_came_after_the_last_look_is_found_all_the_same(re
     assert (found["position"], found["sequence"]) == (3, 3)
 
 
-async def test_one_that_is_committed_while_it_is_looked_for_is_told_from_a_state_that_has_it(
+async def test_a_workload_committed_during_its_lookup_is_answered_from_a_state_that_includes_it(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = rest.readings.find

@@ -1,4 +1,4 @@
-"""Hostile and mistaken requests: each a bounded answer that names what is wrong."""
+"""Hostile and malformed requests: each gets a bounded answer that names the problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions by sequence: pages without gaps, and news as soon as they are committed."""
+"""Decisions by sequence: pages without gaps, and new ones as soon as they are committed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def follow(rest: Rest, token: str | None = None, **asked: str) -> list[int
 
 
 async def waiting(rest: Rest) -> None:
-    """Until somebody waits for another state."""
+    """Until a request waits for another state."""
     while not rest.view.awaited:
         await asyncio.sleep(0.001)
 
@@ -81,7 +81,7 @@ async def test_what_is_not_in_the_answers_state_yet_belongs_to_the_next_one(serv
     )
 
 
-async def test_news_are_told_as_soon_as_the_state_has_them(serve: Serve) -> None:
+async def test_changes_are_answered_as_soon_as_the_state_has_them(serve: Serve) -> None:
     readings = long_ledger()
     rest = await serve(readings)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
@@ -117,7 +117,7 @@ async def test_news_about_others_keep_a_tenant_waiting(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("lost", "filters", "status"), [("token", "", 401), ("right", "&namespace=default", 404)]
 )
-async def test_who_is_shut_out_while_he_waits_is_told_nothing_more(
+async def test_a_caller_that_loses_its_rights_during_a_wait_gets_nothing_more(
     serve: Serve, lost: str, filters: str, status: int
 ) -> None:
     readings, reviews, clock = long_ledger(), CannedReviews(), Clock()
@@ -144,7 +144,7 @@ async def test_without_the_ledger_there_are_no_decisions(serve: Serve) -> None:
     await rest.refused(rest.client.get(f"{DECISIONS}?after=0"), 503)
 
 
-async def test_policy_is_shown_to_who_may_read_it(serve: Serve) -> None:
+async def test_policy_is_shown_to_callers_that_may_read_it(serve: Serve) -> None:
     readings, reviews = long_ledger(1), CannedReviews()
     configured = decision(1, SMALL, "Configured")
     spec: dict[str, object] = {"kind": "ClusterQueue", "name": "team-a", "spec": {"cohort": "x"}}

@@ -1,4 +1,4 @@
-"""The page for people: the whole document, in one file that asks nobody else for anything."""
+"""The documentation page: the whole document, in one file without requests to other servers."""
 
 from __future__ import annotations
 

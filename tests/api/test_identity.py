@@ -1,4 +1,4 @@
-"""Who asks: tokens are reviewed by the cluster, remembered for a while, and refused when it says so."""
+"""Authentication: tokens are reviewed by the cluster, cached for a while, and refused by its answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_48_two_authorization_headers_are_one_too_many(asked: Rest) -> Non
     assert "Authorization is given twice" in detail
 
 
-async def test_answers_hold_for_30_seconds_and_then_the_cluster_is_asked_again(
+async def test_answers_are_cached_for_30_seconds_and_then_fetched_again(
     asked: Rest, reviews: CannedReviews, clock: Clock
 ) -> None:
     assert await asked.status(ONE, token="alice") == 200
@@ -99,7 +99,7 @@ async def test_a_right_that_is_taken_away_is_gone_within_30_seconds_and_one_give
     assert await asked.status(ONE, token="alice") == 404
 
 
-async def test_what_is_in_use_is_asked_for_again_beside_before_it_is_too_old(
+async def test_answers_in_use_are_refreshed_in_the_background_before_they_expire(
     asked: Rest, reviews: CannedReviews, clock: Clock
 ) -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
@@ -121,7 +121,7 @@ async def test_what_is_in_use_is_asked_for_again_beside_before_it_is_too_old(
         running.cancel()
 
 
-async def test_many_who_ask_at_one_time_cost_one_review(asked: Rest, reviews: CannedReviews) -> None:
+async def test_many_requests_at_one_time_cost_one_review(asked: Rest, reviews: CannedReviews) -> None:
     reviews.hold = asyncio.Event()
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         many = [tasks.create_task(asked.status(ONE, token="alice")) for _ in range(20)]
@@ -148,7 +148,7 @@ async def test_while_the_api_server_is_away_only_what_is_remembered_is_answered(
     assert await asked.status(ONE, token="alice") == 200
 
 
-async def test_a_flood_of_tokens_costs_few_reviews_and_shuts_nobody_out_who_is_known(
+async def test_a_flood_of_tokens_costs_few_reviews_and_blocks_no_known_caller(
     asked: Rest, reviews: CannedReviews, clock: Clock
 ) -> None:
     assert await asked.status(ONE, token="alice") == 200
@@ -201,7 +201,7 @@ async def test_only_the_most_recently_used_are_remembered() -> None:
     assert asked == [0, 1, 2, 3, 1]
 
 
-async def test_when_the_one_who_asks_goes_away_another_who_waits_asks_instead() -> None:
+async def test_when_the_request_that_fetches_is_cancelled_a_waiting_one_fetches_instead() -> None:
     kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
     asked, go = [], asyncio.Event()
 
@@ -224,7 +224,7 @@ async def test_when_the_one_who_asks_goes_away_another_who_waits_asks_instead() 
     assert len(asked) == 2
 
 
-async def test_a_failure_is_told_to_all_who_wait_and_remembered_for_nobody() -> None:
+async def test_a_failure_reaches_all_waiting_requests_and_is_not_cached() -> None:
     kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
     answers: list[int] = []
 
@@ -240,7 +240,7 @@ async def test_a_failure_is_told_to_all_who_wait_and_remembered_for_nobody() -> 
     assert await kept.get("key", ask) == 5
 
 
-async def test_59_a_wall_clock_that_steps_lets_nobody_in_and_shuts_nobody_out(
+async def test_59_a_step_of_the_wall_clock_changes_no_access(
     asked: Rest, reviews: CannedReviews, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ages are counted by clocks that never run back; the machine's own anybody may set."""
@@ -269,7 +269,7 @@ async def test_tokens_are_kept_nowhere(asked: Rest, reviews: CannedReviews) -> N
     assert "a-secret-token" not in repr(vars(asked.reviewer.tokens))
 
 
-async def test_what_is_wrong_inside_is_told_to_nobody_outside(asked: Rest) -> None:
+async def test_internal_errors_are_not_shown_to_clients(asked: Rest) -> None:
     asked.readings.down = AWAY
     await asked.view.refresh()
     detail = await asked.refused(asked.client.get(f"{ONE}/history", headers=bearer("alice")), 503)

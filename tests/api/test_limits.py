@@ -1,4 +1,4 @@
-"""How much one client may ask for, at which pace, and over how many connections."""
+"""Limits of one client: sizes, rates and connections."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_caller_has_30_requests_at_once_and_10_a_second(asked: Rest, clo
     assert found == [200] * 5 + [429]
 
 
-async def test_history_may_be_asked_for_twice_a_second(asked: Rest, clock: Clock) -> None:
+async def test_history_may_be_requested_twice_a_second(asked: Rest, clock: Clock) -> None:
     for path in (HISTORY, "/api/v1/decisions", f"{WORKLOADS}?phase=Finished"):
         clock.now += 60
         found = [await asked.status(path, token="alice") for _ in range(33)]
@@ -228,7 +228,7 @@ async def test_51_idle_and_slow_connections_are_closed_and_others_are_served(
             assert answer.status == 200
 
 
-async def test_51_a_crowd_of_idle_sockets_keeps_nobody_out(server: tuple[str, int]) -> None:
+async def test_51_thousands_of_idle_sockets_do_not_block_other_clients(server: tuple[str, int]) -> None:
     """Thousands of them, of which the server never holds more than it wants to."""
     crowd: list[asyncio.StreamWriter] = []
     async with asyncio.timeout(120):

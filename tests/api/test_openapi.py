@@ -1,4 +1,4 @@
-"""The description agrees with the answers."""
+"""The OpenAPI document agrees with the answers."""
 
 from __future__ import annotations
 

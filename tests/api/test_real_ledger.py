@@ -1,4 +1,4 @@
-"""REST on a real Postgres: databases that are not what they should be, and one that is in trouble."""
+"""REST on a real Postgres: foreign databases, other schema versions, and a database that fails."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def _as_it_is(patch: pytest.MonkeyPatch) -> None:
         ("UPDATE queuectl.schema_version SET version_num = '9999'", _as_it_is, "9999 is newer"),
         ("DROP", _as_it_is, "does not exist"),
     ],
-    ids=["empty", "somebody else's", "older", "newer", "missing"],
+    ids=["empty", "another program's", "older", "newer", "missing"],
 )
-def test_56_a_database_that_is_none_of_ours_is_told_apart_and_left_alone(
+def test_56_a_foreign_database_is_recognized_and_not_changed(
     postgres: EmbeddedPostgres,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

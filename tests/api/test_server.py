@@ -1,4 +1,4 @@
-"""The server as a process has it: where it listens, how it ends, what it survives."""
+"""The server: addresses, shutdown, and robustness."""
 
 from __future__ import annotations
 

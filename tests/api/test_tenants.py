@@ -1,4 +1,4 @@
-"""Two tenants and every endpoint: nothing of the one reaches the other, by body or by code."""
+"""Two tenants and every endpoint: no answer to one reveals data of the other, by body or by status."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_49_foreign_and_missing_cost_the_same_questions(rest: Rest, review
     assert counts[0] == counts[1] == (1, 0)
 
 
-async def test_who_holds_what_she_lacks_is_counted_and_not_named(rest: Rest) -> None:
+async def test_holders_of_other_tenants_are_counted_and_not_named(rest: Rest) -> None:
     found = await rest.get("/api/v1/workloads/default/job/waits", token="alice")
     assert [(holder["name"], holder["amount"]) for holder in found["holders"]] == [
         ("large", 4),
@@ -202,7 +202,7 @@ async def test_who_holds_what_she_lacks_is_counted_and_not_named(rest: Rest) -> 
     assert found["line"] >= found["position"] >= 1
 
 
-async def test_who_took_her_place_is_named_to_those_who_may_read_it(rest: Rest) -> None:
+async def test_a_preemptor_is_named_to_callers_that_may_read_it(rest: Rest) -> None:
     path = "/api/v1/workloads/default/job/mine"
     hers = (await rest.get(path, token="alice"))["reason"]
     assert (hers["code"], hers["cause"], hers["by"], hers["detail"]) == (
@@ -220,7 +220,9 @@ async def test_who_took_her_place_is_named_to_those_who_may_read_it(rest: Rest) 
     assert "zz-uid-10" in json.dumps(await rest.get(f"{path}/history", token="admin"))
 
 
-async def test_whose_place_she_could_not_take_is_told_without_names_of_others(rest: Rest) -> None:
+async def test_workloads_that_could_not_be_preempted_are_not_named_to_other_tenants(
+    rest: Rest,
+) -> None:
     path = "/api/v1/workloads/default/job/spares"
     hers = (await rest.get(path, token="alice"))["reason"]
     assert [one["who"] for one in hers["victims"]] == ["default/Job/mine", None]
@@ -229,7 +231,7 @@ async def test_whose_place_she_could_not_take_is_told_without_names_of_others(re
     assert theirs["victims"][1] == {"who": f"{BOBS}/Job/zz-urgent", "why": "so"}
 
 
-async def test_a_user_who_did_it_is_named_to_the_owner(rest: Rest) -> None:
+async def test_a_user_behind_a_decision_is_named_to_the_owner(rest: Rest) -> None:
     by = Reason(code=Code.BYPASS, by="https://issuer.example/users#carol")
     rest.readings.commit(workload("let-go", 30, reason=by))
     await rest.view.refresh()
@@ -261,7 +263,7 @@ async def test_46_a_cursor_of_one_is_no_good_to_the_other(rest: Rest) -> None:
         await rest.get(path, token="alice", **query, next=first["next"])
 
 
-async def test_46_a_cursor_of_a_name_is_no_good_to_who_has_that_name_later(
+async def test_46_a_cursor_of_a_name_is_not_valid_for_a_later_user_of_that_name(
     rest: Rest, reviews: CannedReviews
 ) -> None:
     reviews.tenant("first", "default")
@@ -301,12 +303,12 @@ async def test_two_hundred_namespaces_cost_one_review_each_and_then_none(
     clock.now += 20
     assert len((await rest.get("/api/v1/workloads", token="carol", limit="500"))["items"]) == 20
     assert reviews.asked == []
-    # The cluster is asked once for who sees everything.
+    # One review is enough for a caller that may read everything.
     assert len((await rest.get("/api/v1/workloads", token="admin", limit="500"))["items"]) == 205
     assert reviews.count(Access) == 1
 
 
-async def test_what_happened_when_is_told_of_one_state(rest: Rest) -> None:
+async def test_an_answer_is_of_one_state(rest: Rest) -> None:
     found = await rest.get("/api/v1/decisions", token="admin", after="0")
     assert [item["sequence"] for item in found["items"]] == [1, 2, 3, 4, 5, 6]
     assert found["items"][0]["details"]["spec"] == {"zz": 1}

@@ -1,4 +1,4 @@
-"""How the state in memory follows the ledger."""
+"""The state in memory follows the ledger."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_a_ledger_that_is_silent_makes_stale_before_it_is_given_up() -> No
 
 async def test_a_ledger_that_is_not_understood_leaves_the_last_state_and_makes_it_stale() -> None:
     def broken(key: ConfigKey, spec: str) -> Policy:
-        raise KeyError("nobody thought of that")
+        raise KeyError("an unexpected error")
 
     readings = two_teams()
     view = View(readings, lambda key, spec: parse(key, spec))
@@ -188,7 +188,7 @@ async def test_a_ledger_that_is_not_understood_leaves_the_last_state_and_makes_i
     assert view.problem is None
 
 
-async def test_those_who_wait_for_a_silent_ledger_wait_together() -> None:
+async def test_requests_that_wait_for_a_silent_ledger_share_one_read() -> None:
     now = [100.0]
     readings = Silent()
     view = View(readings, parse_policy, clock=lambda: now[0])

@@ -1,4 +1,4 @@
-"""Certificates as somebody else would make them: good ones, and each bad in one way."""
+"""Certificates made by other tools: good ones, and others with one error each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates that somebody mounts (bad input 58): the old one is served until a good one is there."""
+"""Mounted certificates (bad input 58): the old one is served until there is a good one."""
 
 from __future__ import annotations
 
@@ -196,7 +196,9 @@ async def test_an_open_connection_outlives_the_replacement(mounted: Mounted) -> 
         await writer.wait_closed()
 
 
-async def test_what_expires_while_nobody_replaces_it_is_a_problem_and_still_served(mounted: Mounted) -> None:
+async def test_an_expired_certificate_without_replacement_is_a_problem_and_still_served(
+    mounted: Mounted,
+) -> None:
     clock = Clock()
     serving = serving_of(mounted, clock)
     await serving.start()

@@ -1,4 +1,4 @@
-"""An authority and what it signs, over years of an injected clock."""
+"""An authority and its certificates, over years of an injected clock."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_new_authority_is_known_for_a_day_before_it_is_used_and_the_old_one_fo
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(min_value=1, max_value=24 * 40), min_size=5, max_size=40))
-def test_whenever_it_is_looked_at_what_was_shown_a_day_ago_is_trusted_and_the_other_way_round(
+def test_at_every_time_a_certificate_of_a_day_ago_is_trusted_and_the_other_way_round(
     hours: list[int],
 ) -> None:
     """A caller's bundle and a replica's certificate may each be up to a day old."""
@@ -106,7 +106,7 @@ def test_what_can_t_be_read_is_made_anew(field: str, garbage: bytes) -> None:
     assert renewed(mended, NOW, NAMES) == mended
 
 
-def test_somebody_else_s_key_brings_a_new_authority_under_which_the_old_pair_goes_on() -> None:
+def test_a_foreign_key_leads_to_a_new_authority_while_the_old_pair_stays_in_use() -> None:
     made = renewed(Kept(), NOW, NAMES)
     mended = renewed(replace(made, authority_key=key_pem(new_key())), NOW, NAMES)
     assert len(authorities(mended)) == 2

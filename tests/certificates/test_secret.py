@@ -1,4 +1,4 @@
-"""Certificates of our own in a Secret of the small API and the real one: shared, renewed, made known."""
+"""Own certificates in a Secret of the small API and of a real one: shared, renewed, published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API server that keeps a few objects and takes merge patches, as far as the command line asks it."""
+"""A small API server with a few objects and merge patches, for the command line."""
 
 from __future__ import annotations
 

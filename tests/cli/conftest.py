@@ -18,7 +18,7 @@ class Run(Protocol):
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line in an environment where nothing is set up."""
+    """The command line in an environment without any configuration."""
     for name in ("SERVER", "SERVER_CA", "TOKEN", "DATABASE_URL"):
         monkeypatch.delenv(f"QUEUECTL_{name}", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)

@@ -1,4 +1,4 @@
-"""docs/cli.md as it should be: `python -m tests.cli.documented` writes what its commands print today."""
+"""`python -m tests.cli.documented` updates docs/cli.md with the current output of its commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LABELS: Final = {"queuectl.dev/queue-name": "main"}
 
 
 def rendered(text: str) -> str:
-    """`text` with what each of its commands prints in the place of what it says they print."""
+    """`text` with the current output of each of its commands."""
     with _place() as folder:
 
         def printed(block: re.Match[str]) -> str:
@@ -46,7 +46,7 @@ def rendered(text: str) -> str:
 
 @contextmanager
 def _place() -> Iterator[Path]:
-    """Two teams, an API server, and a clock that stands still."""
+    """Two teams, an API server, and a fixed clock."""
     readings = two_teams()
     _live(readings)
     cluster = Cluster()
@@ -69,7 +69,7 @@ def _place() -> Iterator[Path]:
 
 
 def _live(readings: CannedReadings) -> None:
-    """What was decided on one of their workloads."""
+    """The decisions on one of the workloads."""
     waits = workload("waits", 3)
     preempted = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="default/Job/urgent")
     pods = {"name": "main", "count": 6, "requests": {}, "flavors": {"nvidia.com/gpu": "a100"}}

@@ -1,4 +1,4 @@
-"""A REST server on a thread of its own, for commands that run to their end."""
+"""A REST server on its own thread, for commands that run to their end."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Script:
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.tokens: list[str | None] = []
         self.accepts: str | None = None
-        """The token without which nobody is answered."""
+        """The only token that is accepted."""
         self.audiences: list[str] = ["queuectl"]
 
     def page(self, path: str, *items: Document, sequence: int = 9, next: str | None = None) -> None:
@@ -129,7 +129,7 @@ class Script:
 
 @contextmanager
 def ended_in_time(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Whoever reads what it prints does not wait for ever: it is killed after three times the deadline."""
+    """Readers of its output do not wait for ever: it is killed after three times the deadline."""
     timer = threading.Timer(3 * DEADLINE_SECONDS, process.kill)
     timer.start()
     try:

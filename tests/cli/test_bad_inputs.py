@@ -1,4 +1,4 @@
-"""What should not be typed, as the command line takes it: told in few words, without a trace."""
+"""Bad input of the command line: short messages without a traceback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_filter_that_cannot_be_meant_is_refused_and_named(
     assert result.stderr.replace("\n", "").isprintable()
 
 
-def test_words_that_are_no_text_are_refused(run: Run, server: str) -> None:
+def test_arguments_that_are_not_text_are_refused(run: Run, server: str) -> None:
     for line in (("get", "wl", "--queue", "\udcf0("), ("explain", "job/\udcff"), ("hold", "job/\udcff")):
         result = run(*line, "--server", server)
         assert result.exit_code in (1, 2)
@@ -72,7 +72,7 @@ def test_a_name_that_is_none_is_not_found(run: Run, server: str, name: str) -> N
     assert result.stderr.replace("\n", "").isprintable()
 
 
-def test_what_one_may_not_see_is_told_like_what_is_not_there(run: Run, script: Script, scripted: str) -> None:
+def test_a_forbidden_object_is_reported_like_a_missing_one(run: Run, script: Script, scripted: str) -> None:
     script.page("workloads")
     script.page("localqueues")
     for command in ("explain", "history"):
@@ -81,7 +81,7 @@ def test_what_one_may_not_see_is_told_like_what_is_not_there(run: Run, script: S
         assert told[0].stderr.replace("foreign", "missing") == told[1].stderr
 
 
-def test_a_token_that_is_too_long_for_the_server_is_told(
+def test_a_token_that_is_too_long_for_the_server_is_reported(
     run: Run, script: Script, scripted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUEUECTL_TOKEN", "x" * 60_000)

@@ -1,4 +1,4 @@
-"""`hold`, `release`, `stop`, `resume`: one patch each, what is said of it, refusals that say what to do."""
+"""`hold`, `release`, `stop`, `resume`: one patch each, their output, and refusals that say what to do."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_is_so_already_is_not_written(
     assert "nothing is written" in result.stdout
 
 
-def test_a_release_takes_the_annotation_away(change: Run, cluster: Cluster) -> None:
+def test_a_release_removes_the_annotation(change: Run, cluster: Cluster) -> None:
     cluster.objects[JOB] = merged(cluster.objects[JOB], {"metadata": {"annotations": {**HELD, "own": "1"}}})
     result = change("release", "job/train")
     assert result.exit_code == 0
@@ -139,7 +139,7 @@ def test_what_does_not_queue_is_not_held(change: Run, cluster: Cluster) -> None:
         ("hold job/train --timeout 0", "--timeout"),
     ],
 )
-def test_what_cannot_be_changed_is_told_before_anything_is_asked(
+def test_what_cannot_be_changed_is_reported_before_any_request(
     change: Run, cluster: Cluster, line: str, told: str
 ) -> None:
     result = change(*line.split())
@@ -171,7 +171,7 @@ def test_a_name_cannot_lead_to_another_path(change: Run, cluster: Cluster, line:
         ("PATCH", "stop cq/team-a", ("you may not patch clusterqueues", "queuectl-admin")),
     ],
 )
-def test_a_missing_right_is_named_with_who_grants_it(
+def test_a_missing_right_is_named_with_the_role_that_grants_it(
     change: Run, cluster: Cluster, method: str, line: str, told: tuple[str, ...]
 ) -> None:
     path = JOB if "job" in line else QUEUE

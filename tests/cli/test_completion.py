@@ -52,7 +52,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Words:
     return offered
 
 
-def test_a_shell_asks_by_an_environment_variable(scripted: str) -> None:
+def test_a_shell_requests_completion_by_an_environment_variable(scripted: str) -> None:
     asked = {"COMP_WORDS": "queuectl explain job/train-", "COMP_CWORD": "2", "QUEUECTL_SERVER": scripted}
     found = subprocess.run(
         [sys.executable, "-c", "import sys; sys.argv[0] = 'queuectl'; from queuectl.cli import main; main()"],
@@ -153,7 +153,7 @@ def test_kubectl_queue_is_the_same_under_its_own_name(plugins: str, scripted: st
     assert told.stdout.startswith("Usage: kubectl queue get ")
 
 
-def test_kubectl_is_told_what_fits_and_not_to_offer_files(plugins: str, scripted: str) -> None:
+def test_kubectl_gets_completions_and_the_directive_without_files(plugins: str, scripted: str) -> None:
     def offered(*line: str) -> list[str]:
         found = subprocess.run(
             [f"{plugins}/kubectl_complete-queue", *line],
@@ -171,7 +171,7 @@ def test_kubectl_is_told_what_fits_and_not_to_offer_files(plugins: str, scripted
     assert directive == ":4"
 
 
-def test_the_real_kubectl_finds_the_plugin_and_its_words(plugins: str, scripted: str) -> None:
+def test_the_real_kubectl_finds_the_plugin_and_its_completions(plugins: str, scripted: str) -> None:
     assets = find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to type")

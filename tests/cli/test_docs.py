@@ -1,4 +1,4 @@
-"""docs/cli.md says what the commands print."""
+"""docs/cli.md agrees with the output of the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`history`, `events` and `get decisions`: what was decided, when, why and by whom."""
+"""`history`, `events` and `get decisions`: decisions with time, reason and cause."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Ledger:
         return 200, {"items": items, "next": more, "sequence": self.sequence, "ageSeconds": 0.0}
 
 
-def test_history_tells_when_what_on_which_flavors_why_and_by_whom(
+def test_history_shows_time_verdict_flavors_reason_and_cause(
     run: Run, script: Script, scripted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.say("workloads/default/job/train", {"sequence": 9})
@@ -182,9 +182,7 @@ def one_of(stream: IO[str] | None) -> str:
     return stream.readline()
 
 
-def test_followed_events_come_as_they_are_decided_and_end_without_a_word(
-    script: Script, scripted: str
-) -> None:
+def test_followed_events_come_as_they_are_decided_and_end_silently(script: Script, scripted: str) -> None:
     ledger = Ledger(script, *LIFE[:2])
     with follow(scripted, "--since", "0", "-o", "json") as process:
         assert json.loads(one_of(process.stdout))["sequence"] == 1

@@ -1,4 +1,4 @@
-"""Who asks, and whom: tokens are sent to verified servers or to this machine alone."""
+"""Tokens are sent to verified servers or to this machine only."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_is_no_token_is_refused_without_showing_it(
     assert "Evil" not in result.stderr
 
 
-def test_a_missing_token_file_is_told_by_name(run: Run, scripted: str, tmp_path: Path) -> None:
+def test_a_missing_token_file_is_reported_by_name(run: Run, scripted: str, tmp_path: Path) -> None:
     result = run("get", "cq", "--server", scripted, "--token-file", str(tmp_path / "no"))
     assert result.exit_code == 2
     assert f"{tmp_path}/no: No such file" in result.stderr
@@ -114,7 +114,7 @@ def test_a_certificate_for_another_name_is_refused(run: Run, script: Script, sec
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_bad_certificates_are_told_by_file(run: Run, tmp_path: Path, content: str | None) -> None:
+def test_bad_certificates_are_reported_by_file(run: Run, tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "bad.pem"
     if content is not None:
         path.write_text(content)
@@ -145,7 +145,7 @@ def test_a_token_that_is_not_accepted_is_called_so(
 
 
 @pytest.mark.parametrize("token", ["opaque", jwt(CLUSTER), jwt([CLUSTER, "other"])])
-def test_the_kubeconfigs_token_is_sent_where_the_server_takes_the_clusters_audience(
+def test_the_kubeconfigs_token_is_sent_if_the_server_accepts_the_clusters_audience(
     run: Run, script: Script, secure: str, ca: str, tmp_path: Path, token: str
 ) -> None:
     script.accepts = token
@@ -171,7 +171,7 @@ def test_the_kubeconfigs_token_is_sent_to_no_server_that_does_not_ask_for_it(
     assert script.tokens == [None]
 
 
-def test_the_kubeconfigs_token_is_sent_to_no_one_who_only_listens_on_a_local_port(
+def test_the_kubeconfigs_token_is_not_sent_to_a_local_port_without_tls(
     run: Run, script: Script, scripted: str, tmp_path: Path
 ) -> None:
     script.accepts = "opaque"
@@ -212,7 +212,7 @@ def test_a_kubeconfig_that_says_nothing_means_the_default_namespace(
     assert script.asked[0][0] == "workloads/default/job/x"
 
 
-def test_a_busy_server_is_asked_again_when_it_says_so(run: Run, script: Script, scripted: str) -> None:
+def test_a_busy_server_is_retried_after_its_retry_after(run: Run, script: Script, scripted: str) -> None:
     answers: Iterator[tuple[int, Document]] = iter(
         [(429, {"detail": "slow down"}), (200, {"items": [], "next": None, "sequence": 1})]
     )

@@ -1,4 +1,4 @@
-"""`queuectl import kueue` as people and pipes use it."""
+"""`queuectl import kueue` with files, folders and pipes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_objects_go_to_stdout_ready_to_be_applied_and_notes_to_stderr(tmp_path: 
     (made,) = yaml.safe_load_all(found.stdout)
     assert (made["apiVersion"], made["metadata"]["name"]) == ("queuectl.dev/v1beta1", "main")
     assert found.stderr.splitlines() == [
-        "AdmissionCheck/slow: admission checks are not there yet",
+        "AdmissionCheck/slow: admission checks are not supported yet",
         "1 objects converted, 1 notes",
     ]
 
@@ -52,7 +52,7 @@ def test_strict_exits_with_one_where_something_was_not_carried_over() -> None:
     assert CliRunner().invoke(main, strict, input=CHECK).exit_code == 1
 
 
-def test_a_file_that_cannot_be_read_is_told_with_its_place_and_nothing_is_printed(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_with_its_place_and_nothing_is_printed(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(QUEUE + "---\na: &x [1]\nb: *x\n")
     found = CliRunner().invoke(main, ["import", "kueue", "-f", str(bad)])

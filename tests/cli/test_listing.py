@@ -1,4 +1,4 @@
-"""`get` of every resource: columns, order, limits, and what changes."""
+"""`get` of every resource: columns, order, limits, and --watch."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_wide_tables_have_more_columns(run: Run, script: Script, scripted: str) 
         assert cell in wide.splitlines()[1].split()
 
 
-def test_ages_are_told_by_the_servers_clock(run: Run, script: Script, scripted: str) -> None:
+def test_ages_are_by_the_servers_clock(run: Run, script: Script, scripted: str) -> None:
     script.page("workloads", workload("x", createdAt="2001-01-01T00:00:00Z"))
     cells = run("get", "wl", "--server", scripted).stdout.splitlines()[1].split()
     assert cells[7].endswith("d")
@@ -119,7 +119,7 @@ def test_a_list_is_sorted_by_any_field_with_those_that_lack_it_last(
     assert "".join(names(result.stdout)) == order
 
 
-def test_a_field_that_is_not_there_is_told(run: Run, script: Script, scripted: str) -> None:
+def test_a_field_that_does_not_exist_is_reported(run: Run, script: Script, scripted: str) -> None:
     script.page("workloads", workload("a"))
     result = run("get", "wl", "--sort", "pririty", "--server", scripted)
     assert result.exit_code == 2
@@ -179,7 +179,7 @@ def test_a_watch_shows_what_there_is_then_what_changes(script: Script, scripted:
         assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_what_is_to_be_known_of_all_answers_is_told_once(run: Run, script: Script, scripted: str) -> None:
+def test_notes_on_all_answers_are_printed_once(run: Run, script: Script, scripted: str) -> None:
     pages = {"a": "b", "b": "c", "c": None}
 
     def answer(query: Mapping[str, str]) -> tuple[int, Document]:

@@ -1,4 +1,4 @@
-"""Commands that run or mend an installation: what reaches the application, and how its failures are told."""
+"""Commands that run or repair an installation: their calls of the application, and their error messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_controller_gets_settings_kubeconfig_and_context(run: Run, app: App,
 
 
 @pytest.mark.parametrize("command", ["controller", "api", "migrate", "verify", "rebuild"])
-def test_without_a_database_nothing_starts_and_the_ways_to_name_one_are_told(
+def test_without_a_database_nothing_starts_and_the_ways_to_give_one_are_listed(
     run: Run, app: App, command: str
 ) -> None:
     result = run(command)

@@ -86,7 +86,7 @@ def in_a_terminal(url: str, *line: str, width: int = 120, **environment: str) ->
     return text.decode()
 
 
-def test_a_terminal_gets_bars_and_colours_unless_it_asks_for_none(script: Script, scripted: str) -> None:
+def test_a_terminal_gets_bars_and_colours_unless_no_color_is_set(script: Script, scripted: str) -> None:
     script.page("cohorts", cohort("all", flavors=[quota(4, 8), quota(9, 8, "spot")]))
     coloured = in_a_terminal(scripted)
     assert "\x1b[32m█████░░░░░" in coloured

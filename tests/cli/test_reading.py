@@ -49,7 +49,7 @@ def test_local_queues_are_listed(run: Run, server: str) -> None:
     ]
 
 
-def test_workloads_come_by_queue_those_that_run_first_then_in_line(run: Run, server: str) -> None:
+def test_workloads_are_listed_by_queue_running_ones_first_then_by_position(run: Run, server: str) -> None:
     result = run("get", "workloads", "--server", server)
     assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == [
         "job/small",
@@ -129,7 +129,7 @@ def test_one_object_is_shown_as_json_and_yaml(run: Run, server: str, arguments: 
     assert run(*arguments, "--server", server).exit_code == 0
 
 
-def test_explain_names_the_limit_who_holds_it_and_what_would_help(
+def test_explain_names_the_limit_its_holders_and_what_would_help(
     run: Run, readings: CannedReadings, server: str
 ) -> None:
     readings.rows = [

@@ -1,4 +1,4 @@
-"""`report observe` and `controller --observe`: what they call, and how the report reads."""
+"""`report observe` and `controller --observe`: their calls of the application, and the report's text."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_since_is_how_long_ago_or_a_time(
     assert asked[0]["since"] == since
 
 
-def test_since_that_is_neither_is_told(run: Run, asked: list[dict[str, Any]]) -> None:
+def test_since_that_is_neither_is_reported(run: Run, asked: list[dict[str, Any]]) -> None:
     result = run("report", "observe", "--database-url", URL, "--since", "yesterday")
     assert result.exit_code == 2
     assert "'yesterday' is neither how long ago" in result.output
@@ -196,7 +196,7 @@ async def test_what_was_only_observed_never_stands_for_what_is_done(
         (["a/observe"], "b", "cluster b was not observed with this ledger; observed were a"),
     ],
 )
-async def test_which_cluster_is_reported_on_is_asked_where_it_is_not_clear(
+async def test_the_cluster_must_be_given_if_the_ledger_has_several(
     monkeypatch: pytest.MonkeyPatch, known: list[str], asked_for: str | None, told: str
 ) -> None:
     async def clusters(engine: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""The configuration file: what is good in it, and how what is not is told."""
+"""The configuration file: valid settings, and messages on invalid ones."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_a_flag_comes_before_the_environment_and_that_before_the_file(write: Wri
     assert load(path, environ=environ, database_url=URL).database_url == URL
 
 
-def test_no_database_is_told_when_it_is_needed() -> None:
+def test_no_database_is_reported_when_it_is_needed() -> None:
     with pytest.raises(ConfigurationError, match="QUEUECTL_DATABASE_URL"):
         _ = load(environ={}).database_url
 
 
-def test_all_problems_are_told_at_once_with_their_paths(write: Write) -> None:
+def test_all_problems_are_reported_at_once_with_their_paths(write: Write) -> None:
     found = problems(
         write(
             "controller: {listen: nowhere, budget: 0, effects: many, leaseSeconds: 3}\n"
@@ -101,7 +101,7 @@ def test_all_problems_are_told_at_once_with_their_paths(write: Write) -> None:
 @pytest.mark.parametrize(
     "listen", ["0.0.0.0:80", "10.0.0.1:80", "[::]:80", "example.com:80", "[::ffff:1.2.3.4]:1"]
 )
-def test_beyond_loopback_rest_needs_tls_and_the_cluster_to_say_who_asks(write: Write, listen: str) -> None:
+def test_beyond_loopback_rest_needs_tls_and_authentication_by_the_cluster(write: Write, listen: str) -> None:
     (problem,) = problems(write(f"api: {{listen: '{listen}'}}"))
     assert "is not loopback" in problem
     assert "api.tls" in problem
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_place(
     assert all("queuectl.yaml" in problem for problem in found)
 
 
-def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path / "none.yaml")
     assert problem == f"{tmp_path}/none.yaml: No such file or directory"
     assert "directory" in problems(tmp_path)[0]
@@ -264,7 +264,7 @@ def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
         ("preemption: {budget: 1}", "preemption.budget: there is no such setting"),
     ],
 )
-def test_bad_scheduling_is_told_with_its_place_and_limit(write: Write, section: str, told: str) -> None:
+def test_bad_scheduling_is_reported_with_its_place_and_limit(write: Write, section: str, told: str) -> None:
     path = write(f"scheduling: {{{section}}}")
     assert problems(path) == (f"{path}: scheduling.{told}",)
 

@@ -1,4 +1,4 @@
-"""Nothing is imported before a command needs it: an answer comes as fast as the server gives it."""
+"""Commands import only the modules they need, so that they start fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`queuectl test` as admins and CI systems use it."""
+"""`queuectl test` in terminals and CI systems."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_difference_is_shown_and_exits_with_one(run: Run, tmp_path: Path) -> N
     assert found.stderr == "Error: 2 documents: 1 passed, 1 failed, 0 skipped\n"
 
 
-def test_all_mistakes_in_all_files_are_told_and_nothing_is_run(run: Run, tmp_path: Path) -> None:
+def test_all_mistakes_in_all_files_are_reported_and_nothing_is_run(run: Run, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("format: scenario/v1\nkind: cycle\n")
     wrong = written(tmp_path, RIGHT | {"expct": {}}, RIGHT | {"expect": None})
@@ -109,7 +109,7 @@ def test_junit_has_a_case_for_each_document(run: Run, tmp_path: Path) -> None:
     assert third[0].get("message") == "tier topology is not there yet"
 
 
-def test_a_report_that_cannot_be_written_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_reported(run: Run, tmp_path: Path) -> None:
     found = run("test", written(tmp_path, RIGHT), "--junit", str(tmp_path / "none" / "out.xml"))
     assert found.exit_code == 2
     assert "out.xml: No such file or directory" in found.stderr
@@ -128,5 +128,5 @@ def test_policy_comes_from_manifests_and_documents_from_standard_input(tmp_path:
 
 
 @pytest.mark.parametrize("more", [[], ["--policy"]])
-def test_usage_is_told(run: Run, more: list[str]) -> None:
+def test_usage_is_reported(run: Run, more: list[str]) -> None:
     assert run("test", *more).exit_code == 2

@@ -1,4 +1,4 @@
-"""Jobs and PyTorchJobs as an API server hands them out."""
+"""Jobs and PyTorchJobs as an API server returns them."""
 
 from __future__ import annotations
 

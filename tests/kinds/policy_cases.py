@@ -1,4 +1,4 @@
-"""Queues that are refused, with the field and the words of the refusal, and queues that are not."""
+"""Invalid queues, with the field and the message of the refusal, and valid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests of Kueue as ours: what is carried over, and that nothing is dropped in silence."""
+"""Conversion of manifests of Kueue: what is converted, and a note for everything that is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our labels and Kueue's: which of them holds, and what a start tests of them."""
+"""queuectl's labels and Kueue's: which one is used, and what a start tests of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def labelled(**labels: str) -> dict[str, Any]:
     return found
 
 
-def test_without_the_setting_kueue_s_labels_are_nobody_s_business() -> None:
+def test_without_the_setting_kueue_s_labels_are_ignored() -> None:
     assert observe(ROW, labelled(kueues="main")) is None
     seen = observe(ROW, labelled(ours="main", kueues="other", kueues_priority="high"))
     assert seen is not None

@@ -1,4 +1,4 @@
-"""Policy objects to the core, and from the ledger back: the same models read both."""
+"""Policy objects to values of the core, from the API server and from the ledger by the same models."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_cluster_queue_is_read_with_amounts_in_base_units() -> None:
     )
 
 
-def test_no_namespace_selector_is_nobody_and_an_empty_one_everybody() -> None:
+def test_no_namespace_selector_selects_no_namespace_and_an_empty_one_all() -> None:
     nobody = _observed(cluster_queue()).value
     everybody = _observed(cluster_queue(namespaceSelector={})).value
     assert isinstance(nobody, ClusterQueue)

@@ -1,4 +1,4 @@
-"""The checked-in CRDs are what the models say."""
+"""The CRDs in manifests/ are those of the models."""
 
 from __future__ import annotations
 

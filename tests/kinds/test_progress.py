@@ -1,4 +1,4 @@
-"""What a status says of pods that are ready or over for good, and the label that limits run time."""
+"""Ready and ended pods from a job's status, and the label that limits run time."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_pods_of_a_job_are_over_when_it_will_not_make_them_again(
     assert JOB.status(running(status, **spec)).reclaimable == ((("main", ended),) if ended else ())
 
 
-def test_a_suspended_job_asks_only_for_the_pods_that_it_will_still_make() -> None:
+def test_a_suspended_job_requests_only_the_pods_that_it_will_still_create() -> None:
     obj = job(parallelism=4, completions=4) | {"status": {"succeeded": 3, "terminating": 2}}
     assert JOB.status(obj).reclaimable == (("main", 3),)
 

@@ -1,4 +1,4 @@
-"""Since when an object runs and when it ended, by its own status."""
+"""Start and end of a run, from the object's status."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_an_event_sent_twice_is_one() -> None:
     assert len(names) == 3
 
 
-def test_an_event_is_what_the_api_server_takes() -> None:
+def test_an_event_is_valid_for_the_api_server() -> None:
     body = _event(message="ä\x00" * 5000, warning=True)
     assert len(body["note"].encode()) <= 1024
     assert "\x00" not in body["note"]

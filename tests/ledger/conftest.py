@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def server() -> AsyncIterator[EmbeddedPostgres]:
-    """One server for all tests, with one migrated database; tests keep apart by cluster id."""
+    """One server for all tests, with one migrated database; each test has its own cluster id."""
     with reachable_folder() as folder:
         async with EmbeddedPostgres(folder / "pg", settings={"fsync": "off"}) as postgres:
             await migrate(postgres.url)

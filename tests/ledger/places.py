@@ -1,4 +1,4 @@
-"""Folders for test servers: ones that the server's account can reach also when the tests run as root."""
+"""Folders for test servers, accessible to the server's account even if the tests run as root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short names for plans and what they are about."""
+"""Short builders of plans, decisions and workloads."""
 
 from __future__ import annotations
 

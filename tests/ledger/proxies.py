@@ -1,4 +1,4 @@
-"""A Unix socket proxy before Postgres that can swallow the answer to a COMMIT."""
+"""A Unix socket proxy before Postgres that can drop the answer to a COMMIT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever plans come, Postgres and its twin in memory give the same answers, refusals and states."""
+"""For random plans, the ledgers in Postgres and in memory give the same answers, refusals and states."""
 
 from __future__ import annotations
 

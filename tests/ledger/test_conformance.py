@@ -1,4 +1,4 @@
-"""What any ledger promises, asked of Postgres and of its twin in memory."""
+"""The contract of a ledger, tested on the ones in Postgres and in memory."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_queued_workload_comes_back_as_it_was_seen(book: Book) -> None:
     )
 
 
-async def test_an_admission_opens_an_attempt_with_its_sequence_and_asks_for_a_start(book: Book) -> None:
+async def test_an_admission_opens_an_attempt_with_its_sequence_and_a_due_start(book: Book) -> None:
     now = await book.now()
     await book.write(enqueue("one"), keep("one"))
     first = await book.write(admit("one", now=now))
@@ -162,7 +162,7 @@ async def test_a_reason_comes_back_with_all_its_numbers(book: Book) -> None:
     assert (await book.one("two")).reason == PREEMPTED
 
 
-async def test_what_memory_alone_takes_note_of_is_not_stored(book: Book) -> None:
+async def test_changes_for_memory_alone_are_not_stored(book: Book) -> None:
     await book.write(enqueue("one"), keep("one", recorded=False))
     assert (await book.one("one")).reason is None
     assert (await book.ledger.load()).sequence == 1
@@ -175,7 +175,7 @@ async def test_an_eviction_holds_its_quota_until_the_release(book: Book) -> None
     found = await book.one("one")
     assert found.attempt == replace(attempt("one", now=now), sequence=2, state=AttemptState.EVICTING)
     assert (found.phase, found.reason) == (Phase.EVICTING, PREEMPTED)
-    # The start that nobody has acknowledged is not to be made any more.
+    # The start that was never acknowledged is withdrawn.
     assert (await book.ledger.load()).effects == (EffectKey(wid("one"), 1, Verb.STOP),)
     await book.write(release("one"))
     found = await book.one("one")
@@ -481,13 +481,13 @@ async def test_a_policy_decision_shows_its_spec(book: Book) -> None:
     assert gone.payload["spec"] is None
 
 
-async def test_find_knows_no_strangers(book: Book) -> None:
+async def test_find_returns_no_workloads_of_other_clusters(book: Book) -> None:
     await book.write(enqueue("one"))
     assert await book.readings.find("ns", "Job", "two") is None
     assert await book.readings.find("ns", "PyTorchJob", "one") is None
 
 
-async def test_a_cluster_nobody_has_led_says_so(pool: AsyncEngine, cluster: str) -> None:
+async def test_a_cluster_without_a_leader_so_far_says_so(pool: AsyncEngine, cluster: str) -> None:
     for readings in (LedgerReadings(pool, cluster), MemoryLedger(Ticking())):
         with pytest.raises(LedgerUnavailable, match="no controller has led"):
             await readings.since(0)

@@ -126,7 +126,7 @@ async def test_a_path_too_long_for_a_socket_gets_a_short_one_that_goes_away(fold
     assert not sockets.exists()
 
 
-async def test_nobody_else_can_enter_data_or_socket(folder: Path) -> None:
+async def test_other_users_cannot_access_data_or_socket(folder: Path) -> None:
     async with EmbeddedPostgres(folder / "pg") as server:
         for name in ("data", "socket"):
             assert stat.S_IMODE((server.folder / name).stat().st_mode) == 0o700
@@ -162,7 +162,7 @@ async def test_a_folder_without_binaries_is_named(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to hand its server to another account")
-async def test_root_takes_another_folder_where_its_own_cannot_be_reached(folder: Path) -> None:
+async def test_root_uses_another_folder_if_its_own_cannot_be_reached(folder: Path) -> None:
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
     places = []

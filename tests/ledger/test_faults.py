@@ -1,4 +1,4 @@
-"""Postgres that dies, fills up, answers too late or not at all, and rows it must refuse by itself."""
+"""A Postgres that dies, fills up, answers late or not at all, and rows that its constraints refuse."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def connection_pool(url: str) -> AsyncIterator[AsyncEngine]:
 # --- unknown commits
 
 
-async def test_a_commit_whose_answer_is_lost_is_stored_once(
+async def test_a_commit_with_a_lost_answer_is_stored_once(
     server: EmbeddedPostgres, folder: Path, cluster: str
 ) -> None:
     sockets = server.folder / "socket"
@@ -269,7 +269,7 @@ async def test_a_missing_database_is_a_mismatch_that_says_what_to_do(server: Emb
             await PostgresLedger(pool, "c").take_epoch("test")
 
 
-async def test_a_server_that_takes_no_writes_is_unavailable_and_still_readable(
+async def test_a_read_only_server_is_unavailable_and_still_readable(
     server: EmbeddedPostgres, pool: AsyncEngine, cluster: str
 ) -> None:
     await PostgresLedger(pool, cluster).take_epoch("test")
@@ -305,7 +305,7 @@ async def test_too_many_connections_is_unavailable(folder: Path) -> None:
 
 @asynccontextmanager
 async def _failing(pool: AsyncEngine, table: str, state: str) -> AsyncIterator[None]:
-    """Whoever adds rows to `table` meets an error of the server with a chosen SQLSTATE."""
+    """Inserts into `table` fail with an error of the server with a chosen SQLSTATE."""
     body = f"BEGIN RAISE EXCEPTION 'made to fail' USING ERRCODE = '{state}'; END"
     function = f"CREATE FUNCTION queuectl.fail() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"
     trigger = f"CREATE TRIGGER fail BEFORE INSERT ON queuectl.{table} FOR EACH ROW EXECUTE FUNCTION"
@@ -350,7 +350,7 @@ async def test_a_failure_in_the_middle_stores_nothing_and_has_its_name(
     assert await ledger.commit(batch, [], epoch=epoch, batch="b") == 1
 
 
-async def test_the_clock_does_not_hand_a_dead_connection_out_again(
+async def test_a_dead_connection_of_the_clock_is_not_used_again(
     server: EmbeddedPostgres, cluster: str
 ) -> None:
     async with connection_pool(server.url) as pool:

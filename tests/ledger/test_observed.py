@@ -1,4 +1,4 @@
-"""What an observer's decisions come to, by hand-made rows: fates, waits, and where reality went further."""
+"""The report of an observer from hand-made rows: fates, waits, and differences from reality."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_one_that_ends_before_its_turn_has_waited_at_least_until_then() -> None:
     assert found["waiting"] == 2
     assert found["overBeforeItsTurn"] == 1
     assert found["wait"] == {"p50": 40.0, "p90": 500.0, "max": 500.0}
-    assert history.differences[2] == "has run without its turn having come"
+    assert history.differences[2] == "has run without an admission"
 
 
 def test_one_that_never_fits_and_one_on_hold_are_no_waits() -> None:
@@ -162,11 +162,11 @@ def test_debt_is_neither_a_wait_nor_a_difference_of_ours() -> None:
     history.queued("a", 0)
     history.admitted("a", 0.1, debt=True, started=-500)
     assert history["a"].fate is Fate.DEBT
-    assert history.differences[1] == "ran before anybody looked"
+    assert history.differences[1] == "ran before the observer started"
     assert _summary(history)["total"]["ranAnyway"] == 0
 
 
-def test_evictions_are_counted_by_whom_and_the_first_admission_stands() -> None:
+def test_evictions_are_counted_by_preemptor_and_the_first_admission_counts() -> None:
     history = History()
     history.queued("a", 0)
     history.admitted("a", 0)
@@ -218,7 +218,7 @@ def test_the_peak_is_what_ran_at_one_time_whatever_was_decided() -> None:
     assert within["exceeded"] == []
 
 
-def test_one_that_was_over_before_it_was_seen_is_told_apart() -> None:
+def test_a_workload_that_ended_before_it_was_seen_is_counted_separately() -> None:
     history = History()
     history.queued("a", 100, "Succeeded", started=10, ended=20)
     history.admitted("a", 100, "Succeeded", started=10, ended=20)
@@ -227,7 +227,7 @@ def test_one_that_was_over_before_it_was_seen_is_told_apart() -> None:
     assert history.differences[1] == "is over already"
 
 
-def test_queues_are_told_apart_and_one_that_leads_nowhere_is_named_by_its_local_queue() -> None:
+def test_queues_are_listed_separately_and_one_without_a_clusterqueue_by_its_local_queue() -> None:
     history = History()
     history.queued("a", 0)
     history.admitted("a", 0)

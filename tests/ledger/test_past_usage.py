@@ -1,4 +1,4 @@
-"""What the ledger says of past usage (U5) and past preemptions (P11): the same as if nobody had restarted."""
+"""Past usage (U5) and past preemptions (P11) from the ledger: the same as without a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUEUES = tuple(LocalQueueName("ns", name) for name in ("lq", "left", "right"))
 
 @dataclass
 class Book:
-    """A ledger whose clock is told."""
+    """A ledger with a clock that is set by the test."""
 
     ledger: Ledger
     now: datetime = START
@@ -105,7 +105,7 @@ class Life:
 
 @dataclass
 class History:
-    """Workloads that come, go, are moved and come back, and what somebody who never stops counts."""
+    """Workloads that come, leave, move and return, and the usage counted by a controller without restarts."""
 
     seed: int
     live: PastUsage = field(default_factory=lambda: PastUsage(SHARING))
@@ -171,7 +171,7 @@ async def test_a_restart_goes_on_with_exactly_the_same_usage(
             assert len(set(values)) == len(QUEUES), "a history in which nothing differs shows nothing"
 
 
-async def test_what_is_too_old_to_count_is_not_told(book: Book) -> None:
+async def test_usage_that_is_too_old_to_count_is_not_loaded(book: Book) -> None:
     await book.write(enqueue("old"), admit("old", now=book.now))
     await book.write(retire("old", 1), after=1)
     assert {one.resource for one in (await book.ledger.load()).past_usage} == {"cpu", GPU}
@@ -180,7 +180,7 @@ async def test_what_is_too_old_to_count_is_not_told(book: Book) -> None:
 
 
 @pytest.mark.parametrize("sharing", [None, UsageSharing(half_life=0)])
-async def test_nothing_is_told_where_past_usage_does_not_count(
+async def test_no_past_usage_is_loaded_if_it_does_not_count(
     make: MakeBook, sharing: UsageSharing | None
 ) -> None:
     book = make(Settings(usage_sharing=sharing))

@@ -1,4 +1,4 @@
-"""57: what stands between us and Postgres is found out at the start, and told with what to do."""
+"""57: a pooler before Postgres is detected at the start, and the message says what to do."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def _refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 def _dropping(postgres: Path) -> Serve:
-    """As PgBouncer does with it: the parameters reach nobody."""
+    """As with PgBouncer: the parameters are dropped."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         theirs, ours = await asyncio.open_unix_connection(str(postgres / _SOCKET))
@@ -98,7 +98,7 @@ class _Refused(OSError):
     sqlstate = "28P01"
 
 
-def test_a_wrong_password_is_told_from_a_server_that_is_away() -> None:
+def test_a_wrong_password_is_distinguished_from_an_unreachable_server() -> None:
     assert isinstance(translated(_Refused("password authentication failed")), LedgerUnfit)
     away = translated(OSError("connection refused"))
     assert isinstance(away, LedgerUnavailable)

@@ -33,7 +33,7 @@ from tests.ledger.plans import admit, configure, enqueue, plan, retire
 
 @pytest.fixture
 async def fresh(server: EmbeddedPostgres, cluster: str) -> AsyncIterator[str]:
-    """URL of an empty database with a name that has to be quoted."""
+    """URL of an empty database with a name that must be quoted."""
     name = f"a b%{cluster}"
     pool = create_pool(server.url)
     try:
@@ -93,7 +93,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(fresh: str) -> None:
             await refused
 
 
-async def test_a_server_that_takes_no_writes_is_no_place_for_a_controller(fresh: str) -> None:
+async def test_a_controller_refuses_a_read_only_server(fresh: str) -> None:
     await migrate(fresh)
     standby = f"{fresh}&options=-cdefault_transaction_read_only%3Don"
     await check(standby)

@@ -51,7 +51,7 @@ class World:
         return admit(name, number, now=await self.ledger.now(), gpus=gpus, debt=debt)
 
     async def tamper(self, statement: str) -> None:
-        """As a superuser might, past the triggers."""
+        """As a superuser can, without the triggers."""
         async with self.pool.begin() as connection:
             await connection.execute(text("SET LOCAL session_replication_role = replica"))
             result = await connection.execute(text(statement), {"c": self.cluster})
@@ -181,7 +181,7 @@ async def test_a_ledger_that_was_only_written_by_us_is_sound(busy: World) -> Non
         ),
     ],
 )
-async def test_a_hand_edit_is_found_and_named(busy: World, statement: str, code: str) -> None:
+async def test_a_manual_edit_is_found_and_named(busy: World, statement: str, code: str) -> None:
     await busy.tamper(statement)
     found = await verify(busy.url, busy.cluster)
     assert code in {finding.code for finding in found}, [str(finding) for finding in found]
@@ -206,7 +206,7 @@ async def test_what_a_cohort_lends_is_no_finding_and_more_than_that_is(world: Wo
     await world.write(await world.admit("two", gpus=1))
     [finding] = await verify(world.url, world.cluster)
     assert finding.detail == "was given 2 of a100/nvidia.com/gpu, 0 was available to ClusterQueue/team-a then"
-    # By then nobody lends any more: what was given before stays right.
+    # By then no quota is lent any more: what was admitted before stays correct.
     await world.write(configure("team-b", None))
     assert len(await verify(world.url, world.cluster)) == 1
 
@@ -356,7 +356,7 @@ async def test_what_shrinks_is_billed_in_full_until_then_and_less_from_there_on(
     assert await busy.codes() == set()
 
 
-async def test_a_history_in_which_something_grew_is_told(busy: World) -> None:
+async def test_a_history_in_which_something_grew_is_reported(busy: World) -> None:
     await busy.tamper(
         "UPDATE queuectl.decision SET payload = jsonb_set(payload, '{podSets,1,count}', '5') "
         "WHERE cluster_id = :c AND verdict = 'Shrunk'"

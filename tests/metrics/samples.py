@@ -1,4 +1,4 @@
-"""Every family with at least one series, and what is exported read back."""
+"""Metrics with at least one series in every family, and a parser of the export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the controller."""
+"""The metrics of the controller."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_commits_and_leadership_show() -> None:
         assert line in found
 
 
-def test_a_kind_that_was_never_heard_is_silent_without_end() -> None:
+def test_a_kind_without_any_message_has_infinite_silence() -> None:
     metrics = Metrics()
     metrics.observe(replace(PROBES, silence=lambda: {"Job": 1.5, "PyTorchJob": None}))
     found = lines(metrics)
@@ -151,7 +151,7 @@ def test_two_controllers_in_one_process_do_not_share_figures() -> None:
     assert "queuectl_leadership_epoch 0.0" in lines(second)
 
 
-def test_every_metric_is_named_as_prometheus_asks() -> None:
+def test_every_metric_is_named_by_the_rules_of_prometheus() -> None:
     metrics = Metrics()
     metrics.observe_reports([report("a")])
     for line in lines(metrics):

@@ -1,4 +1,4 @@
-"""docs/metrics.md says what is exported and what is alerted on, no more and no less."""
+"""docs/metrics.md lists exactly the exported metrics and the alerts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each expression of dashboard and alerts, against what a controller and REST at work really export."""
+"""Each expression of dashboard and alerts matches series that a running controller and REST export."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ def _family(exported: dict[str, samples.Family], name: str) -> samples.Family | 
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
-async def test_it_asks_for_what_is_there(exported: dict[str, samples.Family], expression: Expression) -> None:
+async def test_it_queries_series_that_exist(
+    exported: dict[str, samples.Family], expression: Expression
+) -> None:
     selectors = _selectors(expression.text)
     assert selectors
     known: set[str] = set()
@@ -168,7 +170,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
-async def test_it_asks_for_values_that_can_be(expression: Expression) -> None:
+async def test_it_queries_label_values_that_exist(expression: Expression) -> None:
     for selector in _selectors(expression.text):
         for matcher in selector.matchers.matchers:
             if matcher.name in CLOSED:
@@ -182,7 +184,7 @@ async def test_what_waits_in_vain_is_each_reason_that_waiting_will_not_mend() ->
     assert set(matcher.value.split("|")) == never
 
 
-async def test_counters_are_asked_for_as_rates_and_gauges_as_they_are() -> None:
+async def test_counters_are_queried_as_rates_and_gauges_as_they_are() -> None:
     exported = samples.of(samples.controller(), samples.serving(), samples.webhook())
     for expression in EXPRESSIONS:
         for node in _nodes(promql.parse(expression.text)):

@@ -1,4 +1,4 @@
-"""What Prometheus reads of REST and the webhook."""
+"""The metrics of REST and of the webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where figures come from: the engine, the lanes, the lease and the session."""
+"""The sources of figures: engine, effects, lease and session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kube.scripted import Scripted
 JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
 
 
-def test_the_engine_counts_who_waits_by_why() -> None:
+def test_the_engine_counts_pending_workloads_by_reason() -> None:
     world = World(queue("cq", 1), local_queue("lq", "cq"))
     world.submit(workload("a"), workload("b"), workload("c"), workload("lost", queue="nowhere"))
     world.run()
@@ -42,7 +42,7 @@ def test_those_of_a_queue_that_is_gone_are_not_forgotten() -> None:
     assert sum(count for _, count in world.engine.standing().strays) == 1
 
 
-def test_an_admission_knows_since_when_its_object_is_there() -> None:
+def test_an_admission_has_the_creation_time_of_its_object() -> None:
     world = World(queue("cq", 1), local_queue("lq", "cq"))
     world.submit(workload("a"))
     (admit,) = (d for d in world.run() if isinstance(d, Admit))
@@ -68,7 +68,7 @@ def test_a_request_is_named_as_in_a_role(method: str, target: str, names: tuple[
     assert rbac_names(method, target) == names
 
 
-async def test_each_answer_is_told_and_each_that_does_not_come() -> None:
+async def test_each_answer_is_counted_and_each_missing_one() -> None:
     told: list[tuple[str, str, int]] = []
 
     def answered(verb: str, resource: str, code: int, seconds: float) -> None:
@@ -95,7 +95,7 @@ async def test_what_is_not_done_is_counted_with_its_age() -> None:
     world = World(queue("cq", 3), local_queue("lq", "cq"))
     world.submit(workload("a"), workload("b"))
     world.run()
-    nowhere: Any = None  # nobody works here
+    nowhere: Any = None  # not used
     lanes = Lanes(nowhere, lambda events: None, lambda *args, **more: None, workers=2)
     assert lanes.unsettled() == (0, 0.0)
     lanes.add_effects(world.engine.take_effects())

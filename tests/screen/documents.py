@@ -1,4 +1,4 @@
-"""Documents as REST sends them, from a few words each."""
+"""Short builders of documents of REST."""
 
 from __future__ import annotations
 

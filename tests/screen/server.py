@@ -1,4 +1,4 @@
-"""A REST server that says what a test tells it to, on a thread of its own."""
+"""A REST server with canned answers, on its own thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program on a pseudo-terminal of its own, and what stands on its screen."""
+"""A program on a pseudo-terminal, and the content of its screen."""
 
 from __future__ import annotations
 

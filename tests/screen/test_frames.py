@@ -1,4 +1,4 @@
-"""Frames as pure functions of what REST said."""
+"""Frames from documents of REST."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shown(
     return "\n".join(text.plain for text in frame(picture(found, **also), view or View(), width, height))
 
 
-def test_a_busy_site_shows_quota_who_runs_who_waits_with_numbers_and_what_was_decided() -> None:
+def test_a_busy_site_shows_quota_running_and_pending_workloads_and_decisions() -> None:
     text = shown(busy())
     assert "cohort research" in text
     line = next(line for line in text.splitlines() if "team-a  a100" in line)
@@ -88,7 +88,7 @@ def test_before_the_first_answer_it_says_why_there_is_none() -> None:
     assert "\\x1b[31m" in shown(None, problem=EVIL, height=None)
 
 
-def test_a_stale_ledger_and_a_silent_server_are_told_with_their_age() -> None:
+def test_a_stale_ledger_and_a_silent_server_are_reported_with_their_age() -> None:
     stale = facts(answers(ageSeconds=42.0, stale=True))
     assert "STALE: ledger not reachable · state of 45s ago" in shown(stale, silent_seconds=3)
     text = shown(busy(), problem="no answer", silent_seconds=125)
@@ -96,7 +96,7 @@ def test_a_stale_ledger_and_a_silent_server_are_told_with_their_age() -> None:
     assert "team-a/job/train" in text, "what it said last stays"
 
 
-def test_a_narrow_terminal_keeps_who_why_and_by_how_much() -> None:
+def test_a_narrow_terminal_keeps_workload_reason_and_shortage() -> None:
     text = shown(busy(), width=80, height=30)
     line = next(line for line in text.splitlines() if "WaitingForQuota" in line and line.strip()[0] == "2")
     assert "team-a/job/ablation" in line
@@ -107,7 +107,7 @@ def test_a_narrow_terminal_keeps_who_why_and_by_how_much() -> None:
     assert keys.rstrip().endswith("stop")
 
 
-def test_what_is_cut_off_in_the_table_is_told_in_full_for_the_chosen_row() -> None:
+def test_the_selected_row_is_shown_in_full_below_the_tables() -> None:
     view = View(pane=Pane.WAITING, chosen={Pane.WAITING: 1})
     text = " ".join(shown(busy(), view, width=80, height=40).split())
     assert reason()["message"] in text
@@ -157,7 +157,7 @@ def test_a_filter_means_the_queue_of_that_name_else_all_that_have_it_in_theirs()
     assert "job/yours" not in one
 
 
-def test_cpu_and_memory_have_bars_where_there_are_no_devices_or_when_asked_for() -> None:
+def test_cpu_and_memory_have_bars_without_devices_or_on_request() -> None:
     gpus = queue("gpus", cell(1, 2), cell(1000, 8000, resource="cpu"))
     cpus = queue("cpus", cell(1500, 8000, resource="cpu"))
     text = shown(answers([gpus, cpus]))
@@ -175,7 +175,7 @@ def test_a_stopped_queue_and_one_without_quota_stand_out() -> None:
     assert "ClusterQueue b: FlavorNotFound: flavor x" in text
 
 
-def test_the_chosen_workload_is_explained_with_who_holds_what_it_lacks() -> None:
+def test_the_selected_workload_is_explained_with_the_holders_of_the_missing_quota() -> None:
     holder = {"namespace": None, "kind": None, "name": None, "amount": 4, "since": "2026-01-02T03:00:00Z"}
     known = {**holder, "namespace": "team-b", "kind": "Job", "name": "train", "amount": 3}
     document = {**waiting("ablation", 2), "line": 4, "holders": [holder, known], "help": "It runs when"}
@@ -209,7 +209,7 @@ def test_a_tenant_sees_others_by_size_and_no_decisions() -> None:
         {"decisions": page([{"verdict": "x"}])},
     ],
 )
-def test_what_is_of_another_shape_altogether_is_refused_in_words(broken: dict[str, Any]) -> None:
+def test_documents_of_another_shape_are_refused_with_a_message(broken: dict[str, Any]) -> None:
     with pytest.raises(NotUnderstood):
         facts(replace(answers(), **broken))
 

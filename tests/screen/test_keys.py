@@ -1,4 +1,4 @@
-"""Bytes of a terminal to keys, and keys to what is looked at."""
+"""From bytes of a terminal to keys, and from keys to views."""
 
 from __future__ import annotations
 

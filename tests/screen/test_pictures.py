@@ -1,4 +1,4 @@
-"""Pictures of docs/pictures: they render anywhere, and say nothing about the machine that made them."""
+"""The pictures of docs/pictures render anywhere, and contain no data of the machine that made them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the poller asks for, and what it makes of what comes back."""
+"""The poller's requests, and its handling of answers and failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_20_000_waiting_cost_a_page() -> None:
     assert seen.date == NOW
 
 
-async def test_where_nothing_was_decided_only_the_queues_are_asked_for() -> None:
+async def test_without_a_new_decision_only_the_queues_are_requested() -> None:
     server = Server()
     seen = await look(server, None, None)
     server.asked.clear()
@@ -60,7 +60,7 @@ async def test_where_nothing_was_decided_only_the_queues_are_asked_for() -> None
     assert len(server.asked) == 6
 
 
-async def test_a_filter_that_means_one_queue_is_asked_of_the_server() -> None:
+async def test_a_filter_that_matches_one_queue_is_sent_to_the_server() -> None:
     server = Server()
     seen = await look(server, None, None)
     assert only_queue("team", seen.facts) is None
@@ -72,7 +72,7 @@ async def test_a_filter_that_means_one_queue_is_asked_of_the_server() -> None:
     assert all(parameters["clusterqueue"] == "team-b" for parameters in asked)
 
 
-async def test_who_may_not_read_decisions_sees_the_rest() -> None:
+async def test_a_caller_that_may_not_read_decisions_sees_the_rest() -> None:
     seen = await look(Server(decisions=Refused("403")), None, None)
     assert seen.facts.decisions is None
     assert seen.facts.waiting
@@ -81,7 +81,7 @@ async def test_who_may_not_read_decisions_sees_the_rest() -> None:
 
 
 @pytest.mark.parametrize("strange", [{}, {"items": 3}, page([{}]), {**page(), "ageSeconds": "old"}])
-async def test_what_is_no_answer_of_queuectl_is_told_so(strange: dict[str, Any]) -> None:
+async def test_an_answer_of_another_server_is_reported(strange: dict[str, Any]) -> None:
     with pytest.raises(Away, match="not an answer of queuectl's REST server"):
         await look(Server(clusterqueues=strange), None, None)
 

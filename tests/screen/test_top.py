@@ -1,4 +1,4 @@
-"""`queuectl top` as people and pipes have it."""
+"""`queuectl top` in terminals and pipes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_it_follows_the_size_of_the_terminal(url: str) -> None:
         assert max(map(len, narrow.splitlines())) <= 80
 
 
-def test_a_silent_server_and_a_stale_one_are_told_and_what_it_said_stays(site: Site, url: str) -> None:
+def test_a_silent_server_and_a_stale_one_are_shown_and_the_last_answer_stays(site: Site, url: str) -> None:
     with terminal(["top", "--server", url, "--interval", "0.2"]) as shown:
         shown.until(lambda text: "ablation" in text, "the first frame")
         site.silent = True
@@ -167,7 +167,7 @@ def test_once_as_json_is_one_document_of_what_rest_says(url: str) -> None:
     assert len(found["decisions"]) == 7
 
 
-def test_what_is_wrong_from_the_beginning_is_told_in_full(site: Site, url: str) -> None:
+def test_an_error_at_the_start_is_reported_in_full(site: Site, url: str) -> None:
     with terminal(["top", "--server", "http://127.0.0.1:1"]) as shown:
         assert shown.ended() == 2
         assert ALTERNATE not in shown.output

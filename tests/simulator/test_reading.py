@@ -177,8 +177,8 @@ def test_what_the_format_has_and_nobody_reads_yet_leaves_the_document_out() -> N
         "tier topology is not there yet",
         "documents of kind quota-available are not run",
         "LimitRange x: LimitRanges are not read",
-        "ResourceFlavor/x spec.topologyName: topology-aware placement is not there yet: "
-        "quota is counted, racks are not",
+        "ResourceFlavor/x spec.topologyName: topology-aware placement is not supported yet: "
+        "only quota is counted",
         "nobody is admitted through a LocalQueue that is gone",
     ]  # fmt: skip
 

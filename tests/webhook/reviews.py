@@ -1,4 +1,4 @@
-"""Admission reviews as an API server sends them, and what becomes of their objects."""
+"""Admission reviews as an API server sends them, and the objects after the patch."""
 
 from __future__ import annotations
 

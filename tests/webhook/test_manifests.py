@@ -1,4 +1,4 @@
-"""What manifests/webhook says, compared with the code, with manifests/mutating and with itself."""
+"""manifests/webhook agrees with the code, with manifests/mutating and within itself."""
 
 from __future__ import annotations
 

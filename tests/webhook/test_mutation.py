@@ -1,4 +1,4 @@
-"""What the webhook does to an object, and that it does nothing to any other."""
+"""The mutation of labelled objects, and that other objects are not changed."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def made(kind: str, suspend: object = ABSENT) -> dict[str, Any]:
 
 @kinds
 @pytest.mark.parametrize("suspend", [ABSENT, None, False, True])
-@pytest.mark.parametrize("annotations", [ABSENT, None, {}, {"a/b~c": "d"}, {SUBMITTER: "somebody else"}])
-def test_labelled_work_is_created_suspended_with_the_name_of_who_sent_it(
+@pytest.mark.parametrize("annotations", [ABSENT, None, {}, {"a/b~c": "d"}, {SUBMITTER: "another user"}])
+def test_labelled_workloads_are_created_suspended_with_the_name_of_their_creator(
     kind: str, suspend: object, annotations: Any
 ) -> None:
     obj = made(kind, suspend)
@@ -68,7 +68,7 @@ def test_other_fields_of_the_run_policy_stay() -> None:
 
 
 @kinds
-def test_who_lets_one_go_past_the_queue_is_noted(kind: str) -> None:
+def test_a_user_that_starts_a_workload_past_the_queue_is_recorded(kind: str) -> None:
     old, new = made(kind, True), made(kind, False)
     found = outcome(review(new, old))
     assert found["metadata"]["annotations"] == {BYPASS: "ada"}

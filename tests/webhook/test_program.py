@@ -1,4 +1,4 @@
-"""`queuectl webhook` as it is run: from a configuration file, with mounted certificates, until SIGTERM."""
+"""The process `queuectl webhook`: configuration file, mounted certificates, SIGTERM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW = datetime.fromtimestamp(0, UTC) + timedelta(days=1)
 
 
 def fresh(mounted: Mounted) -> x509.Certificate:
-    """Valid for whoever looks at the clock on the wall."""
+    """Valid by the wall clock."""
     return mounted.put(begins=NOW, ends=NOW + timedelta(days=36_500))
 
 
@@ -64,7 +64,9 @@ async def shown(address: tuple[str, int], trust: ssl.SSLContext) -> x509.Certifi
     return x509.load_der_x509_certificate(der)
 
 
-async def test_it_serves_what_is_mounted_takes_up_what_replaces_it_and_ends_well(tmp_path: Path) -> None:
+async def test_it_serves_the_mounted_certificate_uses_its_replacement_and_exits_with_0(
+    tmp_path: Path,
+) -> None:
     mounted = Mounted(tmp_path)
     first = fresh(mounted)
     port, probes = choose_ports([(0, 0), (0, 0)])
@@ -146,7 +148,7 @@ async def test_it_does_not_start_without_tls_and_says_what_to_set() -> None:
         ({"secret": "n/s", "names": ["x"], "cipher": "NULL"}, "there is no such setting"),
     ],
 )
-def test_bad_settings_are_told_by_name(tmp_path: Path, tls: Any, message: str) -> None:
+def test_bad_settings_are_reported_by_name(tmp_path: Path, tls: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         load(written(tmp_path, {"webhook": {"tls": tls}}), environ={})
     assert message in str(refusal.value)

@@ -1,4 +1,4 @@
-"""The webhook as an API server, and as an attacker in the cluster, meets it."""
+"""The webhook, called by an API server and by attackers in the cluster."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
         return
 
 
-async def test_who_says_nothing_or_dribbles_headers_is_hung_up_on(tmp_path: Path) -> None:
+async def test_a_silent_client_and_one_with_slow_headers_are_disconnected(tmp_path: Path) -> None:
     async with webhook(tmp_path, header_seconds=0.3) as hook:
         silent, quiet = await hook.raw()
         reader, writer = await hook.raw()
@@ -152,7 +152,7 @@ async def test_who_says_nothing_or_dribbles_headers_is_hung_up_on(tmp_path: Path
             one.close()
 
 
-async def test_who_dribbles_a_body_is_hung_up_on(tmp_path: Path) -> None:
+async def test_a_client_with_a_slow_body_is_disconnected(tmp_path: Path) -> None:
     async with webhook(tmp_path, body_seconds=0.3) as hook:
         reader, writer = await hook.raw()
         writer.write(HEAD.format(length=100).encode() + b"{")
@@ -160,7 +160,7 @@ async def test_who_dribbles_a_body_is_hung_up_on(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_who_stays_idle_is_hung_up_on_and_who_asks_again_is_not(tmp_path: Path) -> None:
+async def test_an_idle_client_is_disconnected_and_an_active_one_is_not(tmp_path: Path) -> None:
     async with webhook(tmp_path, idle_seconds=1.0) as hook:
         reader, writer = await hook.raw()
         body = labelled()
@@ -176,7 +176,7 @@ async def test_who_stays_idle_is_hung_up_on_and_who_asks_again_is_not(tmp_path: 
         assert hook.heard.results == ["changed"] * 4
 
 
-async def test_who_never_shakes_hands_is_hung_up_on(tmp_path: Path) -> None:
+async def test_a_client_without_a_handshake_is_disconnected(tmp_path: Path) -> None:
     async with webhook(tmp_path, header_seconds=0.3) as hook:
         reader, writer = await asyncio.open_connection(*hook.address)
         writer.write(b"\x16\x03\x01")
@@ -185,7 +185,7 @@ async def test_who_never_shakes_hands_is_hung_up_on(tmp_path: Path) -> None:
 
 
 async def test_five_hundred_slow_connections_do_not_keep_a_review_waiting(tmp_path: Path) -> None:
-    """The API server's own connection gets in: whoever has been there longest without a review goes."""
+    """The API server's own connection is accepted: the oldest one without a review in work is closed."""
     async with webhook(tmp_path, connections=64) as hook:
         plain = [await asyncio.open_connection(*hook.address) for _ in range(250)]
         dribbling = []
