@@ -1,4 +1,4 @@
-"""Hypothesis profiles: the same few examples in each run, or more with HYPOTHESIS_PROFILE=long."""
+"""How many examples property tests try: few by default, HYPOTHESIS_PROFILE=ci in CI, or =long."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ settings.register_profile(
     report_multiple_bugs=False,
     phases=[Phase.generate],
 )
-# As ci, but without shrinking: for callers that only need to know whether a test fails.
+# The default: the same few examples each time, with shrinking.
+settings.register_profile("short", settings.get_profile("ci"), max_examples=30)
+# As ci, and without shrinking: for callers that only need to know whether a test fails.
 settings.register_profile("first", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 settings.register_profile("long", max_examples=5000, deadline=None)
 
-SEQUENCES = {"ci": 1.0, "first": 0.3, "quick": 0.3, "long": 11.0}
+SEQUENCES = {"ci": 1.0, "short": 0.3, "first": 0.3, "quick": 0.3, "long": 11.0}
 """Factor of random sequences relative to CI (about 2,000 there)."""
 
 
@@ -33,4 +35,4 @@ def sequences(number: int) -> settings:
 
 
 def _chosen() -> str:
-    return os.environ.get("HYPOTHESIS_PROFILE", "ci")
+    return os.environ.get("HYPOTHESIS_PROFILE", "short")

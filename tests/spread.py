@@ -1,0 +1,70 @@
+"""How tests are divided among worker processes (`pytest -n`): a group of tests runs in one worker, in order.
+
+What tests share (a control plane, a sandbox, a Postgres) belongs to a worker process. A group is therefore
+all tests of one site, or all tests of one file that run on the same kind of API server. A site is started
+once, and two workers may have different sites up at the same time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pytest
+
+_SITE: Final = re.compile(r"^(?P<folder>[^:]+)/[^:]+::.*\[.*?\bsite=(?P<site>[\w.]+)")
+"""Of a test that uses a site of its folder: `test_x[site=real-...]`."""
+_PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|in_process|as-1\.\d+)[-\]]")
+
+LONGEST: Final = (
+    "tests/e2e",
+    "tests/gate",
+    "tests/kube_api",
+    "tests/benchmarks",
+    "tests/ledger",
+    "tests/kube",
+)
+"""Folders whose groups start first, so that no long group is the last one to run."""
+
+
+def group(nodeid: str) -> str:
+    """The group that a test belongs to."""
+    if found := _SITE.match(nodeid):
+        return f"{found['folder']} on {found['site']}"
+    if found := _PLANE.match(nodeid):
+        return f"{found['file']} on {found['plane']}"
+    return nodeid.partition("::")[0]
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort by folder. The order within a folder stays."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    return next((n for n, folder in enumerate(LONGEST) if nodeid.startswith(f"{folder}/")), len(LONGEST))
+
+
+def shared_sites(item: pytest.Item) -> dict[str, pytest.FixtureDef[Any]]:
+    """What the test uses of what is started once for all of its group, by a name that is the same for all."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return {}
+    definitions = {name: item._fixtureinfo.name2fixturedefs.get(name) for name in item.callspec.params}
+    return {
+        f"{found[-1].baseid} {name}={item.callspec.params[name]}": found[-1]
+        for name, found in definitions.items()
+        if found and found[-1].scope == "session"
+    }
+
+
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of xdist: it gives a worker whole groups, in the order in which they were collected."""
+    # Where planted bugs are tried there are no plugins, so it is not imported before it is needed.
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
