@@ -2,20 +2,26 @@
 # Paths are relative throughout, so a checkout in a folder with a space works.
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= auto
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test mutants lint bench pictures clean lock manifests help
+.PHONY: run test test-quick mutants lint bench pictures clean lock manifests help
 
 help: ## what there is
-	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
 
 run: $(STAMP) ## the main job on embedded defaults: queuectl sandbox (options in ARGS)
 	@$(PY) -m queuectl sandbox $(ARGS)
 
-test: $(STAMP) ## all tests (options for pytest in ARGS)
-	@$(PY) -m pytest $(ARGS)
+test: $(STAMP) ## all tests, on all cores (options for pytest in ARGS; for a debugger WORKERS=0)
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+QUICK := core kinds conformance controller simulator kube metrics screen webhook api cli
+
+test-quick: $(STAMP) ## tests that need no database and no control plane, with few examples; under a minute
+	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -n $(WORKERS) -m "not slow" $(QUICK:%=tests/%) $(ARGS)
 
 mutants: $(STAMP) ## plant each bug of tests/mutants and see that a test catches it; takes minutes (names in ARGS)
 	@$(PY) -m tests.mutants $(ARGS)

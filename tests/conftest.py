@@ -1,14 +1,17 @@
-"""What all tests share: where the real control plane and the shared files are, and that CI skips nothing."""
+"""What all tests share: folders, worker processes, lines for the report, and that CI skips nothing."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
+_FIGURE = "figure"
 
 _LOUD = {
     "KUBEBUILDER_ASSETS is not set": (
@@ -31,6 +34,30 @@ def pytorch_crd() -> Path:
     return path
 
 
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """Lines for the end of the report: what was counted and how long it took."""
+    lines: list[str] = []
+    yield lines
+    # With the report of the test, which is all that a worker process sends.
+    request.node.user_properties += [(_FIGURE, line) for line in lines]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.spread import Groups  # only where xdist is: planted bugs are tried without plugins
+
+    return Groups(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        from tests.spread import longest_first
+
+        longest_first(items)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
     """Where QUEUECTL_NO_SKIPS is set, a skip is a failure that says what was missing."""
@@ -42,7 +69,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One loud line for each thing that is missing, instead of one for each test that wanted it."""
+    _report_skips(terminalreporter)
+    _report_figures(terminalreporter)
+
+
+def _report_skips(terminalreporter: pytest.TerminalReporter) -> None:
+    """One loud line for each thing that is missing, instead of one for each test that needs it."""
     missing: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -50,3 +82,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason, count in sorted(missing.items()):
         told = _LOUD.get(reason, "")
         terminalreporter.write_line(f"SKIPPED {count} tests: {reason}{told}", yellow=True, bold=True)
+
+
+def _report_figures(terminalreporter: pytest.TerminalReporter) -> None:
+    over = [
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "teardown"
+    ]
+    if lines := [line for report in over for name, line in report.user_properties if name == _FIGURE]:
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.line(line)

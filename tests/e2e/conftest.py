@@ -21,26 +21,10 @@ from tests.e2e.site import OLDER, Json, Site, cluster_queue, eventually, flavor,
 from tests.e2e.world import World
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
-EVERY_VERSION = ("test_main_job", "test_tenant", "test_bad_inputs", "test_bad_policy", "test_versions")
-"""What is tried on these too."""
 SETTINGS = {
     "controller": {"statusSeconds": 1},  # what waits for a status waits less
     "scheduling": {"admissionFairSharing": {"usageHalfLifeSeconds": 3600}},  # for queues that ask for it
 }
-_FIGURES = pytest.StashKey[list[str]]()
-
-
-@pytest.fixture
-def figures(pytestconfig: pytest.Config) -> list[str]:
-    """Lines for the end of the report: what was counted and how long it took."""
-    return pytestconfig.stash.setdefault(_FIGURES, [])
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if lines := config.stash.get(_FIGURES, []):
-        terminalreporter.section("figures")
-        for line in lines:
-            terminalreporter.line(line)
 
 
 @pytest.fixture(params=["small", "real"])
@@ -53,11 +37,16 @@ def control_plane(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each site is up once, and none beside another: what asks for one is run for all of them in turn."""
+    """Each test of a site runs on the small API and on today's Kubernetes.
+
+    On older releases run those marked `every_version`: what depends on the webhook, which stands in for the
+    mutating policy there, on what a server lets be changed of a Job that ran, and on what kubectl prints.
+    """
     if "site" in metafunc.fixturenames:
-        older = OLDER if metafunc.module.__name__.rpartition(".")[2] in EVERY_VERSION else ()
+        older = OLDER if metafunc.definition.get_closest_marker("every_version") else ()
         sites = ["small", "real", *(f"as-{version}" for version in older)]
-        metafunc.parametrize("site", sites, indirect=True, scope="session")
+        names = [f"site={name.removeprefix('as-')}" for name in sites]
+        metafunc.parametrize("site", sites, indirect=True, scope="session", ids=names)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

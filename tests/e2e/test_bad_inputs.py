@@ -65,6 +65,7 @@ def _plain(text: str) -> None:
     assert [c for c in set(text) if not (c.isprintable() or c == "\n")] == []
 
 
+@pytest.mark.every_version
 async def test_26_nul_escapes_and_240_kib_in_annotations_hurt_nobody(world: World) -> None:
     body = job("loud", template=pod_template(1))
     body["metadata"]["annotations"] = {"example.com/escapes": ESCAPES, "example.com/book": 240 * 1024 * "x"}
@@ -75,6 +76,7 @@ async def test_26_nul_escapes_and_240_kib_in_annotations_hurt_nobody(world: Worl
     await _nothing_raw(world, "job/loud")
 
 
+@pytest.mark.every_version
 async def test_26_annotations_that_leave_no_room_for_ours_park_the_job_and_say_so(world: World) -> None:
     body = job("full", template=pod_template(1))
     made = await world.submit(job("measure", template=pod_template(1)))
@@ -111,6 +113,7 @@ async def test_26_escapes_in_fields_that_only_a_job_controller_would_check_are_t
 # --- 29: which queue -------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_version
 async def test_29_a_job_without_label_runs_at_once_and_is_nobodys_business(world: World) -> None:
     made = await world.submit(job("free", queue=None, template=pod_template(16)))
     assert not made["spec"].get("suspend")
@@ -172,6 +175,7 @@ async def _verdicts(site: Site, uid: str) -> list[tuple[str, int | None]]:
     ]
 
 
+@pytest.mark.every_version
 async def test_33_deleted_and_made_again_while_it_runs_has_two_uids_and_two_histories(world: World) -> None:
     for kind, body in (
         ("Job", job("again", template=_lingering(8))),

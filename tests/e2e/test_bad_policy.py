@@ -39,6 +39,7 @@ async def refused(world: World, case: str, *words: str) -> None:
     await eventually("the queue is in force", in_force)
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize("case", ["negative text", "negative number"])
 async def test_01_a_negative_quota_is_refused_and_the_field_is_named(world: World, case: str) -> None:
     await refused(world, case, f"{QUOTA}.nominalQuota", "must be at least 0")
@@ -58,6 +59,7 @@ async def test_05_a_limit_of_sharing_without_a_cohort_is_refused_and_named(world
     await refused(world, case[field], "spec.resourceGroups", field, "needs cohortName")
 
 
+@pytest.mark.every_version
 async def test_05_lending_more_than_there_is_is_refused_and_both_fields_are_named(world: World) -> None:
     await refused(world, "lends more than it has", "lendingLimit", "nominalQuota")
 

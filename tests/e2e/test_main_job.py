@@ -24,6 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 LABEL = "example.com/accelerator"
 
 
+@pytest.mark.every_version
 async def test_a_labelled_job_runs_on_its_flavor_and_gives_its_quota_back(world: World) -> None:
     made = await world.submit(job("train", template=pod_template(2, seconds=0.2)))
     assert made["spec"]["suspend"] is True
@@ -53,6 +54,7 @@ async def test_one_too_large_stays_suspended_and_says_which_limit_and_by_how_muc
     assert plain.json["reason"] == reason
 
 
+@pytest.mark.every_version
 async def test_kubectl_describe_says_what_explain_says(world: World, kubectl: Site) -> None:
     manifest = yaml.safe_dump(job("huge", template=pod_template(16)))
     created = await kubectl.kubectl("-n", world.namespace, "apply", "-f", "-", stdin=manifest)
@@ -88,6 +90,7 @@ async def test_jobs_wait_their_turn_and_run_when_there_is_room(world: World) -> 
     await world.nothing_used(world.namespace)
 
 
+@pytest.mark.every_version
 async def test_a_pytorchjob_is_one_gang(world: World) -> None:
     await runs(world, pytorchjob("gang", workers=3, template=pod_template(2, LONG)))
     admitted = await world.phase("gang", "Admitted", "PyTorchJob")
@@ -109,6 +112,7 @@ async def test_a_gang_that_does_not_fit_whole_does_not_start_at_all(world: World
     assert (await world.get("gang", "PyTorchJob"))["spec"]["runPolicy"]["suspend"] is True
 
 
+@pytest.mark.every_version
 async def test_hold_evicts_until_nothing_is_alive_and_taken_away_it_runs_again(world: World) -> None:
     await world.submit(job("train", template=pod_template(8, seconds=60)))
     await world.phase("train", "Admitted")

@@ -20,6 +20,7 @@ from tests.e2e.world import World
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.every_version,
     pytest.mark.parametrize("kind", ["Job", "PyTorchJob"]),
 ]
 

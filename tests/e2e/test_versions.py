@@ -13,7 +13,7 @@ from tests.e2e.test_tenant import SUSPEND, nested
 from tests.e2e.test_tenant import tenant as tenant
 from tests.e2e.world import World
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.every_version]
 
 LABEL = "example.com/accelerator"
 SUBMITTER = "queuectl.dev/reserved-submitter"

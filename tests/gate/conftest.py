@@ -29,7 +29,10 @@ def pytorch_crd() -> Path:
 
 
 @pytest_asyncio.fixture(
-    scope="session", loop_scope="session", params=["validating", "mutating", f"as-{OLDEST}"]
+    scope="session",
+    loop_scope="session",
+    params=["validating", "mutating", f"as-{OLDEST}"],
+    ids=lambda name: f"site={name.removeprefix('as-')}",
 )
 async def site(
     request: pytest.FixtureRequest,

@@ -16,7 +16,7 @@ from tests.sandbox.polling import eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.parametrize("site", [f"as-{OLDEST}"], indirect=True),
+    pytest.mark.parametrize("site", [f"as-{OLDEST}"], indirect=True, ids=[f"site={OLDEST}"]),
 ]
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 

@@ -42,7 +42,7 @@ _SERVERS = {"small": _small, "real": _real} if find_assets() else {"small": _sma
 """Without the binaries the real ones are not collected; test_tiers.py then says so once."""
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=_SERVERS)
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=_SERVERS, ids="site={}".format)
 async def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Server]:

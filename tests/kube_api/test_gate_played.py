@@ -44,7 +44,7 @@ def _path(obj: dict[str, Any]) -> str:
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["validating", "mutating"])
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["validating", "mutating"])
 async def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:

@@ -11,7 +11,7 @@ from tests.manifests.applied import OLDEST, Applied
 from tests.manifests.rendered import MANIFESTS
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["today", OLDEST])
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["today", OLDEST], ids="site={}".format)
 async def applied(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Applied]:

@@ -1,0 +1,57 @@
+"""How tests are divided among worker processes (`pytest -n`): a group of tests runs in one worker, in order.
+
+What tests share (a control plane, a sandbox, a Postgres) belongs to a worker process. A group is therefore
+all tests of one site, or all tests of one file that run on the same kind of API server. A site is started
+once, and two workers may have different sites up at the same time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+_SITE: Final = re.compile(r"^tests/(?P<folder>\w+)/.*\[.*?\bsite=(?P<site>[\w.]+)")
+"""Of a test that uses a site of its folder: `test_x[site=real-...]`."""
+_PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|in_process|as-1\.\d+)[-\]]")
+
+LONGEST: Final = (
+    "tests/e2e",
+    "tests/gate",
+    "tests/kube_api",
+    "tests/benchmarks",
+    "tests/ledger",
+    "tests/kube",
+)
+"""Folders whose groups start first, so that no long group is the last one to run."""
+
+
+def group(nodeid: str) -> str:
+    """The group that a test belongs to."""
+    if found := _SITE.match(nodeid):
+        return f"tests/{found['folder']} on {found['site']}"
+    if found := _PLANE.match(nodeid):
+        return f"{found['file']} on {found['plane']}"
+    return nodeid.partition("::")[0]
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort by folder. The order within a folder stays."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    return next((n for n, folder in enumerate(LONGEST) if nodeid.startswith(f"{folder}/")), len(LONGEST))
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a worker whole groups, in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
