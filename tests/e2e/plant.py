@@ -161,7 +161,7 @@ class Plant(Site):
 
     def _api_server(self) -> int:
         again = self.children.get("kube-apiserver")
-        return again.pid if again else _named("kube-apiserver", _children(os.getpid()))
+        return again.pid if again else _api_server_of(self.data)
 
     # --- questions
 
@@ -205,11 +205,13 @@ def _alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def _named(name: str, pids: list[int]) -> int:
-    for pid in pids:
-        if Path(f"/proc/{pid}/comm").read_text().strip() == name[:15]:
+def _api_server_of(folder: Path) -> int:
+    """The child of this process that keeps its files there: other sites may be up."""
+    for pid in _children(os.getpid()):
+        program, *arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        if Path(program).name == "kube-apiserver" and any(str(folder) in one for one in arguments):
             return pid
-    raise AssertionError(f"no {name} among {pids}")
+    raise AssertionError(f"no kube-apiserver of {folder}")
 
 
 @asynccontextmanager
