@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.spread import longest_first, scheduler, shared_sites
+
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
 _FIGURE = "figure"
+_LAST = pytest.StashKey[dict[str, pytest.Item]]()
 
 _LOUD = {
     "KUBEBUILDER_ASSETS is not set": (
@@ -45,17 +48,22 @@ def figures(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from tests.spread import Groups  # only where xdist is: planted bugs are tried without plugins
-
-    return Groups(config, log)
+    return scheduler(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        from tests.spread import longest_first
-
         longest_first(items)
+    config.stash[_LAST] = {name: item for item in items for name in shared_sites(item)}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End a site after its last test: an idle control plane takes a tenth of a core."""
+    for name, fixture in shared_sites(item).items():
+        if item.config.stash[_LAST][name] is item:
+            fixture.finish(item._request)  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(wrapper=True)

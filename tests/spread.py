@@ -11,7 +11,6 @@ import re
 from typing import Any, Final
 
 import pytest
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
 _SITE: Final = re.compile(r"^tests/(?P<folder>\w+)/.*\[.*?\bsite=(?P<site>[\w.]+)")
 """Of a test that uses a site of its folder: `test_x[site=real-...]`."""
@@ -46,12 +45,26 @@ def _rank(nodeid: str) -> int:
     return next((n for n, folder in enumerate(LONGEST) if nodeid.startswith(f"{folder}/")), len(LONGEST))
 
 
-class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a worker whole groups, in the order in which they were collected."""
+def shared_sites(item: pytest.Item) -> dict[str, pytest.FixtureDef[Any]]:
+    """What the test uses of what is started once for all of its group, by a name that is the same for all."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return {}
+    definitions = {name: item._fixtureinfo.name2fixturedefs.get(name) for name in item.callspec.params}
+    return {
+        f"{found[-1].baseid} {name}={item.callspec.params[name]}": found[-1]
+        for name, found in definitions.items()
+        if found and found[-1].scope == "session"
+    }
 
-    def __init__(self, config: pytest.Config, log: Any) -> None:
-        config.option.loadscopereorder = False
-        super().__init__(config, log)
 
-    def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid)
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of xdist: it gives a worker whole groups, in the order in which they were collected."""
+    # Where planted bugs are tried there are no plugins, so it is not imported before it is needed.
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
