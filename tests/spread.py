@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-_SITE: Final = re.compile(r"^tests/(?P<folder>\w+)/.*\[.*?\bsite=(?P<site>[\w.]+)")
+_SITE: Final = re.compile(r"^(?P<folder>[^:]+)/[^:]+::.*\[.*?\bsite=(?P<site>[\w.]+)")
 """Of a test that uses a site of its folder: `test_x[site=real-...]`."""
 _PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|in_process|as-1\.\d+)[-\]]")
 
@@ -30,7 +30,7 @@ LONGEST: Final = (
 def group(nodeid: str) -> str:
     """The group that a test belongs to."""
     if found := _SITE.match(nodeid):
-        return f"tests/{found['folder']} on {found['site']}"
+        return f"{found['folder']} on {found['site']}"
     if found := _PLANE.match(nodeid):
         return f"{found['file']} on {found['plane']}"
     return nodeid.partition("::")[0]
