@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
-from queuectl.core.reasons import Code, PreemptionCause, Reason, Spared
+from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
 from queuectl.ports import Access, DecisionRow
 from tests.api.canned import (
     EPOCH_START,
@@ -38,7 +38,7 @@ TAKEN = Reason(
 IN_VAIN = Reason(
     code=Code.WAITING_FOR_QUOTA,
     considered="2 whose priority is not lower",
-    victims=(Spared("default/Job/mine", "so"), Spared(f"{BOBS}/Job/zz-urgent", "so")),
+    victims=(RejectedCandidate("default/Job/mine", "so"), RejectedCandidate(f"{BOBS}/Job/zz-urgent", "so")),
 )
 
 

@@ -176,7 +176,7 @@ def test_cursors_are_signed_alike_by_all_replicas_of_one_database() -> None:
 
 
 def test_without_a_section_scheduling_is_as_the_core_has_it() -> None:
-    assert load(environ={}).scheduling.rules() == policy.SchedulingConfiguration()
+    assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
 
 
 def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
@@ -192,7 +192,7 @@ def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
         "  preemption: {evictionBudget: 3, evictionWindowSeconds: 7200, cooldownSeconds: 0}\n"
     )
     settings = load(path, environ={})
-    assert settings.scheduling.rules() == policy.SchedulingConfiguration(
+    assert settings.scheduling.configuration() == policy.SchedulingConfiguration(
         fair_sharing=True,
         strategies=(policy.PreemptionStrategy.LESS_THAN_INITIAL_SHARE,),
         usage_sharing=policy.AdmissionFairSharing(
