@@ -38,7 +38,7 @@ POLICY: Final[Mapping[str, object]] = {
         {"level": "Metadata"},
     ],
 }
-"""Whole bodies of the controller's writes and of Job statuses; of all else the user, the request and the time."""
+"""Whole bodies of the controller's writes and of Job statuses; of all else user, request and time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ async def _work(world: World) -> dict[str, Any]:
 
 
 async def _preempt(world: World) -> None:
-    """The guest is evicted, its pods stay alive; the owner waits, and a job that would fit is not admitted."""
+    """The guest is evicted, its pods stay; the owner waits, and a job that would fit is not admitted."""
     await team(world, "owners", 5, preemption={"reclaimWithinCohort": "Any"})
     await team(world, "guests", 1)
     await runs(world, endless("guest", "guests", 4, lingers=True))
