@@ -1,4 +1,4 @@
-"""Who asked an API server for what: its audit log, or the same kept beside the small API."""
+"""Requests to an API server by user: from its audit log, or from the same record kept for the small API."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ POLICY: Final[Mapping[str, object]] = {
         {"level": "Metadata"},
     ],
 }
-"""Whole bodies of all that we write, and of the status of Jobs; of everything else who, what and when."""
+"""Whole bodies of the controller's writes and of Job statuses; of all else user, request and time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One request that was answered; a watch that was begun."""
+    """One answered request, or one watch that was started."""
 
     at: datetime
     user: str
@@ -60,11 +60,11 @@ class Entry:
 
 class Audit(Protocol):
     def entries(self) -> list[Entry]:
-        """Everything so far, in the order of its end."""
+        """All entries so far, ordered by the time at which the request ended."""
 
 
 class AuditLog:
-    """The log that kube-apiserver writes, read on from where the last look ended."""
+    """The log that kube-apiserver writes, read from where the last read ended."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +85,7 @@ class AuditLog:
 
 
 def _counts(item: Json) -> bool:
-    """A watch is in the log twice: as it begins and as it ends."""
+    """A watch is in the log twice: when it starts and when it ends."""
     begins = item["stage"] == "ResponseStarted"
     return "objectRef" in item and begins == (item["verb"] == "watch")
 
@@ -107,7 +107,7 @@ def _entry(item: Json) -> Entry:
 
 
 class Recorder:
-    """Keeps of the small API what an audit log would hold."""
+    """Records for the small API what an audit log would contain."""
 
     def __init__(self, small: SmallApi) -> None:
         self._small = small
@@ -147,7 +147,7 @@ def _verb(request: Request, name: str) -> str:
 
 
 def _place(path: str) -> tuple[str, str, str] | None:
-    """Resource, namespace and name; None for what is no object."""
+    """Resource, namespace and name; None if the path is not an object's."""
     steps = path.strip("/").split("/")
     rest = steps[2:] if steps[0] == "api" else steps[3:]
     namespace = ""
@@ -159,37 +159,37 @@ def _place(path: str) -> tuple[str, str, str] | None:
     return (f"{resource}/{subresource}" if subresource else resource), namespace, name
 
 
-# --- what tests ask of it -----------------------------------------------------------------------------
+# --- queries of tests ---------------------------------------------------------------------------------
 
 JOBS: Final = ("jobs", "pytorchjobs")
 _READS: Final = ("get", "list", "watch")
 
 
 def ours(entries: Iterable[Entry]) -> list[Entry]:
-    """What the controller asked for."""
+    """The controller's requests."""
     return [entry for entry in entries if entry.user == CONTROLLER_USER]
 
 
 def writes(entries: Iterable[Entry]) -> list[Entry]:
-    """The controller's, refused ones included."""
+    """The controller's writes, refused ones included."""
     return [entry for entry in ours(entries) if entry.verb not in _READS]
 
 
 def reads(entries: Iterable[Entry]) -> Counter[tuple[str, str]]:
-    """The controller's, by verb and resource."""
+    """The controller's reads, counted by verb and resource."""
     return Counter((entry.verb, entry.resource) for entry in ours(entries) if entry.verb in _READS)
 
 
 def writes_to_jobs(entries: Iterable[Entry]) -> list[Entry]:
-    """The controller's to workloads' own objects, whatever came of them."""
+    """The controller's writes to the objects of workloads, with any response code."""
     return [entry for entry in writes(entries) if entry.resource.partition("/")[0] in JOBS]
 
 
 def starts(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """The controller's patches that let an object go, or may have, by UID.
+    """The controller's patches that started an object, or may have, by UID.
 
-    One whose sender is killed before it is answered stands in the log of a real server as 504, whether it was
-    carried out or not: the object's generation tells.
+    If the sender is killed before the response, a real server logs 504 whether or not it applied the patch.
+    The object's generation shows which.
     """
     found: dict[str, list[Entry]] = {}
     for entry in writes_to_jobs(entries):
@@ -205,12 +205,12 @@ def _lets_go(patch: Any) -> bool:
 
 
 def _expected_uid(patch: list[Json]) -> str:
-    """Of the object that a start names: it fails on any other."""
+    """The UID that a start tests: the patch fails on any other object."""
     return next(str(step["value"]) for step in patch if step["path"] == "/metadata/uid")
 
 
 def completions(entries: Iterable[Entry]) -> dict[str, list[datetime]]:
-    """When each Job came to be Complete, by UID: more than one time where it was taken back."""
+    """When each Job became Complete, by UID: several times if Complete was removed and set again."""
     states: dict[str, dict[int, tuple[datetime, bool]]] = {}
     for entry in entries:
         if entry.resource == "jobs/status" and entry.code == 200 and entry.answer:
@@ -221,7 +221,7 @@ def completions(entries: Iterable[Entry]) -> dict[str, list[datetime]]:
 
 
 def _turns(states: Mapping[int, tuple[datetime, bool]]) -> list[datetime]:
-    """Times at which it turned true, in the order of its versions."""
+    """Times at which the state became true, in the order of the object's versions."""
     found, before = [], False
     for _, (at, complete) in sorted(states.items()):
         if complete and not before:

@@ -1,4 +1,4 @@
-"""Queues that share: a cohort of a test's own, and what was decided about who works in it."""
+"""Queues that share quota: a cohort for one test, and the decisions about workloads in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POD_OF = {"Job": "batch.kubernetes.io/job-name", "PyTorchJob": "training.kubeflo
 
 
 async def team(world: World, name: str, gpus: int, *, lends: int | None = None, **spec: Any) -> str:
-    """LocalQueue `name` on a ClusterQueue of its own in the cohort named as the namespace. Returns its name.
+    """Create LocalQueue `name` and its ClusterQueue in a cohort with the namespace's name. Returns its name.
 
     `lends`: its lendingLimit.
     """
@@ -30,7 +30,7 @@ async def team(world: World, name: str, gpus: int, *, lends: int | None = None, 
 
 
 async def priority(world: World, name: str, value: int) -> str:
-    """A class of workload priorities. Returns its name."""
+    """Create a WorkloadPriorityClass. Returns its name."""
     found = f"{world.namespace}-{name}"
     await world.policy(
         {
@@ -44,7 +44,7 @@ async def priority(world: World, name: str, value: int) -> str:
 
 
 def endless(name: str, queue: str, gpus: int, *, lingers: bool = False, priority: str | None = None) -> Json:
-    """A Job that runs until somebody ends it. `lingers`: its pods outlive its eviction, until `end_pods`."""
+    """A Job that runs until it is ended. `lingers`: its pods outlive its eviction, until `end_pods`."""
     template = pod_template(gpus, LONG)
     if lingers:
         template["metadata"]["annotations"][TERMINATE_SECONDS] = str(LONG)
@@ -55,7 +55,7 @@ def endless(name: str, queue: str, gpus: int, *, lingers: bool = False, priority
 
 
 async def runs(world: World, body: Json) -> str:
-    """Submit it and wait until its pods run. Returns its name."""
+    """Submit the job and wait until its pods run. Returns its name."""
     name: str = body["metadata"]["name"]
     await world.submit(body)
     await world.started(name, body["kind"])
@@ -69,7 +69,7 @@ async def runs(world: World, body: Json) -> str:
 
 
 async def end_pods(world: World, name: str, kind: str = "Job") -> None:
-    """Once its pods are asked to end, they do."""
+    """Wait until its pods are being deleted, then delete them at once."""
 
     async def look() -> Any:
         pods = await _pods(world, name, kind)
@@ -82,7 +82,7 @@ async def end_pods(world: World, name: str, kind: str = "Job") -> None:
 
 
 async def succeed(world: World, name: str, kind: str = "Job") -> None:
-    """What of it runs ends well, as its kubelet would say."""
+    """Set its pods to Succeeded, as their kubelet would."""
     for pod in await _pods(world, name, kind):
         path = f"/api/v1/namespaces/{world.namespace}/pods/{pod['metadata']['name']}/status"
         await world.api.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type=MERGE_PATCH)
@@ -96,18 +96,18 @@ async def _pods(world: World, name: str, kind: str) -> list[Json]:
 
 
 async def gpus(world: World, queue: str) -> int:
-    """In use, of flavor a100."""
+    """GPUs of flavor a100 in use."""
     return (await world.used(queue)).get(("a100", GPU), 0)
 
 
 async def evicted(world: World, name: str, kind: str = "Job") -> Json:
-    """Its reason, as soon as it is being evicted or was."""
+    """Wait for its eviction; returns the reason."""
     found: Json = (await decided(world, name, "Evicted", kind))["reason"]
     return found
 
 
 async def decided(world: World, name: str, verdict: str, kind: str = "Job") -> Json:
-    """The last decision of this kind about it, once there is one."""
+    """Wait for a decision with this verdict about the workload; returns the last one."""
 
     async def look() -> Any:
         rows = reversed(await history(world, name, kind))
@@ -124,7 +124,7 @@ async def history(world: World, name: str, kind: str = "Job") -> list[Json]:
 
 
 async def verdicts(world: World, name: str, kind: str = "Job") -> list[str]:
-    """But for why it waited meanwhile."""
+    """Its verdicts without `Pending`."""
     return [row["verdict"] for row in await history(world, name, kind) if row["verdict"] != "Pending"]
 
 

@@ -1,4 +1,4 @@
-"""One sandbox a control plane, for all tests of this folder."""
+"""One sandbox per kind of control plane, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {
 
 @pytest.fixture(params=["small", "real"])
 def control_plane(request: pytest.FixtureRequest) -> str:
-    """For tests that start one of their own: small, real, or as-1.33 for a real one that answers as that."""
+    """For tests that start their own: small, real, or as-1.33 for a real one that behaves as that release."""
     if request.param != "small" and find_assets() is None:
         pytest.skip(NO_ASSETS)
     kind: str = request.param
@@ -75,7 +75,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
 
 
 async def _define(api: Client, definition: Json) -> None:
-    """Put the real PyTorchJob in the place of the sandbox's own small one."""
+    """Replace the sandbox's small PyTorchJob definition with the real one."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + definition["metadata"]["name"]
     present = await api.request("GET", path)
     definition["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
@@ -106,7 +106,7 @@ async def _furnish(api: Client) -> None:
 
 @pytest.fixture
 def kubectl(site: Site) -> Site:
-    """The site, for tests that type kubectl."""
+    """The site, for tests that run kubectl."""
     if find_assets() is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to type")
     return site
@@ -129,5 +129,5 @@ async def world(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[Wor
         options = {"propagationPolicy": "Background", "kind": "DeleteOptions"}
         for kind in ("Job", "PyTorchJob"):
             for item in (await api.request("GET", found.path(kind)))["items"]:
-                with contextlib.suppress(ApiError):  # it may have gone by itself
+                with contextlib.suppress(ApiError):  # it may be deleted already
                     await api.request("DELETE", found.path(kind, item["metadata"]["name"]), options)

@@ -1,4 +1,4 @@
-"""What the ledger itself holds, past REST: by its tables."""
+"""The contents of the ledger, read from its tables without REST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.e2e.site import Site
 
 Row = dict[str, Any]
 _CONTROL = re.compile(r"\\u00[01][0-9a-f]|\\u007f|[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""As jsonb writes the first of them, the others as they are."""
+"""jsonb escapes the first of them; the others are as they are."""
 
 
 async def _rows(site: Site, query: str, *values: object) -> list[Row]:
@@ -23,18 +23,18 @@ async def _rows(site: Site, query: str, *values: object) -> list[Row]:
 
 
 async def decisions_of(site: Site, uid: str) -> list[Row]:
-    """All decisions on one object, in their order."""
+    """All decisions on one object, in order."""
     query = "SELECT sequence, verdict, attempt FROM queuectl.decision WHERE uid = $1 ORDER BY sequence"
     return await _rows(site, query, uid)
 
 
 async def mentions(site: Site, text: str) -> list[str]:
-    """Tables with a row that holds `text` anywhere."""
+    """Tables with a row that contains `text` in any column."""
     return [table for table, row in await _everything(site) if text in row]
 
 
 async def controls_in_ledger(site: Site) -> list[str]:
-    """Rows that hold a control character anywhere."""
+    """Rows that contain a control character in any column."""
     return [row for _, row in await _everything(site) if _CONTROL.search(row)]
 
 

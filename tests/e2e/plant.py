@@ -1,4 +1,4 @@
-"""A site whose parts a test may freeze, kill and bring back: nobody watches over them."""
+"""A site with parts that a test may freeze, kill and restart: nothing else restarts them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.sandbox.cluster import WallClock
 NAMESPACE = "work"
 _STAY = frozenset({"api", "kube-apiserver"})
 LEASE = "queuectl-system/queuectl-controller"
-"""The shipped one."""
+"""As in the shipped configuration."""
 
 
 @dataclass(kw_only=True)
@@ -48,12 +48,12 @@ class Plant(Site):
     # --- processes of queuectl
 
     async def controller(self, name: str = "controller", *, lease: str | None = None) -> Child:
-        """Begin one; it has not taken over yet."""
+        """Start a controller; it does not lead yet."""
         settings = f"listen: '127.0.0.1:0', verifySeconds: 2{f', lease: {lease}' if lease else ''}"
         return await self._command(name, "controller", f"controller: {{{settings}}}", "controller")
 
     async def begin_rest(self, api: Client) -> None:
-        """Until it answers; before a controller has led there is nothing to say."""
+        """Start REST and wait until it answers; before a controller has led it has nothing to serve."""
         cluster = (await api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
         port = self.endpoints["rest"].rpartition(":")[2]
         config = f"api: {{listen: '127.0.0.1:{port}', cluster: {cluster}, identity: local"
@@ -78,7 +78,7 @@ class Plant(Site):
         return (self.data / f"{name}.log").read_text()
 
     async def says(self, name: str, text: str, patience: float = 60) -> None:
-        """Until a process has logged it."""
+        """Wait until a process has logged the text."""
 
         async def look() -> bool:
             assert text in self.log(name) or self.children[name].returncode is None, self.log(name)
@@ -87,13 +87,13 @@ class Plant(Site):
         await eventually(f"{name} says {text!r}", look, patience)
 
     async def end(self) -> None:
-        """Whatever a test has left running."""
+        """End every process that a test has left running."""
         for child in self.children.values():
             await child.stop(0)
         await self.plane.__aexit__(None, None, None)
 
     async def clear(self, world: World) -> None:
-        """Ready for the next test: no controller, job, pod or log of the last one; REST goes on."""
+        """Remove controllers, jobs, pods and logs of the last test; REST keeps running."""
         for name in self.children.keys() - _STAY:
             await self.children.pop(name).stop(0)
             (self.data / f"{name}.log").unlink()
@@ -110,21 +110,21 @@ class Plant(Site):
 
     @contextlib.contextmanager
     def postgres_frozen(self) -> Iterator[None]:
-        """All its processes: connections stay open and nobody answers."""
+        """Freeze all processes of Postgres: connections stay open and get no answer."""
         server = self.postgres.pid
         with frozen([server, *_children(server)]):
             yield
 
     @asynccontextmanager
     async def postgres_away(self) -> AsyncIterator[None]:
-        """Killed, and started again on its data."""
+        """Kill Postgres, and start it again on its data."""
         server = self.postgres.pid
-        everybody = _children(server)
+        children = _children(server)
         os.kill(server, signal.SIGKILL)
         await self.postgres.__aexit__()
 
         async def gone() -> bool:
-            return not any(_alive(pid) for pid in everybody)
+            return not any(_alive(pid) for pid in children)
 
         await eventually("its processes end with it", gone, 20)
         try:
@@ -134,13 +134,13 @@ class Plant(Site):
 
     @contextlib.contextmanager
     def api_server_frozen(self) -> Iterator[None]:
-        """The real one: connections stay open and nobody answers."""
+        """Freeze the real API server: connections stay open and get no answer."""
         with frozen([self._api_server()]):
             yield
 
     @asynccontextmanager
     async def api_server_away(self) -> AsyncIterator[None]:
-        """Nobody listens on its port; then it serves there again, from what was stored."""
+        """Close its port; then serve there again from what was stored."""
         if isinstance(self.plane, SmallApi):
             port = int(self.plane.url.rpartition(":")[2])
             await self.plane.__aexit__(None, None, None)
@@ -163,10 +163,10 @@ class Plant(Site):
         again = self.children.get("kube-apiserver")
         return again.pid if again else _api_server_of(self.data)
 
-    # --- questions
+    # --- queries
 
     async def ask(self, question: str, *values: Any) -> Any:
-        """One value of the ledger, by SQL on a connection of its own."""
+        """One value of the ledger, by SQL on a new connection."""
         connection = await asyncpg.connect(self.postgres.url)
         try:
             return await connection.fetchval(question, *values)
@@ -206,7 +206,7 @@ def _alive(pid: int) -> bool:
 
 
 def _api_server_of(folder: Path) -> int:
-    """The child of this process that keeps its files there: other sites may be up."""
+    """The child of this process that keeps its files there; other sites may run too."""
     for pid in _children(os.getpid()):
         program, *arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         if Path(program).name == "kube-apiserver" and any(str(folder) in one for one in arguments):
@@ -218,7 +218,7 @@ def _api_server_of(folder: Path) -> int:
 async def plant(folder: Path, kind: str, *, gpus: int = 4) -> AsyncIterator[tuple[Plant, World]]:
     """`kind`: small or real. Namespace `work` with LocalQueue `main` on ClusterQueue `work` for `gpus` GPUs.
 
-    No process of queuectl runs yet.
+    No queuectl process runs yet.
     """
     async with AsyncExitStack() as stack:
         postgres = EmbeddedPostgres(folder / "postgres", settings={"fsync": "off"})

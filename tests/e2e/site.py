@@ -1,4 +1,4 @@
-"""A whole installation as users have it: `queuectl sandbox` in its own process, and ways to talk to it."""
+"""A whole installation as users have it: `queuectl sandbox` in its own process, with clients of its APIs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from queuectl.sandbox.control_plane import find_assets
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
 OLDER = ("1.33", "1.34", "1.35")
-"""Releases that the binaries of 1.36 answer as: without mutating policies, so with the webhook."""
+"""Releases that the binaries of 1.36 can emulate: without mutating policies, so with the webhook."""
 PATIENCE = 90.0
-"""Seconds after which a condition that does not come true has failed."""
+"""Seconds after which a condition that is still false has failed."""
 
 
 async def eventually(
     what: str, look: Callable[[], Awaitable[object]], patience: float = PATIENCE, pause: float = 0.05
 ) -> Any:
-    """Ask again until the answer is true; returns it. Fails with `what`."""
+    """Call `look` until its result is true; returns the result. Fails with `what`."""
     try:
         async with asyncio.timeout(patience):
             while not (found := await look()):
@@ -61,13 +61,13 @@ class Site:
     data: Path
     control_plane: str
     version: str | None = None
-    """The older release that a real one answers as."""
+    """The older release that a real control plane emulates."""
     flags: tuple[str, ...] = ("--empty",)
     environment: dict[str, str] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Until all of it answers."""
+        """Wait until every part of it answers."""
         (self.data / "endpoints.json").unlink(missing_ok=True)
         log = (self.data.parent / f"{self.data.name}.out").open("ab")
         self.process = await asyncio.create_subprocess_exec(
@@ -91,14 +91,14 @@ class Site:
         return (self.data / "endpoints.json").exists()
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
-        """End it and wait; returns its exit code."""
+        """Stop it and wait; returns its exit code."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(number)
         async with asyncio.timeout(60):
             return await self.process.wait()
 
-    # --- where things are
+    # --- addresses
 
     @property
     def endpoints(self) -> dict[str, str]:
@@ -110,7 +110,7 @@ class Site:
         return self.data / "kubeconfig"
 
     def client(self, identity: str = "admin") -> Client:
-        """To the Kubernetes API, as admin, tenant or controller."""
+        """A client of the Kubernetes API, as admin, tenant or controller."""
         config = yaml.safe_load(self.kubeconfig.read_text())
         context = next(c["context"] for c in config["contexts"] if c["name"] == identity)
         cluster = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
@@ -164,7 +164,7 @@ def flavor(name: str, labels: dict[str, str] | None = None) -> Json:
 
 
 def cluster_queue(queue: str, gpus: int, flavors: tuple[str, ...] = ("a100",), **spec: Any) -> Json:
-    """Covers cpu too, in plenty: pods of a real cluster ask for more than GPUs."""
+    """Covers plenty of cpu too: pods of a real cluster request more than GPUs."""
     quotas = [
         {
             "name": f,
@@ -199,7 +199,7 @@ def pod_template(gpus: object = 1, seconds: float = 1, **spec: Any) -> Json:
 
 
 def gpus_only(gpus: object, seconds: float = 1) -> Json:
-    """A pod template whose only request is for GPUs."""
+    """A pod template that requests only GPUs."""
     template = pod_template(gpus, seconds)
     del template["spec"]["containers"][0]["resources"]["requests"]
     return template

@@ -1,4 +1,4 @@
-"""A cluster and a ledger with nothing in between: the controller is a process that a test starts and ends."""
+"""A cluster and a ledger without a controller: the controller is a process that a test starts and ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.sandbox.cluster import WallClock
 NAMESPACE = "load"
 QUEUE = "load"
 _AT_ONCE = 16
-"""Requests under way while many objects are made."""
+"""Concurrent requests while many objects are created."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Stand:
     postgres: EmbeddedPostgres
     audit: Audit
     api: Client
-    """As admin."""
+    """A client as admin."""
     tenant: Client
 
     @property
@@ -55,7 +55,7 @@ class Stand:
     # --- processes
 
     async def controller(self, *more: str, config: str = "") -> Child:
-        """Begin one; it has not taken over yet. `more`: flags; `config`: more sections."""
+        """Start a controller; it does not lead yet. `more`: flags; `config`: more sections."""
         file = self.folder / "queuectl.yaml"
         file.write_text(f"controller: {{listen: '127.0.0.1:0', verifySeconds: 5}}\n{config}\n")
         return await spawn(
@@ -69,7 +69,7 @@ class Stand:
         return [*flags, "--database-url", self.postgres.url]
 
     async def queuectl(self, *arguments: str) -> Run:
-        """A command as an operator types it."""
+        """Run a command as an operator does."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "queuectl", *arguments, *self._flags()),
             stdin=asyncio.subprocess.DEVNULL,
@@ -84,7 +84,7 @@ class Stand:
     # --- objects
 
     async def submit(self, bodies: Iterable[Json]) -> list[Json]:
-        """Make workloads in `load` as a tenant would, several at a time."""
+        """Create workloads in `load` as a tenant, several at a time."""
         plurals = {"Job": "/apis/batch/v1", "PyTorchJob": "/apis/kubeflow.org/v1"}
         free = asyncio.Semaphore(_AT_ONCE)
 
@@ -108,14 +108,14 @@ class Stand:
         return [pod for pod in await self.items("pods") if pod["status"].get("phase") == "Running"]
 
     async def end_pods(self) -> None:
-        """What runs now succeeds, as its kubelet would say."""
+        """Set all running pods to Succeeded, as their kubelet would."""
         for pod in await self.running_pods():
             path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
             done = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"phase": "Succeeded"}}
             await self.api.request("PATCH", path, done, content_type=MERGE_PATCH)
 
     async def unfinished(self, kind: str = "jobs") -> list[str]:
-        """Names of those that have neither completed nor failed."""
+        """Names of workloads that have neither completed nor failed."""
         over = {"Complete", "Failed", "Succeeded"}
         return [
             item["metadata"]["name"]
@@ -129,7 +129,7 @@ class Stand:
     # --- the ledger
 
     async def ask(self, question: str, *values: Any) -> Any:
-        """One value, by SQL on a connection of its own."""
+        """One value of the ledger, by SQL on a new connection."""
         connection = await asyncpg.connect(self.postgres.url)
         try:
             return await connection.fetchval(question, *values)
@@ -140,15 +140,15 @@ class Stand:
         return await open_holds(self.postgres.url)
 
     async def all_retired(self, patience: float = PATIENCE) -> None:
-        """Until the ledger knows of no workload that is not over."""
+        """Wait until all workloads in the ledger are over."""
 
         async def look() -> bool:
             return not await self.ask("SELECT count(*) FROM queuectl.workload WHERE open")
 
-        await eventually("the ledger knows that all are over", look, patience)
+        await eventually("all workloads are over in the ledger", look, patience)
 
     async def lose_database(self) -> None:
-        """Drop it while it is in use, and make an empty one."""
+        """Drop the database while it is in use, and create an empty one."""
         connection = await asyncpg.connect(self.postgres.database_url("postgres"))
         try:
             await connection.execute(f'DROP DATABASE "{DATABASE}" WITH (FORCE)')
@@ -163,13 +163,13 @@ async def killed(child: Child) -> None:
 
 
 async def ended(child: Child) -> None:
-    """Asked to stop, it stops well."""
+    """Stop the controller; it must exit with 0."""
     assert await child.stop(30.0) == 0, child.tail()
 
 
 @asynccontextmanager
 async def stand(folder: Path, kind: str, *, gpus: int, gated: bool = True) -> AsyncIterator[Stand]:
-    """`kind`: small, real, or as-1.33 for a real one that answers as that release. One
+    """`kind`: small, real, or as-1.33 for a real one that behaves as that release. One
     ClusterQueue for `gpus` of one flavor; a node has room for all that fit.
 
     `gated`: with the policies that keep labelled work suspended.

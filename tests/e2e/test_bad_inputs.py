@@ -1,23 +1,23 @@
-"""Bad inputs on a whole running site, and what is demanded of each: refused by name, or parked and told.
+"""Bad inputs on a whole running site: each is refused with its field, or left pending with a reason.
 
-A test is named after the number of its input:
+A test has the number of its input in its name:
 
 | number | input                                          | test        | in                |
 | ------ | ---------------------------------------------- | ----------- | ----------------- |
 | 1      | a negative quota                               | `test_01_…` | test_bad_policy   |
-| 3      | parts of a GPU as quota                        | `test_03_…` | test_bad_policy   |
-| 5      | limits of sharing without anybody to share     | `test_05_…` | test_bad_policy   |
+| 3      | a fraction of a GPU as quota                   | `test_03_…` | test_bad_policy   |
+| 5      | limits of sharing without a cohort             | `test_05_…` | test_bad_policy   |
 | 6      | a flavor or resource twice                     | `test_06_…` | test_bad_policy   |
-| 9      | a queue on a flavor that is not there          | `test_09_…` | test_bad_policy   |
+| 9      | a queue with a flavor that does not exist      | `test_09_…` | test_bad_policy   |
 | 10     | a quota cut below what is in use               | `test_10_…` | test_bad_policy   |
 | 20     | an exponent of a million                       | `test_20_…` | test_bad_requests |
 | 21     | a negative number of GPUs                      | `test_21_…` | test_bad_requests |
 | 22     | two billion pods                               | `test_22_…` | test_bad_requests |
-| 24     | requests in every place that Kubernetes counts | `test_24_…` | test_bad_requests |
-| 25     | a resource nobody has heard of                 | `test_25_…` | test_bad_requests |
+| 24     | requests in every field that Kubernetes counts | `test_24_…` | test_bad_requests |
+| 25     | a resource that no queue covers                | `test_25_…` | test_bad_requests |
 | 26     | NUL, ANSI escapes and 256 KiB in annotations   | `test_26_…` | here              |
 | 29     | no queue, another namespace's, too long a name | `test_29_…` | here              |
-| 33     | deleted and made again under the same name     | `test_33_…` | here              |
+| 33     | deleted and created again under the same name  | `test_33_…` | here              |
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tests.e2e.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# --- 26: text that hurts ---------------------------------------------------------------------------------
+# --- 26: hostile text ------------------------------------------------------------------------------------
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x00 \x9b31m \u202e"
 LARGEST = 256 * 1024
-"""Bytes of all annotations of an object together that an API server takes."""
+"""The most bytes of annotations that an API server accepts on one object."""
 
 
 async def _nothing_raw(world: World, *names: str) -> None:
-    """Neither the ledger nor a terminal gets a control character because of these workloads."""
+    """Neither the ledger nor a terminal gets a control character from these workloads."""
     assert await controls_in_ledger(world.site) == []
     commands = (
         *(("explain", name) for name in names),
@@ -51,7 +51,7 @@ async def _nothing_raw(world: World, *names: str) -> None:
         ("get", "workloads"),
         ("get", "workloads", "-o", "yaml"),
     )
-    # All at once: each spends most of its time on starting.
+    # At the same time: each command takes most of its time to start.
     runs = [world.site.queuectl(*command, "-n", world.namespace) for command in commands]
     for shown in await asyncio.gather(*runs):
         assert shown.code == 0, shown.err
@@ -67,7 +67,7 @@ def _plain(text: str) -> None:
 
 
 @pytest.mark.every_version
-async def test_26_nul_escapes_and_240_kib_in_annotations_hurt_nobody(world: World) -> None:
+async def test_26_nul_escapes_and_240_kib_in_annotations_have_no_effect(world: World) -> None:
     body = job("loud", template=pod_template(1))
     body["metadata"]["annotations"] = {"example.com/escapes": ESCAPES, "example.com/book": 240 * 1024 * "x"}
     body["metadata"]["annotations"]["queuectl.dev/hold"] = "true\x00"
@@ -78,7 +78,9 @@ async def test_26_nul_escapes_and_240_kib_in_annotations_hurt_nobody(world: Worl
 
 
 @pytest.mark.every_version
-async def test_26_annotations_that_leave_no_room_for_ours_park_the_job_and_say_so(world: World) -> None:
+async def test_26_a_job_with_annotations_that_leave_no_space_for_ours_is_misconfigured_and_says_so(
+    world: World,
+) -> None:
     body = job("full", template=pod_template(1))
     made = await world.submit(job("measure", template=pod_template(1)))
     taken = sum(len(k) + len(v) for k, v in (made["metadata"].get("annotations") or {}).items())
@@ -90,7 +92,7 @@ async def test_26_annotations_that_leave_no_room_for_ours_park_the_job_and_say_s
     await world.phase("full", "Finished")
 
 
-async def test_26_escapes_in_fields_that_only_a_job_controller_would_check_are_told_clean(
+async def test_26_escapes_in_fields_that_only_a_job_controller_checks_are_reported_and_never_printed(
     world: World,
 ) -> None:
     places: dict[str, Json] = {
@@ -115,7 +117,7 @@ async def test_26_escapes_in_fields_that_only_a_job_controller_would_check_are_t
 
 
 @pytest.mark.every_version
-async def test_29_a_job_without_label_runs_at_once_and_is_nobodys_business(world: World) -> None:
+async def test_29_a_job_without_the_label_runs_at_once_and_is_not_managed(world: World) -> None:
     made = await world.submit(job("free", queue=None, template=pod_template(16)))
     assert not made["spec"].get("suspend")
 
@@ -130,7 +132,7 @@ async def test_29_a_job_without_label_runs_at_once_and_is_nobodys_business(world
     assert await mentions(world.site, made["metadata"]["uid"]) == []
 
 
-async def test_29_a_queue_of_another_namespace_is_not_found_until_it_is_in_this_one(world: World) -> None:
+async def test_29_a_queue_of_another_namespace_is_not_found_until_it_exists_in_this_one(world: World) -> None:
     theirs = f"only-{world.namespace}"
     await world.policy(local_queue("default", theirs, world.namespace))
     await world.submit(job("lost", queue=theirs, template=pod_template(1)))
@@ -155,7 +157,7 @@ async def test_29_a_queue_name_of_64_characters_is_refused_by_the_api_server(wor
 
 
 async def _replace(world: World, body: Json) -> Json:
-    """Delete and create at once, before anybody could look."""
+    """Delete and create at once, before the controller can observe either."""
     path = world.path(body["kind"], body["metadata"]["name"])
     await world.api.request("DELETE", path, {"propagationPolicy": "Background", "kind": "DeleteOptions"})
     return await world.submit(body)
@@ -184,7 +186,7 @@ async def _pods_of(world: World, uid: str) -> list[Json]:
 
 
 @pytest.mark.every_version
-async def test_33_deleted_and_made_again_while_it_runs_has_two_uids_and_two_histories(world: World) -> None:
+async def test_33_a_job_recreated_while_it_runs_has_two_uids_and_two_histories(world: World) -> None:
     for kind, body in (
         ("Job", job("again", template=_lingering(8))),
         ("PyTorchJob", pytorchjob("again", template=_lingering(2))),
@@ -210,7 +212,7 @@ async def test_33_deleted_and_made_again_while_it_runs_has_two_uids_and_two_hist
         await world.nothing_used(world.namespace)
 
 
-async def test_33_deleted_and_made_again_while_it_waits_waits_as_another(world: World) -> None:
+async def test_33_a_job_recreated_while_it_is_pending_is_pending_as_a_new_workload(world: World) -> None:
     await world.submit(job("holder", template=gpus_only(8, seconds=60)))
     await world.phase("holder", "Admitted")
     body = job("again", template=gpus_only(8))

@@ -16,7 +16,7 @@ QUOTA = "spec.resourceGroups[0].flavors[0].resources[0]"
 
 
 async def refused(world: World, case: str, *words: str) -> None:
-    """As a new queue and as an edit of one in use: 422 with `words`; the one in use stays as it was."""
+    """As a new queue and as an edit of one in use: 422 with `words`; the queue in use is unchanged."""
     body, _, _ = REFUSED[case]
     path = f"{QUEUES}/{world.namespace}"
     before = await world.api.request("GET", path)
@@ -46,12 +46,14 @@ async def test_01_a_negative_quota_is_refused_and_the_field_is_named(world: Worl
 
 
 @pytest.mark.parametrize("case", ["half a GPU", "500m of a GPU", "a GPU and a bit", "half a pod"])
-async def test_03_parts_of_a_gpu_are_refused_and_the_field_is_named(world: World, case: str) -> None:
+async def test_03_a_fraction_of_a_gpu_is_refused_and_the_field_is_named(world: World, case: str) -> None:
     await refused(world, case, f"{QUOTA}.nominalQuota", "must be a whole number")
 
 
 @pytest.mark.parametrize("field", ["borrowingLimit", "lendingLimit"])
-async def test_05_a_limit_of_sharing_without_a_cohort_is_refused_and_named(world: World, field: str) -> None:
+async def test_05_a_limit_of_sharing_without_a_cohort_is_refused_and_the_field_is_named(
+    world: World, field: str
+) -> None:
     case = {
         "borrowingLimit": "borrowing limit without cohort",
         "lendingLimit": "lending limit without cohort",
@@ -60,7 +62,7 @@ async def test_05_a_limit_of_sharing_without_a_cohort_is_refused_and_named(world
 
 
 @pytest.mark.every_version
-async def test_05_lending_more_than_there_is_is_refused_and_both_fields_are_named(world: World) -> None:
+async def test_05_a_lending_limit_above_the_quota_is_refused_and_both_fields_are_named(world: World) -> None:
     await refused(world, "lends more than it has", "lendingLimit", "nominalQuota")
 
 
@@ -73,13 +75,15 @@ async def test_05_lending_more_than_there_is_is_refused_and_both_fields_are_name
         ("resource in two groups", "resourceGroups[1].coveredResources"),
     ],
 )
-async def test_06_what_comes_twice_is_refused_and_the_second_list_is_named(
+async def test_06_a_duplicate_flavor_or_resource_is_refused_and_the_second_list_is_named(
     world: World, case: str, second: str
 ) -> None:
     await refused(world, case, second)
 
 
-async def test_09_a_queue_on_a_missing_flavor_waits_for_it_and_its_workloads_wake(world: World) -> None:
+async def test_09_a_queue_with_a_missing_flavor_is_inactive_until_it_exists_and_then_admits(
+    world: World,
+) -> None:
     later = f"later-{world.namespace}"
     await world.policy(cluster_queue(world.namespace, 8, (later,)))
     await world.submit(job("early", template=pod_template(1)))
@@ -96,7 +100,7 @@ async def test_09_a_queue_on_a_missing_flavor_waits_for_it_and_its_workloads_wak
 
 
 async def _condition(world: World, status: str, reason: str, words: str) -> None:
-    """Of the queue, over REST and, within the seconds between two writes, on the object."""
+    """The queue's condition over REST and, within the seconds between two status writes, on the object."""
     found = await world.site.rest(f"/clusterqueues/{world.namespace}")
     assert (str(found["active"]), found["condition"]["reason"]) == (status, reason)
     assert words in found["condition"]["message"]
@@ -112,7 +116,9 @@ async def _condition(world: World, status: str, reason: str, words: str) -> None
     await eventually(f"the status of the queue says {reason}", told)
 
 
-async def test_10_a_quota_cut_below_use_kills_nobody_and_admits_nobody_until_back_under(world: World) -> None:
+async def test_10_a_quota_cut_below_use_evicts_nothing_and_admits_nothing_until_use_is_back_under_it(
+    world: World,
+) -> None:
     for name in ("one", "two"):
         await world.submit(job(name, template=pod_template(4, seconds=90)))
         await world.started(name)

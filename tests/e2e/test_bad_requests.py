@@ -1,4 +1,4 @@
-"""Requests that can't be met, read or believed: numbers 20 to 25 of the table in test_bad_inputs."""
+"""Requests that can't be satisfied or are out of range: numbers 20 to 25 of the table in test_bad_inputs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.e2e.world import World
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PROMPT = 20.0
-"""Seconds in which others are served beside a hostile job. Read naively, that would take minutes."""
+"""Seconds in which other jobs are admitted beside a hostile one. Naive parsing of it would take minutes."""
 GIB, MIB = 2**30, 2**20
 MOST = 2**31 - 1
 
 
 async def served_promptly(world: World, name: str) -> None:
-    """A job of the whole queue is admitted at once, and nothing else is charged."""
+    """A job that requests the queue's whole quota is admitted at once, and nothing else is charged."""
     await world.submit(job(name, template=gpus_only(8, seconds=60)))
 
     async def admitted() -> bool:
@@ -35,7 +35,7 @@ async def served_promptly(world: World, name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "amount"), [("Job", "1e1000000"), ("Job", "9e30"), ("PyTorchJob", "1" + 4000 * "0")]
 )
-async def test_20_an_exponent_of_a_million_parks_one_job_and_no_other(
+async def test_20_an_exponent_of_a_million_is_out_of_range_and_affects_no_other_job(
     world: World, kind: str, amount: str
 ) -> None:
     template = pod_template(1)
@@ -65,7 +65,7 @@ async def test_21_a_negative_number_of_gpus_never_credits_quota(world: World) ->
     assert (short["available"], short["shortBy"]) == (0, 1)
 
 
-async def test_22_a_parallelism_of_two_billion_is_charged_exactly_and_parked(world: World) -> None:
+async def test_22_a_parallelism_of_two_billion_is_computed_exactly_and_not_admitted(world: World) -> None:
     await world.submit(job("wide", template=gpus_only(1), parallelism=MOST))
     reason = await world.reason("wide")
     assert reason["code"] == "ExceedsMaxQuota"
@@ -85,7 +85,7 @@ async def test_22_a_sum_of_more_than_64_bits_is_exact_in_every_place(world: Worl
     await served_promptly(world, "other")
 
 
-# --- 24: every place a request can be in -----------------------------------------------------------------
+# --- 24: every field a request can be in -----------------------------------------------------------------
 
 
 def _pod(main: Json | None = None, init: list[Json] | None = None, /, **spec: Any) -> Json:
@@ -139,7 +139,7 @@ PLACES: dict[str, tuple[Json, dict[str, int]]] = {
 }
 
 
-async def test_24_a_request_is_charged_as_kubernetes_counts_it_wherever_it_stands(world: World) -> None:
+async def test_24_a_request_is_charged_as_kubernetes_counts_it_in_every_field(world: World) -> None:
     overhead = {"podFixed": {"cpu": "250m", "memory": "64Mi"}}
     await world.api.request(
         "POST",
@@ -176,12 +176,12 @@ async def test_24_a_request_is_charged_as_kubernetes_counts_it_wherever_it_stand
 
 
 async def _as_defaulted(world: World, spec: Json) -> dict[str, int]:
-    """Requests of the pod that the API server would make of it: defaults filled in, overhead added."""
+    """Requests of the pod as the API server would store it: defaults filled in, overhead added."""
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked"}, "spec": spec}
     pods = f"/api/v1/namespaces/{world.namespace}/pods"
     made = await world.api.request("POST", pods, body, query={"dryRun": "All"})
     for container in made["spec"]["containers"]:
-        # What a limit stands for is written out: nothing is left for us to guess.
+        # Requests that default to a limit are filled in, so that queuectl has nothing to derive.
         asked = container["resources"]
         assert asked.get("requests", {}).keys() >= asked.get("limits", {}).keys()
         assert all(
@@ -195,7 +195,7 @@ async def _as_defaulted(world: World, spec: Json) -> dict[str, int]:
     return dict(pod_requests(made["spec"], "spec"))
 
 
-async def test_25_a_resource_nobody_covers_parks_the_job_and_is_named(world: World) -> None:
+async def test_25_a_resource_that_no_queue_covers_keeps_the_job_pending_and_is_named(world: World) -> None:
     template = pod_template(1)
     template["spec"]["containers"][0]["resources"]["limits"]["foo.com/x"] = "3"
     await world.submit(job("strange", template=template))

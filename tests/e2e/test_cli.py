@@ -1,4 +1,4 @@
-"""The command line on whole sites: what it changes, who may, and what is told of it afterwards."""
+"""The command line on whole sites: what it changes, which users may, and what is recorded afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def verdicts(world: World, name: str) -> list[str]:
     return [item["verdict"] for item in told.json["items"]]
 
 
-async def test_a_hold_takes_a_workload_out_of_its_queue_and_a_release_puts_it_back(world: World) -> None:
+async def test_a_held_workload_leaves_its_pending_queue_and_a_release_puts_it_back(world: World) -> None:
     site, where = world.site, ("-n", world.namespace)
     await world.submit(job("held", template=LONG))
     await world.started("held")
@@ -85,11 +85,11 @@ async def test_kubectl_shows_that_a_queue_is_stopped(world: World, kubectl: Site
     assert {"main", world.namespace, "False", "Hold", "Stopped"} <= set(row.split())
 
 
-async def test_a_tenant_holds_his_own_jobs_and_stops_no_queue(world: World) -> None:
+async def test_a_tenant_can_hold_its_own_jobs_and_cannot_stop_a_queue(world: World) -> None:
     for right in rights([world.namespace]):
         scope = f"/namespaces/{world.namespace}" if right["kind"] == "RoleBinding" else ""
         path = f"/apis/rbac.authorization.k8s.io/v1{scope}/{right['kind'].lower()}s"
-        with contextlib.suppress(ApiError):  # another test's, the same
+        with contextlib.suppress(ApiError):  # left by another test, with the same content
             await world.api.request("POST", path, right)
     await world.submit(job("own", template=LONG))
     await world.phase("own", "Admitted")
@@ -99,7 +99,7 @@ async def test_a_tenant_holds_his_own_jobs_and_stops_no_queue(world: World) -> N
         # A binding takes effect a moment after it is made.
         return (await world.site.queuectl("hold", "job/own", *where)).code == 0
 
-    await eventually("the tenant holds his job", held)
+    await eventually("the tenant holds its job", held)
     await world.reason_is("own", "OnHold")
     refused = await world.site.queuectl("stop", f"clusterqueue/{world.namespace}", *where)
     assert refused.code == 2

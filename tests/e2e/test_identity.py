@@ -42,16 +42,16 @@ SYSTEM, TEAMS = "queuectl-system", ("team-a", "team-b")
 OWN = "https://kubernetes.default.svc"
 """The audience of the cluster itself."""
 HOLDS = 2.0
-"""Seconds that an answer of the cluster holds here: with the 30 of a deployment tests would take minutes."""
+"""Seconds that a review is cached here: with the 30 of a deployment the tests would take minutes."""
 REVOKED = 60.0
-"""Within so many seconds a token that is revoked must be refused."""
+"""Seconds within which a revoked token must be refused."""
 _numbers = itertools.count(1)
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 @dataclass
 class Place:
-    """A cluster and a ledger with a workload in each of two namespaces; REST is started by the tests."""
+    """A cluster and a ledger with a workload in each of two namespaces; the tests start REST."""
 
     folder: Path
     plane: ControlPlane
@@ -81,7 +81,7 @@ class Place:
         return str((await self.api.request("POST", path, body))["status"]["token"])
 
     def kubeconfig(self, token: str) -> Path:
-        """Of somebody with this token."""
+        """A kubeconfig with this token."""
         self.plane.write_kubeconfig(self.folder / "kubeconfig")
         config = yaml.safe_load((self.folder / "kubeconfig").read_text())
         config["users"] = [{"name": "admin", "user": {"token": token}}]
@@ -97,7 +97,7 @@ class Place:
         return [sys.executable, "-m", "queuectl", "api", *flags, "--database-url", self.postgres.url]
 
     async def run(self, kubeconfig: Path, **settings: Any) -> Run:
-        """For starts that must fail."""
+        """Run it where its start must fail."""
         process = await asyncio.create_subprocess_exec(
             *self.command(kubeconfig, **settings),
             stdout=asyncio.subprocess.PIPE,
@@ -181,7 +181,7 @@ def _queued(team: str, number: int) -> Enqueue:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(place: Place) -> AsyncIterator[Server]:
-    """As deployed: least rights, and a certificate of its own in the cluster."""
+    """REST as deployed: with its least privileges, and its own certificate in the cluster."""
     async for found in _started(place, audiences=["queuectl", OWN]):
         yield found
 
@@ -217,7 +217,7 @@ async def _started(place: Place, **settings: Any) -> AsyncIterator[Server]:
         await child.stop(10)
 
 
-async def test_each_sees_the_namespaces_that_rbac_lets_him_view(place: Place, server: Server) -> None:
+async def test_each_user_sees_the_namespaces_that_rbac_permits(place: Place, server: Server) -> None:
     alice, bob = await place.token("alice", "team-a"), await place.token("bob", "team-b")
     for token, own, other in ((alice, *TEAMS), (bob, *reversed(TEAMS))):
         status, found = await server.ask("/api/v1/workloads", token)
@@ -250,7 +250,9 @@ async def test_the_clusters_own_audience_is_accepted_only_where_it_is_allowed(pl
             assert await strict.child.wait() == 0, strict.log.read_text()
 
 
-async def test_48_two_authorization_headers_and_one_of_64_kib(place: Place, server: Server) -> None:
+async def test_48_two_authorization_headers_or_one_of_64_kib_are_refused(
+    place: Place, server: Server
+) -> None:
     token = await place.token("alice", "team-a")
     for lines, expected in (
         ([f"Authorization: Bearer {token}"] * 2, 400),
@@ -288,7 +290,7 @@ async def test_a_revoked_token_is_refused(place: Place, server: Server, figures:
 
 
 async def _ever(server: Server, token: str) -> bool:
-    """Is it let through once more?"""
+    """Is the token accepted once more?"""
     for _ in range(5):
         if await server.status("/api/v1/workloads", token) == 200:
             return True
@@ -296,19 +298,19 @@ async def _ever(server: Server, token: str) -> bool:
     return False
 
 
-async def test_a_right_that_is_taken_away_is_gone(place: Place, server: Server) -> None:
+async def test_a_right_that_is_revoked_no_longer_applies(place: Place, server: Server) -> None:
     await place.viewer("dave", "team-b")
     token, one = await place.token("dave", "team-b"), "/api/v1/workloads/team-b/job/train-team-b"
 
     async def answers(status: int) -> bool:
         return await server.status(one, token) == status
 
-    await eventually("he may read it", lambda: answers(200))
+    await eventually("dave may read it", lambda: answers(200))
     await place.api.request("DELETE", f"{ROLES}/namespaces/team-b/rolebindings/dave")
-    await eventually("he may not read it any more", lambda: answers(404))
+    await eventually("dave may not read it any more", lambda: answers(404))
 
 
-async def test_while_the_api_server_is_away_nobody_is_let_through_whom_it_did_not_vouch_for(
+async def test_while_the_api_server_is_down_only_recently_reviewed_tokens_are_accepted(
     place: Place, server: Server
 ) -> None:
     alice, bob = await place.token("alice", "team-a"), await place.token("bob", "team-b")
@@ -320,7 +322,7 @@ async def test_while_the_api_server_is_away_nobody_is_let_through_whom_it_did_no
         and str(place.folder) in (path.parent / "cmdline").read_text()
     )
     with frozen([pid]):
-        # Never asked about before: nobody can say who this is.
+        # This token was never reviewed, and can't be reviewed now.
         assert await server.status("/api/v1/workloads", bob) == 503
 
         async def refused() -> bool:
@@ -328,7 +330,7 @@ async def test_while_the_api_server_is_away_nobody_is_let_through_whom_it_did_no
             assert status in (200, 503)
             return status == 503
 
-        await eventually("what was vouched for holds no longer than it should", refused, 30)
+        await eventually("a remembered review expires in time", refused, 30)
         assert await server.status("/healthz") == 200
 
     async def answers() -> bool:
@@ -338,16 +340,19 @@ async def test_while_the_api_server_is_away_nobody_is_let_through_whom_it_did_no
 
 
 async def test_without_identity_it_does_not_start(place: Place, tmp_path: Path) -> None:
-    nobody = place.kubeconfig(await place.token("alice", "team-a", OWN))
-    for kubeconfig, told in ((tmp_path / "none", "can't connect to the cluster"), (nobody, "tokenreviews")):
+    no_rights = place.kubeconfig(await place.token("alice", "team-a", OWN))
+    for kubeconfig, told in (
+        (tmp_path / "none", "can't connect to the cluster"),
+        (no_rights, "tokenreviews"),
+    ):
         found = await place.run(kubeconfig)
         assert found.code == 2, found.err
         assert told in found.err
         assert "Traceback" not in found.err
 
 
-async def test_it_may_do_nothing_but_ask_and_keep_its_certificate(place: Place, server: Server) -> None:
-    """What a stolen token of REST is good for."""
+async def test_rest_may_only_review_access_and_write_its_certificate(place: Place, server: Server) -> None:
+    """What a stolen token of REST allows."""
     token = await place.token("queuectl-api", SYSTEM, OWN)
     async with Client(place.plane.url, place.plane.ssl_context(), token) as stolen:
         for path in (

@@ -1,4 +1,4 @@
-"""kill -9 of the controller, again and again under load: nothing is lost, started twice or leaked."""
+"""Repeated kill -9 of the controller under load: nothing is lost, started twice or leaked."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.e2e.stand import Stand, ended, killed, stand
 from tests.ledger.places import reachable_folder
 
 POLL = 0.004
-"""Seconds between two looks at the ledger: what is open there is open for some milliseconds."""
+"""Seconds between two reads of the ledger: an effect is open there for some milliseconds."""
 LIFE = 60.0
-"""Seconds in which a controller must have taken over and committed something."""
+"""Seconds in which a controller must lead and commit something."""
 IN_FLIGHT = 0.08
 """Seconds in which the patches that follow a commit are sent and answered."""
 LONGEST = 1.2
-"""Seconds that the luckiest controller is left alone after its first commit."""
+"""The most seconds between a controller's first commit and its kill."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Kill:
     at: datetime
     epoch: int
     decisions: int
-    """Made by the one that was killed."""
+    """Decisions of the controller that was killed."""
     due: int
-    """Effects that it had committed and not acknowledged."""
+    """Effects that it had committed but not acknowledged."""
     unknown: int
-    """Those of them that were done."""
+    """Those of them that had been applied."""
     started: float
     """Seconds from its start to its first commit."""
 
 
-async def test_every_job_is_started_once_whenever_the_controller_is_killed(
+async def test_every_job_is_started_once_no_matter_when_the_controller_is_killed(
     control_plane: str, figures: list[str]
 ) -> None:
     kills, jobs, gpus, every = {"small": (8, 60, 6, 1), "real": (50, 500, 8, 5)}[control_plane]
@@ -67,12 +67,12 @@ async def test_every_job_is_started_once_whenever_the_controller_is_killed(
 
 
 def _seconds(random: Random, long: bool) -> float:
-    """How long a Job runs: until after the next controller is there, or not."""
+    """How long a Job runs: longer than the next controller takes to start, or not."""
     return random.uniform(3.0, 6.0) if long else random.uniform(0.2, 2.5)
 
 
 async def _kill(site: Stand, random: Random, loop: asyncio.AbstractEventLoop) -> Kill:
-    """Start a controller, let it commit something, kill it: at once, as it acts, or some time after."""
+    """Start a controller, let it commit something, kill it: at once, during an effect, or some time later."""
     books = await asyncpg.connect(site.postgres.url)
     try:
         before = await books.fetchval("SELECT max(epoch) FROM queuectl.leadership")
@@ -90,7 +90,7 @@ async def _kill(site: Stand, random: Random, loop: asyncio.AbstractEventLoop) ->
             case _:
                 pass
         await killed(child)
-        at = datetime.now(UTC)  # noqa: TID251 - to be compared with the times of the audit log
+        at = datetime.now(UTC)  # noqa: TID251 - compared with the times of the audit log
         decisions = await books.fetchval("SELECT count(*) FROM queuectl.decision WHERE epoch = $1", epoch)
         due = await books.fetchval("SELECT count(*) FROM queuectl.effect WHERE open")
         assert await books.fetchval("SELECT epoch FROM queuectl.leadership") == epoch
@@ -100,7 +100,7 @@ async def _kill(site: Stand, random: Random, loop: asyncio.AbstractEventLoop) ->
 
 
 async def _has_committed(books: asyncpg.Connection, child: Child, before: int) -> int:
-    """The epoch of the new one, as soon as it has stored a batch and anything was ever started."""
+    """The epoch of the new controller, once it has stored a batch and some start was ever acknowledged."""
 
     async def look() -> int | None:
         assert child.returncode is None, child.tail()
@@ -116,17 +116,17 @@ async def _has_committed(books: asyncpg.Connection, child: Child, before: int) -
 
 
 async def _acts(site: Stand, books: asyncpg.Connection) -> None:
-    """Until something is done in the cluster that the ledger does not know of, or a second passed without."""
+    """Wait at most a second until an effect is applied in the cluster but not acknowledged in the ledger."""
 
     async def look() -> bool:
         return await _unknown(site, books) > 0
 
     with contextlib.suppress(AssertionError):
-        await eventually("something is done and not acknowledged", look, 1.0, POLL)
+        await eventually("an effect is applied and not acknowledged", look, 1.0, POLL)
 
 
 async def _unknown(site: Stand, books: asyncpg.Connection) -> int:
-    """How many Jobs were let go although the ledger has it still to be done."""
+    """How many Jobs were started while their start is still due in the ledger."""
     due = await books.fetch("SELECT workload FROM queuectl.effect WHERE open")
     started = audit.starts(site.audit.entries())
     return sum(row["workload"] in started for row in due)
@@ -141,7 +141,7 @@ async def _nothing_lost(site: Stand, uids: list[str], kills: list[Kill]) -> None
     assert {uid: len(times) for uid, times in completed.items()} == once
     owners = Counter(pod["metadata"]["ownerReferences"][0]["uid"] for pod in await site.items("pods"))
     assert owners == Counter(once)
-    # Every kill fell between the first start and the last completion, on a controller that had acted.
+    # Every kill was between the first start and the last completion, of a controller that had acted.
     first = min(entry.at for entry in audit.writes_to_jobs(entries))
     assert first < kills[0].at
     assert kills[-1].at < max(times[0] for times in completed.values())
@@ -186,7 +186,7 @@ def _told(site: Stand, plane: str, kills: list[Kill], jobs: int, seconds: float)
     )
 
 
-async def test_a_controller_that_was_deposed_ends_and_its_successor_goes_on(control_plane: str) -> None:
+async def test_a_deposed_controller_exits_and_its_successor_continues(control_plane: str) -> None:
     async with asyncio.timeout(600):
         with reachable_folder() as folder:
             async with stand(folder, control_plane, gpus=2) as site:

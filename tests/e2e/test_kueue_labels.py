@@ -1,4 +1,4 @@
-"""Jobs with Kueue's labels: they wait, run and finish as ours do; and never beside Kueue itself."""
+"""Jobs with Kueue's labels are queued, run and finish as ours do, but not while Kueue itself is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRIORITY = "kueue.x-k8s.io/priority-class"
 HONOURED = "compatibility: {kueueLabels: true}"
 
 
-async def test_they_wait_run_and_finish_and_kueue_itself_is_refused() -> None:
+async def test_jobs_with_kueue_labels_wait_run_and_finish_and_kueue_itself_is_refused() -> None:
     async with asyncio.timeout(240):
         with reachable_folder() as folder:
             async with stand(folder, "small", gpus=2) as site:
@@ -31,7 +31,7 @@ def _kueues(name: str, **labels: str) -> Json:
 
 
 async def _by_priority(site: Stand) -> None:
-    """One after another, as they need both GPUs: the later one with the higher priority comes first."""
+    """One after another, as each needs both GPUs: the later one has the higher priority and is first."""
     path = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "WorkloadPriorityClass", "value": 10}
     await site.api.request("POST", path, {**body, "metadata": {"name": "high"}})

@@ -1,4 +1,4 @@
-"""What time and ended pods bring, on both control planes."""
+"""Run-time limits, ended pods and drained queues, on both control planes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ async def label(world: World, name: str, value: str | None) -> None:
     await world.merge(name, {"metadata": {"labels": {LIMIT: value}}})
 
 
-async def test_a_job_whose_time_is_over_is_stopped_and_runs_on_when_its_label_is_gone(world: World) -> None:
+async def test_a_job_past_its_run_time_limit_is_stopped_and_runs_again_without_the_label(
+    world: World,
+) -> None:
     body = job("long", template=pod_template(8, seconds=600))
     body["metadata"]["labels"][LIMIT] = "2"
     await world.submit(body)
@@ -40,7 +42,7 @@ async def test_a_job_whose_time_is_over_is_stopped_and_runs_on_when_its_label_is
     await world.started("long")
 
 
-async def test_a_limit_that_is_no_number_parks_the_job_and_says_why(world: World) -> None:
+async def test_a_run_time_limit_that_is_no_number_makes_the_job_misconfigured(world: World) -> None:
     body = job("odd", template=pod_template(1))
     body["metadata"]["labels"][LIMIT] = "soon"
     await world.submit(body)
@@ -52,7 +54,7 @@ async def test_a_limit_that_is_no_number_parks_the_job_and_says_why(world: World
     await world.started("odd")
 
 
-async def test_pods_that_have_succeeded_make_room_before_the_job_is_over(world: World) -> None:
+async def test_succeeded_pods_free_quota_before_the_job_is_over(world: World) -> None:
     wide = job("wide", template=gpus_only(4, seconds=2), parallelism=2, completions=3)
     await world.submit(wide)
     await world.started("wide")
@@ -64,7 +66,7 @@ async def test_pods_that_have_succeeded_make_room_before_the_job_is_over(world: 
     await world.nothing_used(world.namespace)
 
 
-async def test_a_drained_queue_stops_what_runs_and_goes_on_later(world: World) -> None:
+async def test_a_drained_queue_stops_running_jobs_and_continues_after_it_is_resumed(world: World) -> None:
     await world.submit(job("train", template=pod_template(8, seconds=600)))
     await world.started("train")
     found = await world.site.queuectl("stop", f"clusterqueue/{world.namespace}", "--drain")

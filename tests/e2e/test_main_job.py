@@ -1,4 +1,4 @@
-"""The main job on both control planes: label it, it waits, it runs, the ledger knows."""
+"""The main use case on both control planes: a labelled job waits, runs, and is recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ async def test_a_labelled_job_runs_on_its_flavor_and_gives_its_quota_back(world:
     assert [row["verdict"] for row in history["items"]] == ["Queued", "Admitted", "Retired"]
 
 
-async def test_one_too_large_stays_suspended_and_says_which_limit_and_by_how_much(world: World) -> None:
+async def test_a_job_that_is_too_large_stays_suspended_and_says_which_limit_and_by_how_much(
+    world: World,
+) -> None:
     await world.submit(job("huge", template=pod_template(16)))
     reason = await world.reason("huge")
     assert reason["code"] == "ExceedsMaxQuota"
@@ -74,11 +76,11 @@ async def test_kubectl_describe_says_what_explain_says(world: World, kubectl: Si
         waiting = queues.json.get("status", {}).get("waiting", [])
         return [(w["name"], w["reason"]["code"]) for w in waiting] == [("huge", "ExceedsMaxQuota")]
 
-    await eventually("the LocalQueue's status names who waits", listed)
+    await eventually("the LocalQueue's status names the pending workloads", listed)
     assert queues.json["status"]["pendingWorkloads"] == 1
 
 
-async def test_jobs_wait_their_turn_and_run_when_there_is_room(world: World) -> None:
+async def test_jobs_wait_and_run_when_quota_is_free(world: World) -> None:
     await runs(world, endless("first", "main", 8))
     for name in ("second", "third"):
         await world.submit(job(name, template=pod_template(8, seconds=0.2)))
@@ -105,7 +107,7 @@ async def test_a_pytorchjob_is_one_gang(world: World) -> None:
     await world.nothing_used(world.namespace)
 
 
-async def test_a_gang_that_does_not_fit_whole_does_not_start_at_all(world: World) -> None:
+async def test_a_gang_that_does_not_fit_completely_does_not_start(world: World) -> None:
     await world.submit(pytorchjob("gang", workers=4, template=pod_template(2)))
     reason = await world.reason("gang", "PyTorchJob")
     assert (reason["code"], reason["requested"], reason["shortBy"]) == ("ExceedsMaxQuota", 10, 2)
@@ -113,7 +115,9 @@ async def test_a_gang_that_does_not_fit_whole_does_not_start_at_all(world: World
 
 
 @pytest.mark.every_version
-async def test_hold_evicts_until_nothing_is_alive_and_taken_away_it_runs_again(world: World) -> None:
+async def test_a_held_job_is_evicted_until_no_pod_is_alive_and_runs_again_after_its_release(
+    world: World,
+) -> None:
     await world.submit(job("train", template=pod_template(8, seconds=60)))
     await world.phase("train", "Admitted")
     await world.annotate("train", "queuectl.dev/hold", "true")
@@ -132,7 +136,7 @@ async def test_a_deleted_job_gives_its_quota_back(world: World) -> None:
     await world.nothing_used(world.namespace)
 
 
-async def test_a_drained_queue_stops_what_runs_and_a_resumed_one_starts_it_again(world: World) -> None:
+async def test_a_drained_queue_stops_running_jobs_and_a_resumed_one_starts_them_again(world: World) -> None:
     await world.submit(job("train", template=pod_template(1, seconds=60)))
     await world.phase("train", "Admitted")
     await world.policy(cluster_queue(world.namespace, 8, stopPolicy="HoldAndDrain"))
@@ -142,7 +146,7 @@ async def test_a_drained_queue_stops_what_runs_and_a_resumed_one_starts_it_again
     await world.phase("train", "Admitted")
 
 
-async def test_under_strict_fifo_the_head_blocks_and_says_so(world: World) -> None:
+async def test_under_strict_fifo_the_head_blocks_the_queue_and_the_reason_says_so(world: World) -> None:
     await world.policy(cluster_queue(world.namespace, 8, queueingStrategy="StrictFIFO"))
     await world.submit(job("large", template=pod_template(9)))
     await world.reason_is("large", "ExceedsMaxQuota")
@@ -150,7 +154,7 @@ async def test_under_strict_fifo_the_head_blocks_and_says_so(world: World) -> No
     await world.reason_is("small", "WaitingForHead")
 
 
-async def test_the_second_flavor_takes_what_the_first_has_no_room_for(world: World) -> None:
+async def test_the_second_flavor_is_used_if_the_first_has_no_quota_left(world: World) -> None:
     await world.policy(cluster_queue(world.namespace, 4, ("a100", "spot")))
     for name in ("one", "two"):
         await world.submit(job(name, template=pod_template(3, seconds=20)))
@@ -160,7 +164,7 @@ async def test_the_second_flavor_takes_what_the_first_has_no_room_for(world: Wor
     assert selectors == {"a100", "spot"}
 
 
-async def test_higher_priority_goes_first(world: World) -> None:
+async def test_the_higher_priority_is_admitted_first(world: World) -> None:
     await world.policy(
         {
             "apiVersion": "queuectl.dev/v1beta1",
@@ -182,7 +186,7 @@ async def test_higher_priority_goes_first(world: World) -> None:
     assert high["admittedAt"] is None or low["admittedAt"] is None or high["admittedAt"] < low["admittedAt"]
 
 
-async def test_lists_name_their_sequence_and_age(world: World) -> None:
+async def test_lists_have_their_sequence_and_age(world: World) -> None:
     found = await world.site.rest("/workloads")
     assert set(found) >= {"items", "next", "sequence", "ageSeconds", "status"}
     assert found["status"] == 200
@@ -194,7 +198,7 @@ async def test_lists_name_their_sequence_and_age(world: World) -> None:
     assert wrong.code == 2
 
 
-async def test_the_ledger_agrees_with_its_history(world: World) -> None:
+async def test_the_ledger_is_consistent_with_its_history(world: World) -> None:
     found = await world.site.queuectl("verify", "-o", "json")
     assert found.code == 0, found.out + found.err
     assert json.loads(found.out) == {"findings": []}

@@ -1,4 +1,4 @@
-"""Observing a cluster without a gate: all runs, nothing is touched, and the report knows what would be."""
+"""Observing a cluster without a gate: jobs run unchanged, and the report shows what would be decided."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ READ = {
     *("validatingadmissionpolicies", "clusterqueues", "cohorts", "localqueues", "resourceflavors"),
     "workloadpriorityclasses",
 }
-"""As docs/operations.md says what an observer has to be allowed."""
+"""The rights that an observer needs by docs/operations.md."""
 
 
-async def test_jobs_pass_untouched_and_the_report_names_each_decision(
+async def test_jobs_are_unchanged_and_the_report_lists_each_decision(
     control_plane: str, figures: list[str]
 ) -> None:
     count = 200 if control_plane == "real" else 40
@@ -48,7 +48,7 @@ async def test_jobs_pass_untouched_and_the_report_names_each_decision(
 
 
 async def _observed(site: Stand, count: int) -> list[Json]:
-    """A day in the life of a fleet, with an observer that is killed in the middle and missed for a while."""
+    """Jobs of a day, with an observer that is killed in the middle and absent for a while."""
     made = await site.submit([job("before", template=pod_template(2, FOR_EVER))])
     await eventually("it runs before anybody looks", site.running_pods)
     await asyncio.sleep(1.1)  # times of objects are whole seconds
@@ -69,7 +69,7 @@ async def _observed(site: Stand, count: int) -> list[Json]:
     await killed(observer)
     made += await site.submit([_short(number) for number in range(third, 2 * third)])
     observer = await site.controller("--observe")
-    # Stopped by our rules, it runs on; what it held is free for others.
+    # It is stopped by the rules but keeps running; its quota is free for others.
     await site.api.request(
         "PATCH",
         f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/stays",
@@ -116,7 +116,7 @@ async def _queuectl(site: Stand, *arguments: str) -> Any:
 
 
 async def _nothing_was_touched(site: Stand, made: list[Json]) -> None:
-    """By the API server's own log, and by the objects themselves."""
+    """Check by the API server's own log, and by the objects."""
     entries = site.audit.entries()
     assert audit.writes(entries) == []
     reads = audit.reads(entries)
@@ -155,7 +155,7 @@ def _everything_is_told(report: Json, made: list[Json]) -> None:
     assert by_name[QUEUE]["debt"] == 1
     assert by_name[QUEUE]["never"] == 1
     assert by_name[f"({NAMESPACE}/nowhere)"]["never"] == 1
-    # The queue is full for the first third of the short ones: each of them ran although it would have waited.
+    # The queue is full during the first third of the short jobs: each of these ran, but would have waited.
     assert total["ranAnyway"] >= len(made) // 4
     assert total["overBeforeItsTurn"] >= 1
     assert total["admittedAtOnce"] >= 1
@@ -179,7 +179,7 @@ def _everything_is_told(report: Json, made: list[Json]) -> None:
 
 
 async def _rest_says_so(site: Stand) -> None:
-    """Where there is nothing else it serves what was observed, and each answer is marked."""
+    """If the ledger has only observed decisions, REST serves those, and each answer is marked."""
     config = site.folder / "api.yaml"
     config.write_text("api: {listen: '127.0.0.1:0', identity: local}\n")
     flags = ["--config", str(config), "--database-url", site.postgres.url]
@@ -203,7 +203,7 @@ async def _rest_says_so(site: Stand) -> None:
 
 
 async def _its_ledger_is_its_own(site: Stand) -> None:
-    """Nothing of it can be taken for a real hold: not by verify, nor by a controller that comes later."""
+    """No observed hold counts as a real one, neither for verify nor for a controller started later."""
     clusters = await site.ask("SELECT array_agg(DISTINCT cluster_id) FROM queuectl.decision")
     uid = (await site.api.request("GET", "/api/v1/namespaces/kube-system"))["metadata"]["uid"]
     assert clusters == [f"{uid}/observe"]

@@ -1,4 +1,4 @@
-"""What happens when a part is down: running work is untouched, waiting work waits, and then all goes on."""
+"""Outages of one part: running workloads are unchanged, pending ones wait, and both continue afterwards."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FOR_EVER = 86_400
 ADMISSION = "queuectl.dev/reserved-admission"
 LEADS = "leading with epoch"
 AWAY = 5.0
-"""Seconds that an outage lasts once its consequences are there."""
+"""Seconds that an outage lasts after its effects are visible."""
 LET_GO = {"spec": {"suspend": False}}
 
 
 @pytest.fixture(autouse=True)
 def _with_the_real_tier() -> None:
-    """They take minutes, the ones on the small API too: they run where the real tier runs."""
+    """These take minutes, on the small API too: they run where the real tier runs."""
     if find_assets() is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: outages, which take minutes, are not tried either")
 
@@ -42,7 +42,7 @@ Lend = Callable[[str], AbstractAsyncContextManager[World]]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def lend() -> AsyncIterator[Lend]:
-    """One site of each kind for all tests, begun when the first of them asks, cleared after each."""
+    """One site of each kind for all tests, started by the first that uses it, cleared after each."""
     async with AsyncExitStack() as stack:
         known: dict[str, World] = {}
 
@@ -72,7 +72,7 @@ async def either(control_plane: str, lend: Lend) -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def alone() -> AsyncIterator[World]:
-    """For what spoils it."""
+    """A site for tests after which it can't be used again."""
     async with _begun("small") as world:
         yield world
 
@@ -94,7 +94,7 @@ def _site(world: World) -> Plant:
 
 
 @pytest.mark.parametrize("outage", ["frozen", "killed"])
-async def test_without_postgres_nothing_is_admitted_and_nothing_is_stopped(
+async def test_while_postgres_is_down_nothing_is_admitted_and_nothing_is_stopped(
     small: World, outage: str, figures: list[str]
 ) -> None:
     world, site = small, _site(small)
@@ -111,7 +111,7 @@ async def test_without_postgres_nothing_is_admitted_and_nothing_is_stopped(
         assert {"runs-0", "runs-1"} <= {item["name"] for item in stale["items"]}
         history = await site.rest(f"/workloads/{NAMESPACE}/Job/runs-0/history")
         assert history["status"] == 503
-        # By now all that was committed before is sent: from here on nothing new may go.
+        # By now every effect that was committed before has been sent: from here on nothing new may start.
         gone = await _let_go(world)
         late = ["late-0", "late-1"]
         for name in late:
@@ -135,7 +135,9 @@ async def test_without_postgres_nothing_is_admitted_and_nothing_is_stopped(
     figures.append(f"Postgres {outage}: stale was told at {stale['ageSeconds']:.1f} s; {waited} jobs waited")
 
 
-async def test_asked_to_stop_while_postgres_is_frozen_it_stops(small: World, figures: list[str]) -> None:
+async def test_a_controller_asked_to_stop_while_postgres_is_frozen_stops(
+    small: World, figures: list[str]
+) -> None:
     site = _site(small)
     controller = await site.controller()
     await _run_for_ever(small, 1)
@@ -153,7 +155,7 @@ async def test_asked_to_stop_while_postgres_is_frozen_it_stops(small: World, fig
     figures.append(f"SIGTERM while Postgres is frozen: the controller ends after {took:.1f} s")
 
 
-async def test_many_who_ask_while_postgres_is_frozen_do_not_wait_in_turn(small: World) -> None:
+async def test_many_requests_while_postgres_is_frozen_do_not_wait_one_after_another(small: World) -> None:
     site = _site(small)
     await site.controller()
     await _run_for_ever(small, 1)
@@ -165,7 +167,7 @@ async def test_many_who_ask_while_postgres_is_frozen_do_not_wait_in_turn(small: 
     assert {answer["status"] for answer in answers} == {503}
 
 
-async def test_a_ledger_that_refuses_its_upkeep_is_complained_of_and_goes_on(alone: World) -> None:
+async def test_a_ledger_that_refuses_its_maintenance_is_reported_and_work_continues(alone: World) -> None:
     site = _site(alone)
     await _spoil_next_month(site)
     controller = await site.controller()
@@ -179,7 +181,9 @@ async def test_a_ledger_that_refuses_its_upkeep_is_complained_of_and_goes_on(alo
 # --- the API server ----------------------------------------------------------------------------------------
 
 
-async def test_without_the_api_server_nothing_is_stopped_and_then_all_goes_on(either: World) -> None:
+async def test_while_the_api_server_is_down_nothing_is_stopped_and_afterwards_work_continues(
+    either: World,
+) -> None:
     world, site = either, _site(either)
     controller = await site.controller()
     await _run_for_ever(world, 2)
@@ -204,7 +208,7 @@ async def test_without_the_api_server_nothing_is_stopped_and_then_all_goes_on(ei
 
 
 @pytest.mark.parametrize("control_plane", ["real"], indirect=True)
-async def test_while_the_api_server_is_frozen_nothing_is_decided_on_doubt(either: World) -> None:
+async def test_while_the_api_server_is_frozen_nothing_is_decided_on_uncertain_state(either: World) -> None:
     world, site = either, _site(either)
     controller = await site.controller()
     await _run_for_ever(world, 2)
@@ -213,7 +217,7 @@ async def test_while_the_api_server_is_frozen_nothing_is_decided_on_doubt(either
     before = await _running_pods(world, "runs")
     sequence = await site.ask("SELECT sequence FROM queuectl.leadership")
     with site.api_server_frozen():
-        # Longer than any request of ours waits.
+        # Longer than the timeout of any request of queuectl.
         await _hold(15)
         assert await site.ask("SELECT sequence FROM queuectl.leadership") == sequence
     await world.submit(job("late"))
@@ -221,7 +225,7 @@ async def test_while_the_api_server_is_frozen_nothing_is_decided_on_doubt(either
     assert await _running_pods(world, "runs") == before
     assert controller.returncode is None
     await _end_pods(world, "runs-0")
-    await eventually("its quota lets go who waits", lambda: _finished(world, ["waits"]))
+    await eventually("the pending jobs run on its quota", lambda: _finished(world, ["waits"]))
     await site.verified()
 
 
@@ -229,7 +233,7 @@ async def test_while_the_api_server_is_frozen_nothing_is_decided_on_doubt(either
 
 
 @pytest.mark.parametrize("postgres", ["there", "down too"])
-async def test_without_the_controller_the_gate_holds_and_unlabelled_work_runs(
+async def test_without_a_controller_the_gate_is_in_force_and_unlabelled_jobs_run(
     either: World, postgres: str
 ) -> None:
     world, site = either, _site(either)
@@ -262,7 +266,7 @@ async def test_without_the_controller_the_gate_holds_and_unlabelled_work_runs(
     await site.verified()
 
 
-async def test_an_admin_may_break_the_glass_and_a_tenant_may_not(either: World) -> None:
+async def test_an_admin_may_bypass_the_gate_in_an_emergency_and_a_tenant_may_not(either: World) -> None:
     world, site = either, _site(either)
     await site.controller()
     await _run_for_ever(world, 4)
@@ -278,7 +282,7 @@ async def test_an_admin_may_break_the_glass_and_a_tenant_may_not(either: World) 
     who = "was let past the gate by admin" if site.control_plane == "real" else "was let past the gate"
     assert who in json.dumps(adopted), adopted
     await eventually("it runs", lambda: _running_pods(world, "urgent"))
-    # Nothing else may start on what is overdrawn, and nobody is stopped for it.
+    # Nothing else may start while the quota is in debt, and nothing is stopped because of it.
     await world.submit(job("waits"))
     await world.reason_is("waits", "WaitingForQuota")
     assert len(await _running_pods(world, "")) == 5
@@ -287,7 +291,7 @@ async def test_an_admin_may_break_the_glass_and_a_tenant_may_not(either: World) 
     assert (await world.used(NAMESPACE))["a100", GPU] == 4
     assert (await world.workload("waits"))["phase"] == "Pending"
     await _end_pods(world, "runs-0")
-    await eventually("who waited has run", lambda: _finished(world, ["waits"]))
+    await eventually("the pending jobs have run", lambda: _finished(world, ["waits"]))
     await site.verified()
 
 
@@ -348,7 +352,7 @@ async def test_with_a_lease_one_leads_and_the_other_takes_over(either: World, fi
     )
 
 
-# --- what the tests ask ------------------------------------------------------------------------------------
+# --- queries and changes -----------------------------------------------------------------------------------
 
 
 def _postgres_outage(site: Plant, kind: str) -> AbstractAsyncContextManager[None]:
@@ -361,7 +365,7 @@ def _postgres_outage(site: Plant, kind: str) -> AbstractAsyncContextManager[None
 
 
 async def _spoil_next_month(site: Plant) -> None:
-    """No partition for it, and a row of another cluster where it can't be made any more."""
+    """Drop next month's partition, and store a row of another cluster so that it can't be created again."""
     name = await site.ask(
         "SELECT 'queuectl.decision_' || to_char(now() + interval '1 month', 'YYYY_MM')",
     )
@@ -374,7 +378,7 @@ async def _spoil_next_month(site: Plant) -> None:
 
 
 async def _hold(seconds: float) -> None:
-    """That something does not happen can only be watched for a while."""
+    """Wait: that something does not happen can only be observed over time."""
     await asyncio.sleep(seconds)
 
 
@@ -403,7 +407,7 @@ async def _let_go(world: World) -> set[str]:
 
 
 async def _finished(world: World, names: list[str]) -> bool:
-    """In the API."""
+    """Are these Jobs complete in the API?"""
     try:
         jobs = await _jobs(world)
     except ApiError:
@@ -417,7 +421,7 @@ def _complete(found: Json) -> bool:
 
 
 async def _running_pods(world: World, prefix: str) -> dict[str, str]:
-    """UIDs by name."""
+    """UIDs of running pods by name."""
     listed = (await world.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods"))["items"]
     return {
         pod["metadata"]["name"]: pod["metadata"]["uid"]
@@ -427,7 +431,7 @@ async def _running_pods(world: World, prefix: str) -> dict[str, str]:
 
 
 async def _end_pods(world: World, prefix: str) -> None:
-    """What runs succeeds, as its kubelet would say."""
+    """Set running pods to Succeeded, as their kubelet would."""
     for name in await _running_pods(world, prefix):
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status"
         done = {"status": {"phase": "Succeeded"}}
@@ -435,7 +439,7 @@ async def _end_pods(world: World, prefix: str) -> None:
 
 
 async def _submitted(world: World, body: Json) -> None:
-    """As soon as the API server takes it."""
+    """Submit it as soon as the API server accepts it."""
 
     async def look() -> bool:
         try:
@@ -466,7 +470,7 @@ async def _fresh(site: Plant) -> bool:
 
 
 async def _each_started_once(world: World, names: list[str]) -> None:
-    """One change of its spec, by one attempt, which is in the ledger."""
+    """Each Job's spec was changed once, by one attempt, and that attempt is in the ledger."""
     site = _site(world)
     for name, found in (await _jobs(world)).items():
         if name not in names:

@@ -1,4 +1,4 @@
-"""Who has to go for whom, inside one queue: by priority, whole, and not before a protection ends."""
+"""Preemption inside one queue: by priority, gangs as a whole, and not before a protection ends."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BY_PRIORITY = {"withinClusterQueue": "LowerPriority"}
 PROTECTED = 4
-"""Seconds: long enough to ask for the place of one that has just been let go."""
+"""Seconds: long enough to request the quota of a workload that has just been admitted."""
 
 
-async def test_a_gang_of_lower_priority_goes_as_a_whole_and_comes_back(world: World) -> None:
+async def test_a_gang_of_lower_priority_is_preempted_as_a_whole_and_is_admitted_again(world: World) -> None:
     high = await priority(world, "high", 1000)
     await world.policy(cluster_queue(world.namespace, 8, preemption=BY_PRIORITY))
     await runs(world, pytorchjob("gang", workers=3, template=pod_template(2, 600)))
@@ -43,7 +43,9 @@ async def test_a_gang_of_lower_priority_goes_as_a_whole_and_comes_back(world: Wo
     ]
 
 
-async def test_no_more_go_than_must_and_the_one_that_loses_least(world: World) -> None:
+async def test_no_more_victims_than_needed_are_preempted_and_the_one_that_loses_least_is_chosen(
+    world: World,
+) -> None:
     high = await priority(world, "high", 1000)
     await world.policy(cluster_queue(world.namespace, 8, preemption=BY_PRIORITY))
     for name in ("first", "second", "third", "fourth"):
@@ -54,7 +56,9 @@ async def test_no_more_go_than_must_and_the_one_that_loses_least(world: World) -
     assert (await evicted(world, "fourth"))["by"] == f"{world.namespace}/Job/urgent"
 
 
-async def test_one_that_is_protected_runs_its_time_and_then_goes_at_once(world: World) -> None:
+async def test_a_protected_workload_runs_until_its_protection_ends_and_is_then_preempted_at_once(
+    world: World,
+) -> None:
     high = await priority(world, "high", 1000)
     rules = {**BY_PRIORITY, "minRunTime": {"InClusterQueue": PROTECTED}}
     await world.policy(cluster_queue(world.namespace, 8, preemption=rules))

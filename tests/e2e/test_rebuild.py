@@ -1,4 +1,4 @@
-"""The database is lost while jobs run: its holds come back from the cluster, and nobody is disturbed."""
+"""The database is lost while jobs run: its holds are rebuilt from the cluster, and no job is stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOR_EVER = 86_400
 """Seconds: until the test ends it."""
 
 
-async def test_a_lost_database_is_rebuilt_while_jobs_run_and_nobody_is_killed(
+async def test_a_lost_database_is_rebuilt_while_jobs_run_and_no_job_is_stopped(
     control_plane: str, figures: list[str]
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ async def test_a_lost_database_is_rebuilt_while_jobs_run_and_nobody_is_killed(
 
 
 async def _refused(site: Stand) -> None:
-    """There is nothing to rebuild: said clearly, and the controller at work is left alone."""
+    """With nothing to rebuild, the command says so and leaves the running controller alone."""
     epoch = await site.ask("SELECT epoch FROM queuectl.leadership")
     holds = await site.holds()
     again = await site.queuectl("rebuild")
@@ -92,14 +92,14 @@ async def _all_run(site: Stand, pods: int) -> None:
 
 
 async def _known(site: Stand, workloads: int) -> bool:
-    """The ledger has so many that are not over, and nothing is left to do for them."""
+    """The ledger has this many workloads that are not over, and no effect is due for them."""
     count = await site.ask("SELECT count(*) FROM queuectl.workload WHERE open")
     due = await site.ask("SELECT count(*) FROM queuectl.effect WHERE open")
     return bool(count == workloads and due == 0)
 
 
 def _codes(site: Stand) -> dict[str, list[int]]:
-    """Answers to all starts, by UID."""
+    """Response codes of all starts, by UID."""
     starts = audit.starts(site.audit.entries())
     return {uid: [entry.code for entry in sent] for uid, sent in starts.items()}
 

@@ -1,6 +1,6 @@
-"""What the sandbox holds outlives its end, even by SIGKILL, and nothing of it is left running.
+"""The sandbox's data survives its end, even by SIGKILL, and none of its processes is left running.
 
-So does a preemption that is under way: pods of the victim are alive still, and what it leaves is kept.
+So does a preemption in progress: pods of the victim are still alive, and its quota stays reserved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMESPACE = "default"
 FOR_EVER = 86_400
 
 
-async def test_after_a_kill_all_is_as_before_and_what_waited_goes_on(
+async def test_after_a_kill_all_is_as_before_and_pending_jobs_run(
     control_plane: str, figures: list[str]
 ) -> None:
     clock = asyncio.get_running_loop().time
@@ -51,8 +51,8 @@ async def test_after_a_kill_all_is_as_before_and_what_waited_goes_on(
 
 
 async def _work(world: World) -> dict[str, Any]:
-    """One is over, one and a gang run, three wait, one is too large, and one is on its way out for another.
-    Returns all that must stay."""
+    """One job is over, one and a gang run, three are pending, one is too large, and one is being preempted.
+    Returns everything that must stay the same."""
     await world.api.request("POST", "/api/v1/nodes", fake_node("node", "a100", gpus=64))
     await world.policy(flavor("a100", {"example.com/accelerator": "a100"}))
     await world.policy(cluster_queue("team", 4))
@@ -74,7 +74,7 @@ async def _work(world: World) -> dict[str, Any]:
 
 
 async def _preempt(world: World) -> None:
-    """The guest goes and its pods do not end; the owner waits for that, and who would fit is kept out."""
+    """The guest is evicted, its pods stay; the owner waits, and a job that would fit is not admitted."""
     await team(world, "owners", 5, preemption={"reclaimWithinCohort": "Any"})
     await team(world, "guests", 1)
     await runs(world, endless("guest", "guests", 4, lingers=True))
@@ -90,7 +90,7 @@ async def _preempt(world: World) -> None:
 
 
 async def _state(world: World) -> dict[str, Any]:
-    """What people know: identities in the API, and what REST says of each workload."""
+    """What users see: identities in the API, and what REST shows of each workload."""
     found: dict[str, Any] = {}
     for kind in ("Job", "PyTorchJob"):
         for item in (await world.api.request("GET", world.path(kind)))["items"]:
@@ -110,7 +110,7 @@ async def _state(world: World) -> dict[str, Any]:
 
 
 async def _killed(site: Site) -> int:
-    """SIGKILL of the parent; returns how many processes it took along."""
+    """SIGKILL of the parent; returns how many processes ended with it."""
     assert site.process is not None
     children = running(descendants(site.process.pid))
     assert await site.stop(signal.SIGKILL) == -signal.SIGKILL

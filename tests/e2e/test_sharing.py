@@ -1,4 +1,4 @@
-"""Idle quota is lent, in which order it is given away, and how its owner gets it back."""
+"""Lending of idle quota: in which order it is lent, and how its owner reclaims it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 RECLAIMS = {"reclaimWithinCohort": "Any"}
 
 
-async def test_what_is_borrowed_goes_back_to_its_owner_and_nobody_else_gets_it_meanwhile(
+async def test_borrowed_quota_is_reclaimed_by_its_owner_and_used_by_no_other_queue_meanwhile(
     world: World,
 ) -> None:
     owners = await team(world, "owners", 6, preemption=RECLAIMS)
@@ -29,7 +29,7 @@ async def test_what_is_borrowed_goes_back_to_its_owner_and_nobody_else_gets_it_m
     taken = await evicted(world, "guest")
     assert (taken["code"], taken["cause"]) == ("Preempted", "InCohortReclamation")
     assert taken["by"] == f"{world.namespace}/Job/owner"
-    # Three GPUs are free, and are kept: with them gone there would be too few for the owner.
+    # Three GPUs are free but reserved: without them there would be too few for the owner.
     await world.submit(endless("late", "guests", 3))
     kept = await world.reason_is("late", "WaitingForQuota")
     assert "reserved for workloads ahead of it" in kept["message"]
@@ -54,7 +54,7 @@ async def test_what_is_borrowed_goes_back_to_its_owner_and_nobody_else_gets_it_m
 
 
 async def _it_is_told(world: World) -> None:
-    """On the command line, of both, while the one makes room for the other."""
+    """What the command line shows of both, while one is being preempted for the other."""
     where = ("-n", world.namespace)
     owner, guest, past = await asyncio.gather(
         world.site.queuectl("explain", "job/owner", *where),
@@ -68,7 +68,7 @@ async def _it_is_told(world: World) -> None:
     assert (last["verdict"], last["reason"]["by"]) == ("Evicted", f"{world.namespace}/Job/owner")
 
 
-async def test_no_more_is_lent_than_the_owner_will_lend(world: World) -> None:
+async def test_no_more_is_lent_than_the_lending_limit(world: World) -> None:
     await team(world, "owners", 6, lends=1)
     guests = await team(world, "guests", 2)
     await world.submit(endless("large", "guests", 4))
@@ -78,7 +78,7 @@ async def test_no_more_is_lent_than_the_owner_will_lend(world: World) -> None:
     assert await gpus(world, guests) == 3
 
 
-async def test_a_second_flavor_is_taken_before_the_first_is_borrowed(world: World) -> None:
+async def test_a_second_flavor_is_used_before_the_first_is_borrowed(world: World) -> None:
     await team(world, "others", 4)
     queue = await team(
         world,
@@ -97,7 +97,7 @@ async def test_a_second_flavor_is_taken_before_the_first_is_borrowed(world: Worl
         assert {f: n for (f, r), n in (await world.used(queue)).items() if r == GPU} == used
 
 
-async def test_a_strict_queue_keeps_for_its_head_what_that_could_use(world: World) -> None:
+async def test_a_strict_queue_reserves_for_its_head_the_quota_that_it_could_use(world: World) -> None:
     await team(world, "strict", 6, queueingStrategy="StrictFIFO")
     others = await team(world, "others", 2)
     await runs(world, endless("first", "others", 4))
@@ -115,7 +115,7 @@ async def test_a_strict_queue_keeps_for_its_head_what_that_could_use(world: Worl
     assert order == sorted(order)
 
 
-async def test_two_who_want_what_a_third_leaves_come_to_equal_shares(world: World) -> None:
+async def test_two_queues_that_borrow_the_idle_quota_of_a_third_get_equal_shares(world: World) -> None:
     await world.policy(
         {
             "apiVersion": "queuectl.dev/v1beta1",
@@ -139,13 +139,13 @@ async def test_two_who_want_what_a_third_leaves_come_to_equal_shares(world: Worl
     await eventually("both have the same", equal)
     ends = {name: await verdicts(world, name) for name in early}
     victims = [name for name, found in ends.items() if "Evicted" in found]
-    # The two that began last: they lose least.
+    # The two that started last: they lose least.
     assert victims == early[2:]
     for name in victims:
         reason = await evicted(world, name)
         assert (reason["cause"], reason["by"]) == ("InCohortFairSharing", _any_of(world, late, reason["by"]))
         await world.reason_is(name, "WaitingForQuota")
-    # And that is how it stays, though both have more that waits.
+    # The shares stay equal, though both queues have more pending workloads.
     waiting = [n for n in late if (await world.workload(n))["phase"] == "Pending"]
     assert len(waiting) == 1
     await world.reason_is(waiting[0], "WaitingForQuota")
@@ -158,7 +158,7 @@ def _any_of(world: World, names: list[str], found: str) -> str:
     return found if found in known else f"one of {known}"
 
 
-async def test_local_queues_take_turns_by_what_they_have_used(world: World) -> None:
+async def test_local_queues_are_ordered_by_past_usage(world: World) -> None:
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
     await world.policy(cluster_queue(world.namespace, 8, admissionScope=scope))
     await world.policy(local_queue(world.namespace, "modest", world.namespace))

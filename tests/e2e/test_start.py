@@ -1,4 +1,4 @@
-"""A controller's start and end: what is away is waited for, what is wrong is told, no commit is torn."""
+"""Start and end of a controller: it waits for absent servers, reports errors, and commits are atomic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.ledger.places import reachable_folder
 LEADS = "leading with epoch"
 DEADLINE = 200.0
 SOON = 10.0
-"""Seconds within which a controller that is asked to stop has to end, whatever it is at."""
+"""Seconds within which a controller that is asked to stop must end, in any state."""
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
-    """One for all of them: each ends its controllers, and names its jobs by itself."""
+    """One stand for all tests here: each ends its own controllers and uses its own job names."""
     if find_assets() is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: outages, which take minutes, are not tried either")
     with reachable_folder() as folder:
@@ -45,7 +45,9 @@ def _site(world: World) -> Plant:
 
 
 @pytest.mark.parametrize("part", ["the ledger", "the API server"])
-async def test_what_is_away_at_the_start_is_waited_for_and_said(world: World, part: str) -> None:
+async def test_a_controller_waits_at_its_start_for_a_server_that_is_down_and_says_so(
+    world: World, part: str
+) -> None:
     site = _site(world)
     async with asyncio.timeout(DEADLINE), _away(site, part):
         impatient = await site.controller("impatient")
@@ -69,7 +71,7 @@ def _away(site: Plant, part: str) -> AbstractAsyncContextManager[None]:
     return site.postgres_away() if part == "the ledger" else site.api_server_away()
 
 
-async def test_what_only_people_can_mend_ends_the_start_and_is_told(world: World) -> None:
+async def test_a_start_ends_with_a_message_on_what_only_an_operator_can_fix(world: World) -> None:
     site = _site(world)
     empty = site.postgres.database_url("postgres")
     flags = ["--kubeconfig", str(site.kubeconfig), "--context", "controller"]
@@ -99,7 +101,9 @@ async def test_60_a_second_database_on_one_cluster_is_refused_and_both_ids_are_n
     assert await first.stop(30) == 0, first.tail()
 
 
-async def test_62_asked_to_stop_while_it_commits_it_ends_soon_and_nothing_is_torn(world: World) -> None:
+async def test_62_a_controller_asked_to_stop_during_a_commit_ends_soon_and_the_commit_is_atomic(
+    world: World,
+) -> None:
     site = _site(world)
     controller = await site.controller()
     await _says(controller, LEADS)
@@ -123,7 +127,7 @@ async def test_62_asked_to_stop_while_it_commits_it_ends_soon_and_nothing_is_tor
     await site.verified()
 
 
-async def test_62_a_second_signal_ends_it_at_once_and_the_next_goes_on(world: World) -> None:
+async def test_62_a_second_signal_ends_a_controller_at_once_and_the_next_one_continues(world: World) -> None:
     site = _site(world)
     controller = await site.controller()
     await _says(controller, LEADS)
@@ -145,11 +149,11 @@ async def test_62_a_second_signal_ends_it_at_once_and_the_next_goes_on(world: Wo
     await site.verified()
 
 
-# --- what the tests ask ------------------------------------------------------------------------------------
+# --- queries -----------------------------------------------------------------------------------------------
 
 
 async def _says(child: Child, text: str) -> None:
-    """Until it has logged it."""
+    """Wait until the process has logged the text."""
 
     async def look() -> bool:
         assert child.returncode is None, child.tail()
@@ -159,7 +163,7 @@ async def _says(child: Child, text: str) -> None:
 
 
 async def _commits(controller: Child) -> None:
-    """Long enough for it to have seen what was submitted, and to be waiting for the answer of Postgres."""
+    """Long enough for it to observe what was submitted and then wait for Postgres."""
     await asyncio.sleep(2.0)
     assert controller.returncode is None, controller.tail()
 
@@ -175,7 +179,7 @@ async def _ready(site: Plant) -> bool:
 
 
 async def _decided(site: Plant, verdict: str, prefix: str, count: int) -> bool:
-    """So many decisions on jobs whose names begin with it."""
+    """Number of decisions on jobs with names that begin with the prefix."""
     query = "SELECT count(*) FROM queuectl.decision WHERE verdict = $1 AND starts_with(name, $2)"
     return bool(await site.ask(query, verdict, prefix) == count)
 

@@ -1,6 +1,6 @@
-"""Twelve ways in which a tenant may try to get past the queue, on a whole site: the ledger does not notice.
+"""Twelve ways in which a tenant may try to bypass the queue, on a whole site: the ledger is unaffected.
 
-What each way is answered is shown in tests/gate; here the claim is that nothing comes of any of them.
+tests/gate shows the response to each; the tests here show that none of them has an effect.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def body(kind: str, name: str, gpus: int, seconds: float) -> Json:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tenant(world: World) -> AsyncIterator[Client]:
-    """With all rights on jobs in the namespace of the test."""
+    """A tenant with all rights on jobs in the namespace of the test."""
     for right in rights([world.namespace]):
         plural = f"{right['kind'].lower()}s"
         scope = f"/namespaces/{world.namespace}" if right["kind"] == "RoleBinding" else ""
@@ -72,7 +72,7 @@ async def tenant(world: World) -> AsyncIterator[Client]:
 
 
 def ways(world: World, kind: str, name: str, obj: Json) -> list[tuple[str, str, Json | list[Json], str]]:
-    """Method, path, body and content type of each way to start what waits."""
+    """Method, path, body and content type of each way to start a suspended job."""
     path, suspend, pointer = world.path(kind, name), SUSPEND[kind], "/" + "/".join(SUSPEND[kind])
     started = nested(suspend, False)
     whole = {**obj, "spec": {**obj["spec"], suspend[1]: started["spec"][suspend[1]]}}
@@ -97,7 +97,7 @@ def ways(world: World, kind: str, name: str, obj: Json) -> list[tuple[str, str, 
 
 
 async def remembered(world: World, kind: str, *names: str) -> Any:
-    """All that the ledger has of these, and every hold there is."""
+    """All rows about these workloads, and every open hold."""
     histories = [
         (await world.site.rest(f"/workloads/{world.namespace}/{kind}/{name}/history"))["items"]
         for name in names
@@ -108,7 +108,9 @@ async def remembered(world: World, kind: str, *names: str) -> Any:
     return histories, [hold for hold in holds if hold[0] in known]
 
 
-async def test_nothing_comes_of_whatever_a_tenant_sends(world: World, tenant: Client, kind: str) -> None:
+async def test_no_request_of_a_tenant_has_an_effect_on_the_ledger(
+    world: World, tenant: Client, kind: str
+) -> None:
     await world.submit(body(kind, "runs", 2, 300))
     await world.started("runs", kind)
     await world.submit(body(kind, "waits", 16, 1))
@@ -126,7 +128,7 @@ async def test_nothing_comes_of_whatever_a_tenant_sends(world: World, tenant: Cl
     assert len(tried) == 12
     assert set(answers) <= {403, 404, 405, 415, 422}
     assert len(answers) >= 9
-    # A job of its own that comes and goes afterwards: what was sent has been seen by then.
+    # A job that is submitted afterwards and ends: by then the controller has observed all earlier requests.
     await world.submit(body(kind, "witness", 1, 1))
     await world.phase("witness", "Finished", kind)
     assert await remembered(world, kind, "runs", "waits") == before

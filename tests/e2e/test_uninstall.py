@@ -1,4 +1,4 @@
-"""Taken out of a real cluster, in either order, nothing of ours is left and nobody's job is stuck."""
+"""Removed from a real cluster, in either order, queuectl leaves no objects and no job is stuck."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INSTALLED = "queuectl-system"
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """Installed by kubectl, with a controller at work: one job runs, one waits, one is nobody's."""
+    """Installed by kubectl, with a running controller: one job runs, one is pending, one is unlabelled."""
     if find_assets() is None:
         pytest.skip(NO_ASSETS)
     with reachable_folder() as folder:
@@ -46,7 +46,7 @@ async def test_nothing_is_left_and_no_job_is_stuck(world: World, folders: tuple[
     pods = {pod["metadata"]["uid"] for pod in before}
     for folder in folders:
         await _kubectl(world, "delete", "--timeout=120s", "-k", folder)
-    # As its pods are when the namespace goes; until then it has seen all of it vanish.
+    # The controller ends as its pods do when the namespace is deleted; until then it observes every deletion.
     assert isinstance(world.site, Plant)
     controller = world.site.children["controller"]
     await controller.stop(30)
@@ -60,16 +60,16 @@ async def test_nothing_is_left_and_no_job_is_stuck(world: World, folders: tuple[
     for found in (running, waiting):
         assert not found["metadata"].get("finalizers")
 
-    # By hand, and by him whose work it is.
+    # By hand, and by the owner of the job.
     await eventually("its owner lets it go", lambda: _let_go(world, "waits"))
     await eventually("what waited runs", lambda: _runs(world, "waits"))
 
-    # And what comes with the label is a job like any other.
+    # A new job with the label is a job like any other.
     body = json.dumps(job("later", template=pod_template(1, FOR_EVER)))
     create = ("create", "-n", world.namespace, "-o", "json", "-f", "-")
 
     async def as_it_comes() -> bool:
-        """The server's own copies of policies that are gone live some seconds longer."""
+        """The server caches deleted policies for some seconds."""
         said = await world.site.kubectl(*create, "--dry-run=server", stdin=body, identity="tenant")
         return said.code == 0 and not said.json["spec"].get("suspend")
 
@@ -80,7 +80,7 @@ async def test_nothing_is_left_and_no_job_is_stuck(world: World, folders: tuple[
 
 
 async def _let_go(world: World, name: str) -> bool:
-    """False while the server's own copy of the gate, which is gone, still holds."""
+    """False while the server still enforces its cached copy of the deleted gate."""
     patch = (
         "-n",
         world.namespace,
@@ -114,7 +114,7 @@ async def _runs(world: World, name: str) -> bool:
 
 
 async def _left(world: World) -> list[str]:
-    """All objects of all kinds that are named after us, and kinds of ours."""
+    """All objects of all kinds with queuectl's name, and its own kinds."""
     left = []
     for group, path in await _groups(world):
         if group.endswith("queuectl.dev"):

@@ -1,4 +1,4 @@
-"""What older API servers do otherwise: who suspends, and how a Job goes from one flavor to another."""
+"""Differences of older API servers: what suspends jobs, and how a Job moves from one flavor to another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAVOR_OF_PODS = {"Job": "batch.kubernetes.io/job-name", "PyTorchJob": "training
 
 
 async def _pods_on(world: World, kind: str, name: str, flavor: str) -> None:
-    """All its living pods are steered to the flavor's nodes, and run there."""
+    """All its live pods select the flavor's nodes, and run there."""
     selector = {"labelSelector": f"{FLAVOR_OF_PODS[kind]}={name}"}
 
     async def look() -> Any:
@@ -40,7 +40,7 @@ def _body(kind: str, name: str, gpus: int) -> Json:
 
 
 @pytest.mark.parametrize("kind", ["Job", "PyTorchJob"])
-async def test_evicted_from_one_flavor_it_is_started_on_another(world: World, kind: str) -> None:
+async def test_a_job_evicted_from_one_flavor_is_started_on_another(world: World, kind: str) -> None:
     await world.policy(cluster_queue(world.namespace, 4, ("a100", "spot")))
     await world.submit(_body(kind, "moves", 3))
     await world.started("moves", kind)
@@ -57,7 +57,7 @@ async def test_evicted_from_one_flavor_it_is_started_on_another(world: World, ki
     await _pods_on(world, kind, "moves", "spot")
     used = await world.used(world.namespace)
     assert (used["a100", GPU], used["spot", GPU]) == (4, 3)
-    # And back again, now that the server is known.
+    # And back again, now that the server's behaviour is known.
     await world.annotate("moves", "queuectl.dev/hold", "true", kind)
     await world.reason_is("moves", "OnHold", kind)
     await world.delete("fills")
@@ -68,7 +68,9 @@ async def test_evicted_from_one_flavor_it_is_started_on_another(world: World, ki
 
 
 @pytest.mark.parametrize("kind", ["Job", "PyTorchJob"])
-async def test_whoever_sends_it_is_noted_and_it_is_suspended(world: World, tenant: Any, kind: str) -> None:
+async def test_a_created_job_records_its_submitter_and_is_suspended(
+    world: World, tenant: Any, kind: str
+) -> None:
     body = _body(kind, "sent", 16)
     body["metadata"]["annotations"] = {"example.com/mine": "kept"}
     made = await tenant.request("POST", world.path(kind), body)
@@ -87,7 +89,7 @@ async def test_whoever_sends_it_is_noted_and_it_is_suspended(world: World, tenan
 
 
 @pytest.mark.parametrize("kind", ["Job", "PyTorchJob"])
-async def test_who_lets_one_past_the_queue_is_noted(world: World, tenant: Any, kind: str) -> None:
+async def test_a_user_that_bypasses_the_queue_is_recorded(world: World, tenant: Any, kind: str) -> None:
     await world.submit(_body(kind, "urgent", 16))
     await world.reason_is("urgent", "ExceedsMaxQuota", kind)
     with pytest.raises(ApiError) as refusal:

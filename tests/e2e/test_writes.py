@@ -1,4 +1,4 @@
-"""What one Job costs its API server: three writes at most, and no read of its own."""
+"""The requests that one Job costs its API server: three writes at most, and no read of that Job alone."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ GANGS = 4
 MOST = 3
 """Event Pending, start patch, Event Admitted."""
 LOOKS = 4
-"""At a gang whose master ends some time before its workers; the pauses between them double."""
+"""Lists of the pods of a gang with a master that ends before its workers; the pause doubles each time."""
 
 
 @pytest.mark.parametrize("control_plane", ["small", "real", f"as-{OLDER[0]}"], indirect=True)
-async def test_a_job_costs_three_writes_and_no_read_of_its_own(
+async def test_a_job_costs_three_writes_and_no_read_of_that_job_alone(
     control_plane: str, figures: list[str]
 ) -> None:
     async with asyncio.timeout(600):
         with reachable_folder() as folder:
             async with stand(folder, control_plane, gpus=8) as site:
                 controller = await site.controller()
-                # Somebody has it all, so that the rest waits for one and the same reason.
+                # One job holds the whole quota, so that all others wait for the same reason.
                 await site.submit([job("first", template=pod_template(8, 86_400))])
                 await eventually("it runs", site.running_pods)
                 made = await site.submit(
@@ -61,7 +61,7 @@ def _gang(number: int) -> Json:
 
 
 def _accounted(entry: Entry) -> tuple[str, str]:
-    """Whom a write was for (UID, or empty), and what it was. Any that is not known fails the test."""
+    """The UID that a write was for (or empty), and its kind. An unknown write fails the test."""
     assert entry.code in (200, 201), entry
     if entry.resource == "events":
         return entry.sent["regarding"]["uid"], f"Event {entry.sent['reason']}"
@@ -73,7 +73,7 @@ def _accounted(entry: Entry) -> tuple[str, str]:
 
 
 def _no_reads_of_their_own(entries: list[Entry]) -> None:
-    """Jobs are seen through one list and one watch; a gang's pods are looked up at its end."""
+    """Jobs are read by one list and one watch; a gang's pods are listed at its end."""
     reads = audit.reads(entries)
     assert reads["get", "jobs"] == 0
     assert reads["list", "jobs"] == 1
@@ -86,7 +86,7 @@ def _no_reads_of_their_own(entries: list[Entry]) -> None:
 
 
 async def _told(site: Stand, count: int) -> bool:
-    """So many have been told why they wait."""
+    """This many workloads have a reported reason."""
     written = [entry for entry in audit.writes(site.audit.entries()) if entry.resource == "events"]
     told = {entry.sent["regarding"]["uid"] for entry in written if entry.sent["reason"] == "Pending"}
     return len(told) == count
@@ -95,7 +95,7 @@ async def _told(site: Stand, count: int) -> bool:
 def _table(
     plane: str, entries: list[Entry], spent: dict[str, Counter[str]], others: Counter[str]
 ) -> list[str]:
-    """Lines for people."""
+    """Lines for the report."""
     total = sum(spent.values(), Counter[str]())
     lines = [f"requests by queuectl on {plane} for {JOBS} Jobs and {GANGS} PyTorchJobs that waited and ran:"]
     for what, count in sorted(total.items()):

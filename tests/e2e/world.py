@@ -1,4 +1,4 @@
-"""A namespace of a running site with a queue of its own, and what tests ask of it."""
+"""A namespace of a running site with its own queue, and what tests do with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATHS = {"Job": "/apis/batch/v1", "PyTorchJob": "/apis/kubeflow.org/v1"}
 
 @dataclass
 class World:
-    """Everything in it is named after the test that made it."""
+    """All its objects have the name of the test."""
 
     site: Site
     api: Client
@@ -26,7 +26,7 @@ class World:
         return f"{collection}/{name}" if name else collection
 
     async def policy(self, body: Json) -> Json:
-        """Create a policy object, or put it in the place of the one that is there."""
+        """Create a policy object, or replace the existing one."""
         metadata = body["metadata"]
         scope = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
         plural = {"Cohort": "cohorts"}.get(body["kind"], f"{body['kind'].lower()}s")
@@ -54,12 +54,12 @@ class World:
         return await self.merge(name, {"metadata": {"annotations": {key: value}}}, kind)
 
     async def delete(self, name: str, kind: str = "Job") -> None:
-        """With all its pods."""
+        """Delete it with all its pods."""
         options = {"propagationPolicy": "Background", "kind": "DeleteOptions"}
         await self.api.request("DELETE", self.path(kind, name), options)
 
     async def started(self, name: str, kind: str = "Job") -> Json:
-        """The object once its start has reached it: `Admitted` is committed before the cluster is touched."""
+        """The object once it is started: `Admitted` is committed before the cluster is changed."""
         await self.phase(name, "Admitted", kind)
 
         async def look() -> Any:
@@ -75,7 +75,7 @@ class World:
         return await self.site.rest(f"/workloads/{self.namespace}/{kind}/{name}")
 
     async def reason(self, name: str, kind: str = "Job") -> Json:
-        """Why it waits, as soon as it is said."""
+        """Wait for its reason; returns it."""
 
         async def look() -> Any:
             found = await self.workload(name, kind)
@@ -102,7 +102,7 @@ class World:
         return found
 
     async def used(self, queue: str) -> dict[tuple[str, str], int]:
-        """What a ClusterQueue has in use, by flavor and resource."""
+        """Usage of a ClusterQueue by flavor and resource."""
         found = await self.site.rest(f"/clusterqueues/{queue}")
         return {(cell["flavor"], cell["resource"]): cell["used"] for cell in found["flavors"] if cell["used"]}
 

@@ -1,4 +1,4 @@
-"""Real API servers with the gate: of today, with the mutating policy too, and as an older release answers."""
+"""Real API servers with the gate: current, current with the mutating policy, and an emulated older one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def site(
     pytorch_crd: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Site]:
-    """The whole of manifests/ in force, and on `mutating` manifests/mutating too."""
+    """manifests/ in force, and on `mutating` also manifests/mutating."""
     emulated = OLDEST if request.param == f"as-{OLDEST}" else None
     folder = tmp_path_factory.mktemp("plane")
     mutating = request.param == "mutating"

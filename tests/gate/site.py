@@ -1,4 +1,4 @@
-"""A real API server with the gate in force, seen by three identities, and the two job kinds to try it on."""
+"""A real API server with the gate in force, clients with three identities, and the two job kinds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 IN_FORCE_SECONDS = 60
 OLDEST = "1.33"
-"""The oldest release these binaries can answer as; the policies use nothing that 1.30 has not."""
+"""The oldest release that these binaries can emulate; the policies use only features that 1.30 has."""
 
 Json = dict[str, Any]
 JOB_RESOURCES = {
@@ -38,14 +38,14 @@ JOB_RESOURCES = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What a test needs to know of a job kind."""
+    """The fields of a job kind that the tests use."""
 
     name: str
     group: str
     plural: str
     suspend: tuple[str, ...]
     pods: tuple[str, ...]
-    """Path of the number of pods that a tenant would like to grow."""
+    """Path of the number of pods, which a tenant may try to raise."""
     template: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Kind:
     def body(self, name: str, *, suspend: bool | None = True, queue: str | None = "main") -> Json:
         """An object of 2 workers with one GPU each."""
         container = {"name": "c", "image": "train:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-        # Spelled out, so that an object that is read and written back is the same.
+        # Defaults are spelled out, so that an object that is read and written back is the same.
         template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
         spec: Json = {"parallelism": 2, "completions": 8, "template": template}
         if self.name == "PyTorchJob":
@@ -86,7 +86,7 @@ class Kind:
         return bool(look(obj, self.suspend))
 
     def facts(self, obj: Json) -> Json:
-        """All that a tenant must not change."""
+        """All fields that a tenant must not change."""
         metadata = obj["metadata"]
         annotations: Mapping[str, str] = metadata.get("annotations") or {}
         return {
@@ -114,7 +114,7 @@ KINDS = (JOB, PYTORCH_JOB)
 
 
 def look(obj: Any, path: tuple[str | int, ...]) -> Any:
-    """What is at `path`, None where it ends early."""
+    """The value at `path`; None if the path does not exist."""
     for key in path:
         if isinstance(obj, Mapping):
             obj = obj.get(str(key))
@@ -149,10 +149,10 @@ class Site:
     tenant: Client
     controller: Client
     mutating: bool
-    """The mutating policy is there too."""
+    """The mutating policy is in force too."""
 
     async def kubectl(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and everything it printed, as admin."""
+        """Run kubectl as admin; returns its exit code and all its output."""
         process = await asyncio.create_subprocess_exec(
             self.plane.kubectl,
             f"--kubeconfig={self.plane.folder / 'kubeconfig'}",
@@ -166,7 +166,7 @@ class Site:
         return process.returncode, output.decode()
 
     async def create(self, kind: Kind, name: str, **how: Any) -> Json:
-        """A suspended object, as the tenant makes it."""
+        """Create a suspended object as the tenant."""
         return await self.tenant.request("POST", kind.path(), kind.body(name, **how))
 
     async def get(self, kind: Kind, name: str) -> Json:
@@ -176,7 +176,7 @@ class Site:
         return await client.request("PATCH", kind.path(name, subresource), patch, content_type=MERGE_PATCH)
 
     async def start(self, kind: Kind, name: str) -> Json:
-        """Let it go as the controller does."""
+        """Start it as the controller does."""
         obj = await self.get(kind, name)
         patch = start_patch(kind, obj)
         return await self.controller.request("PATCH", kind.path(name), patch, content_type=JSON_PATCH)
@@ -207,7 +207,7 @@ def start_patch(kind: Kind, obj: Json, selector: Mapping[str, str] = {"pool": "a
     ]
 
 
-# --- setting it up ------------------------------------------------------------------------------------
+# --- setup --------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -238,7 +238,7 @@ async def _prepare(site: Site, pytorch_crd: Path) -> None:
     assert code == 0, output
     code, output = await site.kubectl("apply", "-k", str(MANIFESTS / "examples"))
     assert code == 0, output
-    # All rights on jobs, so that what is refused is refused by the gate.
+    # All rights on jobs, so that only the gate can refuse a request.
     await _grant(site, "tenant", NAMESPACE)
     await _grant(site, CONTROLLER_USER, NAMESPACE)
     await _in_force(site)
@@ -262,7 +262,7 @@ async def _grant(site: Site, user: str, namespace: str) -> None:
 
 
 async def _in_force(site: Site) -> None:
-    """A policy takes effect some seconds after it is made: ask without storing until all answer."""
+    """A policy takes effect some seconds after it is created: send dry runs until all policies apply."""
     probe = {"dryRun": "All"}
     for kind in KINDS:
         await _until(partial(_gated, site, kind, probe), f"queuectl-jobs on {kind}")
@@ -289,7 +289,7 @@ async def _gated(site: Site, kind: Kind, probe: Mapping[str, str]) -> bool:
         try:
             made = await site.tenant.request("POST", kind.path(), kind.body("probe"), query=probe)
         except ApiError as error:
-            # The mutating policy takes its time to learn of a new kind.
+            # The mutating policy applies to a new kind only after some time.
             if error.status != 503:
                 raise
             return False

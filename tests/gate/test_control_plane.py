@@ -1,4 +1,4 @@
-"""The launcher of the real control plane: what outlives a restart, what ends with its parent, errors."""
+"""The launcher of the real control plane: what survives a restart, what ends with its parent, errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ asyncio.run(main())
 """
 
 
-async def test_data_tokens_and_certificate_outlive_a_restart(tmp_path: Path, assets: Path) -> None:
+async def test_data_tokens_and_certificate_survive_a_restart(tmp_path: Path, assets: Path) -> None:
     folder = tmp_path / "with a space"
     path = "/api/v1/namespaces/kept"
     async with ControlPlane(folder, assets, controllers=False) as plane:
@@ -59,7 +59,7 @@ async def test_nothing_is_left_running_when_the_parent_is_killed(tmp_path: Path,
     await eventually(lambda: not _running_on(folder), "the end of the control plane's processes")
 
 
-async def test_a_process_that_fails_is_named_with_its_last_words(tmp_path: Path, assets: Path) -> None:
+async def test_a_process_that_fails_is_named_with_its_last_output(tmp_path: Path, assets: Path) -> None:
     with pytest.raises(ControlPlaneError, match=r"(?s)kube-apiserver ended \(exit code 1\).*emulat"):
         async with ControlPlane(tmp_path / "plane", assets, emulated="1.1"):
             pass
@@ -74,7 +74,7 @@ def test_missing_binaries_are_named(tmp_path: Path) -> None:
 
 
 def _running_on(folder: Path) -> list[int]:
-    """Processes of a control plane on `folder` that have not ended."""
+    """Processes of a control plane on `folder` that still run."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

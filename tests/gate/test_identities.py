@@ -1,4 +1,4 @@
-"""What the controller may write and what not, and who gets past the gate."""
+"""What the controller may write, and which users may bypass the gate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_the_controller_starts_stops_and_starts_again(site: Site, kind: Ki
     assert look(restarted, (*kind.template, "nodeSelector")) == {"pool": "spot"}
 
 
-async def test_a_start_is_refused_after_an_edit_and_goes_through_after_an_annotation(
+async def test_a_start_is_refused_after_an_edit_and_accepted_after_an_annotation(
     site: Site, kind: Kind
 ) -> None:
     seen = await site.create(kind, "raced")
@@ -114,7 +114,7 @@ async def test_a_stolen_token_of_the_controller_changes_nothing_else(
     before = kind.facts(await site.create(kind, name))
     refusal = await _refused(site.merge(site.controller, kind, name, _beyond_duty(kind, what)))
     assert kind.facts(await site.get(kind, name)) == before
-    # A Job's template is immutable anyway, but for resources while it is suspended.
+    # A Job's template is immutable anyway, except resources while it is suspended.
     assert "field is immutable" in refusal or ("queuectl-self" in refusal and BEYOND_DUTY[what] in refusal)
 
 
@@ -126,13 +126,13 @@ async def test_a_stolen_token_of_the_controller_creates_and_deletes_nothing(site
     assert "neither creates nor deletes" in refusal
 
 
-async def test_a_stolen_token_of_the_controller_touches_no_unlabelled_object(site: Site, kind: Kind) -> None:
+async def test_a_stolen_token_of_the_controller_changes_no_unlabelled_object(site: Site, kind: Kind) -> None:
     await site.create(kind, "not-ours", queue=None)
     refusal = await _refused(site.merge(site.controller, kind, "not-ours", nested(kind.suspend, False)))
     assert "touches no object without the label queuectl.dev/queue-name" in refusal
 
 
-async def test_the_controller_takes_the_start_time_out_of_a_status_and_no_more(
+async def test_the_controller_may_remove_the_start_time_from_a_status_and_nothing_else(
     site: Site, kind: Kind
 ) -> None:
     await site.create(kind, "status")
@@ -146,7 +146,9 @@ async def test_the_controller_takes_the_start_time_out_of_a_status_and_no_more(
     assert look(await site.get(kind, "status"), ("status", "startTime")) is None
 
 
-async def test_who_may_bypass_lets_a_job_go_and_is_named_where_that_can_be(site: Site, kind: Kind) -> None:
+async def test_a_user_with_the_bypass_right_starts_a_job_and_is_recorded_by_the_mutating_policy(
+    site: Site, kind: Kind
+) -> None:
     await site.create(kind, "bypassed")
     await site.merge(site.admin, kind, "bypassed", nested(kind.suspend, False))
     let_go = await site.get(kind, "bypassed")
@@ -155,22 +157,24 @@ async def test_who_may_bypass_lets_a_job_go_and_is_named_where_that_can_be(site:
     assert note == ("admin" if site.mutating else None)
 
 
-async def test_who_may_bypass_still_creates_suspended_where_that_can_be(site: Site, kind: Kind) -> None:
+async def test_a_user_with_the_bypass_right_still_creates_jobs_suspended_by_the_mutating_policy(
+    site: Site, kind: Kind
+) -> None:
     made = await site.admin.request("POST", kind.path(), kind.body("by-admin", suspend=False))
     assert kind.suspended(made) == site.mutating
     submitter = look(made, ("metadata", "annotations", SUBMITTER))
     assert submitter == ("admin" if site.mutating else None)
 
 
-async def test_a_tenant_writes_no_bypass_of_its_own(site: Site, kind: Kind) -> None:
+async def test_a_tenant_cannot_write_the_bypass_annotation(site: Site, kind: Kind) -> None:
     await site.create(kind, "no-bypass")
     patch: Json = {"metadata": {"annotations": {BYPASS: "admin"}}}
     refusal = await _refused(site.merge(site.tenant, kind, "no-bypass", patch))
     assert "annotations queuectl.dev/reserved-*" in refusal
 
 
-async def test_all_verbs_in_one_namespace_do_not_bypass(site: Site, kind: Kind) -> None:
-    """Who owns a namespace often has `*` on everything in it."""
+async def test_the_right_to_all_verbs_in_one_namespace_is_no_right_to_bypass(site: Site, kind: Kind) -> None:
+    """The owner of a namespace often has `*` on everything in it."""
     rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a"
     name = f"owner-{kind.plural}"
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
@@ -183,7 +187,7 @@ async def test_all_verbs_in_one_namespace_do_not_bypass(site: Site, kind: Kind) 
     }
     await site.admin.request("POST", f"{rbac}/rolebindings", binding)
     await site.create(kind, "owned")
-    # Only that role lets the tenant do this: once it may, the role counts.
+    # Only that role lets the tenant do this: once it may, the role is in force.
     await eventually(lambda: _lists_config_maps(site), "the role of a namespace's owner")
     refusal = await _refused(site.merge(site.tenant, kind, "owned", nested(kind.suspend, False)))
     assert "queuectl-jobs" in refusal

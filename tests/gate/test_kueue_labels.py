@@ -1,4 +1,4 @@
-"""The gate with Kueue's labels, on real API servers: they bind as ours do, and ours hold."""
+"""The gate with Kueue's labels, on real API servers: they count as ours do, and ours take precedence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SECONDS = 60
 async def site(
     assets: Path, pytorch_crd: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:
-    """With the component in force, and without the mutating policy."""
+    """A site with the component in force, without the mutating policy."""
     folder = tmp_path_factory.mktemp("plane")
     async with served(folder, assets, pytorch_crd, emulated=None, mutating=False) as found:
         await put_in_force(found.admin)
@@ -93,23 +93,23 @@ async def _refused(site: Site, kind: Kind, name: str, patch: Json) -> str:
 
 
 def _labels(**labels: str | None) -> Json:
-    """A patch of those that are named."""
+    """A patch of the given labels."""
     return {"metadata": {"labels": {NAMES[key]: value for key, value in labels.items()}}}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_what_has_kueue_s_label_is_not_created_running(site: Site, kind: Kind) -> None:
+async def test_an_object_with_kueue_s_label_is_not_created_running(site: Site, kind: Kind) -> None:
     with pytest.raises(ApiError, match="queuectl starts it when its queue has quota"):
         await site.tenant.request("POST", kind.path(), body(kind, "eager", suspend=False, kueues="main"))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_it_waits_runs_and_is_held_to_its_queue_by_either_label(site: Site, kind: Kind) -> None:
+async def test_an_object_with_either_label_waits_runs_and_keeps_its_queue(site: Site, kind: Kind) -> None:
     name = "held"
     await site.tenant.request("POST", kind.path(), body(kind, name, kueues="main"))
     assert "queuectl turns it off" in await _refused(site, kind, name, nested(kind.suspend, False))
     assert "can't be taken away" in await _refused(site, kind, name, _labels(kueues=None))
-    # Waiting, it may move; from label to label it has its queue all the while.
+    # While pending it may change its queue, and may change labels as long as one names a queue.
     assert await _refused(site, kind, name, _labels(kueues="other")) == ""
     assert await _refused(site, kind, name, _labels(ours="other", kueues=None)) == ""
     assert await _refused(site, kind, name, _labels(ours=None, kueues="main")) == ""
@@ -124,7 +124,7 @@ async def test_it_waits_runs_and_is_held_to_its_queue_by_either_label(site: Site
 
 
 async def _started(site: Site, kind: Kind, name: str) -> None:
-    """By the controller's own patch and service account; refused at first, as our label has come."""
+    """Start, stop and start it with the controller's service account; refused while our label is added."""
     session = await Session.from_kubeconfig(str(site.plane.folder / "kubeconfig"), "controller")
     try:
         cluster = KubeCluster(session, honoured=KUEUES_TOO)
@@ -145,7 +145,7 @@ async def _started(site: Site, kind: Kind, name: str) -> None:
         await session.close()
 
 
-async def test_the_controller_may_tell_whether_kueue_runs(site: Site) -> None:
+async def test_the_controller_may_detect_whether_kueue_runs(site: Site) -> None:
     session = await Session.from_kubeconfig(str(site.plane.folder / "kubeconfig"), "controller")
     try:
         assert await kueue.running(session) is None
@@ -161,7 +161,7 @@ async def test_the_controller_may_tell_whether_kueue_runs(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_of_two_labels_that_differ_the_sender_is_told_which_holds(
+async def test_a_sender_of_two_labels_that_differ_is_warned_which_one_holds(
     site: Site, kind: Kind, tmp_path: Path
 ) -> None:
     (tmp_path / "two.json").write_text(json.dumps(body(kind, "two", ours="main", kueues="other")))
@@ -174,7 +174,7 @@ async def test_of_two_labels_that_differ_the_sender_is_told_which_holds(
     await eventually(warned, "the warning", SECONDS)
 
 
-async def test_what_has_neither_label_is_nobody_s_business(site: Site) -> None:
+async def test_an_object_with_neither_label_is_not_managed(site: Site) -> None:
     made = await site.tenant.request("POST", JOB.path(), JOB.body("free", queue=None, suspend=False))
     assert not JOB.suspended(made)
     with pytest.raises(ApiError, match="touches no object without a queue label"):
@@ -182,7 +182,7 @@ async def test_what_has_neither_label_is_nobody_s_business(site: Site) -> None:
     await _delete(site, JOB, "free")
 
 
-async def test_the_mutating_policy_suspends_it_on_its_way_in(site: Site) -> None:
+async def test_the_mutating_policy_suspends_an_object_with_kueue_s_label_at_its_creation(site: Site) -> None:
     code, output = await site.kubectl("apply", "-k", str(MANIFESTS / "mutating"))
     assert code == 0, output
     await put_in_force(site.admin)

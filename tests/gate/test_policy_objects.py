@@ -1,4 +1,4 @@
-"""What the API server itself refuses of a queue admin, naming the field."""
+"""Policy objects that the API server itself refuses, with the field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ API = "/apis/queuectl.dev/v1beta1"
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_a_bad_queue_is_refused_and_the_field_is_named(site: Site, what: str) -> None:
+async def test_an_invalid_queue_is_refused_and_the_field_is_named(site: Site, what: str) -> None:
     obj, field, words = REFUSED[what]
     with pytest.raises(ApiError) as caught:
         await site.admin.request("POST", f"{API}/clusterqueues", obj)
@@ -31,7 +31,7 @@ async def test_a_bad_queue_is_refused_and_the_field_is_named(site: Site, what: s
 
 
 @pytest.mark.parametrize("what", ACCEPTED)
-async def test_a_good_queue_is_kept_whole_and_read_back(site: Site, what: str) -> None:
+async def test_a_valid_queue_is_stored_completely_and_read_back(site: Site, what: str) -> None:
     obj = ACCEPTED[what]
     made = await site.admin.request("POST", f"{API}/clusterqueues", obj)
     await site.admin.request("DELETE", f"{API}/clusterqueues/tried")
@@ -39,7 +39,7 @@ async def test_a_good_queue_is_kept_whole_and_read_back(site: Site, what: str) -
     assert isinstance(policy_event(made), PolicyObserved)
 
 
-async def test_a_cohort_may_lend_more_than_its_own_but_only_below_a_parent(site: Site) -> None:
+async def test_a_cohort_may_have_a_lending_limit_above_its_quota_but_only_below_a_parent(site: Site) -> None:
     spec = {"resourceGroups": [group(GPU, a100={"nominalQuota": 1, "lendingLimit": 5})]}
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "Cohort", "metadata": {"name": "tried"}}
     with pytest.raises(ApiError, match="lendingLimit needs parentName"):
@@ -48,7 +48,7 @@ async def test_a_cohort_may_lend_more_than_its_own_but_only_below_a_parent(site:
     await site.admin.request("DELETE", f"{API}/cohorts/tried")
 
 
-async def test_fair_preemption_strategies_are_one_of_three_lists(site: Site) -> None:
+async def test_fair_preemption_strategies_must_be_one_of_three_lists(site: Site) -> None:
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "Cohort", "metadata": {"name": "tried"}}
     wrong = {"preemptionStrategies": ["LessThanInitialShare", "LessThanOrEqualToFinalShare"]}
     with pytest.raises(ApiError, match=re.escape("spec.fairSharing.preemptionStrategies")):
@@ -58,7 +58,7 @@ async def test_fair_preemption_strategies_are_one_of_three_lists(site: Site) -> 
     await site.admin.request("DELETE", f"{API}/cohorts/tried")
 
 
-async def test_a_local_queue_stays_with_its_cluster_queue(site: Site) -> None:
+async def test_the_cluster_queue_of_a_local_queue_is_immutable(site: Site) -> None:
     path = f"{API}/namespaces/team-a/localqueues/main"
     with pytest.raises(ApiError, match=re.escape("spec.clusterQueue: Invalid value")) as caught:
         await site.admin.request(
@@ -79,7 +79,7 @@ async def test_a_local_queue_stays_with_its_cluster_queue(site: Site) -> None:
         ({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "needs effect NoExecute"),
     ],
 )
-async def test_a_bad_flavor_is_refused(site: Site, spec: Json, words: str) -> None:
+async def test_an_invalid_flavor_is_refused(site: Site, spec: Json, words: str) -> None:
     body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "tried"}}
     with pytest.raises(ApiError) as caught:
         await site.admin.request("POST", f"{API}/resourceflavors", body | {"spec": spec})
@@ -87,8 +87,8 @@ async def test_a_bad_flavor_is_refused(site: Site, spec: Json, words: str) -> No
     assert words in str(caught.value)
 
 
-async def test_the_rules_cost_little_where_the_length_of_a_quantity_is_not_counted(site: Site) -> None:
-    """Before Kubernetes 1.34 a rule is costed as if a quantity could be as long as a request."""
+async def test_the_rules_cost_little_where_the_length_of_a_quantity_is_unbounded(site: Site) -> None:
+    """Before Kubernetes 1.34 a rule's cost is estimated as if a quantity could be as long as a request."""
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for name in ("clusterqueues", "cohorts", "localqueues"):
         text, count = re.subn(r"\n *maxLength: 32(?=\n)", "", files()[f"queuectl.dev_{name}.yaml"])
@@ -133,7 +133,7 @@ async def test_applying_everything_again_is_accepted(site: Site) -> None:
 
 
 def _holds(made: object, asked: object) -> bool:
-    """Everything asked for is there; defaults may have come."""
+    """`found` has everything in `wanted`; the server may have added defaults."""
     if isinstance(asked, dict):
         return isinstance(made, dict) and all(
             key in made and _holds(made[key], value) for key, value in asked.items()

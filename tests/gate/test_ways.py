@@ -1,4 +1,4 @@
-"""What a tenant may try, with all rights on jobs in its namespace: each way is refused or without effect."""
+"""Ways in which a tenant with all rights on jobs may try to bypass the gate: none succeeds."""
 
 from __future__ import annotations
 
@@ -114,21 +114,21 @@ WAITING: dict[str, Way] = {
     "forged annotation by status": _forged_by_status,
     "forged submitter": _forged_submitter,
 }
-# A custom resource takes no strategic patches, and its status subresource nothing but the status.
-UNHEARD = {("Job", "status")} | {
+# A custom resource accepts no strategic patches, and its status subresource changes only the status.
+NOT_BY_THE_GATE = {("Job", "status")} | {
     ("PyTorchJob", way)
     for way in ("strategic patch", "status", "label removal by status", "forged annotation by status")
 }
 
 
 @pytest.mark.parametrize("way", WAITING)
-async def test_what_waits_stays_as_it_is_whatever_a_tenant_sends(site: Site, kind: Kind, way: str) -> None:
+async def test_no_request_of_a_tenant_changes_a_pending_object(site: Site, kind: Kind, way: str) -> None:
     name = _name("waits", way)
     before = kind.facts(await site.create(kind, name))
     refusal = await _tried(WAITING[way](site, kind, name))
     assert kind.facts(await site.get(kind, name)) == before
     assert before["suspended"]
-    if (kind.name, way) not in UNHEARD:
+    if (kind.name, way) not in NOT_BY_THE_GATE:
         assert "queuectl-jobs" in refusal
 
 
@@ -152,7 +152,7 @@ async def test_a_job_without_the_field_is_refused_or_suspended(site: Site, kind:
         assert f"set {'.'.join(kind.suspend)} to true" in refusal
 
 
-async def test_nobody_creates_a_job_with_an_admission_of_its_own(site: Site, kind: Kind) -> None:
+async def test_a_tenant_cannot_create_a_job_with_an_admission_annotation(site: Site, kind: Kind) -> None:
     body = kind.body("created-forged")
     body["metadata"]["annotations"] = {ADMISSION: "{}"}
     assert "annotations queuectl.dev/reserved-*" in await _tried(
@@ -160,7 +160,7 @@ async def test_nobody_creates_a_job_with_an_admission_of_its_own(site: Site, kin
     )
 
 
-async def test_a_submitter_is_who_sent_it(site: Site, kind: Kind) -> None:
+async def test_the_submitter_annotation_is_always_the_sender(site: Site, kind: Kind) -> None:
     body = kind.body("somebody-s")
     body["metadata"]["annotations"] = {SUBMITTER: "somebody"}
     refusal = await _tried(site.tenant.request("POST", kind.path(), body))
@@ -213,19 +213,19 @@ RUNNING: dict[str, tuple[Way, str]] = {
 
 
 @pytest.mark.parametrize("way", RUNNING)
-async def test_what_runs_stays_as_it_was_charged(site: Site, kind: Kind, way: str) -> None:
+async def test_a_running_object_keeps_what_it_was_charged_for(site: Site, kind: Kind, way: str) -> None:
     name = _name("runs", way)
     before = kind.facts(await site.running(kind, name))
     attempt, words = RUNNING[way]
     refusal = await _tried(attempt(site, kind, name))
     assert kind.facts(await site.get(kind, name)) == before
     assert not before["suspended"]
-    # The API server itself refuses some of it for a Job.
+    # The API server itself refuses some of these changes of a Job.
     builtin = kind.name == "Job" and way == "other pods" and "field is immutable" in refusal
     assert builtin or ("queuectl-jobs" in refusal and words in refusal)
 
 
-async def test_a_replica_type_more_is_growth(site: Site, kind: Kind) -> None:
+async def test_an_added_replica_type_is_growth(site: Site, kind: Kind) -> None:
     if kind is not PYTORCH_JOB:
         return
     body = kind.body("one-type")
@@ -238,14 +238,14 @@ async def test_a_replica_type_more_is_growth(site: Site, kind: Kind) -> None:
     assert "it can't grow" in await _tried(site.merge(site.tenant, kind, "one-type", more))
 
 
-async def test_shrinking_and_what_is_not_charged_may_change_while_it_runs(site: Site, kind: Kind) -> None:
+async def test_a_running_object_may_shrink_and_change_what_is_not_charged(site: Site, kind: Kind) -> None:
     await site.running(kind, "shrinks")
     patch = nested(kind.pods, 1)
     patch["metadata"] = {"annotations": {"queuectl.dev/hold": "true", "team": "x"}, "labels": {"a": "b"}}
     await site.merge(site.tenant, kind, "shrinks", patch)
 
 
-async def test_what_waits_may_change_its_queue_its_size_and_its_pods(site: Site, kind: Kind) -> None:
+async def test_a_pending_object_may_change_its_queue_its_size_and_its_pods(site: Site, kind: Kind) -> None:
     await site.create(kind, "edits")
     patch = nested(kind.pods, 1)
     patch["metadata"] = {"labels": {QUEUE: "other"}}
@@ -253,7 +253,7 @@ async def test_what_waits_may_change_its_queue_its_size_and_its_pods(site: Site,
     await site.tenant.request("DELETE", kind.path("edits"))
 
 
-async def test_what_is_finished_may_be_applied_again(site: Site, kind: Kind) -> None:
+async def test_a_finished_object_may_be_applied_again(site: Site, kind: Kind) -> None:
     await site.running(kind, "finished")
     at = "2030-01-01T00:00:00Z"
     ended = {"status": "True", "reason": "Test", "message": "", "lastTransitionTime": at}
@@ -278,7 +278,7 @@ async def test_a_running_job_cannot_be_given_a_queue(site: Site, kind: Kind) -> 
     assert "can't be changed while it runs" in refusal
 
 
-async def test_an_object_without_the_label_is_nobody_s_business(site: Site, kind: Kind) -> None:
+async def test_an_object_without_the_label_is_not_managed(site: Site, kind: Kind) -> None:
     body = kind.body("free", suspend=False, queue=None)
     body["metadata"]["annotations"] = {ADMISSION: "anything"}
     made = await site.tenant.request("POST", kind.path(), body)
@@ -289,7 +289,7 @@ async def test_an_object_without_the_label_is_nobody_s_business(site: Site, kind
     await site.tenant.request("DELETE", kind.path("free"))
 
 
-async def test_replicas_do_not_grow_by_the_scale_subresource(site: Site, kind: Kind) -> None:
+async def test_replicas_do_not_grow_through_the_scale_subresource(site: Site, kind: Kind) -> None:
     if kind is not PYTORCH_JOB:
         return
     await site.running(kind, "scaled")
@@ -310,7 +310,7 @@ def _name(prefix: str, way: str) -> str:
 
 
 async def _tried(attempt: Awaitable[object]) -> str:
-    """What the server said when it refused; empty if it did not."""
+    """The server's message if it refused; empty if it accepted."""
     try:
         await attempt
     except ApiError as error:

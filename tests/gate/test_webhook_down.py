@@ -1,4 +1,4 @@
-"""An older API server whose webhook is away: it fails open, and the gate says what to set by hand."""
+"""An older API server with its webhook down: it fails open, and the gate says what to set by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 @contextlib.asynccontextmanager
 async def silent() -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """Somebody who takes connections and never says a word; and an event: somebody has come."""
+    """A server that accepts connections and never answers, and an event set at the first connection."""
     called, over = asyncio.Event(), asyncio.Event()
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,7 +41,7 @@ async def silent() -> AsyncIterator[tuple[str, asyncio.Event]]:
 
 @contextlib.asynccontextmanager
 async def configured(site: Site, client: Json) -> AsyncIterator[Json]:
-    """The shipped configuration, calling elsewhere."""
+    """The shipped configuration with another address."""
     body: Json = yaml.safe_load((MANIFESTS / "webhook" / "configuration.yaml").read_text())
     for webhook in body["webhooks"]:
         webhook["clientConfig"] = client or webhook["clientConfig"]
@@ -53,7 +53,7 @@ async def configured(site: Site, client: Json) -> AsyncIterator[Json]:
 
 
 async def attempt(site: Site, kind: Kind, **how: Any) -> tuple[int, str, float]:
-    """Status, message and time of a dry run by the tenant."""
+    """Status, message and seconds of a dry run by the tenant."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     body = kind.body("sent")
@@ -66,7 +66,7 @@ async def attempt(site: Site, kind: Kind, **how: Any) -> tuple[int, str, float]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_without_a_webhook_the_user_is_told_what_to_set(site: Site, kind: Kind) -> None:
+async def test_without_a_webhook_the_message_to_the_user_says_what_to_set(site: Site, kind: Kind) -> None:
     status, message, _ = await attempt(site, kind, suspend=False)
     assert status == 403
     assert f"set {'.'.join(kind.suspend)} to true: queuectl starts it when its queue has quota" in message
@@ -74,7 +74,7 @@ async def test_without_a_webhook_the_user_is_told_what_to_set(site: Site, kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-async def test_a_webhook_that_never_answers_costs_two_seconds_and_stops_nobody(
+async def test_a_webhook_that_never_answers_costs_two_seconds_and_blocks_no_request(
     site: Site, kind: Kind
 ) -> None:
     async with silent() as (url, called), configured(site, {"url": url}):
@@ -87,19 +87,19 @@ async def test_a_webhook_that_never_answers_costs_two_seconds_and_stops_nobody(
         status, message, seconds = await attempt(site, kind, suspend=False)
         assert status == 403
         assert f"set {'.'.join(kind.suspend)} to true" in message
-        assert seconds > 1.5  # it was asked, and waited for
+        assert seconds > 1.5  # it was called, and waited for
         assert (await attempt(site, kind, suspend=True))[:2] == (201, "None")
 
 
-async def test_a_webhook_that_is_not_there_stops_nobody(site: Site) -> None:
-    """As shipped, with no Deployment behind it."""
+async def test_a_webhook_that_does_not_run_blocks_no_request(site: Site) -> None:
+    """The shipped configuration without its Deployment."""
     async with configured(site, {}):
         for kind in KINDS:
             assert (await attempt(site, kind, suspend=False))[0] == 403
             assert (await attempt(site, kind, suspend=True))[0] == 201
 
 
-async def test_nobody_else_s_work_is_sent_to_the_webhook(site: Site) -> None:
+async def test_only_labelled_objects_of_users_are_sent_to_the_webhook(site: Site) -> None:
     async with silent() as (url, called), configured(site, {"url": url}):
         kind = KINDS[0]
 
@@ -118,7 +118,7 @@ async def test_nobody_else_s_work_is_sent_to_the_webhook(site: Site) -> None:
         body = kind.body("ours", suspend=True)
         del body["metadata"]["namespace"]
         await site.admin.request("POST", jobs, body, query={"dryRun": "All"})
-        # The controller's own, and updates that let nothing go.
+        # The controller's own requests, and updates that start nothing, are not sent either.
         with contextlib.suppress(ApiError):
             await site.controller.request("POST", kind.path(), kind.body("c"), query={"dryRun": "All"})
         assert not called.is_set()

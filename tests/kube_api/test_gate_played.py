@@ -1,4 +1,4 @@
-"""The small API plays the gate: what is tried on real API servers is tried on it too, with the same tests."""
+"""The small API implements the gate: the tests of tests/gate for real API servers run on it too."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.gate.test_identities import *  # noqa: F403
 from tests.gate.test_ways import *  # noqa: F403
 from tests.gate.test_ways import WAITING, _tried
 
-# Not served: server-side apply, scale, and writing a status as a tenant.
+# Not implemented: server-side apply, scale, and status writes by a tenant.
 UNSERVED = ("server-side apply", "label removal by status", "forged annotation by status")
-del test_replicas_do_not_grow_by_the_scale_subresource  # noqa: F821
-del test_what_waits_stays_as_it_is_whatever_a_tenant_sends  # noqa: F821
+del test_replicas_do_not_grow_through_the_scale_subresource  # noqa: F821
+del test_no_request_of_a_tenant_changes_a_pending_object  # noqa: F821
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 _FIRST = ("Namespace", "CustomResourceDefinition")
@@ -80,9 +80,11 @@ async def test_without_its_binding_a_policy_is_not_in_force(site: Site, kind: Ki
 
 
 @pytest.mark.parametrize("way", WAITING)
-async def test_what_waits_stays_as_it_is_here_too(site: Site, kind: Kind, way: str) -> None:
+async def test_no_request_of_a_tenant_changes_a_pending_object_on_the_small_api_too(
+    site: Site, kind: Kind, way: str
+) -> None:
     if way not in UNSERVED:
-        await ways.test_what_waits_stays_as_it_is_whatever_a_tenant_sends(site, kind, way)
+        await ways.test_no_request_of_a_tenant_changes_a_pending_object(site, kind, way)
         return
     name = f"unserved-{WAITING[way].__name__.strip('_').replace('_', '-')}"
     before = await site.create(kind, name)
