@@ -173,6 +173,16 @@ class Decision(Document):
     details: dict[str, Any]
 
 
+class Remark(Document):
+    """An event or a decision of one workload."""
+
+    time: datetime
+    what: str = Field(
+        description="decided; or requested, acknowledged or withdrawn, of a write to its object."
+    )
+    detail: str = Field(description="The decision with its attempt and reason, or the write and its attempt.")
+
+
 class LedgerDecision(Decision):
     """One row of the ledger and its workload; null for decisions that are not about a workload."""
 
