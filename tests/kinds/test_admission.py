@@ -82,7 +82,7 @@ def _applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]
     return obj
 
 
-def test_the_annotation_says_it_all_and_reads_back() -> None:
+def test_the_annotation_has_the_whole_admission_and_reads_back() -> None:
     own = _pod_set(node_selector=(("disk", "ssd"),), tolerations=(Toleration("x", "Exists"),))
     text = render(_attempt(own), "main", (CPUS, SPOT))
     assert json.loads(text) == {
@@ -115,7 +115,7 @@ def test_the_annotation_says_it_all_and_reads_back() -> None:
     assert read.queue == "main"
 
 
-def test_what_the_user_has_already_is_not_added() -> None:
+def test_scheduling_fields_that_the_user_has_set_are_not_added() -> None:
     own = _pod_set(node_selector=(("gpu", "a100"),), tolerations=SPOT.tolerations)
     added = additions(own, (SPOT, CPUS))
     assert added == NodeConstraints((("arch", "amd64"), ("pool", "spot")), ())
@@ -138,7 +138,7 @@ def test_what_the_user_has_already_is_not_added() -> None:
     ],
     ids=lambda value: str(value)[:12].encode("utf-8", "replace").decode() + str(len(str(value))),
 )
-def test_a_malformed_annotation_says_nothing(text: object) -> None:
+def test_a_malformed_annotation_is_ignored(text: object) -> None:
     assert parse(text, WorkloadId(UID)) is None
 
 
@@ -146,7 +146,7 @@ def test_a_malformed_annotation_says_nothing(text: object) -> None:
     path=st.lists(st.integers(0, 9), min_size=1, max_size=5),
     value=st.none() | st.integers() | st.text(max_size=3) | st.lists(st.none(), max_size=1) | st.just({}),
 )
-def test_an_annotation_broken_anywhere_is_read_whole_or_not_at_all(path: list[int], value: Any) -> None:
+def test_a_broken_annotation_is_read_completely_or_not_at_all(path: list[int], value: Any) -> None:
     content = json.loads(render(_attempt(), "main", (CPUS, SPOT)))
     holder = content
     for step in path[:-1]:
@@ -164,11 +164,11 @@ def test_an_annotation_broken_anywhere_is_read_whole_or_not_at_all(path: list[in
         read.attempt.assignment.usage()
 
 
-def test_another_objects_annotation_is_not_ours() -> None:
+def test_the_annotation_of_another_object_is_ignored() -> None:
     assert parse(render(_attempt(), "main", (SPOT, CPUS)), WorkloadId("other")) is None
 
 
-def test_a_start_names_what_it_expects_and_steers_the_pods() -> None:
+def test_a_start_tests_the_expected_object_and_adds_scheduling_fields() -> None:
     obj = job(pod={"nodeSelector": {"disk": "ssd"}}, parallelism=2)
     own = _pod_set(node_selector=(("disk", "ssd"),))
     patch = start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt(own)))
@@ -187,7 +187,7 @@ def test_a_start_names_what_it_expects_and_steers_the_pods() -> None:
     assert list(after["metadata"]["annotations"]) == [ANNOTATION]
 
 
-def test_other_annotations_survive_a_start_and_moving_versions_do_not_stop_it() -> None:
+def test_other_annotations_survive_a_start_and_a_new_resource_version_does_not_prevent_it() -> None:
     obj = job()
     obj["metadata"]["annotations"] = {"note": "mine"}
     patch = start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt()))
@@ -195,7 +195,7 @@ def test_other_annotations_survive_a_start_and_moving_versions_do_not_stop_it() 
     assert set(_applied(obj, patch)["metadata"]["annotations"]) == {"note", ANNOTATION}
 
 
-def test_a_start_of_a_pytorch_job_steers_each_replica() -> None:
+def test_a_start_of_a_pytorch_job_adds_scheduling_fields_to_each_replica() -> None:
     obj = pytorch_job(Master=1, Worker=3)
     attempt = _attempt(_pod_set("master", count=1), _pod_set("worker", count=3))
     after = _applied(obj, start(JOB_KINDS["PyTorchJob"], _effect(obj, "PyTorchJob", attempt)))
@@ -204,7 +204,7 @@ def test_a_start_of_a_pytorch_job_steers_each_replica() -> None:
         assert replica["template"]["spec"]["nodeSelector"]["pool"] == "spot"
 
 
-def test_a_second_admission_starts_from_the_users_own_fields() -> None:
+def test_a_second_admission_starts_from_the_fields_of_the_user() -> None:
     kind = JOB_KINDS["Job"]
     obj = job(pod={"nodeSelector": {"disk": "ssd"}})
     own = _pod_set(node_selector=(("disk", "ssd"),))
@@ -226,7 +226,7 @@ def test_a_second_admission_starts_from_the_users_own_fields() -> None:
     assert pod["tolerations"] == []
 
 
-def test_fields_that_were_edited_since_are_the_users() -> None:
+def test_fields_edited_after_the_start_belong_to_the_user() -> None:
     obj = job()
     started = _applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
     started["spec"]["template"]["spec"]["nodeSelector"]["pool"] = "other"
@@ -243,12 +243,12 @@ def test_a_start_that_adds_nothing_touches_no_scheduling_field() -> None:
     assert not any(path.startswith("/spec/template") for path in paths)
 
 
-def test_stopping_is_one_merge_patch_that_names_the_object() -> None:
+def test_a_stop_is_one_merge_patch_with_the_uid_of_the_object() -> None:
     for name, spec in (("Job", {"suspend": True}), ("PyTorchJob", {"runPolicy": {"suspend": True}})):
         event = observe(JOB_KINDS[name], job() if name == "Job" else pytorch_job(Worker=1))
         assert event is not None
         assert stop(JOB_KINDS[name], event.workload.ref) == {"metadata": {"uid": UID}, "spec": spec}
 
 
-def test_pointers_escape_what_they_must() -> None:
+def test_special_characters_in_json_pointers_are_escaped() -> None:
     assert pointer(("a/b~c", 0)) == "/a~1b~0c/0"

@@ -1,4 +1,4 @@
-"""Conversion of manifests of Kueue: what is converted, and a note for everything that is not."""
+"""Conversion of Kueue manifests: what is converted, and a note for everything that is not."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_names_of_v1beta1_become_those_of_v1beta2() -> None:
         ),
     ],
 )
-def test_what_has_no_effect_here_is_taken_out_and_named(kind: str, spec: Json, field: str) -> None:
+def test_a_field_without_effect_in_queuectl_is_removed_and_named(kind: str, spec: Json, field: str) -> None:
     found = imported(kueue(kind, "one", spec))
     assert list(notes(found)) == [(f"{kind}/one", field)]
     (made,) = found.objects
@@ -127,13 +127,13 @@ def test_an_object_that_breaks_a_rule_is_left_out_with_the_rule() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Topology", "AdmissionCheck", "MultiKueueCluster", "Workload", "Unheard"])
-def test_a_kind_that_is_not_there_is_named(kind: str) -> None:
+def test_an_unsupported_kind_is_named(kind: str) -> None:
     found = imported(kueue(kind, "one", {}))
     assert found.objects == ()
     assert list(notes(found)) == [(f"{kind}/one", "")]
 
 
-def test_what_a_server_added_is_left_behind() -> None:
+def test_fields_added_by_a_server_are_removed() -> None:
     exported = kueue(
         "LocalQueue",
         "main",
@@ -218,13 +218,13 @@ def test_a_job_gets_our_labels_also_in_its_templates() -> None:
     assert template["metadata"] == {"labels": {"kueue.x-k8s.io/queue-name": "main", "app": "x"}}
 
 
-def test_a_job_of_a_kind_that_is_not_queued_says_so() -> None:
+def test_an_unsupported_job_kind_is_reported() -> None:
     metadata = {"name": "tune", "namespace": "research", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
     found = imported({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata})
     assert "RayJob is not queued" in notes(found)["research/RayJob/tune", ""]
 
 
-def test_a_label_without_a_meaning_here_is_named() -> None:
+def test_a_label_without_effect_in_queuectl_is_named() -> None:
     metadata = {"name": "a", "annotations": {"kueue.x-k8s.io/job-min-parallelism": "3"}}
     found = imported({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata})
     assert found.objects[0]["metadata"] == {"name": "a"}
@@ -255,6 +255,6 @@ def test_a_configuration_with_metadata_that_are_no_mapping_is_named_by_its_kind(
     group=st.sampled_from(["kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta1", "batch/v1", ""]),
     rest=ANYTHING,
 )
-def test_whatever_the_document_nothing_is_raised(kind: str, group: str, rest: Any) -> None:
+def test_no_document_raises(kind: str, group: str, rest: Any) -> None:
     rest = rest if isinstance(rest, dict) else {"spec": rest}
     imported(rest, {**rest, "kind": kind, "apiVersion": group}, rest.get("spec"))

@@ -48,7 +48,7 @@ def test_without_the_setting_kueue_s_labels_are_ignored() -> None:
         ({"ours": "main", "kueues_priority": "high"}, "main", "high"),
     ],
 )
-def test_of_each_two_labels_ours_holds_where_it_is_there(
+def test_of_two_labels_ours_takes_precedence_if_it_is_set(
     labels: dict[str, str], queue: str, priority: str | None
 ) -> None:
     seen = observe(ROW, labelled(**labels), KUEUES_TOO)
@@ -56,13 +56,13 @@ def test_of_each_two_labels_ours_holds_where_it_is_there(
     assert (seen.workload.queue, seen.workload.priority_class) == (queue, priority)
 
 
-def test_without_a_queue_a_priority_alone_queues_nothing() -> None:
+def test_a_priority_label_alone_does_not_queue_an_object() -> None:
     assert observe(ROW, labelled(kueues_priority="high"), KUEUES_TOO) is None
     assert not may_queue(labelled(kueues_priority="high"))
     assert may_queue(labelled(kueues="main"))
 
 
-def test_a_start_tests_the_label_that_holds() -> None:
+def test_a_start_tests_the_label_that_is_used() -> None:
     def tests(**labels: str) -> dict[str, Any]:
         patch = start(ROW, effect(labelled(**labels), honoured=KUEUES_TOO))
         return {
@@ -76,7 +76,7 @@ def test_a_start_tests_the_label_that_holds() -> None:
     assert tests(kueues="main") == {OURS: None, KUEUES: "main"}
 
 
-def test_of_many_labels_those_that_queue_it_are_kept() -> None:
+def test_of_many_labels_those_that_queuectl_reads_are_kept() -> None:
     many = {f"a{number:03}": "x" for number in range(2 * MAX_LABELS)}
     seen = observe(ROW, labelled(kueues="main", **many), KUEUES_TOO)
     assert seen is not None

@@ -89,12 +89,12 @@ def test_a_cluster_queue_is_read_with_amounts_in_base_units() -> None:
 
 
 def test_no_namespace_selector_selects_no_namespace_and_an_empty_one_all() -> None:
-    nobody = _observed(cluster_queue()).value
-    everybody = _observed(cluster_queue(namespaceSelector={})).value
-    assert isinstance(nobody, ClusterQueue)
-    assert isinstance(everybody, ClusterQueue)
-    assert nobody.namespace_selector is None
-    assert everybody.namespace_selector == LabelSelector()
+    selects_none = _observed(cluster_queue()).value
+    selects_all = _observed(cluster_queue(namespaceSelector={})).value
+    assert isinstance(selects_none, ClusterQueue)
+    assert isinstance(selects_all, ClusterQueue)
+    assert selects_none.namespace_selector is None
+    assert selects_all.namespace_selector == LabelSelector()
 
 
 def test_the_other_kinds_are_read() -> None:
@@ -121,7 +121,7 @@ def test_the_other_kinds_are_read() -> None:
 
 
 @pytest.mark.parametrize("what", ACCEPTED)
-def test_a_stored_spec_reads_as_the_object_did(what: str) -> None:
+def test_a_stored_spec_is_read_back_as_the_object_was(what: str) -> None:
     event = _observed(ACCEPTED[what])
     assert parse_policy(event.key, event.spec) == event.value
     # Canonical: reading what was written writes the same again.
@@ -148,7 +148,7 @@ def test_stored_specs_of_all_kinds_read_back() -> None:
     }
 
 
-def test_the_order_of_keys_and_what_is_unset_make_no_other_spec() -> None:
+def test_the_order_of_keys_and_unset_fields_do_not_change_the_stored_spec() -> None:
     one = _observed(cluster_queue(group(GPU, a100={"nominalQuota": 1}), cohortName="c"))
     two = _observed(
         cluster_queue(group(GPU, a100={"nominalQuota": 1}), stopPolicy="None", cohortName="c", unknown=5)
@@ -157,7 +157,7 @@ def test_the_order_of_keys_and_what_is_unset_make_no_other_spec() -> None:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_the_server_refuses_is_invalid_to_the_reader_too(what: str) -> None:
+def test_an_object_that_the_server_refuses_is_invalid_to_the_reader_too(what: str) -> None:
     """An object may be older than the rule, or the server's rules may be missing."""
     obj, _, _ = REFUSED[what]
     event = policy_event(obj)
@@ -181,20 +181,20 @@ def test_an_amount_above_the_limit_is_refused_with_the_limit() -> None:
     assert str(MAX_AMOUNT) in event.detail
 
 
-def test_a_value_of_a_newer_version_is_invalid_and_no_crash() -> None:
+def test_a_value_of_a_newer_version_is_invalid_and_raises_nothing() -> None:
     event = policy_event(cluster_queue(stopPolicy="Pause"))
     assert isinstance(event, PolicyInvalid)
     assert event.detail.startswith("spec.stopPolicy: 'Pause'")
 
 
-def test_what_postgres_refuses_is_not_in_a_spec() -> None:
+def test_a_spec_contains_no_character_that_postgres_refuses() -> None:
     event = _observed(_object("WorkloadPriorityClass", value=1, description="a\x00b\ud800c\x1b[31m"))
     assert "\\u0000" not in event.spec
     assert "\\ud800" not in event.spec
     assert "\\u001b" not in event.spec
 
 
-def test_a_broken_stored_spec_says_so() -> None:
+def test_a_broken_stored_spec_is_reported() -> None:
     key = ConfigKey("ClusterQueue", "", "gpus")
     for spec in ("", "[]", '{"stopPolicy":"Pause"}'):
         with pytest.raises(BadPolicy):
@@ -215,7 +215,7 @@ _FIELDS = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(POLICY_KINDS)), st.dictionaries(_FIELDS, _JSON, max_size=4) | _JSON)
-def test_whatever_an_object_holds_it_is_read_or_invalid(kind: str, spec: Any) -> None:
+def test_any_object_is_either_read_or_invalid(kind: str, spec: Any) -> None:
     obj = _object(kind, spec=spec, value=spec)
     event = policy_event(obj)
     if isinstance(event, PolicyObserved):

@@ -49,9 +49,9 @@ def test_a_job_is_ready_when_its_status_counts_all_pods_as_ready_or_succeeded(
         ({"parallelism": 4, "completions": 4}, {"succeeded": 4}, 4),
         ({"parallelism": 4, "completions": 9}, {"active": 4, "succeeded": 5}, 0),
         ({"parallelism": 4, "completions": 9}, {"active": 3, "succeeded": 6}, 1),
-        # Without completions no pod comes back once one has succeeded.
+        # Without completions no pod is created again once one has succeeded.
         ({"parallelism": 4}, {"active": 2, "succeeded": 2}, 2),
-        # A pod that has failed comes back; of an index with a limit of its own it does not.
+        # A failed pod is created again, except with a backoff limit per index.
         ({"parallelism": 4, "completions": 4}, {"active": 3, "failed": 1}, 0),
         (
             {"parallelism": 4, "completions": 4, "backoffLimitPerIndex": 0},
@@ -64,7 +64,7 @@ def test_a_job_is_ready_when_its_status_counts_all_pods_as_ready_or_succeeded(
             {"active": 1, "failedIndexes": "3-1,all"},
             0,
         ),
-        # What its owner takes away is held until it is gone.
+        # Surplus and terminating pods are charged until they are gone.
         ({"parallelism": 2, "completions": 4}, {"active": 4, "succeeded": 0}, 0),
         ({"parallelism": 4, "completions": 4}, {"active": 1, "terminating": 2, "succeeded": 3}, 1),
         ({"parallelism": 4, "completions": 4}, {"succeeded": "three"}, 0),
@@ -72,7 +72,7 @@ def test_a_job_is_ready_when_its_status_counts_all_pods_as_ready_or_succeeded(
         ({"parallelism": 4, "completions": 4}, {"succeeded": 10**30}, 0),
     ],
 )
-def test_pods_of_a_job_are_over_when_it_will_not_make_them_again(
+def test_pods_of_a_job_are_over_when_it_will_not_create_them_again(
     spec: dict[str, Any], status: dict[str, Any], ended: int
 ) -> None:
     assert JOB.status(running(status, **spec)).reclaimable == ((("main", ended),) if ended else ())
@@ -101,7 +101,7 @@ def test_a_pytorchjob_is_ready_when_all_its_replicas_run(status: dict[str, Any],
     assert (found.ready, found.reclaimable) == (ready, ())
 
 
-def test_an_observation_says_what_the_status_says() -> None:
+def test_an_observation_has_the_ready_and_ended_pods_of_the_status() -> None:
     found = observe(JOB, running({"ready": 1, "succeeded": 1}, parallelism=2, completions=2))
     assert found is not None
     assert (found.observation.ready, found.observation.reclaimable) == (True, (("main", 1),))
@@ -119,7 +119,9 @@ def test_the_label_limits_run_time_in_seconds(value: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "", "1h", "1.5", "2147483648", "9" * 63, "\u0661", 60])
-def test_a_label_that_is_no_number_of_seconds_parks_it_and_names_label_value_and_limit(value: object) -> None:
+def test_a_label_that_is_no_number_of_seconds_is_misconfigured_with_label_value_and_limit(
+    value: object,
+) -> None:
     found = observe(JOB, labelled(value))
     assert found is not None
     problem = found.workload.problem

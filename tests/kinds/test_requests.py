@@ -108,7 +108,7 @@ def test_containers_that_together_exceed_the_limit_are_out_of_range() -> None:
 
 
 @pytest.mark.parametrize("amount", ["much", "", None, True, [], {}, "1 Gi", float("nan"), float("inf")])
-def test_what_is_no_quantity_is_named_by_its_path(amount: object) -> None:
+def test_a_malformed_quantity_is_named_by_its_path(amount: object) -> None:
     with pytest.raises(BadField, match=r"^spec\.containers\[0\]\.resources\.requests\.gpu: "):
         pod_requests({"containers": [_one({"gpu": amount})]}, "spec")
 
@@ -121,7 +121,7 @@ def test_a_request_above_its_own_limit_is_named_by_its_path() -> None:
         pod_requests({"containers": [limited]}, "spec")
 
 
-def test_more_resources_or_containers_than_are_read_are_refused() -> None:
+def test_more_resources_or_containers_than_the_limit_are_refused() -> None:
     with pytest.raises(BadField, match="65 resources"):
         pod_requests({"containers": [_one({f"r{i}": "1" for i in range(65)})]}, "spec")
     with pytest.raises(BadField, match="1001 items"):

@@ -32,13 +32,13 @@ def _over(kind: str, status: str = "True") -> dict[str, Any]:
         ({"startTime": "soon", "conditions": [{"type": "Failed", "status": "True"}]}, (None, None)),
     ],
 )
-def test_times_are_those_of_the_status_and_what_cannot_be_read_is_none(
+def test_times_are_those_of_the_status_and_an_invalid_one_is_none(
     status: dict[str, Any], times: tuple[datetime | None, datetime | None]
 ) -> None:
     assert run_times({"status": status}) == times
 
 
-def test_an_observation_has_them() -> None:
+def test_an_observation_has_start_and_end() -> None:
     found = observe(JOB_KINDS["Job"], {**job(), "status": {"startTime": START}})
     assert found is not None
     assert (found.observation.started_at, found.observation.ended_at) == (BEGAN, None)

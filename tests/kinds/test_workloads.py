@@ -50,7 +50,7 @@ def test_a_labelled_job_is_a_workload() -> None:
     assert (seen.finished, seen.quiet, seen.admission, seen.bypassed_by) == (None, None, None, None)
 
 
-def test_an_unlabelled_object_is_nobodys_business() -> None:
+def test_an_unlabelled_object_is_no_workload() -> None:
     obj = job()
     obj["metadata"]["labels"] = {"app": "x"}
     assert observe(JOB, obj) is None
@@ -97,7 +97,7 @@ def test_the_scheduling_policy_of_a_pytorch_job_names_its_priority_class() -> No
     assert _seen(obj, "PyTorchJob").workload.pod_sets[0].priority_class == "high"
 
 
-def test_what_users_write_on_the_object_is_read() -> None:
+def test_labels_and_annotations_of_users_are_read() -> None:
     obj = job(pod={"priorityClassName": "pods", "runtimeClassName": "kata"})
     obj["metadata"]["labels"]["queuectl.dev/priority-class"] = "urgent"
     obj["metadata"]["annotations"] = {
@@ -122,7 +122,7 @@ def test_overhead_in_the_pod_spec_is_not_added_again_by_its_runtime_class() -> N
 
 
 @pytest.mark.parametrize("value", ["TRUE", "yes", "", "false", None, True])
-def test_only_the_text_true_holds(value: object) -> None:
+def test_only_the_value_true_is_a_hold(value: object) -> None:
     obj = job()
     obj["metadata"]["annotations"] = {"queuectl.dev/hold": value}
     assert not _seen(obj).workload.hold
@@ -163,14 +163,14 @@ def test_scheduling_fields_are_read() -> None:
         ({"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}], "active": 1}, None, False),
     ],
 )
-def test_a_jobs_status_says_whether_it_is_over(
+def test_a_job_is_over_by_its_status(
     status: dict[str, Any], finished: Outcome | None, quiet: bool | None
 ) -> None:
     seen = _seen(job() | {"status": status}).observation
     assert (seen.finished, seen.quiet) == (finished, quiet)
 
 
-def test_the_end_of_a_pytorch_job_promises_nothing_about_its_pods() -> None:
+def test_the_pods_of_an_ended_pytorch_job_may_still_be_alive() -> None:
     obj = pytorch_job(Master=1) | {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
     seen = _seen(obj, "PyTorchJob").observation
     assert (seen.finished, seen.quiet) == (Outcome.SUCCEEDED, None)
@@ -196,7 +196,7 @@ def test_an_object_that_is_being_deleted_is_over_but_its_pods_may_not_be() -> No
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.managedBy"),
     ],
 )
-def test_a_broken_object_is_misconfigured_and_says_where(spec: dict[str, Any], path: str) -> None:
+def test_a_broken_object_is_misconfigured_and_the_path_is_named(spec: dict[str, Any], path: str) -> None:
     problem = _problem(job(**spec))
     assert problem.code is Code.MISCONFIGURED
     assert str(problem.detail).startswith(f"{path}: ")
@@ -217,7 +217,7 @@ def test_a_negative_request_of_a_pytorch_job_names_the_replica() -> None:
     assert "-1" in problem.message
 
 
-def test_hostile_text_never_passes_through() -> None:
+def test_hostile_text_is_never_passed_on() -> None:
     obj = job()
     obj["metadata"]["labels"]["evil"] = "\x1b[31m\x00\ud800" + "x" * 5000
     obj["metadata"]["annotations"] = {"notes": "\x00" * 250_000}
@@ -238,7 +238,7 @@ def test_an_object_of_a_megabyte_costs_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("name", ["job", "Jobs", "jobs.batch", "JOB"])
-def test_kinds_are_found_by_the_names_people_use(name: str) -> None:
+def test_kinds_are_found_by_their_usual_names(name: str) -> None:
     assert job_kind(name) is JOB
 
 
@@ -248,7 +248,7 @@ def test_an_unknown_name_is_no_kind() -> None:
     assert job_kind("pods") is None
 
 
-# --- anything at all ----------------------------------------------------------------------------------
+# --- arbitrary input ----------------------------------------------------------------------------------
 
 _SCALARS = (
     st.none()
@@ -291,7 +291,7 @@ def _replaced(obj: Any, path: list[int], value: Any) -> Any:
     path=st.lists(st.integers(0, 20), min_size=1, max_size=9),
     value=_JSON,
 )
-def test_no_object_of_the_right_outline_raises(
+def test_no_object_of_the_usual_structure_raises(
     base: tuple[str, dict[str, Any]], path: list[int], value: Any
 ) -> None:
     kind, obj = base
@@ -305,11 +305,11 @@ def test_no_object_of_the_right_outline_raises(
 
 @settings(max_examples=200, deadline=None)
 @given(obj=st.dictionaries(_KEYS, _JSON, max_size=4), kind=st.sampled_from(sorted(JOB_KINDS)))
-def test_no_json_object_at_all_raises(obj: dict[str, Any], kind: str) -> None:
+def test_no_json_object_raises(obj: dict[str, Any], kind: str) -> None:
     observe(JOB_KINDS[kind], obj)
 
 
-def test_annotations_that_leave_no_room_for_ours_are_its_problem_but_ours_do_not_count() -> None:
+def test_annotations_that_leave_no_space_for_ours_are_a_problem_and_ours_do_not_count() -> None:
     obj = job()
     obj["metadata"]["annotations"] = {"example.com/book": "é" * (MAX_ANNOTATIONS // 2 - 8)}
     assert _seen(obj).workload.problem is None

@@ -23,7 +23,7 @@ def _event(**more: Any) -> dict[str, Any]:
     return event(JOB_KINDS["Job"], REF, **(fields | more))
 
 
-def test_an_event_sent_twice_is_one() -> None:
+def test_an_event_sent_twice_is_stored_once() -> None:
     assert _event() == _event()
     names = {_event(**more)["metadata"]["name"] for more in ({}, {"key": "8"}, {"reason": "Admitted"})}
     assert len(names) == 3
@@ -54,7 +54,7 @@ def test_an_event_is_valid_for_the_api_server() -> None:
     assert len(long["metadata"]["name"]) <= 253
 
 
-def test_the_status_of_a_local_queue_names_the_first_that_wait() -> None:
+def test_the_status_of_a_local_queue_names_the_first_pending_workloads() -> None:
     waiting = tuple(
         Waiting(REF, place, Reason(code=Code.WAITING_FOR_QUOTA, resource="gpu", requested=8, short_by=3))
         for place in range(1, 61)
@@ -76,7 +76,7 @@ def test_the_status_of_a_local_queue_names_the_first_that_wait() -> None:
     LocalQueueStatus.model_validate(status)
 
 
-def test_the_status_of_a_cluster_queue_says_what_is_used_and_borrowed() -> None:
+def test_the_status_of_a_cluster_queue_has_what_is_used_and_borrowed() -> None:
     gpu, cpu = FlavorResource("a100", "gpu"), FlavorResource("a100", "cpu")
     report = ClusterQueueReport(
         name="gpus",
@@ -100,7 +100,7 @@ def test_the_status_of_a_cluster_queue_says_what_is_used_and_borrowed() -> None:
     ClusterQueueStatus.model_validate(status)
 
 
-def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() -> None:
     def status(active: bool) -> dict[str, Any]:
         shown = "True" if active else "False"
         return {"conditions": [{"type": "Active", "status": shown, "reason": "r", "message": "m"}]}
@@ -117,7 +117,7 @@ def _read(kind: str, **fields: Any) -> object:
     return CONTEXT_KINDS[kind].observe({"metadata": metadata, **fields})
 
 
-def test_context_is_read() -> None:
+def test_the_context_of_the_cluster_is_read() -> None:
     assert _read("Namespace") == Namespace("x", (("a", "b"),))
     assert _read("PriorityClass", value=-5, globalDefault=True) == PriorityClass("x", -5, True)
     assert _read("RuntimeClass", overhead={"podFixed": {"cpu": "250m"}}) == RuntimeClass("x", (("cpu", 250),))
@@ -132,7 +132,7 @@ def test_context_is_read() -> None:
     assert _read("Node") == Node("x", (("a", "b"),), (), False)
 
 
-def test_of_all_policies_only_the_gate_counts() -> None:
+def test_of_all_admission_policies_only_the_gate_counts() -> None:
     assert _read("ValidatingAdmissionPolicy") is None
     assert _read("ValidatingAdmissionPolicy", name="queuectl-jobs") == Gate("queuectl-jobs", AT)
     assert CONTEXT_KINDS["ValidatingAdmissionPolicy"].gone("queuectl-jobs") == ContextGone(
@@ -140,7 +140,7 @@ def test_of_all_policies_only_the_gate_counts() -> None:
     )
 
 
-def test_context_that_cant_be_read_says_nothing() -> None:
+def test_context_that_cannot_be_read_is_ignored() -> None:
     assert _read("PriorityClass", value="high") is None
     assert CONTEXT_KINDS["Namespace"].observe({"metadata": []}) is None
     assert CONTEXT_KINDS["Node"].observe({}) is None

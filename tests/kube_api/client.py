@@ -1,4 +1,4 @@
-"""Plain requests to an API server, small or real, and the objects the tests send."""
+"""HTTP requests to an API server, small or real, and the objects that the tests send."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One identity on one server, within one namespace of its own."""
+    """A client with one identity on one server, in its own namespace."""
 
     server: Server
     session: aiohttp.ClientSession
@@ -67,7 +67,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         **query: Any,
     ) -> tuple[int, Json]:
-        """Status and decoded body, `{"text": ...}` where it is no JSON."""
+        """Status and decoded body; `{"text": ...}` if it is not JSON."""
         data = None if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
         sent = {"Content-Type": media, **(headers or {})}
         async with (
@@ -96,7 +96,7 @@ class Client:
         return patched
 
     async def refused(self, method: str, path: str, body: object = None, **rest: Any) -> Json:
-        """The Status of a request that fails."""
+        """Send a request that must fail; returns its Status object."""
         status, answer = await self.call(method, path, body, **rest)
         assert answer.get("kind") == "Status", (status, answer)
         assert answer["status"] == "Failure"
@@ -118,7 +118,7 @@ class Events:
         self._response = response
 
     async def next(self, end: tuple[str, Json] | None = None) -> tuple[str, Json]:
-        """Type and object of the next event; where the watch has ended, `end` or EOFError."""
+        """Type and object of the next event; at the end of the watch `end` or EOFError."""
         async with asyncio.timeout(DEADLINE):
             line = await self._response.content.readline()
         if not line:
@@ -134,7 +134,7 @@ class Events:
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], what: str) -> None:
-    """Until the condition holds; fails with `what` after the deadline."""
+    """Wait until the condition is true; fails with `what` after the deadline."""
     try:
         async with asyncio.timeout(DEADLINE):
             while not await condition():

@@ -1,4 +1,4 @@
-"""The same suite on the small API and on a real kube-apiserver; a namespace of its own for each test."""
+"""The same suite on the small API and on a real kube-apiserver; each test has its own namespace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _real(folder: Path) -> AsyncIterator[Server]:
 
 
 _SERVERS = {"small": _small, "real": _real} if find_assets() else {"small": _small}
-"""Without the binaries the real ones are not collected; test_tiers.py then says so once."""
+"""Without the binaries the tests on real servers are not collected; test_tiers.py then says so once."""
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=_SERVERS, ids="site={}".format)
@@ -62,7 +62,7 @@ async def client_of(server: Server, identity: str, namespace: str) -> AsyncItera
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def api(server: Server) -> AsyncIterator[Client]:
-    """An admin, with a new namespace."""
+    """A client as admin, with a new namespace."""
     async with client_of(server, "admin", f"test-{next(_NUMBERS)}") as client:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": client.namespace}}
         await client.create("/api/v1/namespaces", body)
@@ -71,7 +71,7 @@ async def api(server: Server) -> AsyncIterator[Client]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pytorch(server: Server) -> None:
-    """The server knows the real PyTorchJob."""
+    """Install the real definition of PyTorchJob."""
     definition = yaml.load(pytorch_crd().read_text(), Loader=yaml.CSafeLoader)
     name = definition["metadata"]["name"]
     async with client_of(server, "admin", "") as client:

@@ -1,4 +1,4 @@
-"""Custom resources, by the real definition of PyTorchJob and a small one of our own."""
+"""Custom resources, with the real definition of PyTorchJob and a small one of the tests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_what_the_schema_forbids_is_refused_with_its_field(
     assert field in [cause["field"] for cause in answer["details"]["causes"]]
 
 
-async def test_neither_status_nor_annotations_move_the_generation(api: Client) -> None:
+async def test_neither_status_nor_annotations_change_the_generation(api: Client) -> None:
     created = await api.create(api.pytorchjobs, {**pytorchjob("a"), "status": {"startTime": None}})
     assert created["metadata"]["generation"] == 1
     assert "status" not in created
@@ -85,7 +85,7 @@ async def test_through_status_nothing_else_of_a_custom_resource_changes(api: Cli
     assert written["spec"]["runPolicy"] == {"suspend": True}
 
 
-async def test_an_update_of_a_custom_resource_names_its_revision(api: Client) -> None:
+async def test_an_update_of_a_custom_resource_must_have_its_resource_version(api: Client) -> None:
     created = await api.create(api.pytorchjobs, pytorchjob("a"))
     path = f"{api.pytorchjobs}/a"
     answer = await api.refused("PUT", path, pytorchjob("a"))
@@ -95,7 +95,7 @@ async def test_an_update_of_a_custom_resource_names_its_revision(api: Client) ->
     assert (status, same) == (200, created)
 
 
-async def test_a_custom_resource_takes_no_strategic_patch(api: Client) -> None:
+async def test_a_custom_resource_accepts_no_strategic_patch(api: Client) -> None:
     await api.create(api.pytorchjobs, pytorchjob("a"))
     path = f"{api.pytorchjobs}/a"
     answer = await api.refused("PATCH", path, {"spec": {}}, media=STRATEGIC)
@@ -161,7 +161,9 @@ def definition(plural: str) -> Json:
         (None, "spec", "FieldValueRequired"),
     ],
 )
-async def test_the_words_of_a_schema(api: Client, spec: Json | None, field: str, reason: str) -> None:
+async def test_the_keywords_of_a_schema_are_enforced(
+    api: Client, spec: Json | None, field: str, reason: str
+) -> None:
     path = await _defined(api, "widgets")
     body: Json = {"apiVersion": "example.com/v1", "kind": "Widgets", "metadata": {"name": "a"}}
     answer = await api.refused("POST", path, {**body, "spec": spec} if spec is not None else body)
@@ -169,7 +171,7 @@ async def test_the_words_of_a_schema(api: Client, spec: Json | None, field: str,
     assert (field, reason) in found
 
 
-async def test_defaults_and_free_form_objects(api: Client) -> None:
+async def test_defaults_are_set_and_free_form_objects_are_kept(api: Client) -> None:
     path = await _defined(api, "widgets")
     body: Json = {"apiVersion": "example.com/v1", "kind": "Widgets", "metadata": {"name": "a"}}
     created = await api.create(path, {**body, "spec": {"free": {"any": [1, {"thing": None}]}, "name": None}})
@@ -187,7 +189,7 @@ async def test_a_definition_is_named_after_what_it_defines(api: Client) -> None:
     assert "spec.names.kind" in [cause["field"] for cause in answer["details"]["causes"]]
 
 
-async def test_a_definition_takes_its_objects_with_it(api: Client) -> None:
+async def test_the_objects_of_a_deleted_definition_are_deleted(api: Client) -> None:
     path = await _defined(api, "gadgets")
     body = {"apiVersion": "example.com/v1", "kind": "Gadgets", "metadata": {"name": "a"}, "spec": {}}
     await api.create(path, body)

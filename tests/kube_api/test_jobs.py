@@ -85,7 +85,7 @@ async def test_a_field_of_another_type_is_a_bad_request(api: Client, spec: Json)
     assert (answer["code"], answer["reason"]) == (400, "BadRequest")
 
 
-async def test_a_null_counts_as_nothing(api: Client) -> None:
+async def test_a_null_counts_as_an_absent_field(api: Client) -> None:
     body = job("a", selector=None, parallelism=None)
     body["spec"]["template"]["metadata"] = {"labels": None}
     created = await api.create(api.jobs, body)
@@ -93,7 +93,7 @@ async def test_a_null_counts_as_nothing(api: Client) -> None:
     assert created["spec"]["template"]["metadata"]["labels"]["job-name"] == "a"
 
 
-async def test_only_the_spec_moves_the_generation(api: Client) -> None:
+async def test_only_the_spec_changes_the_generation(api: Client) -> None:
     await api.create(api.jobs, job("a"))
     path = f"{api.jobs}/a"
     marked = await api.patch(path, {"metadata": {"annotations": {"a": "1"}, "labels": {"b": "2"}}})
@@ -106,7 +106,7 @@ async def test_only_the_spec_moves_the_generation(api: Client) -> None:
     assert same["metadata"]["generation"] == 2
 
 
-async def test_status_and_spec_are_written_apart(api: Client) -> None:
+async def test_status_and_spec_are_written_separately(api: Client) -> None:
     await api.create(api.jobs, job("a"))
     path = f"{api.jobs}/a"
     both = {"spec": {"parallelism": 5}, "status": {"failed": 3}}
@@ -117,7 +117,7 @@ async def test_status_and_spec_are_written_apart(api: Client) -> None:
     assert (second["spec"]["parallelism"], second["status"]["failed"]) == (5, 3)
 
 
-async def test_a_suspended_job_may_be_steered_and_started_in_one_patch(api: Client) -> None:
+async def test_a_suspended_job_may_get_scheduling_fields_and_start_in_one_patch(api: Client) -> None:
     created = await api.create(api.jobs, job("a"))
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": created["metadata"]["uid"]},
@@ -163,7 +163,7 @@ async def test_a_suspended_job_may_change_requests_but_not_its_image(api: Client
         ("selector", {"matchLabels": {"other": "1"}}),
     ],
 )
-async def test_fields_of_a_job_that_never_change(api: Client, field: str, value: object) -> None:
+async def test_some_fields_of_a_job_are_immutable(api: Client, field: str, value: object) -> None:
     await api.create(api.jobs, job("a"))
     answer = await api.refused("PATCH", f"{api.jobs}/a", {"spec": {field: value}}, media=MERGE)
     assert (answer["code"], answer["reason"]) == (422, "Invalid")
@@ -171,13 +171,13 @@ async def test_fields_of_a_job_that_never_change(api: Client, field: str, value:
 
 
 @pytest.mark.parametrize(("field", "value"), [("parallelism", 4), ("backoffLimit", 1), ("suspend", True)])
-async def test_fields_of_a_running_job_that_may_change(api: Client, field: str, value: object) -> None:
+async def test_some_fields_of_a_running_job_may_change(api: Client, field: str, value: object) -> None:
     await api.create(api.jobs, job("a", suspend=False))
     patched = await api.patch(f"{api.jobs}/a", {"spec": {field: value}})
     assert patched["spec"][field] == value
 
 
-async def test_pods_are_defaulted_and_start_pending(api: Client) -> None:
+async def test_pods_get_defaults_and_start_pending(api: Client) -> None:
     from tests.kube_api.client import pod
 
     body = pod("a")

@@ -1,4 +1,4 @@
-"""A person with kubectl."""
+"""The small and the real API, used by kubectl."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_events_are_shown_where_the_object_is_described(kubectl: Kubectl, 
     assert "Pending" in await kubectl("get", "events")
 
 
-async def test_custom_resources_by_their_short_way(kubectl: Kubectl, pytorch: None) -> None:
+async def test_custom_resources_have_columns_and_strict_validation(kubectl: Kubectl, pytorch: None) -> None:
     body = pytorchjob("a")
     assert await kubectl("apply", "-f", "-", stdin=body) == "pytorchjob.kubeflow.org/a created\n"
     assert await kubectl("apply", "-f", "-", stdin=body) == "pytorchjob.kubeflow.org/a unchanged\n"
@@ -133,7 +133,7 @@ async def test_custom_resources_by_their_short_way(kubectl: Kubectl, pytorch: No
     assert "PyTorchJob" in await kubectl("describe", "pytorchjob", "a")
 
 
-async def test_what_it_may_ask_the_server(kubectl: Kubectl) -> None:
+async def test_kubectl_can_list_api_resources_and_the_version(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources", "--namespaced=true", "-o", "name")
     assert {"pods", "jobs.batch", "events", "leases.coordination.k8s.io"} <= set(resources.split())
     assert "v1." in await kubectl("version")

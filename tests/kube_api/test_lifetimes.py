@@ -35,7 +35,7 @@ async def test_a_deletion_may_name_what_it_expects(api: Client, preconditions: J
     assert await gone(api, path)
 
 
-async def test_finalizers_keep_an_object_until_the_last_is_taken_away(api: Client) -> None:
+async def test_finalizers_keep_an_object_until_the_last_is_removed(api: Client) -> None:
     await api.create(api.configmaps, configmap("a", finalizers=["example.com/hold"]))
     path = f"{api.configmaps}/a"
     status, answer = await api.call("DELETE", path)
@@ -51,7 +51,7 @@ async def test_finalizers_keep_an_object_until_the_last_is_taken_away(api: Clien
     assert await gone(api, path)
 
 
-async def test_dependents_go_in_the_background(api: Client) -> None:
+async def test_dependents_are_deleted_in_the_background(api: Client) -> None:
     owner = await api.create(api.configmaps, configmap("owner"))
     await api.create(api.configmaps, configmap("dependent", ownerReferences=owned_by(owner)))
     await api.call("DELETE", f"{api.configmaps}/owner", {"propagationPolicy": "Background"})
@@ -68,7 +68,7 @@ async def test_a_dependent_with_another_owner_stays(api: Client) -> None:
     assert not await gone(api, f"{api.configmaps}/dependent")
 
 
-async def test_a_job_keeps_its_pods_unless_told_otherwise(api: Client) -> None:
+async def test_the_pods_of_a_deleted_job_are_kept_unless_a_propagation_policy_is_given(api: Client) -> None:
     for name, policy in (("kept", ""), ("taken", "Background")):
         owner = await api.create(api.jobs, job(name))
         await api.create(api.pods, pod(f"{name}-pod", ownerReferences=owned_by(owner)))
@@ -99,7 +99,7 @@ async def test_a_pod_on_a_node_ends_gracefully_and_one_without_at_once(api: Clie
     assert await gone(api, f"{api.pods}/placed")
 
 
-async def test_a_namespace_takes_its_contents_with_it_and_nothing_new(api: Client) -> None:
+async def test_a_namespace_is_deleted_with_its_contents_and_accepts_nothing_new(api: Client) -> None:
     await api.create(api.configmaps, configmap("held", finalizers=["example.com/hold"]))
     await api.create(api.configmaps, configmap("free"))
     path = f"/api/v1/namespaces/{api.namespace}"
@@ -113,7 +113,7 @@ async def test_a_namespace_takes_its_contents_with_it_and_nothing_new(api: Clien
     await eventually(lambda: gone(api, path), "the namespace to go")
 
 
-async def test_an_object_born_without_its_owner_is_collected(api: Client) -> None:
+async def test_an_object_created_without_its_owner_is_collected(api: Client) -> None:
     owner = await api.create(api.configmaps, configmap("owner"))
     await api.call("DELETE", f"{api.configmaps}/owner")
     await api.create(api.configmaps, configmap("late", ownerReferences=owned_by(owner)))

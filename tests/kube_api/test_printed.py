@@ -1,4 +1,4 @@
-"""What `kubectl get` shows of our own kinds."""
+"""What `kubectl get` shows of queuectl's kinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ API = "/apis/queuectl.dev/v1beta1"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
 async def kinds(server: Server) -> AsyncIterator[None]:
-    """The server knows our kinds while this module is tried."""
+    """Install queuectl's kinds on the server for this module."""
     definitions = [yaml.safe_load(text) for text in files().values()]
     definitions = [found for found in definitions if found["kind"] == "CustomResourceDefinition"]
     async with client_of(server, "admin", "") as client:
@@ -38,7 +38,7 @@ async def kinds(server: Server) -> AsyncIterator[None]:
 
 
 async def printed(api: Client, collection: str) -> Json:
-    """The cells of its only object by the names of their columns."""
+    """The cells of the only object, by column name."""
     _, table = await api.call("GET", collection, headers={"Accept": TABLE})
     (row,) = table["rows"]
     return {
@@ -53,7 +53,9 @@ async def made(api: Client, collection: str, kind: str, **parts: object) -> str:
 
 
 @pytest.mark.parametrize("kind", ["ClusterQueue", "LocalQueue"])
-async def test_queues_show_what_waits_what_runs_and_why_they_do_not_admit(api: Client, kind: str) -> None:
+async def test_queues_show_pending_and_admitted_workloads_and_why_they_do_not_admit(
+    api: Client, kind: str
+) -> None:
     local = kind == "LocalQueue"
     collection = f"{API}/namespaces/{api.namespace}/localqueues" if local else f"{API}/clusterqueues"
     own = {"ClusterQueue": "team-a"} if local else {"Cohort": "all", "Strategy": "BestEffortFIFO"}
@@ -108,7 +110,7 @@ async def test_queues_show_what_waits_what_runs_and_why_they_do_not_admit(api: C
         ),
     ],
 )
-async def test_the_other_kinds_show_what_they_are(
+async def test_the_other_kinds_have_their_columns(
     api: Client, collection: str, kind: str, parts: Json, shown: Json
 ) -> None:
     path = await made(api, f"{API}/{collection}", kind, **parts)

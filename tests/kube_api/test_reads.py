@@ -9,7 +9,7 @@ from tests.kube_api.client import TABLE, Client, configmap, job, pod
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_a_list_is_sorted_and_tells_its_revision(api: Client) -> None:
+async def test_a_list_is_sorted_and_has_its_resource_version(api: Client) -> None:
     for name in ("b", "a", "c"):
         last = await api.create(api.configmaps, configmap(name))
     found = await api.get(api.configmaps)
@@ -26,7 +26,7 @@ async def test_items_of_a_built_in_list_do_not_repeat_their_kind(api: Client) ->
     assert (await api.get(f"{api.configmaps}/a"))["kind"] == "ConfigMap"
 
 
-async def test_items_of_a_custom_list_tell_their_kind(api: Client, pytorch: None) -> None:
+async def test_items_of_a_custom_list_have_their_kind(api: Client, pytorch: None) -> None:
     from tests.kube_api.client import pytorchjob
 
     await api.create(api.pytorchjobs, pytorchjob("a"))
@@ -35,7 +35,7 @@ async def test_items_of_a_custom_list_tell_their_kind(api: Client, pytorch: None
     assert [item["kind"] for item in found["items"]] == ["PyTorchJob"]
 
 
-async def test_pages_show_the_state_of_the_first_one(api: Client) -> None:
+async def test_all_pages_show_the_state_of_the_first_page(api: Client) -> None:
     for name in ("a", "b", "c", "d", "e"):
         await api.create(api.configmaps, configmap(name))
     first = await api.get(api.configmaps, limit=2)
@@ -69,7 +69,7 @@ async def test_a_broken_continue_token_is_a_bad_request(api: Client) -> None:
         ("app,tier notin (1,3),tier", ["b"]),
     ],
 )
-async def test_label_selectors(api: Client, selector: str, names: list[str]) -> None:
+async def test_lists_are_filtered_by_label_selectors(api: Client, selector: str, names: list[str]) -> None:
     labels = {"a": {"app": "x", "tier": "1"}, "b": {"app": "x", "tier": "2"}, "c": {"app": "y"}, "d": {}}
     for name, values in labels.items():
         await api.create(api.configmaps, configmap(name, labels=values))
@@ -77,7 +77,7 @@ async def test_label_selectors(api: Client, selector: str, names: list[str]) -> 
     assert [item["metadata"]["name"] for item in found["items"]] == names
 
 
-async def test_field_selectors_by_name_and_by_a_field_of_the_kind(api: Client) -> None:
+async def test_lists_are_filtered_by_name_and_by_a_field_of_the_kind(api: Client) -> None:
     for name in ("a", "b"):
         await api.create(api.configmaps, configmap(name))
     found = await api.get(api.configmaps, fieldSelector="metadata.name=b")
@@ -130,7 +130,7 @@ async def test_a_table_of_jobs_has_columns_and_metadata(api: Client) -> None:
     assert row["object"]["metadata"]["name"] == "a"
 
 
-async def test_a_table_of_pods_tells_what_is_ready_and_where(api: Client) -> None:
+async def test_a_table_of_pods_shows_readiness_and_node(api: Client) -> None:
     await api.create(api.pods, pod("a"))
     _, table = await api.call("GET", api.pods, headers={"Accept": TABLE})
     names = [column["name"] for column in table["columnDefinitions"]]
@@ -139,7 +139,7 @@ async def test_a_table_of_pods_tells_what_is_ready_and_where(api: Client) -> Non
     assert shown == ["a", "0/1", "Pending", "<none>"]
 
 
-async def test_without_a_good_token_nobody_gets_in(api: Client) -> None:
+async def test_without_a_valid_token_every_request_is_unauthorized(api: Client) -> None:
     headers = {"Authorization": "Bearer wrong"}
     answer = await api.refused("GET", api.jobs, headers=headers)
     assert (answer["code"], answer["reason"]) == (401, "Unauthorized")

@@ -1,4 +1,4 @@
-"""What only the small API has: faults, a clock from outside, use without sockets, data under one folder."""
+"""Features of the small API alone: faults, an external clock, use without sockets, data in one folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 class Driven:
-    """An Api without a socket, with a clock that is set by hand."""
+    """An Api without a socket, with a clock that the test sets."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.now = START
@@ -55,7 +55,7 @@ class Driven:
             )
 
     async def watch(self, path: str, **query: Any) -> AsyncIterator[tuple[str, Json]]:
-        """The events of a watch that has begun when this returns."""
+        """The events of a watch that has started when this returns."""
         body = (await self.ask("GET", path, watch="true", **query)).body
         assert not isinstance(body, bytes)
         return _events(body)
@@ -86,7 +86,7 @@ async def test_the_same_requests_give_the_same_objects() -> None:
 
 
 @pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (410, "Expired"), (500, "InternalError")])
-async def test_a_request_is_refused_on_purpose_as_often_as_asked(code: int, reason: str) -> None:
+async def test_a_refusal_fault_applies_to_the_given_number_of_requests(code: int, reason: str) -> None:
     driven = Driven()
     driven.faults.add(Fault(Action.REFUSE, verb="create", resource="configmaps", code=code, count=2))
     for _ in range(2):
@@ -96,7 +96,7 @@ async def test_a_request_is_refused_on_purpose_as_often_as_asked(code: int, reas
     assert driven.faults.served == 2
 
 
-async def test_too_many_requests_say_when_to_come_back() -> None:
+async def test_too_many_requests_is_answered_with_retry_after() -> None:
     driven = Driven()
     driven.faults.add(Fault(Action.REFUSE, code=429, retry_after=7, user="tenant"))
     assert (await driven.ask("GET", CONFIGMAPS)).status == 200
@@ -104,7 +104,7 @@ async def test_too_many_requests_say_when_to_come_back() -> None:
     assert (answer.status, answer.headers["Retry-After"]) == (429, "7")
 
 
-async def test_an_answer_can_be_lost_after_the_deed() -> None:
+async def test_an_answer_can_be_lost_after_the_request_was_carried_out() -> None:
     driven = Driven()
     driven.faults.add(Fault(Action.LOSE_ANSWER, verb="create", name=""))
     answer = await driven.ask("POST", CONFIGMAPS, configmap("a"))
@@ -164,7 +164,7 @@ async def test_a_watch_to_come_can_be_dropped_or_silenced(action: Action) -> Non
     assert (await anext(good))[0] == "ADDED"
 
 
-async def test_history_is_bounded_and_says_so() -> None:
+async def test_history_is_bounded_and_an_older_version_is_reported_as_expired() -> None:
     driven = Driven()
     start = driven.store.revision
     for number in range(101):
@@ -179,7 +179,7 @@ async def test_history_is_bounded_and_says_so() -> None:
     assert (answer.status, answer.json()["reason"]) == (410, "Expired")
 
 
-async def test_objects_revisions_and_tokens_outlive_a_restart(tmp_path: Path) -> None:
+async def test_objects_revisions_and_tokens_survive_a_restart(tmp_path: Path) -> None:
     first = Driven(tmp_path)
     created = (await first.ask("POST", CONFIGMAPS, configmap("a"))).json()
     await first.ask("POST", CONFIGMAPS, configmap("b"))
@@ -212,7 +212,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_answered_is_there_after_a_sigkill(tmp_path: Path) -> None:
+async def test_every_answered_write_is_stored_after_a_sigkill(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     writer = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -235,7 +235,7 @@ async def test_what_was_answered_is_there_after_a_sigkill(tmp_path: Path) -> Non
     assert len(found) in (answered + 1, answered + 2)
 
 
-async def test_a_tenant_does_its_own_work_and_looks_at_its_queues() -> None:
+async def test_a_tenant_may_manage_its_jobs_and_read_its_queues() -> None:
     driven = Driven()
     queues = "/apis/queuectl.dev/v1beta1"
     allowed = [
@@ -261,7 +261,7 @@ async def test_a_tenant_does_its_own_work_and_looks_at_its_queues() -> None:
     assert (await driven.ask("GET", f"{queues}/localqueues", user="tenant")).status == 404
 
 
-async def test_a_bad_queue_is_refused_with_its_field() -> None:
+async def test_an_invalid_queue_is_refused_with_its_field() -> None:
     driven = Driven()
     for path in sorted((shipped("manifests") / "crds").glob("queuectl.dev_*.yaml")):
         definition = yaml.load(path.read_text(), yaml.CSafeLoader)
@@ -286,7 +286,7 @@ async def test_a_bad_queue_is_refused_with_its_field() -> None:
         ({"conditions": [{"type": "Suspended", "status": "True"}], "active": 1}, 422),
     ],
 )
-async def test_a_job_that_was_taken_back_is_steered_again_once_nothing_of_it_runs(
+async def test_an_evicted_job_may_get_other_scheduling_fields_once_none_of_its_pods_runs(
     status: Json, code: int
 ) -> None:
     driven = Driven()

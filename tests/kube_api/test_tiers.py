@@ -1,4 +1,4 @@
-"""Which API servers the suite was run against."""
+"""The API servers that the suite runs against."""
 
 from __future__ import annotations
 

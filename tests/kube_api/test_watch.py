@@ -19,7 +19,7 @@ async def now(api: Client) -> str:
     return str((await api.get(api.configmaps))["metadata"]["resourceVersion"])
 
 
-async def test_what_happens_after_a_revision_is_told_in_order(api: Client) -> None:
+async def test_events_after_a_resource_version_come_in_order(api: Client) -> None:
     start = await now(api)
     await api.create(api.configmaps, configmap("a"))
     patched = await api.patch(f"{api.configmaps}/a", {"data": {"k": "v"}})
@@ -34,7 +34,7 @@ async def test_what_happens_after_a_revision_is_told_in_order(api: Client) -> No
     assert revisions == sorted(set(revisions))
 
 
-async def test_without_a_revision_what_is_there_comes_first(api: Client) -> None:
+async def test_without_a_resource_version_existing_objects_come_first(api: Client) -> None:
     await api.create(api.configmaps, configmap("a"))
     async with api.watch(api.configmaps) as events:
         assert await events.names(1) == [("ADDED", "a")]
@@ -73,7 +73,7 @@ async def test_one_object_is_watched_by_its_name(api: Client) -> None:
         assert await events.names(1) == [("ADDED", "b")]
 
 
-async def test_too_old_a_revision_is_told_as_an_error_event(api: Client, pytorch: None) -> None:
+async def test_a_resource_version_that_is_too_old_gives_an_error_event(api: Client, pytorch: None) -> None:
     async with api.watch(api.pytorchjobs, resourceVersion=1) as events:
         kind, status = await events.next()
         assert (kind, status["kind"], status["code"], status["reason"]) == ("ERROR", "Status", 410, "Expired")
@@ -81,7 +81,9 @@ async def test_too_old_a_revision_is_told_as_an_error_event(api: Client, pytorch
             await events.next()
 
 
-async def test_a_watch_ends_by_itself_and_a_bookmark_says_where_to_go_on(api: Client) -> None:
+async def test_a_watch_ends_after_its_timeout_and_a_bookmark_has_the_version_to_continue_from(
+    api: Client,
+) -> None:
     start = await now(api)
     query: dict[str, str | int] = {"allowWatchBookmarks": "true", "timeoutSeconds": 5}
     async with api.watch(api.configmaps, resourceVersion=start, **query) as events:
@@ -116,7 +118,7 @@ async def test_initial_events_end_with_a_marked_bookmark(api: Client) -> None:
         assert await events.names(1) == [("ADDED", "c")]
 
 
-async def test_a_watch_of_another_namespace_stays_quiet(api: Client) -> None:
+async def test_a_watch_of_another_namespace_gets_no_events(api: Client) -> None:
     start = await now(api)
     await api.create("/api/v1/namespaces/default/configmaps", configmap(f"of-{api.namespace}"))
     await api.create(api.configmaps, configmap("mine"))

@@ -9,7 +9,7 @@ from tests.kube_api.client import JSON_PATCH, MERGE, STRATEGIC, Client, configma
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_the_server_gives_identity_time_and_revision(api: Client) -> None:
+async def test_the_server_sets_uid_creation_time_and_resource_version(api: Client) -> None:
     forged = configmap("a", uid="mine", creationTimestamp="2001-01-01T00:00:00Z")
     metadata = (await api.create(api.configmaps, forged))["metadata"]
     assert metadata["uid"] != "mine"
@@ -18,7 +18,7 @@ async def test_the_server_gives_identity_time_and_revision(api: Client) -> None:
     assert int(metadata["resourceVersion"]) > 0
 
 
-async def test_the_same_name_again_already_exists_and_a_new_life_has_a_new_uid(api: Client) -> None:
+async def test_a_name_in_use_already_exists_and_a_recreated_object_has_a_new_uid(api: Client) -> None:
     first = await api.create(api.configmaps, configmap("a"))
     answer = await api.refused("POST", api.configmaps, configmap("a"))
     assert (answer["code"], answer["reason"]) == (409, "AlreadyExists")
@@ -48,7 +48,9 @@ async def test_a_name_is_generated(api: Client) -> None:
         ("/api/v1/configmaps", configmap("a"), 405, "MethodNotAllowed"),
     ],
 )
-async def test_bad_creations(api: Client, path: str, body: object, code: int, reason: str) -> None:
+async def test_invalid_creations_are_refused(
+    api: Client, path: str, body: object, code: int, reason: str
+) -> None:
     answer = await api.refused("POST", path, body)
     assert (answer["code"], answer["reason"]) == (code, reason)
 
@@ -96,7 +98,7 @@ async def test_an_update_replaces_the_whole_object(api: Client) -> None:
     assert int(new["metadata"]["resourceVersion"]) > int(old["metadata"]["resourceVersion"])
 
 
-async def test_what_changes_nothing_is_no_write(api: Client) -> None:
+async def test_an_update_that_changes_nothing_is_no_write(api: Client) -> None:
     path = f"{api.configmaps}/a"
     old = await api.create(api.configmaps, configmap("a", {"k": "1"}))
     status, same = await api.call("PUT", path, old)
@@ -109,7 +111,7 @@ async def test_what_changes_nothing_is_no_write(api: Client) -> None:
         assert await api.patch(path, body, media) == old
 
 
-async def test_an_update_must_mean_this_object(api: Client) -> None:
+async def test_an_update_with_another_name_or_uid_is_refused(api: Client) -> None:
     path = f"{api.configmaps}/a"
     await api.create(api.configmaps, configmap("a"))
     answer = await api.refused("PUT", path, configmap("b"))
@@ -120,7 +122,7 @@ async def test_an_update_must_mean_this_object(api: Client) -> None:
     assert answer["code"] in (404, 409)
 
 
-async def test_an_update_of_a_lease_names_its_revision(api: Client) -> None:
+async def test_an_update_of_a_lease_must_have_its_resource_version(api: Client) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace}/leases"
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {}}
     created = await api.create(path, body)
@@ -162,7 +164,7 @@ async def test_a_strategic_patch_merges_lists_by_their_key(api: Client) -> None:
     assert pod["tolerations"] == [other]
 
 
-async def test_a_strategic_patch_knows_its_directives(api: Client) -> None:
+async def test_a_strategic_patch_follows_its_directives(api: Client) -> None:
     body = configmap("a", {"one": "1", "two": "2"}, finalizers=["example.com/one", "example.com/two"])
     await api.create(api.configmaps, body)
     path = f"{api.configmaps}/a"
@@ -212,13 +214,13 @@ async def test_a_json_patch_tests_before_it_changes(api: Client) -> None:
         (b"{", 400),
     ],
 )
-async def test_json_patches_that_do_not_fit(api: Client, patch: object, code: int) -> None:
+async def test_a_json_patch_that_does_not_apply_is_refused(api: Client, patch: object, code: int) -> None:
     await api.create(api.configmaps, configmap("a", {"k": "1"}))
     answer = await api.refused("PATCH", f"{api.configmaps}/a", patch, media=JSON_PATCH)
     assert answer["code"] == code
 
 
-async def test_to_a_json_patch_what_is_absent_is_null(api: Client) -> None:
+async def test_a_json_patch_tests_an_absent_field_as_null(api: Client) -> None:
     await api.create(api.configmaps, configmap("a", {"k": "1"}))
     path = f"{api.configmaps}/a"
     absent = [
@@ -236,12 +238,12 @@ async def test_a_json_patch_may_replace_what_an_object_lacks(api: Client) -> Non
     assert (await api.patch(f"{api.configmaps}/a", patch, JSON_PATCH))["data"] == {"k": "1", "absent": "2"}
 
 
-async def test_a_patch_of_what_is_not_there_is_not_found(api: Client) -> None:
+async def test_a_patch_of_a_missing_object_is_not_found(api: Client) -> None:
     answer = await api.refused("PATCH", f"{api.configmaps}/absent", {"data": {}}, media=MERGE)
     assert (answer["code"], answer["reason"]) == (404, "NotFound")
 
 
-async def test_a_patch_cannot_make_it_another_object(api: Client) -> None:
+async def test_a_patch_cannot_change_the_identity_of_an_object(api: Client) -> None:
     await api.create(api.configmaps, configmap("a"))
     path = f"{api.configmaps}/a"
     answer = await api.refused("PATCH", path, {"metadata": {"name": "b"}}, media=MERGE)

@@ -31,7 +31,7 @@ def cluster() -> str:
 
 @pytest.fixture
 async def pool(server: EmbeddedPostgres) -> AsyncIterator[AsyncEngine]:
-    """A pool that must have every connection back at the end of the test."""
+    """A pool to which every connection must be returned by the end of the test."""
     pool = create_pool(server.url)
     yield pool
     out = pool.pool.checkedout()  # type: ignore[attr-defined]

@@ -166,7 +166,7 @@ def configure(
     cohort: str | None = None,
     lends: int | None = None,
 ) -> Configure:
-    """A ClusterQueue with `nominal` GPUs and plenty of cpu in flavor a100; None: gone."""
+    """A ClusterQueue with `nominal` GPUs and plenty of cpu in flavor a100; None: deleted."""
     key = ConfigKey(kind, "", name)
     if nominal is None:
         return Configure(key, None)

@@ -1,4 +1,4 @@
-"""A Unix socket proxy before Postgres that can drop the answer to a COMMIT."""
+"""A Unix socket proxy in front of Postgres that can drop the response to a COMMIT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SOCKET = ".s.PGSQL.5432"
 
 
 class CommitProxy:
-    """Forwards everything. `drop_answers` is how many COMMITs are carried out and never answered."""
+    """Forwards everything. `drop_answers`: number of COMMITs that are carried out without a response."""
 
     def __init__(self) -> None:
         self.drop_answers = 0

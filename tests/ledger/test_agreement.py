@@ -1,4 +1,4 @@
-"""For random plans, the ledgers in Postgres and in memory give the same answers, refusals and states."""
+"""For random plans, the ledgers in Postgres and in memory have the same results, refusals and states."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
     try:
         ledger, readings = PostgresLedger(pool, cluster), LedgerReadings(pool, cluster)
         epochs = (await ledger.take_epoch("t"), await memory.take_epoch("t"))
-        # The quota that admissions stand on, so that a sound ledger stays without findings.
+        # The quota for the admissions, so that a consistent ledger stays without findings.
         steps = [([configure("team-a", 1000)], []), *steps]
         for number, (decisions, keys) in enumerate(steps):
             batch = plan(*decisions, now=START + timedelta(seconds=number), cycle=number)
@@ -132,7 +132,7 @@ async def _outcome(commit: Any) -> int | str:
 
 
 def _row(row: DecisionRow) -> DecisionRow:
-    """Without the epoch, where the two differ: Postgres' do not begin at 1."""
+    """Without the epoch, which differs: in Postgres it does not start at 1."""
     return replace(row, epoch=0)
 
 
@@ -140,7 +140,7 @@ def _row(row: DecisionRow) -> DecisionRow:
     max_examples=30,
     deadline=None,
     database=None,
-    # Without the phase that explains a failure: it runs hundreds of examples more.
+    # Without Hypothesis' explain phase, which runs hundreds of further examples.
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -1,4 +1,4 @@
-"""The contract of a ledger, tested on the ones in Postgres and in memory."""
+"""The contract of a ledger, tested on the ledgers in Postgres and in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tests.ledger.plans import (
 
 @dataclass
 class Book:
-    """A ledger under test, with its epoch taken and names for batches."""
+    """A ledger under test, with an epoch taken and ids for batches."""
 
     ledger: Ledger
     readings: Readings
@@ -81,7 +81,7 @@ class Book:
 
 
 class Ticking:
-    """A clock that goes on by a second each time it is read."""
+    """A clock that advances by a second at each read."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 5, 5, tzinfo=UTC)
@@ -111,11 +111,11 @@ async def test_a_new_ledger_is_empty(book: Book) -> None:
     assert await book.ledger.load() == LedgerSnapshot(sequence=0, now=None)
 
 
-async def test_each_taking_raises_the_epoch(book: Book) -> None:
+async def test_each_taken_epoch_is_higher_than_the_last(book: Book) -> None:
     assert await book.ledger.take_epoch("second") == book.epoch + 1
 
 
-async def test_a_queued_workload_comes_back_as_it_was_seen(book: Book) -> None:
+async def test_a_queued_workload_is_read_back_as_it_was_observed(book: Book) -> None:
     first = await book.write(enqueue("one", priority=-7, arrival=3))
     assert first == 1
     assert await book.one("one") == StoredWorkload(
@@ -147,7 +147,7 @@ async def test_an_admission_opens_an_attempt_with_its_sequence_and_a_due_start(b
     assert snapshot.sequence == 3
 
 
-async def test_what_runs_already_is_charged_and_not_started(book: Book) -> None:
+async def test_a_workload_that_already_runs_is_charged_and_not_started(book: Book) -> None:
     await book.write(enqueue("one"), admit("one", now=await book.now(), debt=True))
     found = await book.one("one")
     assert found.attempt is not None
@@ -155,7 +155,7 @@ async def test_what_runs_already_is_charged_and_not_started(book: Book) -> None:
     assert (await book.ledger.load()).effects == ()
 
 
-async def test_a_reason_comes_back_with_all_its_numbers(book: Book) -> None:
+async def test_a_reason_is_read_back_with_all_its_numbers(book: Book) -> None:
     huge = replace(WAITING, requested=2**80, short_by=2**80 - 3)
     await book.write(enqueue("one"), enqueue("two"), keep("one", huge), keep("two", PREEMPTED))
     assert (await book.one("one")).reason == huge
@@ -175,7 +175,7 @@ async def test_an_eviction_holds_its_quota_until_the_release(book: Book) -> None
     found = await book.one("one")
     assert found.attempt == replace(attempt("one", now=now), sequence=2, state=AttemptState.EVICTING)
     assert (found.phase, found.reason) == (Phase.EVICTING, PREEMPTED)
-    # The start that was never acknowledged is withdrawn.
+    # The unacknowledged start is withdrawn.
     assert (await book.ledger.load()).effects == (EffectKey(wid("one"), 1, Verb.STOP),)
     await book.write(release("one"))
     found = await book.one("one")
@@ -198,7 +198,7 @@ async def test_a_workload_may_be_admitted_evicted_and_admitted_again_in_one_plan
     assert (await book.ledger.load()).effects == (EffectKey(wid("one"), 2, Verb.START),)
 
 
-async def test_an_ended_workload_is_not_open_but_found(book: Book) -> None:
+async def test_an_ended_workload_is_not_open_but_can_be_found(book: Book) -> None:
     await book.write(enqueue("one"), enqueue("two", arrival=2), admit("one", now=await book.now()))
     at = await book.write(retire("one", 1), retire("two", None, Outcome.DELETED))
     assert (await book.ledger.load()).workloads == ()
@@ -215,7 +215,7 @@ async def test_an_ended_workload_is_not_open_but_found(book: Book) -> None:
     assert len(await book.readings.finished(before=None, limit=1)) == 1
 
 
-async def test_a_workload_may_come_back_after_it_ended(book: Book) -> None:
+async def test_a_workload_may_be_observed_again_after_it_ended(book: Book) -> None:
     now = await book.now()
     await book.write(enqueue("one"), admit("one", now=now), retire("one", 1), enqueue("one", arrival=9))
     found = await book.one("one")
@@ -224,7 +224,7 @@ async def test_a_workload_may_come_back_after_it_ended(book: Book) -> None:
     assert await book.readings.find("ns", "Job", "one") == await book.one("one")
 
 
-async def test_acknowledged_effects_are_not_offered_again(book: Book) -> None:
+async def test_acknowledged_effects_are_not_dispatched_again(book: Book) -> None:
     start = EffectKey(wid("one"), 1, Verb.START)
     await book.write(enqueue("one"), admit("one", now=await book.now()))
     await book.write(acknowledged=[start, start])
@@ -239,7 +239,7 @@ async def test_an_effect_may_be_acknowledged_in_the_commit_that_evicts(book: Boo
     assert (await book.ledger.load()).effects == (EffectKey(wid("one"), 1, Verb.STOP),)
 
 
-async def test_the_same_batch_again_stores_nothing_and_answers_the_same(book: Book) -> None:
+async def test_the_same_batch_again_stores_nothing_and_has_the_same_result(book: Book) -> None:
     await book.write(enqueue("zero"))
     again = plan(enqueue("one"), admit("one", now=await book.now()), now=await book.now())
     answers = [await book.ledger.commit(again, [], epoch=book.epoch, batch="the same") for _ in range(3)]
@@ -248,7 +248,7 @@ async def test_the_same_batch_again_stores_nothing_and_answers_the_same(book: Bo
     assert await book.write(keep("zero")) == 4
 
 
-async def test_an_empty_commit_answers_the_next_free_number(book: Book) -> None:
+async def test_an_empty_commit_returns_the_next_free_sequence(book: Book) -> None:
     assert await book.write() == 1
     await book.write(enqueue("one"))
     assert await book.write() == 2
@@ -264,13 +264,13 @@ async def test_a_deposed_leader_stores_nothing(book: Book) -> None:
     assert (await book.ledger.load()).sequence == 1
 
 
-async def test_what_an_attempt_leaves_behind_comes_back_as_it_was_written(book: Book) -> None:
+async def test_the_past_attempts_of_a_workload_are_read_back_as_they_were_written(book: Book) -> None:
     await book.write(enqueue("one"), admit("one", now=await book.now()))
     assert (await book.one("one")).past == NO_PAST_ATTEMPTS
     await book.write(evict("one", past=BACKING_OFF))
     assert (await book.one("one")).past == BACKING_OFF
     await book.write(release("one"))
-    assert (await book.one("one")).past == BACKING_OFF, "a release that says nothing of it leaves it"
+    assert (await book.one("one")).past == BACKING_OFF, "a release without past attempts keeps them"
     await book.write(enqueue("one", past=NO_PAST_ATTEMPTS))
     assert (await book.one("one")).past == NO_PAST_ATTEMPTS
     await book.write(admit("one", 2, now=await book.now()), release("one", 2, past=BACKING_OFF))
@@ -305,7 +305,7 @@ async def test_an_epoch_not_yet_taken_is_refused(book: Book) -> None:
         await book.write(enqueue("one"))
 
 
-async def test_time_never_runs_back(book: Book) -> None:
+async def test_the_ledger_s_time_never_decreases(book: Book) -> None:
     await book.write(enqueue("one"))
     before = plan(enqueue("two"), now=await book.now() - timedelta(hours=1))
     with pytest.raises(LedgerRefused, match="time ran back"):
@@ -341,7 +341,7 @@ async def test_time_never_runs_back(book: Book) -> None:
         (("queued", "retired"), lambda now: keep("one")),
     ],
 )
-async def test_what_contradicts_the_ledger_is_refused_whole(
+async def test_a_plan_that_contradicts_the_ledger_is_refused_as_a_whole(
     book: Book, before: tuple[str, ...], bad: Callable[[datetime], Decision]
 ) -> None:
     now = await book.now()
@@ -364,7 +364,9 @@ async def test_what_contradicts_the_ledger_is_refused_whole(
 @pytest.mark.parametrize(
     ("count", "amount"), [(1, -1), (-1, 1), (1, 2**63), (2**63, 1)], ids=["less", "fewer", "more", "many"]
 )
-async def test_an_amount_no_row_can_hold_is_refused_by_name(book: Book, count: int, amount: int) -> None:
+async def test_an_amount_that_no_row_can_hold_is_refused_and_named(
+    book: Book, count: int, amount: int
+) -> None:
     await book.write(enqueue("one"))
     bad = PodSetAssignment(name="main", count=count, requests=((GPU, amount),), flavors=((GPU, "a100"),))
     good = admit("one", now=await book.now())
@@ -386,7 +388,7 @@ async def test_the_largest_amount_fits(book: Book) -> None:
     assert found.attempt.assignment == assignment
 
 
-async def test_strings_postgres_cannot_hold_lose_only_that(book: Book) -> None:
+async def test_strings_lose_only_the_characters_that_postgres_cannot_hold(book: Book) -> None:
     hostile = workload("one", submitter="al\0ice \ud800", labels=(("a\0", "\0"),))
     reason = Reason(code=Code.ON_HOLD, detail="\0\u2028ok\udfff")
     await book.write(Enqueue(hostile, "team-a", 0, 1), keep("one", reason))
@@ -395,7 +397,7 @@ async def test_strings_postgres_cannot_hold_lose_only_that(book: Book) -> None:
     assert found.reason == Reason(code=Code.ON_HOLD, detail="\u2028ok?")
 
 
-async def test_policy_in_force_is_what_was_configured_last(book: Book) -> None:
+async def test_the_policy_in_force_is_the_last_configured_one(book: Book) -> None:
     a, b = ConfigKey("ClusterQueue", "", "a"), ConfigKey("ClusterQueue", "", "b")
     await book.write(configure("a", 1), configure("b", 1), configure("a", 2))
     snapshot = await book.ledger.load()
@@ -415,7 +417,7 @@ async def test_a_waiting_workload_may_change_queue_and_priority(book: Book) -> N
     assert (found.submitter, found.reason) == ("alice", WAITING)
 
 
-# --- readings
+# --- reads
 
 
 async def test_readers_see_what_changed_since_a_sequence(book: Book) -> None:
@@ -440,14 +442,14 @@ async def test_readers_see_what_changed_since_a_sequence(book: Book) -> None:
     assert [one.id for one in (await book.readings.since(0)).workloads] == [wid("three"), wid("two")]
 
 
-async def test_one_that_ended_and_came_back_is_read_in_that_order(book: Book) -> None:
+async def test_a_workload_that_ended_and_was_observed_again_is_read_in_that_order(book: Book) -> None:
     await book.write(enqueue("one"))
     await book.write(retire("one"), enqueue("one", arrival=2))
     news = await book.readings.since(1)
     assert [one.phase for one in news.workloads] == [Phase.FINISHED, Phase.PENDING]
 
 
-async def test_history_tells_every_decision_in_order(book: Book) -> None:
+async def test_history_has_every_decision_in_order(book: Book) -> None:
     now = await book.now()
     await book.write(enqueue("one"), enqueue("two", arrival=2), keep("one"))
     await book.write(admit("one", now=now), evict("one"), release("one"), retire("one"))
@@ -507,13 +509,13 @@ async def test_a_policy_decision_shows_its_spec(book: Book) -> None:
     assert gone.payload["spec"] is None
 
 
-async def test_find_returns_no_workloads_of_other_clusters(book: Book) -> None:
+async def test_find_returns_no_workload_of_another_cluster(book: Book) -> None:
     await book.write(enqueue("one"))
     assert await book.readings.find("ns", "Job", "two") is None
     assert await book.readings.find("ns", "PyTorchJob", "one") is None
 
 
-async def test_a_cluster_without_a_leader_so_far_says_so(pool: AsyncEngine, cluster: str) -> None:
+async def test_a_cluster_that_never_had_a_leader_is_reported(pool: AsyncEngine, cluster: str) -> None:
     for readings in (LedgerReadings(pool, cluster), MemoryLedger(Ticking())):
         with pytest.raises(LedgerUnavailable, match="no controller has led"):
             await readings.since(0)

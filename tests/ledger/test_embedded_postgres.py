@@ -59,7 +59,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-async def test_data_outlives_a_restart_in_a_path_with_a_space(folder: Path) -> None:
+async def test_data_survives_a_restart_in_a_path_with_a_space(folder: Path) -> None:
     async with EmbeddedPostgres(folder / "a space") as server:
         await ask(server, "create table kept as select 5 as n")
         assert await ask(server, "show data_checksums") == "on"
@@ -82,7 +82,7 @@ async def test_sigkill_of_the_parent_leaves_no_server_and_loses_no_commit(folder
     assert alive(pid)
     owner.kill()
     await owner.communicate()
-    # At once: the next run may find the old server still shutting down.
+    # Start at once: the old server may still be shutting down.
     async with EmbeddedPostgres(folder / "pg") as server:
         assert await ask(server, "select n from kept") == 7
         assert server.pid != pid
@@ -101,7 +101,7 @@ async def test_a_killed_server_recovers_at_the_next_start(folder: Path) -> None:
         assert await ask(server, "select n from kept") == 3
 
 
-async def test_a_pid_file_that_names_another_process_is_overlooked(folder: Path) -> None:
+async def test_a_pid_file_that_names_another_process_is_ignored(folder: Path) -> None:
     async with EmbeddedPostgres(folder / "pg") as server:
         data = server.folder / "data"
         leftover = (data / "postmaster.pid").read_text().splitlines()
@@ -118,7 +118,7 @@ async def test_a_pid_file_that_names_another_process_is_overlooked(folder: Path)
         await stranger.wait()
 
 
-async def test_a_path_too_long_for_a_socket_gets_a_short_one_that_goes_away(folder: Path) -> None:
+async def test_a_path_too_long_for_a_socket_gets_a_short_link_that_is_removed(folder: Path) -> None:
     async with EmbeddedPostgres(folder / ("long" * 25)) as server:
         assert await ask(server, "select 1") == 1
         sockets = Path(str(await ask(server, "show unix_socket_directories")).strip('"'))
@@ -132,7 +132,7 @@ async def test_other_users_cannot_access_data_or_socket(folder: Path) -> None:
             assert stat.S_IMODE((server.folder / name).stat().st_mode) == 0o700
 
 
-async def test_a_folder_of_another_version_is_refused_with_both_versions(folder: Path) -> None:
+async def test_a_folder_of_another_version_is_refused_and_both_versions_are_named(folder: Path) -> None:
     async with EmbeddedPostgres(folder / "pg") as server:
         version_file = server.folder / "data" / "PG_VERSION"
     version_file.write_text("9\n")
@@ -180,7 +180,7 @@ async def test_root_uses_another_folder_if_its_own_cannot_be_reached(folder: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to hand its server to another account")
-async def test_binaries_only_root_can_enter_are_copied_beside_the_data(folder: Path) -> None:
+async def test_binaries_that_only_root_can_access_are_copied_beside_the_data(folder: Path) -> None:
     async with EmbeddedPostgres(folder / "first") as server:
         running = Path(f"/proc/{server.pid}/exe").resolve().parent
     hidden = folder / "hidden"

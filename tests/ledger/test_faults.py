@@ -1,4 +1,4 @@
-"""A Postgres that dies, fills up, answers late or not at all, and rows that its constraints refuse."""
+"""A Postgres that ends, has no space, responds late or not at all, and rows that its constraints refuse."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def connection_pool(url: str) -> AsyncIterator[AsyncEngine]:
 # --- unknown commits
 
 
-async def test_a_commit_with_a_lost_answer_is_stored_once(
+async def test_a_commit_with_a_lost_response_is_stored_once(
     server: EmbeddedPostgres, folder: Path, cluster: str
 ) -> None:
     sockets = server.folder / "socket"
@@ -74,7 +74,7 @@ async def test_a_commit_with_a_lost_answer_is_stored_once(
 async def test_a_first_try_still_committing_is_waited_for_and_not_stored_twice(
     pool: AsyncEngine, cluster: str
 ) -> None:
-    """The answer may be given up while the server is still at it."""
+    """The client may stop waiting while the server still commits."""
     ledger = PostgresLedger(pool, cluster)
     epoch = await ledger.take_epoch("test")
     now = await ledger.now()
@@ -131,7 +131,7 @@ async def test_taking_the_epoch_waits_for_a_commit_under_way(pool: AsyncEngine, 
 # --- cancellation
 
 
-async def test_a_cancelled_commit_ends_whole_and_gives_its_connection_back(
+async def test_a_cancelled_commit_is_completed_and_returns_its_connection(
     pool: AsyncEngine, cluster: str
 ) -> None:
     ledger = PostgresLedger(pool, cluster)
@@ -156,7 +156,7 @@ async def test_a_cancelled_commit_ends_whole_and_gives_its_connection_back(
     assert len(snapshot.effects) * 2 == snapshot.sequence
 
 
-async def test_an_error_behind_a_cancellation_is_not_left_unseen() -> None:
+async def test_an_error_after_a_cancellation_is_reported() -> None:
     begun = asyncio.Event()
 
     async def fails() -> None:
@@ -171,10 +171,12 @@ async def test_an_error_behind_a_cancellation_is_not_left_unseen() -> None:
         await task
 
 
-# --- a server that dies, or says no
+# --- a server that ends, or refuses
 
 
-async def test_whatever_way_a_dead_server_shows_it_is_unavailable_and_then_well_again(folder: Path) -> None:
+async def test_a_dead_server_is_unavailable_whatever_the_error_and_available_again_afterwards(
+    folder: Path,
+) -> None:
     async with EmbeddedPostgres(folder / "pg", settings={"fsync": "off"}) as first:
         await migrate(first.url)
         async with connection_pool(first.url) as pool:
@@ -184,7 +186,7 @@ async def test_whatever_way_a_dead_server_shows_it_is_unavailable_and_then_well_
             async with asyncio.timeout(120):
                 for round_number in range(3):
                     await _die_while_writing(ledger, epoch, first, round_number)
-                    # Dead: every call says so, whichever way it fails.
+                    # Dead: every call raises Unavailable, whatever the error.
                     for call in (ledger.load, ledger.now, lambda: ledger.take_epoch("test")):
                         with pytest.raises(LedgerUnavailable):
                             await call()
@@ -336,7 +338,7 @@ async def _failing(pool: AsyncEngine, table: str, state: str) -> AsyncIterator[N
         ("42P01", SchemaMismatch),
     ],
 )
-async def test_a_failure_in_the_middle_stores_nothing_and_has_its_name(
+async def test_a_failure_in_the_middle_stores_nothing_and_is_named(
     pool: AsyncEngine, cluster: str, state: str, expected: type[Exception]
 ) -> None:
     ledger = PostgresLedger(pool, cluster)
@@ -368,7 +370,7 @@ async def test_a_dead_connection_of_the_clock_is_not_used_again(
         assert await ledger.now() >= before
 
 
-def test_errors_that_are_not_the_databases_stay_as_they_are() -> None:
+def test_errors_that_are_not_of_the_database_are_not_changed() -> None:
     assert translated(KeyError("x")) is None
     assert translated(AssertionError("x")) is None
 
@@ -386,11 +388,11 @@ def test_errors_that_are_not_the_databases_stay_as_they_are() -> None:
         DBAPIError("select", {}, Exception("gone"), connection_invalidated=True),
     ],
 )
-def test_every_face_of_a_dead_server_is_unavailable(error: Exception) -> None:
+def test_every_error_of_a_dead_server_is_unavailable(error: Exception) -> None:
     assert isinstance(translated(error), LedgerUnavailable)
 
 
-# --- what the database refuses by itself
+# --- constraints of the database
 
 
 @pytest.mark.parametrize(
@@ -429,7 +431,7 @@ def test_every_face_of_a_dead_server_is_unavailable(error: Exception) -> None:
         ),
     ],
 )
-async def test_the_database_itself_refuses(
+async def test_the_constraints_of_the_database_refuse_an_invalid_row(
     pool: AsyncEngine, server: EmbeddedPostgres, cluster: str, statement: str, message: str
 ) -> None:
     ledger = PostgresLedger(pool, cluster)

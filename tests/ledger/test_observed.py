@@ -1,4 +1,4 @@
-"""The report of an observer from hand-made rows: fates, waits, and differences from reality."""
+"""The report of an observer from constructed rows: outcomes, waits, and differences from reality."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGE = Reason(code=Code.EXCEEDS_MAX_QUOTA, flavor="a100", resource=GPU, request
 
 
 class History:
-    """Rows in their order, and what is made of them."""
+    """Rows in order, and the report on them."""
 
     def __init__(self) -> None:
         self.workloads = ObservedWorkloads()
@@ -105,7 +105,7 @@ def _summary(history: History, now: float = 1000) -> dict[str, Any]:
     return summary(list(history.workloads.by_id.values()), _at(now), NOMINAL)
 
 
-def test_one_that_fits_is_admitted_at_once_and_differs_in_nothing() -> None:
+def test_a_workload_that_fits_is_admitted_at_once_without_a_difference() -> None:
     history = History()
     history.queued("a", 0)
     history.admitted("a", 0.2)
@@ -116,7 +116,7 @@ def test_one_that_fits_is_admitted_at_once_and_differs_in_nothing() -> None:
     assert (total["admittedAtOnce"], total["ranAnyway"], total["wait"]["max"]) == (1, 0, None)
 
 
-def test_one_that_waits_runs_meanwhile_and_is_counted_with_its_wait_and_reason() -> None:
+def test_a_workload_that_would_wait_but_runs_is_counted_with_its_wait_and_reason() -> None:
     history = History()
     history.queued("a", 0)
     history.add("a", Verdict.PENDING, 0.1, reason=SHORT)
@@ -131,7 +131,7 @@ def test_one_that_waits_runs_meanwhile_and_is_counted_with_its_wait_and_reason()
     assert wait["example"] == "ns/Job/a"
 
 
-def test_one_that_ends_before_its_turn_has_waited_at_least_until_then() -> None:
+def test_a_workload_that_ends_before_its_admission_has_waited_at_least_until_then() -> None:
     history = History()
     history.queued("a", 0)
     history.add("a", Verdict.PENDING, 0, reason=SHORT)
@@ -145,7 +145,7 @@ def test_one_that_ends_before_its_turn_has_waited_at_least_until_then() -> None:
     assert history.differences[2] == "has run without an admission"
 
 
-def test_one_that_never_fits_and_one_on_hold_are_no_waits() -> None:
+def test_a_workload_that_never_fits_or_is_on_hold_is_no_wait() -> None:
     history = History()
     history.queued("large", 0, gpus=9)
     history.add("large", Verdict.PENDING, 0, reason=LARGE)
@@ -186,12 +186,12 @@ def test_evictions_are_counted_by_preemptor_and_the_first_admission_counts() -> 
 @pytest.mark.parametrize(
     ("state", "started", "now", "longer"),
     [
-        ("Running", 30.0, 1000, 30.0),  # another let it go later than we would have
-        ("Running", 0.5, 1000, None),  # within the second that times are told in
-        ("Suspended", None, 80, 80.0),  # still not let go
+        ("Running", 30.0, 1000, 30.0),  # another controller started it later than queuectl would have
+        ("Running", 0.5, 1000, None),  # within one second, the resolution of the times
+        ("Suspended", None, 80, 80.0),  # still not started
     ],
 )
-def test_reality_that_keeps_one_waiting_longer_is_counted(
+def test_a_workload_that_really_waits_longer_is_counted(
     state: str, started: float | None, now: float, longer: float | None
 ) -> None:
     history = History()
@@ -203,7 +203,7 @@ def test_reality_that_keeps_one_waiting_longer_is_counted(
     assert (sooner["workloads"], sooner["max"]) == ((1, longer) if longer else (0, None))
 
 
-def test_the_peak_is_what_ran_at_one_time_whatever_was_decided() -> None:
+def test_the_peak_is_what_ran_at_the_same_time_whatever_was_decided() -> None:
     history = History()
     for name, start, end in (("a", 0, 100), ("b", 50, 150), ("c", 100, 200)):
         history.queued(name, start, gpus=3)
@@ -238,7 +238,7 @@ def test_queues_are_listed_separately_and_one_without_a_clusterqueue_by_its_loca
     assert found["total"]["workloads"] == 2
 
 
-def test_rows_of_policy_and_of_workloads_from_before_what_is_kept_are_passed_over() -> None:
+def test_rows_of_policy_and_of_workloads_older_than_the_history_are_ignored() -> None:
     workloads = ObservedWorkloads()
     gate = {"kind": "Gate", "namespace": "", "name": "queuectl-jobs", "spec": {"installedAt": T0.isoformat()}}
     row = DecisionRow(1, 1, T0, 1, "Configured", None, None, None, None, dict(gate))

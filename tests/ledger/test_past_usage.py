@@ -42,7 +42,7 @@ class Book:
         self.now = await self.ledger.now()  # the partitions of its month exist
 
     async def write(self, *decisions: Decision, after: float = 0) -> None:
-        """`after`: seconds since the last write."""
+        """Write rows; `after`: seconds since the last write."""
         self.now += timedelta(seconds=after)
         self.batches += 1
         name = f"batch-{self.batches}"
@@ -97,7 +97,7 @@ class Life:
     attempt: int = 0
     holds: bool = False
     gpus: int = 0
-    """Of each worker of its last attempt."""
+    """GPUs of each worker of its last attempt."""
     workers: int = 0
 
 
@@ -189,7 +189,7 @@ async def test_usage_that_is_too_old_to_count_is_left_out(book: Book) -> None:
 
 
 @pytest.mark.parametrize("sharing", [None, AdmissionFairSharing(half_life=0)])
-async def test_there_is_no_past_usage_where_it_does_not_count(
+async def test_no_past_usage_is_read_if_it_does_not_count(
     make: MakeBook, sharing: AdmissionFairSharing | None
 ) -> None:
     book = make(SchedulingConfiguration(usage_sharing=sharing))

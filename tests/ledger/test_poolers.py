@@ -1,4 +1,4 @@
-"""57: a pooler before Postgres is detected at the start, and the message says what to do."""
+"""57: a pooler in front of Postgres is detected at the start, and the message says what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.ledger.places import reachable_folder
 DEADLINE = 30.0
 _SOCKET = ".s.PGSQL.5432"
 _KEPT = (b"user", b"database", b"client_encoding", b"application_name")
-"""Parameters of a start that PgBouncer knows; the others it refuses, or drops where it is told to."""
+"""Startup parameters that PgBouncer keeps; it refuses others, or drops them if configured so."""
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -85,7 +85,7 @@ async def test_57_a_pooler_that_refuses_our_settings_is_named() -> None:
                 await check(url, writing=True)
 
 
-async def test_57_a_pooler_that_drops_our_settings_is_found_out(server: EmbeddedPostgres) -> None:
+async def test_57_a_pooler_that_drops_our_settings_is_detected(server: EmbeddedPostgres) -> None:
     place = Path(unquote(server.url.partition("host=")[2].partition("&")[0]))
     await check(server.url, writing=True)
     with reachable_folder() as folder:

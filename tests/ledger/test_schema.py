@@ -62,7 +62,7 @@ async def test_an_empty_database_is_refused_until_it_is_migrated(fresh: str) -> 
         await check(fresh)
     with pytest.raises(SchemaMismatch):
         await verify(fresh)
-    # Looking changes nothing.
+    # The check changes nothing.
     assert await run(fresh, f"SELECT to_regnamespace('{SCHEMA}')") is None
     revision = await migrate(fresh)
     assert await migrate(fresh) == revision
@@ -76,7 +76,7 @@ def test_the_files_of_the_migrations_are_named_by_their_revisions() -> None:
     assert schema._revisions() == (scripts.get_current_head(), known)
 
 
-async def test_an_older_schema_is_refused_with_the_command_that_helps(
+async def test_an_older_schema_is_refused_with_the_command_to_run(
     fresh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = await migrate(fresh)
@@ -111,7 +111,7 @@ async def test_a_database_has_an_identity_that_a_second_migration_leaves_alone(f
         await run(fresh, f"INSERT INTO {SCHEMA}.installation DEFAULT VALUES")
 
 
-async def test_the_tables_are_as_the_program_has_them(fresh: str) -> None:
+async def test_the_migrated_tables_are_those_of_the_program(fresh: str) -> None:
     await migrate(fresh)
 
     def differences(connection: Connection) -> list[Any]:
@@ -120,10 +120,10 @@ async def test_the_tables_are_as_the_program_has_them(fresh: str) -> None:
 
         options = {"include_schemas": True, "include_name": ours, "compare_type": True}
         found = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
-        # Indexes are the migrations' own business, and so are partitions.
+        # Indexes and partitions are defined by the migrations alone.
         return [one for one in found if one[0] not in ("remove_index", "remove_table")]
 
-    # By default the schema of the user's own name comes first, and would be taken for no schema at all.
+    # By default the schema named like the user comes first, and would be reflected as no schema.
     pool = create_pool(f"{fresh}&options=-csearch_path%3Dpublic")
     try:
         async with pool.connect() as connection:
@@ -132,7 +132,7 @@ async def test_the_tables_are_as_the_program_has_them(fresh: str) -> None:
         await pool.dispose()
 
 
-async def test_a_migration_can_be_taken_back(fresh: str) -> None:
+async def test_a_migration_can_be_reverted(fresh: str) -> None:
     await migrate(fresh)
 
     def down(connection: Connection) -> None:
@@ -172,7 +172,7 @@ def test_the_alembic_command_migrates_too(fresh: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def test_partitions_are_there_for_this_month_and_three_more(fresh: str) -> None:
+async def test_partitions_exist_for_this_month_and_three_more(fresh: str) -> None:
     await migrate(fresh)
     pool = create_pool(fresh)
     try:
@@ -200,7 +200,7 @@ async def test_rows_without_a_partition_are_kept_and_reported(fresh: str) -> Non
     assert (finding.code, finding.subject) == ("DefaultPartition", "decision_default")
 
 
-async def test_old_months_are_dropped_and_what_is_open_stays(fresh: str) -> None:
+async def test_old_months_are_dropped_and_open_rows_stay(fresh: str) -> None:
     await migrate(fresh)
     past = datetime(2020, 2, 15, tzinfo=UTC)
     for parent in HISTORY.values():
@@ -243,7 +243,7 @@ async def test_old_months_are_dropped_and_what_is_open_stays(fresh: str) -> None
         await pool.dispose()
 
 
-async def test_a_database_names_its_clusters(fresh: str) -> None:
+async def test_a_database_lists_its_clusters(fresh: str) -> None:
     await migrate(fresh)
     pool = create_pool(fresh)
     try:
@@ -256,7 +256,7 @@ async def test_a_database_names_its_clusters(fresh: str) -> None:
 
 @pytest.mark.parametrize("name", ["CHANGES", "MOVES", "END_HOLDS", "ACKNOWLEDGE", "WITHDRAW"])
 async def test_the_hot_statements_touch_only_open_rows(pool: AsyncEngine, name: str) -> None:
-    """However much history there is, it is not even planned for."""
+    """The plans include no partition of history, however many there are."""
     rows = {
         "CHANGES": s.CHANGE_ROWS,
         "MOVES": s.MOVE_ROWS,

@@ -51,7 +51,7 @@ class World:
         return admit(name, number, now=await self.ledger.now(), gpus=gpus, debt=debt)
 
     async def tamper(self, statement: str) -> None:
-        """As a superuser can, without the triggers."""
+        """Run SQL as a superuser, without the triggers."""
         async with self.pool.begin() as connection:
             await connection.execute(text("SET LOCAL session_replication_role = replica"))
             result = await connection.execute(text(statement), {"c": self.cluster})
@@ -69,7 +69,7 @@ async def world(pool: AsyncEngine, server: EmbeddedPostgres, cluster: str) -> Wo
 
 @pytest.fixture
 async def busy(world: World) -> World:
-    """A ledger in which everything has happened once."""
+    """A ledger in which each kind of decision was stored once."""
     await world.write(configure("team-a", 100), configure("old", 1), configure("old", None))
     names = ("runs", "waits", "leaves", "ended", "adopted", "again")
     await world.write(*(enqueue(name, arrival=i) for i, name in enumerate(names)), keep("waits"))
@@ -84,7 +84,7 @@ async def busy(world: World) -> World:
     return world
 
 
-async def test_a_ledger_that_was_only_written_by_us_is_sound(busy: World) -> None:
+async def test_a_ledger_written_only_by_queuectl_has_no_findings(busy: World) -> None:
     assert await verify(busy.url, busy.cluster) == []
     assert await busy.codes() == set()
 
@@ -187,8 +187,8 @@ async def test_a_manual_edit_is_found_and_named(busy: World, statement: str, cod
     assert code in {finding.code for finding in found}, [str(finding) for finding in found]
 
 
-async def test_an_admission_over_the_quota_of_its_moment_is_found(world: World) -> None:
-    # 8 GPUs each: one fits, the second was admitted all the same.
+async def test_an_admission_over_the_quota_of_its_time_is_found(world: World) -> None:
+    # 8 GPUs each: one fits, and the second was admitted too.
     await world.write(configure("team-a", 8), enqueue("one"), enqueue("two", arrival=2))
     await world.write(await world.admit("one"))
     assert await verify(world.url, world.cluster) == []
@@ -199,14 +199,14 @@ async def test_an_admission_over_the_quota_of_its_moment_is_found(world: World) 
     assert finding.detail == "was given 8 of a100/nvidia.com/gpu, 0 was available to ClusterQueue/team-a then"
 
 
-async def test_what_a_cohort_lends_is_no_finding_and_more_than_that_is(world: World) -> None:
+async def test_borrowed_quota_is_no_finding_and_more_than_the_cohort_lends_is(world: World) -> None:
     await world.write(configure("team-b", 8, cohort="all", lends=4), configure("team-a", 4, cohort="all"))
     await world.write(enqueue("one"), enqueue("two", arrival=2), await world.admit("one"))
     assert await verify(world.url, world.cluster) == []
     await world.write(await world.admit("two", gpus=1))
     [finding] = await verify(world.url, world.cluster)
     assert finding.detail == "was given 2 of a100/nvidia.com/gpu, 0 was available to ClusterQueue/team-a then"
-    # By then no quota is lent any more: what was admitted before stays correct.
+    # From here on no quota is lent: earlier admissions stay correct.
     await world.write(configure("team-b", None))
     assert len(await verify(world.url, world.cluster)) == 1
 
@@ -225,7 +225,7 @@ async def test_the_quota_of_the_same_plan_counts(world: World) -> None:
     assert await verify(world.url, world.cluster) == []
 
 
-async def test_each_cluster_of_a_database_is_verified_by_itself(busy: World) -> None:
+async def test_each_cluster_of_a_database_is_verified_separately(busy: World) -> None:
     other = PostgresLedger(busy.pool, f"{busy.cluster}-other")
     epoch = await other.take_epoch("other")
     now = await other.now()
@@ -243,18 +243,18 @@ async def test_verifying_again_reads_only_what_is_new(busy: World) -> None:
     assert await verifier.run() == []
     await busy.write(release("leaves"), retire("runs", 1), enqueue("new", arrival=9))
     await busy.write(await busy.admit("new"), configure("team-a", 50))
-    # What was verified before is not looked at again.
+    # Rows that were verified before are not read again.
     await busy.tamper("UPDATE queuectl.decision SET epoch = 1 WHERE cluster_id = :c AND sequence = 2")
     assert await verifier.run() == []
     await busy.tamper(
         "UPDATE queuectl.attempt SET debt = true WHERE cluster_id = :c AND workload = 'uid-new'"
     )
     assert {finding.code for finding in await verifier.run()} == {"Attempt"}
-    # Now that something is wrong, everything is.
+    # After a finding, all rows are.
     assert {finding.code for finding in await verifier.run()} == {"Attempt", "OldEpoch"}
 
 
-async def test_what_is_older_than_the_history_that_is_kept_is_taken_on_trust(busy: World) -> None:
+async def test_rows_older_than_the_retained_history_are_assumed_correct(busy: World) -> None:
     await busy.write(evict("runs"), release("leaves"))
     await busy.tamper("DELETE FROM queuectl.decision WHERE cluster_id = :c AND sequence <= 16")
     assert await verify(busy.url, busy.cluster) == []
@@ -304,7 +304,7 @@ async def test_rebuilt_holds_equal_those_before(world: World) -> None:
     assert await verify(world.url, lost) == []
 
 
-async def test_only_what_may_be_alive_is_held_again(world: World) -> None:
+async def test_only_workloads_that_may_have_live_pods_are_held_again(world: World) -> None:
     await rebuild(
         world.url,
         world.cluster,
@@ -323,7 +323,7 @@ async def test_only_what_may_be_alive_is_held_again(world: World) -> None:
     assert await verify(world.url, world.cluster) == []
 
 
-async def test_a_ledger_with_open_holds_is_not_rebuilt_and_its_controller_works_on(busy: World) -> None:
+async def test_a_ledger_with_open_holds_is_not_rebuilt_and_its_controller_continues(busy: World) -> None:
     before = await open_holds(busy.url, busy.cluster)
     with pytest.raises(LedgerRefused, match="has 4 open attempts"):
         await rebuild(busy.url, busy.cluster, [found("one", 1, 1)])
@@ -331,14 +331,14 @@ async def test_a_ledger_with_open_holds_is_not_rebuilt_and_its_controller_works_
     await busy.write(enqueue("other"))
 
 
-async def test_a_rebuilt_workload_may_already_wait_in_the_new_ledger(world: World) -> None:
+async def test_a_rebuilt_workload_may_already_be_pending_in_the_new_ledger(world: World) -> None:
     await world.write(Enqueue(workload("one"), "team-a", 0, 1), enqueue("two", arrival=2))
     await rebuild(world.url, world.cluster, [found("one", 1, 1)])
     assert await verify(world.url, world.cluster) == []
     assert len(await open_holds(world.url, world.cluster)) == 3
 
 
-async def test_what_shrinks_is_billed_in_full_until_then_and_less_from_there_on(busy: World) -> None:
+async def test_a_workload_that_shrinks_is_charged_in_full_until_then_and_less_afterwards(busy: World) -> None:
     await busy.write(enqueue("big"), await busy.admit("big"))
     first = await busy.write(shrink("big", workers=1))
     second = await busy.write(shrink("big", workers=0))
@@ -356,7 +356,7 @@ async def test_what_shrinks_is_billed_in_full_until_then_and_less_from_there_on(
     assert await busy.codes() == set()
 
 
-async def test_a_history_in_which_something_grew_is_reported(busy: World) -> None:
+async def test_a_history_in_which_a_workload_grew_is_reported(busy: World) -> None:
     await busy.tamper(
         "UPDATE queuectl.decision SET payload = jsonb_set(payload, '{podSets,1,count}', '5') "
         "WHERE cluster_id = :c AND verdict = 'Shrunk'"

@@ -1,4 +1,4 @@
-"""A real API server with manifests/ in it."""
+"""A real API server with manifests/ applied."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Applied:
         self.old = old
 
     async def kubectl(self, *arguments: str) -> str:
-        """All that it printed; fails where kubectl does."""
+        """Run kubectl; returns all its output, and fails if kubectl fails."""
         process = await asyncio.create_subprocess_exec(
             *(str(self.plane.kubectl), f"--kubeconfig={self.plane.folder / 'kubeconfig'}", *arguments),
             stdout=asyncio.subprocess.PIPE,

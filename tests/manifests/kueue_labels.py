@@ -1,4 +1,4 @@
-"""The component that lets Kueue's labels queue work, as kustomize would build it in."""
+"""The component that enables Kueue's labels, applied as kustomize would."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPONENT = MANIFESTS / "kueue-labels"
 
 
 def patches() -> list[tuple[str, str, list[Json]]]:
-    """Kind and name of each object it changes, and how."""
+    """Kind and name of each object that it patches, with the patch."""
     (kustomization,) = yaml.safe_load_all((COMPONENT / "kustomization.yaml").read_text())
     return [
         (
@@ -27,7 +27,7 @@ def patches() -> list[tuple[str, str, list[Json]]]:
 
 
 def changed(objects: list[Json]) -> list[Json]:
-    """These with what it changes of them. Raises where what it changes is not as it expects."""
+    """`objects` with its patches applied. Raises if the value that a patch tests is another one."""
     found = {(kind, name): patch for kind, name, patch in patches()}
     return [
         jsonpatch.apply_patch(item, found.get((item["kind"], item["metadata"]["name"]), []))
@@ -36,7 +36,7 @@ def changed(objects: list[Json]) -> list[Json]:
 
 
 async def put_in_force(api: Client) -> None:
-    """On a server that has the gate already; what is so already is left. Not waited for."""
+    """Apply it to a server that has the gate. Does not wait until it is in force."""
     await Installer(api).apply(documents(COMPONENT))
     for kind, name, patch in patches():
         plural = f"{kind.lower()}s".replace("policys", "policies")
@@ -44,5 +44,5 @@ async def put_in_force(api: Client) -> None:
         try:
             await api.request("PATCH", path, patch, content_type=JSON_PATCH)
         except ApiError as error:
-            if error.status not in (404, 422):  # it is not there, or is changed already
+            if error.status not in (404, 422):  # the object is missing, or is patched already
                 raise

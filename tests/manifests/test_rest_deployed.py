@@ -1,4 +1,4 @@
-"""REST as it is deployed: its own service account, its own certificate, callers by the cluster's word."""
+"""REST as it is deployed: its own service account and certificate, and callers reviewed by the cluster."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ async def test_rest_serves_with_the_rights_and_the_certificate_of_its_manifests(
         workloads = f"{rest}/api/v1/workloads?namespace=default"
 
         async def sees() -> bool:
-            # A controller of the cluster puts our role into those that everybody has.
+            # A controller of the cluster aggregates our role into the built-in ones.
             return (await _get(workloads, trust, token.strip()))[0] == 200
 
-        await eventually("the reader sees the workloads of his namespace", sees)
+        await eventually("the reader sees the workloads of its namespace", sees)
         assert (await _get(workloads, trust, another.strip()))[0] == 401
         assert (await _get(workloads, trust, ""))[0] == 401
         code, metrics = await _get(f"{probes}/metrics", None, "")
@@ -71,7 +71,7 @@ async def _get(url: str, trust: ssl.SSLContext | None, token: str) -> tuple[int,
 
 @asynccontextmanager
 async def _rest(applied: Applied) -> AsyncIterator[tuple[str, str]]:
-    """URLs of REST and of its probes, under the shipped configuration but for its ports."""
+    """URLs of REST and of its probes, with the shipped configuration except the ports."""
     kubeconfig = applied.plane.folder / "rest.kubeconfig"
     token = await applied.kubectl("create", "token", "queuectl-api", "-n", NAMESPACE)
     write_kubeconfig(
@@ -82,7 +82,7 @@ async def _rest(applied: Applied) -> AsyncIterator[tuple[str, str]]:
             cluster = await applied.kubectl("get", "ns", "kube-system", "-o", "jsonpath={.metadata.uid}")
             await migrate(postgres.url)
             async with connection_pool(postgres.url) as pool:
-                # A controller has led.
+                # A controller must have led before REST can serve.
                 await PostgresLedger(pool, cluster).take_epoch("test")
             child = await _spawned(postgres.url, kubeconfig, folder)
             try:
@@ -107,7 +107,7 @@ async def _spawned(url: str, kubeconfig: Path, folder: Path) -> Child:
 
 
 async def _said(child: Child, log: Path, pattern: str) -> str:
-    """The URL in it."""
+    """The URL in the log."""
 
     async def look() -> str:
         assert child.returncode is None, log.read_text()

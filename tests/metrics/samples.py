@@ -27,14 +27,14 @@ CELL = FlavorResource("a100", "cpu")
 
 @dataclass(frozen=True)
 class Family:
-    """`kind`: counter, gauge or histogram. `labels`: of its series, but `le`."""
+    """`kind`: counter, gauge or histogram. `labels`: those of its series, without `le`."""
 
     kind: str
     labels: frozenset[str]
 
 
 def families(text: str) -> dict[str, Family]:
-    """By name as it is queried: counters with `_total`, histograms without `_bucket`."""
+    """Families by the name in queries: counters with `_total`, histograms without `_bucket`."""
     found = {}
     for family in text_string_to_metric_families(text):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -62,7 +62,7 @@ def admit(queue: str) -> Admit:
 
 
 def controller() -> Metrics:
-    """Everything has happened once."""
+    """A controller's metrics after each kind of event has happened once."""
     metrics = Metrics()
     evict = Evict(WorkloadId("b"), REF, 1, Reason(code=Code.PREEMPTED))
     metrics.observe_plan(Plan(version=1, cycle=1, now=NOW, decisions=(admit("a"), evict), work=2))

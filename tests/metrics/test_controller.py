@@ -100,7 +100,7 @@ def test_amounts_are_in_cores_and_bytes() -> None:
     assert 'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0' in found
 
 
-def test_a_queue_that_is_gone_leaves_no_series_behind() -> None:
+def test_a_deleted_queue_leaves_no_series() -> None:
     metrics = Metrics()
     metrics.observe_reports([report("a", pending=3), report("b")])
     metrics.observe_plan(plan(Admit(attempt("a"), REF, created_at=NOW)))
@@ -119,7 +119,7 @@ def test_effects_start_at_zero_so_that_the_first_one_shows_in_a_rate() -> None:
     assert 'queuectl_effect_duration_seconds_count{verb="Start"} 1.0' in lines(metrics)
 
 
-def test_commits_and_leadership_show() -> None:
+def test_commits_and_leadership_are_exported() -> None:
     metrics = Metrics()
     metrics.committed(decisions=5, seconds=0.02, sequence=42)
     metrics.commit_failed("unavailable")
@@ -138,7 +138,7 @@ def test_commits_and_leadership_show() -> None:
         assert line in found
 
 
-def test_a_kind_without_any_message_has_infinite_silence() -> None:
+def test_a_kind_without_any_message_has_an_infinite_silence() -> None:
     metrics = Metrics()
     metrics.observe(replace(PROBES, silence=lambda: {"Job": 1.5, "PyTorchJob": None}))
     found = lines(metrics)
@@ -152,7 +152,7 @@ def test_two_controllers_in_one_process_do_not_share_figures() -> None:
     assert "queuectl_leadership_epoch 0.0" in lines(second)
 
 
-def test_every_metric_is_named_by_the_rules_of_prometheus() -> None:
+def test_every_metric_is_named_by_the_conventions_of_prometheus() -> None:
     metrics = Metrics()
     metrics.observe_reports([report("a")])
     for line in lines(metrics):
@@ -163,12 +163,12 @@ def test_every_metric_is_named_by_the_rules_of_prometheus() -> None:
             assert not name.endswith(("_milliseconds", "_ms", "_count", "_sum", "_bucket")), name
 
 
-def test_the_first_admission_says_how_long_it_took_and_a_later_one_does_not() -> None:
+def test_only_the_first_admission_of_a_workload_records_its_wait() -> None:
     metrics = Metrics()
     created = NOW - timedelta(seconds=20)
     metrics.observe_plan(plan(Admit(attempt("a"), REF, created_at=created)))
     metrics.observe_plan(plan(Admit(attempt("a", number=2), REF, created_at=created)))
-    # What was found running never waited.
+    # A workload that was running when first observed never waited.
     metrics.observe_plan(plan(Admit(attempt("a"), REF)))
     found = lines(metrics)
     assert 'queuectl_admissions_total{cluster_queue="a"} 3.0' in found
@@ -187,7 +187,7 @@ def test_evictions_are_counted_by_reason_and_by_the_rule_of_a_preemption() -> No
     assert 'queuectl_evictions_total{cause="",reason="UserHold"} 1.0' in found
 
 
-def test_those_without_a_queue_are_counted_too() -> None:
+def test_workloads_without_a_queue_are_counted_too() -> None:
     metrics = Metrics()
     standing = ClusterReport(strays=((Code.QUEUE_NOT_FOUND, 4),), frozen=2, gate_installed=False)
     metrics.observe(replace(PROBES, cluster_report=lambda: standing, unsettled=lambda: (3, 12.5)))
@@ -205,7 +205,7 @@ def test_those_without_a_queue_are_counted_too() -> None:
         assert line in found
 
 
-def test_a_standby_holds_no_lease_and_a_controller_without_one_says_nothing_of_it() -> None:
+def test_a_standby_exports_no_held_lease_and_a_controller_without_a_lease_exports_no_lease_metric() -> None:
     metrics = Metrics()
     metrics.observe(replace(PROBES, leads=lambda: False, lease_age=lambda: None))
     assert {
@@ -217,7 +217,7 @@ def test_a_standby_holds_no_lease_and_a_controller_without_one_says_nothing_of_i
     assert not any("lease" in line for line in lines(metrics))
 
 
-def test_ages_grow_until_the_next_time() -> None:
+def test_ages_grow_until_the_next_event() -> None:
     clock = [100.0]
     metrics = Metrics(lambda: clock[0])
     assert "queuectl_ledger_commit_age_seconds +Inf" in lines(metrics)
@@ -240,7 +240,7 @@ def test_requests_to_the_api_server_are_counted_as_rbac_names_them() -> None:
     assert 'queuectl_kubernetes_request_duration_seconds_count{verb="patch"} 1.0' in found
 
 
-def test_series_stay_bounded_and_nothing_is_lost_by_it() -> None:
+def test_the_number_of_series_is_bounded_and_no_count_is_lost() -> None:
     names = Names(most=2)
     assert [names.label(name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
     assert (names.forget("a"), names.forget("c")) == (True, False)
@@ -249,7 +249,7 @@ def test_series_stay_bounded_and_nothing_is_lost_by_it() -> None:
     assert summed(rows, most=2) == [(("a", "x"), 2.0), (("b", "x"), 1.0), (("other", "other"), 2.0)]
 
 
-async def test_probes_tell_what_is_wrong() -> None:
+async def test_probes_say_what_is_wrong() -> None:
     problem: list[str | None] = [None]
     app = application(Metrics(), healthy=lambda: None, ready=lambda: problem[0])
     async with TestClient(TestServer(app)) as client:

@@ -14,14 +14,14 @@ PAGE = (REPOSITORY / "docs" / "metrics.md").read_text()
 RULES = yaml.safe_load((REPOSITORY / "manifests" / "monitoring" / "rules.yaml").read_text())
 
 
-def test_all_that_is_exported_is_on_the_page_with_its_labels() -> None:
+def test_every_exported_metric_is_on_the_page_with_its_labels() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \| (.*?) ?\| \S.* \|$", PAGE, re.MULTILINE)
     described = {name: Family(kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(rows) == len(described)
     assert described == of(controller(), serving(), webhook())
 
 
-def test_all_alerts_are_on_the_page_with_their_severity() -> None:
+def test_every_alert_is_on_the_page_with_its_severity() -> None:
     rows = re.findall(r"^\| `(Queuectl\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
     rules = [rule for group in RULES["groups"] for rule in group["rules"]]
     assert sorted(rows) == sorted((rule["alert"], rule["labels"]["severity"]) for rule in rules)

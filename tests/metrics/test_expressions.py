@@ -39,7 +39,7 @@ class Expression:
     where: str
     text: str
     shown: frozenset[str] = field(default_factory=frozenset)
-    """Labels that the text beside it asks for."""
+    """Labels that the text beside it refers to."""
 
     def __str__(self) -> str:
         return self.where
@@ -64,7 +64,7 @@ EXPRESSIONS = [*_alerts(), *_panels()]
 
 
 def _nodes(expression: Any) -> Iterator[Any]:
-    """The expression and all in it."""
+    """The expression and all expressions in it."""
     yield expression
     inner = [getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "vector_selector", "param")]
     for child in [*inner, *(getattr(expression, "args", None) or ())]:
@@ -88,7 +88,7 @@ def _grouped_by(text: str) -> set[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def exported() -> AsyncIterator[dict[str, samples.Family]]:
-    """Of a controller with a lease and of REST, while some run, some wait, and one was taken back."""
+    """Metrics of a controller with a lease and of REST, with running, pending and evicted workloads."""
     with reachable_folder() as folder:
         async with plant(folder, "small", gpus=4) as (site, world):
             await site.controller(lease=LEASE)
@@ -141,7 +141,7 @@ def _family(exported: dict[str, samples.Family], name: str) -> samples.Family | 
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
-async def test_it_queries_series_that_exist(
+async def test_an_expression_queries_series_that_exist(
     exported: dict[str, samples.Family], expression: Expression
 ) -> None:
     selectors = _selectors(expression.text)
@@ -157,7 +157,7 @@ async def test_it_queries_series_that_exist(
     assert expression.shown <= known
 
 
-async def test_all_that_the_controller_documents_is_really_exported(
+async def test_every_documented_metric_of_the_controller_is_exported(
     exported: dict[str, samples.Family],
 ) -> None:
     assert exported == samples.of(samples.controller(), samples.serving(), samples.webhook())
@@ -171,14 +171,14 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
-async def test_it_queries_label_values_that_exist(expression: Expression) -> None:
+async def test_an_expression_queries_label_values_that_exist(expression: Expression) -> None:
     for selector in _selectors(expression.text):
         for matcher in selector.matchers.matchers:
             if matcher.name in CLOSED:
                 assert set(matcher.value.split("|")) <= CLOSED[matcher.name], str(selector)
 
 
-async def test_what_waits_in_vain_is_each_reason_that_waiting_will_not_mend() -> None:
+async def test_the_alert_on_workloads_that_can_never_run_has_every_such_reason() -> None:
     (alert,) = (e for e in EXPRESSIONS if e.where == "QueuectlWorkThatCanNeverRun")
     ((matcher,),) = (selector.matchers.matchers for selector in _selectors(alert.text))
     never = {code.value for code in Code if FAMILIES[code] is Family.NEVER}
@@ -205,12 +205,12 @@ async def test_every_alert_says_what_to_do() -> None:
             assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
 
-async def test_the_operators_rules_are_the_same() -> None:
+async def test_the_rules_for_the_prometheus_operator_are_the_same() -> None:
     made = yaml.safe_load((MONITORING / "prometheus-operator" / "rules.yaml").read_text())
     assert made["spec"] == RULES, "run `make manifests`"
 
 
-async def test_the_dashboard_can_be_loaded_anywhere() -> None:
+async def test_the_dashboard_can_be_loaded_in_any_grafana() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids))
     for panel in DASHBOARD["panels"]:

@@ -31,11 +31,11 @@ def test_requests_are_counted_by_endpoint_and_code() -> None:
         assert line in found
 
 
-def test_a_ledger_that_was_never_read_is_of_no_age() -> None:
+def test_the_age_of_a_ledger_that_was_never_read_is_infinite() -> None:
     assert "queuectl_api_state_age_seconds +Inf" in lines(RestMetrics(age=lambda: None))
 
 
-def test_a_certificate_says_when_it_ends_and_that_no_better_one_can_be_had() -> None:
+def test_the_expiry_of_a_certificate_and_a_problem_with_its_replacement_are_exported() -> None:
     problem: list[str | None] = [None]
     metrics = WebhookMetrics(not_after=lambda: EXPIRY, problem=lambda: problem[0])
     (expiry,) = (line for line in lines(metrics) if line.startswith("queuectl_certificate_expiry"))
@@ -45,7 +45,7 @@ def test_a_certificate_says_when_it_ends_and_that_no_better_one_can_be_had() -> 
     assert "queuectl_certificate_problem 1.0" in lines(metrics)
 
 
-def test_reviews_are_counted_by_what_came_of_them() -> None:
+def test_reviews_are_counted_by_result() -> None:
     metrics = WebhookMetrics(not_after=lambda: EXPIRY, problem=lambda: None)
     metrics.reviewed("changed", 0.001)
     assert 'queuectl_webhook_reviews_total{result="changed"} 1.0' in lines(metrics)

@@ -1,4 +1,4 @@
-"""The sources of figures: engine, effects, lease and session."""
+"""The sources of metrics: engine, effects, lease and session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_engine_counts_pending_workloads_by_reason() -> None:
     assert (standing.frozen, standing.gate_installed) == (0, False)
 
 
-def test_those_of_a_queue_that_is_gone_are_not_forgotten() -> None:
+def test_workloads_of_a_deleted_queue_are_still_counted() -> None:
     world = World(queue("cq", 0), local_queue("lq", "cq"))
     world.submit(workload("a"))
     world.run()
@@ -64,11 +64,13 @@ def test_an_admission_has_the_creation_time_of_its_object() -> None:
         ("GET", "/apis/batch/v1", ("list", "discovery")),
     ],
 )
-def test_a_request_is_named_as_in_a_role(method: str, target: str, names: tuple[str, str]) -> None:
+def test_a_request_has_the_verb_and_resource_of_an_rbac_role(
+    method: str, target: str, names: tuple[str, str]
+) -> None:
     assert rbac_names(method, target) == names
 
 
-async def test_each_answer_is_counted_and_each_missing_one() -> None:
+async def test_each_response_and_each_missing_response_is_counted() -> None:
     told: list[tuple[str, str, int]] = []
 
     def answered(verb: str, resource: str, code: int, seconds: float) -> None:
@@ -83,15 +85,15 @@ async def test_each_answer_is_counted_and_each_missing_one() -> None:
         with pytest.raises(ApiError):
             await session.patch(f"{JOBS}/train", {})
         await session.close()
-    nobody = Session(HttpTransport("http://127.0.0.1:1"))
-    nobody.answered = answered
+    unreachable = Session(HttpTransport("http://127.0.0.1:1"))
+    unreachable.answered = answered
     with pytest.raises(ApiError):
-        await nobody.get(JOBS)
-    await nobody.close()
+        await unreachable.get(JOBS)
+    await unreachable.close()
     assert told == [("patch", "jobs", 422), ("list", "jobs", 0)]
 
 
-async def test_what_is_not_done_is_counted_with_its_age() -> None:
+async def test_effects_that_are_not_done_are_counted_with_their_age() -> None:
     world = World(queue("cq", 3), local_queue("lq", "cq"))
     world.submit(workload("a"), workload("b"))
     world.run()

