@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from queuectl.core import policy
 from queuectl.core.directory import READY, condition, local_condition
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort, Condition, LocalQueue, Policy, ResourceGroup
-from queuectl.core.quota import tree
 from queuectl.core.resources import FlavorResource
 
 Policies = Mapping[ConfigKey, Policy | str]
@@ -59,8 +59,8 @@ def cohorts_above(first: str | None, policies: Policies) -> list[str]:
         cohort = policies.get(ConfigKey("Cohort", "", name))
         return cohort.parent if isinstance(cohort, Cohort) else None
 
-    return tree.cohorts_above(first, parent)
+    return policy.cohorts_above(first, parent)
 
 
 def _in_cycle(first: str | None, policies: Policies) -> bool:
-    return tree.cyclic(cohorts_above(first, policies))
+    return policy.cyclic(cohorts_above(first, policies))

@@ -5,6 +5,7 @@ Amounts are in base units. Times are timezone-aware and in UTC.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -346,3 +347,25 @@ class Condition:
     active: bool
     reason: str
     message: str
+
+
+def cohorts_above(first: str | None, parent: Callable[[str], str | None]) -> list[str]:
+    """Return the names of the cohort `first` and of those above it, nearest first.
+
+    In a cycle the list ends with the first name that is in it twice.
+    """
+    chain: list[str] = []
+    seen: set[str] = set()
+    name = first
+    while name is not None:
+        chain.append(name)
+        if name in seen:
+            break
+        seen.add(name)
+        name = parent(name)
+    return chain
+
+
+def cyclic(chain: Sequence[str]) -> bool:
+    """Return whether this result of `cohorts_above` ends in a cycle."""
+    return len(chain) != len(set(chain))

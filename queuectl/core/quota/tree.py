@@ -6,9 +6,17 @@ indexed by that number. The cost of a change of quota, parent or usage is the de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from queuectl.core.policy import NORMAL_WEIGHT, ClusterQueue, Cohort, FairSharing, ResourceGroup
+from queuectl.core.policy import (
+    NORMAL_WEIGHT,
+    ClusterQueue,
+    Cohort,
+    FairSharing,
+    ResourceGroup,
+    cohorts_above,
+    cyclic,
+)
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import FlavorResource, Usage
 
@@ -95,28 +103,6 @@ class QuotaNode:
         while node is not None:
             yield node
             node = node.parent
-
-
-def cohorts_above(first: str | None, parent: Callable[[str], str | None]) -> list[str]:
-    """Return the names of the cohort `first` and of those above it, nearest first.
-
-    In a cycle the list ends with the first name that is in it twice.
-    """
-    chain: list[str] = []
-    seen: set[str] = set()
-    name = first
-    while name is not None:
-        chain.append(name)
-        if name in seen:
-            break
-        seen.add(name)
-        name = parent(name)
-    return chain
-
-
-def cyclic(chain: Sequence[str]) -> bool:
-    """Return whether this result of `cohorts_above` ends in a cycle."""
-    return len(chain) != len(set(chain))
 
 
 class QuotaTree:
