@@ -15,6 +15,9 @@ help: ## what there is
 run: $(STAMP) ## the main job on embedded defaults: queuectl sandbox (options in ARGS)
 	@$(PY) -m queuectl sandbox $(ARGS)
 
+# Tests start hundreds of processes: each loads bytecode instead of compiling the package again.
+test test-quick: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP) ## all tests, on all cores (options for pytest in ARGS; for a debugger WORKERS=0)
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
 

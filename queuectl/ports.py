@@ -16,6 +16,7 @@ from queuectl.core.model import (
     LedgerSnapshot,
     ObjectRef,
     StoredWorkload,
+    Verb,
     WorkloadId,
 )
 from queuectl.core.reasons import Reason
@@ -201,6 +202,26 @@ class DecisionRow:
     """Other details of the verdict: flavors of an admission, spec of a policy object."""
 
 
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """One write to the object of a workload, as stored in the ledger. Without both times it is due."""
+
+    sequence: int
+    """Of the decision that requests it."""
+    verb: Verb
+    attempt: int
+    acknowledged_at: datetime | None = None
+    withdrawn_at: datetime | None = None
+    """When a later decision made it unnecessary."""
+
+
+class StoryRows(NamedTuple):
+    """The last decisions on one workload and the writes that they request, each oldest first."""
+
+    decisions: list[DecisionRow]
+    effects: list[EffectRow]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One committed state, or the part of it that is newer than a sequence."""
@@ -233,6 +254,12 @@ class Readings(Protocol):
 
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         """Decisions on one workload with a sequence above `after`, oldest first."""
+
+    async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
+        """The last `limit` decisions on one workload up to sequence `until`, and the writes they request.
+
+        The writes are as they are now: an acknowledgement has no sequence.
+        """
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         """All decisions with a sequence above `after`, oldest first."""

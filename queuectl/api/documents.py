@@ -13,7 +13,7 @@ from queuectl.api.policies import cohort_condition, nominal_quota
 from queuectl.api.state import LocalQueueState, QueueState, State, Under
 from queuectl.core import model, policy
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Limit, Reason, Spared
+from queuectl.core.reasons import Code, Limit, Reason, RejectedCandidate
 from queuectl.core.resources import FlavorResource
 from queuectl.ports import DecisionRow
 
@@ -48,7 +48,7 @@ def reason(value: Reason) -> schemas.Reason:
         by=value.by,
         detail=value.detail,
         considered=value.considered,
-        victims=tuple(schemas.Spared(who=one.who, why=one.why) for one in value.victims),
+        victims=tuple(schemas.RejectedCandidate(who=one.who, why=one.why) for one in value.victims),
         others=tuple(reason(other) for other in value.others),
     )
 
@@ -68,7 +68,7 @@ def named_in(*reasons: Reason | None) -> Iterator[str]:
             yield from named_in(*found.others)
 
 
-def _namespace_of(one: Spared) -> str:
+def _namespace_of(one: RejectedCandidate) -> str:
     return (one.who or "").partition("/")[0]
 
 
@@ -77,7 +77,9 @@ def redacted(value: Reason, readable: Readable) -> Reason:
     if all(namespace in readable for namespace in named_in(value)):
         return value
     others = tuple(redacted(other, readable) for other in value.others)
-    victims = tuple(one if _namespace_of(one) in readable else Spared(None, one.why) for one in value.victims)
+    victims = tuple(
+        one if _namespace_of(one) in readable else RejectedCandidate(None, one.why) for one in value.victims
+    )
     value = replace(value, others=others, victims=victims)
     namespace = _namespace_named(value)
     if namespace is None or namespace in readable:

@@ -20,7 +20,7 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
-class Spared(Document):
+class RejectedCandidate(Document):
     """A workload that was a possible victim, and why it was not preempted."""
 
     who: str | None = Field(description="namespace/kind/name; null where the caller may not read it.")
@@ -49,7 +49,7 @@ class Reason(Document):
     considered: str | None = Field(
         description="The workloads it could have preempted and why none was enough, in numbers."
     )
-    victims: tuple[Spared, ...] = Field(description="The first few of those workloads.")
+    victims: tuple[RejectedCandidate, ...] = Field(description="The first few of those workloads.")
     others: tuple[Reason, ...] = Field(description="The same for the other flavors that were tried.")
 
 
@@ -171,6 +171,16 @@ class Decision(Document):
     attempt: int | None
     reason: Reason | None
     details: dict[str, Any]
+
+
+class Remark(Document):
+    """An event or a decision of one workload."""
+
+    time: datetime
+    what: str = Field(
+        description="decided; or requested, acknowledged or withdrawn, of a write to its object."
+    )
+    detail: str = Field(description="The decision with its attempt and reason, or the write and its attempt.")
 
 
 class LedgerDecision(Decision):

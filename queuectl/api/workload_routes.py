@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from queuectl.api import documents, query, schemas
+from queuectl.api import documents, query, schemas, story
 from queuectl.api.asking import Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
 from queuectl.api.problems import not_found
@@ -64,6 +64,14 @@ class WorkloadRoutes:
                 schemas.Page[schemas.Decision],
                 _PAGE,
                 _always,
+            ),
+            Endpoint(
+                f"{one}/story",
+                "The last decisions on one workload and the writes to its object, oldest first",
+                self.story,
+                schemas.Page[schemas.Remark],
+                heavy=_always,
+                notes=f"At most {story.LIMIT} items; `next` is always null.",
             ),
             Endpoint(
                 "/api/v1/decisions",
@@ -154,6 +162,19 @@ class WorkloadRoutes:
         shown, next = self._source.cut(question, rows, lambda row: [row.sequence])
         readable = await self._readable(question.caller, *(row.reason for row in shown))
         return page(schemas.Decision, (documents.decision(row, readable) for row in shown), next, sight)
+
+    async def story(self, question: Question) -> schemas.Committed:
+        workload = await self._find(question)
+        sight = self._source.sight()
+        rows = await self._source.ask(
+            self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
+        )
+        readable = await self._readable(question.caller, *(row.reason for row in rows.decisions))
+        items = (
+            schemas.Remark(time=at, what=what, detail=str(detail))
+            for at, what, detail in story.remarks(rows, readable)
+        )
+        return page(schemas.Remark, items, None, sight)
 
     async def _find(self, question: Question) -> StoredWorkload:
         view = self._source.view

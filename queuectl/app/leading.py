@@ -109,7 +109,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         watching = settings.compatibility.kueue_labels
         return Parts(
             key=cluster,
-            ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.rules()),
+            ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.configuration()),
             cluster=KubeCluster(session, honoured=kueue.honoured(settings)),
             receiver=lambda emit: emit,
             lease=lease,
@@ -163,7 +163,7 @@ async def _run_parts(
     settings: Settings, parts: Parts, session: Session, pool: Pool, metrics: Metrics, startup: Startup
 ) -> None:
     watched = sources(kueue.honoured(settings))
-    core = Engine(frozenset(source.name for source in watched), settings.scheduling.rules())
+    core = Engine(frozenset(source.name for source in watched), settings.scheduling.configuration())
     controller = Controller(
         ledger=parts.ledger,
         cluster=parts.cluster,
@@ -182,7 +182,7 @@ async def _run_parts(
             leads=lambda: controller.leads,
             lease_age=parts.lease.age if isinstance(parts.lease, KubeLease) else None,
             silence=reflecting.ages,
-            standing=core.standing,
+            cluster_report=core.cluster_report,
             unsettled=controller.unsettled,
         )
     )

@@ -31,7 +31,9 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
             mirror.show_to(emit)
             return mirror.see
 
-        ledger = PostgresLedger(pool, twin, beside=mirror.reality, settings=settings.scheduling.rules())
+        ledger = PostgresLedger(
+            pool, twin, beside=mirror.reality, settings=settings.scheduling.configuration()
+        )
         return leading.Parts(
             key=twin,
             ledger=MirroredLedger(ledger, mirror),

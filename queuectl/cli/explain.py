@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import click
@@ -101,6 +101,21 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
         (local(row["time"]), row["verdict"], row["attempt"], decisions.why(row)) for row in history["items"]
     ]
     table(_COLUMNS, rows)
+
+
+def show_story(found: Document) -> None:
+    """In the form in which the controller prints the story of a workload in its errors."""
+    from queuectl.core.entries import Remark, story
+
+    remarks = (
+        Remark(
+            datetime.fromisoformat(item["time"]).astimezone(UTC),
+            printable(item["what"]),
+            printable(item["detail"]),
+        )
+        for item in found["items"]
+    )
+    click.echo(story(remarks))
 
 
 def _hanging(label: str, text: str) -> str:

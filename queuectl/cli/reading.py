@@ -112,14 +112,24 @@ def _one(options: Options, server: Server, resource: Resource, name: str, given:
 @click.command("explain")
 @_WORKLOAD
 @_NAMESPACE
+@click.option(
+    "--story",
+    is_flag=True,
+    help="Its last decisions and the writes to its object instead, oldest first, in UTC.",
+)
 @with_options
-def explain(options: Options, workload: str, namespace: str | None) -> None:
+def explain(options: Options, workload: str, namespace: str | None, story: bool) -> None:
     """Explain why a workload is pending: the limit that binds, holders, workloads ahead, what would help."""
-    from queuectl.cli.explain import show, surroundings
+    from queuectl.cli.explain import show, show_story, surroundings
 
     server, path, found = _workload(options, workload, namespace)
+    if story:
+        found = server.get((*path, "story"), quiet=True)
     if options.output != "table":
         printing.document(found, options.output)
+        return
+    if story:
+        show_story(found)
         return
     history = None if found.get("stale") else _history(server, path, newest=HISTORY)
     show(found, history, surroundings(server, found), server.now)

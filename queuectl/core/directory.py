@@ -191,7 +191,7 @@ class Directory:
 
     # --- read
 
-    def menu(self, name: str) -> QueueFlavors:
+    def queue_flavors(self, name: str) -> QueueFlavors:
         """Return the flavor options of a ClusterQueue, which must exist."""
         found = self._queue_flavors.get(name)
         if found is None:

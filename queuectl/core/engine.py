@@ -189,7 +189,7 @@ class Engine:
             found = AssignmentResult(marked.assignment, state.tree.numbered(marked.assignment.usage()))
         else:
             directory = state.directory
-            found = adopt(directory.menu(entry.cluster_queue), directory.charges(entry.workload))
+            found = adopt(directory.queue_flavors(entry.cluster_queue), directory.charges(entry.workload))
         draft.charge(entry, found)
         attempt = replace(_attempt(entry, found, now), debt=True)
         yield Admit(attempt, entry.ref, step.detail)
@@ -262,9 +262,9 @@ class Engine:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
 
-    def standing(self) -> ClusterReport:
+    def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""
-        return self._state.standing()
+        return self._state.cluster_report()
 
 
 def _keep(entry: Entry, reason: Reason, evaluation: Evaluation | None = None) -> Keep:

@@ -41,7 +41,11 @@ class Remark(NamedTuple):
 
 def story(remarks: Iterable[Remark]) -> str:
     """Return the last events and decisions of a workload, a line each, oldest first; times in UTC."""
-    lines = [f"{at:%Y-%m-%dT%H:%M:%SZ}  {what:<8}  {_words(detail)}".rstrip() for at, what, detail in remarks]
+    remarks = tuple(remarks)
+    width = max((len(remark.what) for remark in remarks), default=0)
+    lines = [
+        f"{at:%Y-%m-%dT%H:%M:%SZ}  {what:<{width}}  {_words(detail)}".rstrip() for at, what, detail in remarks
+    ]
     return "\n".join(lines) or "no event or decision is remembered"
 
 

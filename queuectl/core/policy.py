@@ -64,7 +64,7 @@ class Preemption:
     min_run_time: MinRunTime = MinRunTime()
 
     @property
-    def any(self) -> bool:
+    def enabled(self) -> bool:
         """Whether any form of preemption is allowed."""
         return not (self.within_cluster_queue is self.reclaim_within_cohort is PreemptionPolicy.NEVER)
 
@@ -150,8 +150,8 @@ class SchedulingConfiguration:
 
 
 NO_PREEMPTION = Preemption()
-SETTLES_BY_BORROWING = FlavorFungibility()
-AS_SETTINGS_SAY = FairSharing()
+DEFAULT_FUNGIBILITY = FlavorFungibility()
+AS_CONFIGURED = FairSharing()
 DEFAULT_CONFIGURATION = SchedulingConfiguration()
 
 
@@ -257,7 +257,7 @@ class Cohort:
     resource_groups: tuple[ResourceGroup, ...] = ()
     weight: int = NORMAL_WEIGHT
     """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
-    sharing: FairSharing = AS_SETTINGS_SAY
+    sharing: FairSharing = AS_CONFIGURED
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,7 @@ class ClusterQueue:
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     stop_policy: StopPolicy = StopPolicy.NONE
     preemption: Preemption = NO_PREEMPTION
-    fungibility: FlavorFungibility = SETTLES_BY_BORROWING
+    fungibility: FlavorFungibility = DEFAULT_FUNGIBILITY
     weight: int = NORMAL_WEIGHT
     """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
     usage_based: bool = False

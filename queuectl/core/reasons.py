@@ -92,7 +92,7 @@ FAMILIES: dict[Code, Family] = {
 }
 
 
-class Spared(NamedTuple):
+class RejectedCandidate(NamedTuple):
     """A candidate that was considered as a victim and rejected (R3)."""
 
     who: str | None
@@ -126,7 +126,7 @@ class Reason:
     """Text for facts without a number, such as the name of a missing flavor."""
     considered: str | None = None
     """How many candidates were rejected as victims, by cause (R3)."""
-    victims: tuple[Spared, ...] = ()
+    victims: tuple[RejectedCandidate, ...] = ()
     """The first few rejected candidates."""
     others: tuple[Reason, ...] = ()
     """The findings for the other flavors that were evaluated (F4, F5)."""

@@ -62,7 +62,7 @@ class ClusterReport:
     """(code, number of pending workloads without a ClusterQueue) pairs."""
     frozen: int
     """Number of frozen cohort trees: without decisions, because memory and ledger disagree."""
-    gated: bool
+    gate_installed: bool
     """The admission policy that keeps labelled workloads suspended is installed."""
 
 

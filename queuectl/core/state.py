@@ -57,7 +57,7 @@ class State:
         self.timers: Timers[WorkloadId] = Timers()
         """When the next decision about a workload may change by time alone."""
         sharing = configuration.usage_sharing
-        self.past = UsageHistory(sharing) if sharing is not None else None
+        self.usage_history = UsageHistory(sharing) if sharing is not None else None
         self.directory = Directory()
         self.tree = self.directory.tree
         self.limit: AdmissionLimit = self.tree
@@ -260,24 +260,24 @@ class State:
             entry.order = self.place(entry, entry.workload.created_at)
         self.requeuer.charge(entry)
         self.changed_queues.add(queue)
-        if self.past is not None:
-            _count(self.past, entry, attempt)
+        if self.usage_history is not None:
+            _count(self.usage_history, entry, attempt)
 
     def recount(self, past: Iterable[UsageSum]) -> None:
         """Compute past usage anew, from the ledger and from what is held now (U5)."""
         if self.configuration.usage_sharing is None:
             return
-        self.past = UsageHistory(self.configuration.usage_sharing)
-        self.past.restore(past)
+        self.usage_history = UsageHistory(self.configuration.usage_sharing)
+        self.usage_history.restore(past)
         for entry in self.entries.values():
             if (attempt := entry.attempt) is not None:
-                _count(self.past, entry, attempt)
+                _count(self.usage_history, entry, attempt)
 
     def past_usage(
         self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
     ) -> Callable[[LocalQueueName], UsageValue] | None:
         """Return past usage at `now` by LocalQueue, with what a plan `added`; None: not counted (U1)."""
-        past, queues = self.past, self.directory.local_queues
+        past, queues = self.usage_history, self.directory.local_queues
         if past is None:
             return None
 
@@ -303,9 +303,9 @@ class State:
         self.requeuer.free(
             node, (self.tree.names[cell] for cell, amount in held if left.get(cell, 0) < amount)
         )
-        if self.past is not None:
+        if self.usage_history is not None:
             now = max(self.now, attempt.admitted_at)
-            self.past.resized((entry.id, attempt.number), assignment.resources(), now)
+            self.usage_history.resized((entry.id, attempt.number), assignment.resources(), now)
 
     def release(self, entry: Entry) -> None:
         """Release what it holds, if anything."""
@@ -318,8 +318,8 @@ class State:
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         self.requeuer.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
-        if self.past is not None:
-            self.past.closed((entry.id, attempt.number), max(self.now, attempt.admitted_at))
+        if self.usage_history is not None:
+            self.usage_history.closed((entry.id, attempt.number), max(self.now, attempt.admitted_at))
         self.requeuer.ended(entry)
         entry.attempt, entry.unacknowledged = None, None
         entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
@@ -370,11 +370,11 @@ class State:
             [name for name in queues if name not in known],
         )
 
-    def standing(self) -> ClusterReport:
+    def cluster_report(self) -> ClusterReport:
         return ClusterReport(
             strays=self._survey().strays(self._known_queues()),
             frozen=len(self.frozen),
-            gated=self.directory.gate is not None,
+            gate_installed=self.directory.gate is not None,
         )
 
     def _survey(self) -> ReportBuilder:

@@ -132,12 +132,9 @@ def _kind_of(value: Any) -> str:
 
 
 def _name(document: Mapping[str, Any]) -> str:
-    metadata = document.get("metadata") or {}
-    parts = (
-        metadata.get("namespace"),
-        document["kind"],
-        metadata.get("name") or metadata.get("generateName"),
-    )
+    metadata = document.get("metadata")
+    names = metadata if isinstance(metadata, Mapping) else {}
+    parts = (names.get("namespace"), document["kind"], names.get("name") or names.get("generateName"))
     return clean("/".join(str(part) for part in parts if part), _MAX_NOTE)
 
 

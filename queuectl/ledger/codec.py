@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.model import NO_PAST_ATTEMPTS, PastAttempts, PodSetAssignment
-from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason, Spared
+from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason, RejectedCandidate
 from queuectl.kinds.node_constraints import stored_toleration, toleration_json
 
 PAYLOAD_VERSION: Final = 1
@@ -82,7 +82,7 @@ def reason_from_json(value: Json) -> Reason:
         code=Code(value["code"]),
         limit=Limit(value["limit"]) if "limit" in value else None,
         cause=PreemptionCause(value["cause"]) if "cause" in value else None,
-        victims=tuple(Spared(one["who"], one["why"]) for one in value.get("victims", ())),
+        victims=tuple(RejectedCandidate(one["who"], one["why"]) for one in value.get("victims", ())),
         others=tuple(reason_from_json(other) for other in value.get("others", ())),
         **{name: value.get(name) for name in _WORDS},
         **{field: value.get(name) for name, field in _NUMBERS.items()},

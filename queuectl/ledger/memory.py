@@ -44,7 +44,15 @@ from queuectl.ledger.folded import (
     WorkloadChange,
 )
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
-from queuectl.ports import DecisionRow, LedgerRefused, LedgerUnavailable, LostLeadership, Reading
+from queuectl.ports import (
+    DecisionRow,
+    EffectRow,
+    LedgerRefused,
+    LedgerUnavailable,
+    LostLeadership,
+    Reading,
+    StoryRows,
+)
 
 
 class EndedHold(NamedTuple):
@@ -71,6 +79,8 @@ class MemoryStore:
     holds: dict[tuple[WorkloadId, int], tuple[HoldLine, ...]] = field(default_factory=dict)
     ended_holds: list[EndedHold] = field(default_factory=list)
     effects: dict[EffectKey, int] = field(default_factory=dict)
+    closed_effects: dict[int, EffectRow] = field(default_factory=dict)
+    """By the sequence of the decision that requested it."""
     configs: dict[ConfigKey, tuple[int, str | None]] = field(default_factory=dict)
     ended: list[tuple[int, StoredWorkload]] = field(default_factory=list)
     decisions: list[DecisionRow] = field(default_factory=list)
@@ -209,7 +219,7 @@ class MemoryLedger:
         journal = _Journal()
         try:
             for done in set(acknowledged) & store.effects.keys():
-                journal.drop(store.effects, done)
+                self._close(done, journal, acknowledged_at=plan.now)
             for line in fold.lines:
                 journal.append(store.decisions, _decision_row(line, plan, epoch))
             for segment in fold.segments:
@@ -302,6 +312,19 @@ class MemoryLedger:
         journal.put(self.store.workloads, change.id, changed)
         journal.put(self.store.updated, change.id, change.sequence)
 
+    def _close(
+        self,
+        key: EffectKey,
+        journal: _Journal,
+        *,
+        acknowledged_at: datetime | None = None,
+        withdrawn_at: datetime | None = None,
+    ) -> None:
+        """The write is no longer due."""
+        sequence = journal.drop(self.store.effects, key)
+        row = EffectRow(sequence, key.verb, key.attempt, acknowledged_at, withdrawn_at)
+        journal.put(self.store.closed_effects, sequence, row)
+
     def _move(self, move: AttemptChange, now: datetime, journal: _Journal) -> None:
         store = self.store
         workload = store.workloads.get(move.workload)
@@ -311,7 +334,7 @@ class MemoryLedger:
         if workload is None or attempt is None or attempt.number != move.number or again:
             raise LedgerRefused(f"attempt {move.number} of {move.workload} is not open as memory has it")
         for key in [key for key in store.effects if key[:2] == (move.workload, move.number)]:
-            journal.drop(store.effects, key)
+            self._close(key, journal, withdrawn_at=now)
         left = None if closes else replace(attempt, state=move.state)
         journal.put(store.workloads, move.workload, replace(workload, attempt=left))
         if closes:
@@ -399,6 +422,16 @@ class MemoryLedger:
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         rows = [row for row in self.store.decisions if row.workload == workload and row.sequence > after]
         return rows[:limit]
+
+    async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
+        store = self.store
+        rows = [row for row in store.decisions if row.workload == workload and row.sequence <= until]
+        due = {
+            sequence: EffectRow(sequence, key.verb, key.attempt) for key, sequence in store.effects.items()
+        }
+        effects = store.closed_effects | due
+        last = rows[-limit:]
+        return StoryRows(last, [effects[row.sequence] for row in last if row.sequence in effects])
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return [row for row in self.store.decisions if row.sequence > after][:limit]

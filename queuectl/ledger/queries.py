@@ -12,8 +12,14 @@ from queuectl.core.decisions import Verdict
 from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.pool import ledger_call, reading
-from queuectl.ledger.rows import configs_in_force, decision_row, stored_workload, workloads_with_attempts
-from queuectl.ports import DecisionRow, LedgerUnavailable, Reading
+from queuectl.ledger.rows import (
+    configs_in_force,
+    decision_row,
+    effect_row,
+    stored_workload,
+    workloads_with_attempts,
+)
+from queuectl.ports import DecisionRow, LedgerUnavailable, Reading, StoryRows
 
 READ_TIMEOUT: Final = 5.0
 """Timeout in seconds of statements that read the open state."""
@@ -103,6 +109,26 @@ class LedgerReadings:
 
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(t.decision.c.workload == workload, after, limit)
+
+    @ledger_call
+    async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
+        row, effect = t.decision.c, t.effect.c
+        last = (
+            select(t.decision)
+            .where(row.cluster_id == self._cluster, row.workload == workload, row.sequence <= until)
+            .order_by(row.sequence.desc())
+            .limit(limit)
+        )
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            decisions = [decision_row(one) for one in await connection.execute(last)][::-1]
+            # By the sequences of the decisions: no index of closed effects has the workload.
+            requested = (
+                select(t.effect)
+                .where(effect.cluster_id == self._cluster)
+                .where(effect.sequence.in_([one.sequence for one in decisions]))
+                .order_by(effect.sequence)
+            )
+            return StoryRows(decisions, [effect_row(one) for one in await connection.execute(requested)])
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(None, after, limit)

@@ -22,7 +22,7 @@ from queuectl.core.model import (
 )
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import past_from_json, pod_sets_from_json, reason_from_json
-from queuectl.ports import DecisionRow
+from queuectl.ports import DecisionRow, EffectRow
 
 _ATTEMPT: Final = (*("number", "state", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),)
 
@@ -84,6 +84,17 @@ def decision_row(row: Row[Any]) -> DecisionRow:
         attempt=row.attempt,
         reason=None if row.reason is None else reason_from_json(row.reason),
         payload=row.payload,
+    )
+
+
+def effect_row(row: Row[Any]) -> EffectRow:
+    """From a row of `effect`."""
+    return EffectRow(
+        sequence=row.sequence,
+        verb=Verb(row.verb),
+        attempt=row.attempt,
+        acknowledged_at=row.acknowledged_at,
+        withdrawn_at=None if row.acknowledged_at is not None else row.closed_at,
     )
 
 

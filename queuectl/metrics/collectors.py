@@ -50,7 +50,7 @@ class Reports(Collector):
 
     def collect(self) -> Iterator[Metric]:
         queues = [(self._names.label(report.name), report) for report in self.reports]
-        strays = self.sampled.standing().strays if self.sampled else ()
+        strays = self.sampled.cluster_report().strays if self.sampled else ()
         waiting = [((label, code.value), n) for label, report in queues for code, n in report.reasons]
         waiting += [(("", code.value), n) for code, n in strays]
         yield _family(
@@ -125,13 +125,15 @@ class Health(Collector):
                 "Since this process last wrote its lease; +Inf: it does not hold the lease.",
                 _or_never(age),
             )
-        standing = sampled.standing()
+        report = sampled.cluster_report()
         yield _one(
             "frozen_roots",
             "Root cohorts whose admission is frozen: memory and ledger disagree.",
-            standing.frozen,
+            report.frozen,
         )
-        yield _one("gate_installed", "1 if the policy queuectl-jobs is installed.", float(standing.gated))
+        yield _one(
+            "gate_installed", "1 if the policy queuectl-jobs is installed.", float(report.gate_installed)
+        )
         count, oldest = sampled.unsettled()
         yield _one("effects_unsettled", "Committed Kubernetes writes that are not finished.", count)
         yield _one("effect_oldest_age_seconds", "Age of the oldest unfinished write; 0: none.", oldest)

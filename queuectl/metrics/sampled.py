@@ -17,6 +17,6 @@ class Sampled:
     """Seconds since this process last wrote the lease, None if another holds it; None itself: no lease."""
     silence: Callable[[], Mapping[str, float | None]]
     """Seconds since the last message of the API server, by kind; None: never."""
-    standing: Callable[[], ClusterReport]
+    cluster_report: Callable[[], ClusterReport]
     unsettled: Callable[[], tuple[int, float]]
     """How many committed Kubernetes writes are not finished, and the age of the oldest in seconds."""

@@ -99,7 +99,7 @@ class SchedulingSettings(Section):
     wait_for_pods_ready: WaitForPodsReadySettings = WaitForPodsReadySettings()
     preemption: PreemptionSettings = PreemptionSettings()
 
-    def rules(self) -> policy.SchedulingConfiguration:
+    def configuration(self) -> policy.SchedulingConfiguration:
         """As the core's type."""
         usage, waiting, preemption = (
             self.admission_fair_sharing,

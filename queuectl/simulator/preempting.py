@@ -57,7 +57,7 @@ def _search(snapshot: Snapshot, document: Preemption, state: State) -> list[Targ
         cells,
         [snapshot.tree.cell(cell) for cell in needed],
     )
-    if not search.rules.any:
+    if not search.rules.enabled:
         return []
     if snapshot.fair(node):
         return fair_victims(
@@ -69,7 +69,7 @@ def _search(snapshot: Snapshot, document: Preemption, state: State) -> list[Targ
 def _request(document: Preemption, workload: Workload) -> tuple[Usage, set[FlavorResource]]:
     """Total requests of its pods, and the part that does not fit."""
     usage: Usage = {}
-    contested: set[FlavorResource] = set()
+    needed: set[FlavorResource] = set()
     asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     for name, assigned in document.incoming.assignment.items():
         count = asked[name].count if assigned.count is None else assigned.count
@@ -78,5 +78,5 @@ def _request(document: Preemption, workload: Workload) -> tuple[Usage, set[Flavo
             cell = FlavorResource(chosen.flavor, resource)
             usage[cell] = usage.get(cell, 0) + requests.get(resource, 0) * count
             if chosen.mode == "Preempt":
-                contested.add(cell)
-    return usage, contested
+                needed.add(cell)
+    return usage, needed

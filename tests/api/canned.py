@@ -19,7 +19,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.reasons import Code, Limit, Reason
-from queuectl.ports import DecisionRow, LedgerUnavailable, Reading
+from queuectl.ports import DecisionRow, EffectRow, LedgerUnavailable, Reading, StoryRows
 
 EPOCH_START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
@@ -123,6 +123,7 @@ class CannedReadings:
         self.down: Exception | None = None
         self.reads: list[int] = []
         self.rows: list[DecisionRow] = []
+        self.effects: list[EffectRow] = []
         self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
 
@@ -177,6 +178,12 @@ class CannedReadings:
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         self._answer()
         return [row for row in self.rows if row.workload == workload and row.sequence > after][:limit]
+
+    async def story(self, workload: WorkloadId, *, until: int, limit: int) -> StoryRows:
+        self._answer()
+        rows = [row for row in self.rows if row.workload == workload and row.sequence <= until][-limit:]
+        requested = {row.sequence for row in rows}
+        return StoryRows(rows, [one for one in self.effects if one.sequence in requested])
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         self._answer()

@@ -364,8 +364,9 @@ async def test_while_the_ledger_is_down_the_last_state_is_returned_and_marked_st
         found = await rest.get(f"/api/v1/{path}")
         assert found["stale"] is True
         assert found["sequence"] == 2
-    detail = await rest.refused(rest.client.get("/api/v1/workloads/default/job/waits/history"), 503)
-    assert "connection refused" in detail
+    for path in ("history", "story"):
+        detail = await rest.refused(rest.client.get(f"/api/v1/workloads/default/job/waits/{path}"), 503)
+        assert "connection refused" in detail
     await rest.refused(rest.client.get("/api/v1/workloads", params={"phase": "Finished"}), 503)
     await rest.refused(rest.client.get("/api/v1/workloads/default/job/nobody"), 503)
     assert "stale" in (await rest.get("/readyz"))["detail"]

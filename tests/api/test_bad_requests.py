@@ -93,6 +93,7 @@ async def test_46_a_cursor_is_bound_to_its_caller() -> None:
         "/api/v1/workloads/default/job/%00",
         "/api/v1/workloads/default/job/%F0%28",
         "/api/v1/workloads/default/job/nobody/history",
+        "/api/v1/workloads/default/job/nobody/story",
     ],
 )
 async def test_49_a_missing_object_is_the_same_404_on_every_path(rest: Rest, path: str) -> None:

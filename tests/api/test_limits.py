@@ -22,6 +22,7 @@ from tests.api.test_server import serving
 
 WORKLOADS = "/api/v1/workloads"
 HISTORY = "/api/v1/workloads/default/job/waits/history"
+STORY = "/api/v1/workloads/default/job/waits/story"
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ async def test_a_caller_has_30_requests_at_once_and_10_a_second(asked: Rest, clo
 
 
 async def test_history_may_be_requested_twice_a_second(asked: Rest, clock: Clock) -> None:
-    for path in (HISTORY, "/api/v1/decisions", f"{WORKLOADS}?phase=Finished"):
+    for path in (HISTORY, STORY, "/api/v1/decisions", f"{WORKLOADS}?phase=Finished"):
         clock.now += 60
         found = [await asked.status(path, token="alice") for _ in range(33)]
         assert found.count(200) == BURST

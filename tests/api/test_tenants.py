@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
-from queuectl.core.reasons import Code, PreemptionCause, Reason, Spared
+from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
 from queuectl.ports import Access, DecisionRow
 from tests.api.canned import (
     EPOCH_START,
@@ -38,7 +38,7 @@ TAKEN = Reason(
 IN_VAIN = Reason(
     code=Code.WAITING_FOR_QUOTA,
     considered="2 whose priority is not lower",
-    victims=(Spared("default/Job/mine", "so"), Spared(f"{BOBS}/Job/zz-urgent", "so")),
+    victims=(RejectedCandidate("default/Job/mine", "so"), RejectedCandidate(f"{BOBS}/Job/zz-urgent", "so")),
 )
 
 
@@ -114,6 +114,7 @@ LISTS = {
 ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/history": (BOBS, "job", "zz-urgent"),
+    "/api/v1/workloads/{namespace}/{kind}/{name}/story": (BOBS, "job", "zz-urgent"),
     "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
     "/api/v1/cohorts/{name}": ("", "", "all"),
@@ -222,6 +223,10 @@ async def test_a_preemptor_is_named_to_callers_that_may_read_it(rest: Rest) -> N
     assert [item["verdict"] for item in history["items"]] == ["Queued", "Evicted", "Evicted"]
     assert SECRET not in json.dumps(history)
     assert "zz-uid-10" in json.dumps(await rest.get(f"{path}/history", token="admin"))
+    story = await rest.get(f"{path}/story", token="alice")
+    assert [item["detail"].partition(":")[0] for item in story["items"]] == ["Queued", "Evicted", "Evicted"]
+    assert SECRET not in json.dumps(story)
+    assert "zz-urgent" in json.dumps(await rest.get(f"{path}/story", token="admin"))
 
 
 async def test_workloads_that_could_not_be_preempted_are_not_named_to_other_tenants(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -19,9 +19,10 @@ from click.testing import CliRunner
 
 import queuectl
 from queuectl.cli import main
+from queuectl.core.model import Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
-from queuectl.ports import DecisionRow
-from tests.api.canned import WAITS, CannedReadings, decision, two_teams, workload
+from queuectl.ports import DecisionRow, EffectRow
+from tests.api.canned import EPOCH_START, WAITS, CannedReadings, decision, two_teams, workload
 from tests.cli.clusters import Cluster, kubeconfig
 from tests.cli.servers import answering, rest
 
@@ -84,6 +85,10 @@ def _live(readings: CannedReadings) -> None:
         row = decision(sequence, waits, verdict, reason)
         readings.rows.append(_with(row, payload=payload, attempt=attempt))
         readings.commit()
+    readings.effects = [
+        EffectRow(2, Verb.START, 1, acknowledged_at=EPOCH_START + timedelta(seconds=2.4)),
+        EffectRow(3, Verb.STOP, 1, acknowledged_at=EPOCH_START + timedelta(seconds=3.4)),
+    ]
 
 
 def _with(row: DecisionRow, **more: object) -> DecisionRow:

@@ -227,7 +227,7 @@ def test_a_drain_is_waited_for_until_nothing_runs(change: Run, cluster: Cluster)
     cluster.after = stopping("HoldAndDrain", 2)
     result = change("stop", "cq/team-a", "--drain", "--wait")
     assert result.exit_code == 0, result.stderr
-    assert "has not taken note" in result.stderr
+    assert "has not seen it yet" in result.stderr
     assert "1 still run" in result.stderr
     assert result.stderr.endswith("ClusterQueue team-a is stopped\n")
     assert len(cluster.writes) == 1

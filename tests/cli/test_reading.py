@@ -12,14 +12,18 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
-from queuectl.core.reasons import Code, Reason
-from tests.api.canned import AWAY, WAITS, CannedReadings, decision, workload
+from queuectl.core.model import Verb
+from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.ports import EffectRow
+from tests.api.canned import AWAY, EPOCH_START, WAITS, CannedReadings, decision, workload
 from tests.cli.conftest import Run
 from tests.cli.servers import DEADLINE_SECONDS, eventually, replying
 
@@ -163,13 +167,83 @@ def test_explain_shows_what_an_admitted_workload_holds(run: Run, server: str) ->
     assert "Holds     main: 2 x (1 nvidia.com/gpu of a100)" in text
 
 
+EVICTED = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="default/Job/urgent")
+
+
+def _started_and_evicted(readings: CannedReadings) -> None:
+    waits = workload("waits", 3)
+    readings.rows = [
+        replace(decision(1, waits, "Admitted"), attempt=1, payload={"clusterQueue": "team-a"}),
+        replace(decision(2, waits, "Evicted", EVICTED), attempt=1),
+    ]
+    readings.effects = [
+        EffectRow(1, Verb.START, 1, acknowledged_at=EPOCH_START + timedelta(seconds=1.5)),
+        EffectRow(2, Verb.STOP, 1),
+    ]
+
+
+def test_explain_prints_the_story_of_a_workload_oldest_first_in_utc(
+    run: Run, readings: CannedReadings, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _started_and_evicted(readings)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        result = run("explain", "job/waits", "--story", "--server", server)
+    time.tzset()
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "2026-01-05T10:00:01Z  decided       Admitted, attempt 1: ClusterQueue team-a",
+        "2026-01-05T10:00:01Z  requested     Start of attempt 1",
+        "2026-01-05T10:00:01Z  acknowledged  Start of attempt 1",
+        f"2026-01-05T10:00:02Z  decided       Evicted, attempt 1: {EVICTED.message}",
+        "2026-01-05T10:00:02Z  requested     Stop of attempt 1",
+    ]
+
+
+def test_a_story_is_printed_as_json_and_yaml_too(run: Run, readings: CannedReadings, server: str) -> None:
+    _started_and_evicted(readings)
+    line = ("explain", "job/waits", "--story", "--server", server)
+    as_json = json.loads(run(*line, "-o", "json").stdout)
+    assert as_json["sequence"] == 2
+    assert [(item["what"], item["time"]) for item in as_json["items"]][1:3] == [
+        ("requested", "2026-01-05T10:00:01Z"),
+        ("acknowledged", "2026-01-05T10:00:01.500000Z"),
+    ]
+    assert yaml.safe_load(run(*line, "-o", "yaml").stdout)["items"] == as_json["items"]
+
+
+def test_a_workload_without_decisions_has_an_empty_story(run: Run, server: str) -> None:
+    result = run("explain", "job/waits", "--story", "--server", server)
+    assert (result.exit_code, result.stdout) == (0, "no event or decision is remembered\n")
+
+
+def test_a_story_without_the_ledger_fails_as_the_history_does(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
+    readings.down = AWAY
+    failed = [
+        run(*line, "--server", server) for line in (("explain", "waits", "--story"), ("history", "waits"))
+    ]
+    for result in failed:
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "answers 503" in result.stderr
+        assert "connection refused" in result.stderr
+
+
 def test_explain_accepts_other_kinds_and_namespaces(run: Run, server: str) -> None:
     result = run("explain", "pytorchjob/stuck", "-n", "other", "--server", server, "-o", "yaml")
     assert yaml.safe_load(result.stdout)["reason"]["code"] == "Misconfigured"
 
 
 def test_a_missing_object_exits_1(run: Run, server: str) -> None:
-    for line in ("explain job/nobody", "history job/nobody", "get cq nobody", "get wl job/../x"):
+    for line in (
+        "explain job/nobody",
+        "explain job/nobody --story",
+        "history job/nobody",
+        "get cq nobody",
+        "get wl job/../x",
+    ):
         result = run(*line.split(), "--server", server)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "not found" in result.stderr
@@ -207,8 +281,10 @@ def test_names_with_control_characters_are_shown_escaped(
     )
     assert "a\\x1b[31mred\\r\\n\\x00\\u202eb" in found
     assert "al\\x07ice" in found
+    readings.rows = [decision(1, workload("waits", 30), "Pending", evil)]
     for arguments in (
         ("explain", "waits"),
+        ("explain", "waits", "--story"),
         ("get", "wl"),
         ("get", "wl", "waits", "-o", "yaml"),
         ("get", "wl", "-o", "json"),

@@ -176,7 +176,7 @@ def test_all_replicas_on_one_database_sign_cursors_with_the_same_key() -> None:
 
 
 def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
-    assert load(environ={}).scheduling.rules() == policy.SchedulingConfiguration()
+    assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
 
 
 def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
@@ -192,7 +192,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         "  preemption: {evictionBudget: 3, evictionWindowSeconds: 7200, cooldownSeconds: 0}\n"
     )
     settings = load(path, environ={})
-    assert settings.scheduling.rules() == policy.SchedulingConfiguration(
+    assert settings.scheduling.configuration() == policy.SchedulingConfiguration(
         fair_sharing=True,
         strategies=(policy.PreemptionStrategy.LESS_THAN_INITIAL_SHARE,),
         usage_sharing=policy.AdmissionFairSharing(

@@ -228,7 +228,7 @@ class _Assigning:
     def __init__(self, vector: Vector) -> None:
         state = _state(vector)
         request = vector["request"]
-        self.menu: QueueFlavors = state.directory.menu(request["clusterQueue"])
+        self.menu: QueueFlavors = state.directory.queue_flavors(request["clusterQueue"])
         already = request.get("reclaimablePods", {})
         given = [
             documents.PodSet.model_validate({**one, "count": one["count"] - already.get(one["name"], 0)})

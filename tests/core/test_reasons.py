@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.reasons import FAMILIES, Code, Family, Limit, PreemptionCause, Reason, Spared
+from queuectl.core.reasons import FAMILIES, Code, Family, Limit, PreemptionCause, Reason, RejectedCandidate
 from queuectl.core.resources import format_amount
 from tests.core import profiles
 
@@ -92,7 +92,7 @@ FULL = Reason(
     by="ns/Job/preemptor",
     detail="so",
     considered="1 whose priority is not lower",
-    victims=(Spared("ns/Job/other", "its priority is not lower"),),
+    victims=(RejectedCandidate("ns/Job/other", "its priority is not lower"),),
     others=(Reason(code=Code.EXCEEDS_MAX_QUOTA),),
 )
 

@@ -23,6 +23,7 @@ A test has the number of its input in its name:
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -177,6 +178,13 @@ async def _verdicts(site: Site, uid: str) -> list[tuple[str, int | None]]:
     ]
 
 
+async def _pods_of(world: World, uid: str) -> list[Json]:
+    found = await world.api.request("GET", f"/api/v1/namespaces/{world.namespace}/pods")
+    return [
+        pod for pod in found["items"] if uid in [one["uid"] for one in pod["metadata"]["ownerReferences"]]
+    ]
+
+
 @pytest.mark.every_version
 async def test_33_a_job_recreated_while_it_runs_has_two_uids_and_two_histories(world: World) -> None:
     for kind, body in (
@@ -185,6 +193,7 @@ async def test_33_a_job_recreated_while_it_runs_has_two_uids_and_two_histories(w
     ):
         old = (await world.submit(body))["metadata"]["uid"]
         await world.phase("again", "Admitted", kind)
+        await eventually(f"the first {kind} has pods", partial(_pods_of, world, old))
         new = (await _replace(world, body))["metadata"]["uid"]
 
         async def admitted(kind: str = kind, new: str = new) -> bool:
@@ -193,9 +202,7 @@ async def test_33_a_job_recreated_while_it_runs_has_two_uids_and_two_histories(w
             return found.get("uid") == new and found["phase"] == "Admitted"
 
         await eventually(f"the new {kind} is admitted", admitted)
-        pods = await world.api.request("GET", f"/api/v1/namespaces/{world.namespace}/pods")
-        owners = [owner["uid"] for pod in pods["items"] for owner in pod["metadata"]["ownerReferences"]]
-        assert old not in owners, "the new one was let go beside pods of the old one"
+        assert not await _pods_of(world, old), "the new one was started beside pods of the old one"
         assert await _verdicts(world.site, old) == [("Queued", None), ("Admitted", 1), ("Retired", 1)]
         assert await _verdicts(world.site, new) == [("Queued", None), ("Admitted", 1)]
         gone, came = await decisions_of(world.site, old), await decisions_of(world.site, new)

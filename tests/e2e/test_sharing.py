@@ -32,7 +32,7 @@ async def test_borrowed_quota_is_reclaimed_by_its_owner_and_used_by_no_other_que
     # Three GPUs are free but reserved: without them there would be too few for the owner.
     await world.submit(endless("late", "guests", 3))
     kept = await world.reason_is("late", "WaitingForQuota")
-    assert "kept for workloads that come first" in kept["message"]
+    assert "reserved for workloads ahead of it" in kept["message"]
     assert (await world.workload("guest"))["phase"] == "Evicting"
     assert (await gpus(world, guests), await gpus(world, owners)) == (5, 0)
     await _it_is_told(world)
@@ -107,7 +107,7 @@ async def test_a_strict_queue_reserves_for_its_head_the_quota_that_it_could_use(
     await world.reason_is("behind", "WaitingForHead")
     await world.submit(endless("late", "others", 2))
     kept = await world.reason_is("late", "WaitingForQuota")
-    assert "kept for workloads that come first" in kept["message"]
+    assert "reserved for workloads ahead of it" in kept["message"]
     assert await gpus(world, others) == 4
     await world.delete("first")
     await world.phase("late", "Admitted")

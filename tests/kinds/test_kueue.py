@@ -242,6 +242,12 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+def test_a_configuration_with_metadata_that_are_no_mapping_is_named_by_its_kind() -> None:
+    document = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Configuration", "metadata": True}
+    notes = imported(document).notes
+    assert [note.object for note in notes] == ["Configuration"]
+
+
 @given(
     kind=st.sampled_from(
         ["ClusterQueue", "Cohort", "ResourceFlavor", "LocalQueue", "Job", "Configuration", ""]

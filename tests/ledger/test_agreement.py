@@ -102,6 +102,12 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
         ]
         for name in ("one", "two", "three"):
             assert await readings.find("ns", "Job", name) == await memory.find("ns", "Job", name)
+            for until, limit in ((999, 999), (999, 2), (4, 999)):
+                stored, twin = [
+                    await one.story(wid(name), until=until, limit=limit) for one in (readings, memory)
+                ]
+                assert stored.effects == twin.effects
+                assert list(map(_row, stored.decisions)) == list(map(_row, twin.decisions))
         held = sorted(
             (h.workload, h.attempt, h.pod_set, h.count, h.flavor, h.resource, h.amount)
             for lines in memory.store.holds.values()

@@ -27,7 +27,7 @@ from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
-from queuectl.ports import Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, Readings
+from queuectl.ports import EffectRow, Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, Readings
 from tests.ledger.plans import (
     BACKING_OFF,
     CREATED,
@@ -473,6 +473,32 @@ async def test_history_has_every_decision_in_order(book: Book) -> None:
     everything = await book.readings.decisions(after=0, limit=100)
     assert [row.sequence for row in everything] == list(range(1, 8))
     assert [row.sequence for row in await book.readings.decisions(after=5, limit=1)] == [6]
+
+
+async def test_a_story_has_the_last_decisions_and_the_writes_that_they_request(book: Book) -> None:
+    one, start, stop = wid("one"), EffectKey(wid("one"), 1, Verb.START), EffectKey(wid("one"), 1, Verb.STOP)
+    await book.write(enqueue("one"), admit("one", now=await book.now()))
+    await book.write(enqueue("two", arrival=2), admit("two", now=await book.now()))
+    await book.write(evict("one"), acknowledged=[start])
+    rows, effects = await book.readings.story(one, until=100, limit=100)
+    assert [(row.sequence, row.verdict) for row in rows] == [(1, "Queued"), (2, "Admitted"), (5, "Evicted")]
+    evicted_at = rows[-1].now
+    assert effects == [
+        EffectRow(2, Verb.START, 1, acknowledged_at=evicted_at),
+        EffectRow(5, Verb.STOP, 1),
+    ]
+    await book.write(acknowledged=[stop])
+    await book.write(release("one"))
+    await book.write(admit("one", 2, now=await book.now()))
+    await book.write(retire("one", 2))
+    rows, effects = await book.readings.story(one, until=100, limit=3)
+    assert [(row.sequence, row.verdict) for row in rows] == [(6, "Released"), (7, "Admitted"), (8, "Retired")]
+    assert effects == [EffectRow(7, Verb.START, 2, withdrawn_at=rows[-1].now)]
+    rows, (_, stopped) = await book.readings.story(one, until=5, limit=100)
+    assert [row.sequence for row in rows] == [1, 2, 5]
+    assert stopped.acknowledged_at is not None
+    assert stopped.acknowledged_at > evicted_at
+    assert await book.readings.story(wid("nobody"), until=100, limit=100) == ([], [])
 
 
 async def test_a_policy_decision_shows_its_spec(book: Book) -> None:

@@ -112,6 +112,7 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                     and told["queuectl_leading"] == 1
                     and "cause" in found["queuectl_evictions_total"].labels
                     and "cluster_queue" in found["queuectl_pending_workloads"].labels
+                    and "cluster_queue" in found["queuectl_quota_used"].labels
                     and "cluster_queue" in found["queuectl_admission_wait_seconds"].labels
                 )
 

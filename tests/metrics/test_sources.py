@@ -28,9 +28,9 @@ def test_the_engine_counts_pending_workloads_by_reason() -> None:
     _, (report,), _ = world.engine.take_reports()
     assert dict(report.reasons) == {Code.WAITING_FOR_QUOTA: 2}
     assert report.pending == 2
-    standing = world.engine.standing()
+    standing = world.engine.cluster_report()
     assert dict(standing.strays) == {Code.QUEUE_NOT_FOUND: 1}
-    assert (standing.frozen, standing.gated) == (0, False)
+    assert (standing.frozen, standing.gate_installed) == (0, False)
 
 
 def test_workloads_of_a_deleted_queue_are_still_counted() -> None:
@@ -39,7 +39,7 @@ def test_workloads_of_a_deleted_queue_are_still_counted() -> None:
     world.run()
     world.tell(PolicyGone(ConfigKey("ClusterQueue", "", "cq")))
     world.run()
-    assert sum(count for _, count in world.engine.standing().strays) == 1
+    assert sum(count for _, count in world.engine.cluster_report().strays) == 1
 
 
 def test_an_admission_has_the_creation_time_of_its_object() -> None:

@@ -177,8 +177,8 @@ def test_a_field_that_is_not_supported_yet_leaves_the_document_out() -> None:
         "tier topology is not there yet",
         "documents of kind quota-available are not run",
         "LimitRange x: LimitRanges are not read",
-        "ResourceFlavor/x spec.topologyName: topology-aware placement is not there yet: "
-        "quota is counted, racks are not",
+        "ResourceFlavor/x spec.topologyName: topology-aware placement is not supported yet: "
+        "only quota is counted",
         "no workload is admitted through a LocalQueue that is gone",
     ]  # fmt: skip
 

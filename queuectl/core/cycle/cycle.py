@@ -10,7 +10,7 @@ from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, Mode, kept_for_others
+from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, Mode, reserved_for_others
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
@@ -111,7 +111,7 @@ class Cycles:
         self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
-                head.heads.last_tried[head.entry.id] = NO_BOUND
+                head.heads.last_tried[head.entry.id] = NOTHING
                 again.append(head)
             else:  # only what is reserved for others is in its way, which changes by an event alone
                 self._refuse(head, again, self._reserved(head))
@@ -157,9 +157,9 @@ class Cycles:
         nomination = self._nominator.nominate(entry)
         found = nomination.found
         if nomination.promising:  # and yet it was not admitted: the quota is reserved for others
-            found.reason = kept_for_others(self._tree, nomination.flavors.node, found.cells)
+            found.reason = reserved_for_others(self._tree, nomination.flavors.node, found.cells)
             found.mode, nomination.victims, nomination.reserved = Mode.NO_FIT, (), True
-        found.tried = NO_BOUND
+        found.tried = NOTHING
         return nomination
 
     def _in_order(self, nominated: list[NominatedHead]) -> Iterator[NominatedHead]:
@@ -191,7 +191,7 @@ class Cycles:
             and rules.reclaim_within_cohort is not PreemptionPolicy.ANY
         )
         evaluation = Evaluation(
-            may_preempt=rules.any or reserved,
+            may_preempt=rules.enabled or reserved,
             reserves=reserves,
             until=head.nomination.protected,
         )
@@ -207,14 +207,14 @@ class Cycles:
 
     def _reserved(self, head: NominatedHead) -> Reason:
         """It would fit, but what is available is reserved for workloads that come first."""
-        return kept_for_others(self._tree, head.node, head.nomination.cells)
+        return reserved_for_others(self._tree, head.node, head.nomination.cells)
 
     def _leave_unfinished(self, nominated: Iterable[NominatedHead]) -> None:
         for head in nominated:
             if head.heads.head() is not head.entry:
                 continue
             reason = head.nomination.found.reason or self._reserved(head)
-            last_tried = head.heads.last_tried.get(head.entry.id, NO_BOUND)
+            last_tried = head.heads.last_tried.get(head.entry.id, NOTHING)
             evaluation = Evaluation(again=True, last_tried=tuple(last_tried.items()))
             self.outcome.unfinished.append((head.entry, reason, evaluation))
 

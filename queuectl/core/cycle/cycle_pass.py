@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, Mode
+from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, Mode
 from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
@@ -134,7 +134,7 @@ class CyclePass:
         gone = self._terminating.keys() - self._snapshot.released
         self._snapshot.released |= gone
         with self._without(self._terminating.values()):
-            again = self._nominator.nominate(nomination.entry, NO_BOUND, nomination.chosen)
+            again = self._nominator.nominate(nomination.entry, NOTHING, nomination.chosen)
         self._snapshot.released -= gone
         return again if again.promising else None
 

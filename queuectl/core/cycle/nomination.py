@@ -8,7 +8,7 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.assignment import NO_BOUND, AssignmentResult, GranularMode, Mode, assign
+from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, GranularMode, Mode, assign
 from queuectl.core.flavors.fast_path import fitting
 from queuectl.core.flavors.queue_flavors import (
     Charge,
@@ -74,15 +74,15 @@ class Nominator:
     def nominate(
         self,
         entry: Entry,
-        last_tried: LastTriedFlavors = NO_BOUND,
-        pinned: Mapping[PodSetGroup, str] = NO_BOUND,
+        last_tried: LastTriedFlavors = NOTHING,
+        pinned: Mapping[PodSetGroup, str] = NOTHING,
     ) -> Nomination:
         """Return what `entry` would get: in full, else with as few pods less as needed (F9).
 
         `last_tried`: where the search of flavors goes on (F8). `pinned`: flavors that must stay as they are.
         """
         assert entry.cluster_queue is not None
-        flavors = self._directory.menu(entry.cluster_queue)
+        flavors = self._directory.queue_flavors(entry.cluster_queue)
         claim = self._claims.owned_by(entry.cluster_queue, entry.id)
         if claim is not None and claim.assignment is not None and not pinned:
             claimed = self._claimed(entry, flavors, claim.assignment)
@@ -120,19 +120,19 @@ class Nominator:
     ) -> Nomination:
         self.work += 1
         if not last_tried and not pinned:
-            fit = fitting(flavors, charges, self._snapshot.rules(flavors.node).any)
+            fit = fitting(flavors, charges, self._snapshot.rules(flavors.node).enabled)
             if fit is not None:
                 return Nomination(entry, flavors, fit)
         simulation = PreemptionSimulation(self._snapshot, entry, flavors)
         found = assign(flavors, charges, simulation.offer, last_tried, pinned)
         nomination = Nomination(entry, flavors, found)
         if found.mode.preempts:
-            nomination.victims = tuple(simulation.victims(found.cells, found.contested))
+            nomination.victims = tuple(simulation.victims(found.cells, found.needed))
         self.work += simulation.work
         protected, reason = simulation.protected, found.reason
         if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
             nomination.protected = min(protected.values())
-            if found.mode.preempts and found.contested <= protected.keys():
+            if found.mode.preempts and found.needed <= protected.keys():
                 found.reason = _protected(reason, nomination.protected)
         if found.reason is not None and not nomination.victims:
             found.reason = simulation.rejected.added_to(found.reason)
@@ -166,7 +166,7 @@ class PreemptionSimulation:
     def simulate(self, cell: int, amount: int) -> GranularMode:
         """Return the mode and the level with the victims of one cell gone."""
         tree, node = self._flavors.tree, self._flavors.node
-        possible = self._snapshot.rules(node).any
+        possible = self._snapshot.rules(node).enabled
         victims = self.victims([(cell, amount)], (cell,)) if possible else ()
         if not victims:
             return GranularMode(Mode.NO_CANDIDATES, tree.borrow_level(node, cell, amount)[0])
@@ -194,7 +194,7 @@ class PreemptionSimulation:
 
     def _search(self, search: PreemptionSearch) -> Sequence[Target]:
         self.work += 1
-        if not search.rules.any:
+        if not search.rules.enabled:
             return ()
         if self._snapshot.fair(search.node):
             strategies = search.tree.root(search.node).sharing.strategies

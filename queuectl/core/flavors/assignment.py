@@ -21,7 +21,7 @@ from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import PODS, Amounts, amounts
 
-NO_BOUND: Final[Mapping[Any, Any]] = MappingProxyType({})
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Mode(IntEnum):
@@ -78,7 +78,7 @@ class AssignmentResult:
     """The usage of `assignment`, with cell numbers."""
     mode: Mode = Mode.FIT
     level: int = 0
-    contested: frozenset[int] = frozenset()
+    needed: frozenset[int] = frozenset()
     """Numbers of the cells that need preemption."""
     chances: dict[PodSetGroup, GranularMode] = field(default_factory=dict)
     """What the chosen flavors offer. Podsets with one group have the key of the first of them."""
@@ -119,7 +119,7 @@ class _Scan:
         """Why resource groups got no flavor."""
         self.misses: list[Reason] = []
         """Why resource groups got a flavor that does not fit."""
-        self.contested: set[int] = set()
+        self.needed: set[int] = set()
         self.found = AssignmentResult(Assignment(cluster_queue=queue_flavors.name, pod_sets=()), [])
         self.last_tried: dict[PodSetGroup, int] = {}
 
@@ -220,7 +220,7 @@ class _Scan:
             for pod_set in pod_sets:
                 found.modes[pod_set.name, resource] = mode
             if mode is not Mode.FIT:
-                self.contested.add(cell)
+                self.needed.add(cell)
 
     def _offer(
         self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
@@ -253,8 +253,8 @@ def assign(
     queue_flavors: QueueFlavors,
     charges: Sequence[Charge],
     search: Search | None = None,
-    tried: LastTriedFlavors = NO_BOUND,
-    pinned: Mapping[PodSetGroup, str] = NO_BOUND,
+    tried: LastTriedFlavors = NOTHING,
+    pinned: Mapping[PodSetGroup, str] = NOTHING,
 ) -> AssignmentResult:
     """Assign a flavor to every resource of every podset, after the charges of the earlier podsets (F1).
 
@@ -279,7 +279,7 @@ def assign(
             assignments[charge.pod_set.name] = assigned(charge.pod_set, asked, mine)
     found = scan.found
     found.tried = scan.last_tried
-    found.cells, found.contested = list(scan.assumed.items()), frozenset(scan.contested)
+    found.cells, found.needed = list(scan.assumed.items()), frozenset(scan.needed)
     in_order = tuple(assignments[charge.pod_set.name] for charge in charges)
     found.assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=in_order)
     if scan.refusals:
@@ -299,7 +299,7 @@ def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentR
     assignments: list[PodSetAssignment] = []
     for charge in charges:
         pod_set, requests = charge.pod_set, with_pods(queue_flavors, charge)
-        scan = _Scan(queue_flavors, None, NO_BOUND, NO_BOUND)
+        scan = _Scan(queue_flavors, None, NOTHING, NOTHING)
         scan.assumed = assumed
         flavors = scan.assign([pod_set], [requests])
         for resource, amount in requests:
@@ -382,7 +382,7 @@ def never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:
     )
 
 
-def kept_for_others(tree: QuotaTree, node: QuotaNode, cells: Iterable[tuple[int, int]]) -> Reason:
+def reserved_for_others(tree: QuotaTree, node: QuotaNode, cells: Iterable[tuple[int, int]]) -> Reason:
     """Return the reason of a workload whose quota is reserved for workloads ahead of it (C6, C7)."""
     cell, amount = max(cells, key=lambda item: item[1] - tree.available(node, item[0]))
     flavor, resource = tree.names[cell]

@@ -21,7 +21,7 @@ from queuectl.core.policy import (
 from queuectl.core.quota.limits import AdmissionLimit
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.reasons import PreemptionCause, Reason, Spared
+from queuectl.core.reasons import PreemptionCause, Reason, RejectedCandidate
 
 _ID: Final = attrgetter("id")
 _PRIORITY: Final = attrgetter("priority")
@@ -113,7 +113,9 @@ class RejectedCandidates:
             (self._tried, "that may be preempted and are not enough together"),
         ]
         victims = tuple(
-            Spared(str(entry.ref), f"protected until {_utc(until)}" if until else "its priority is not lower")
+            RejectedCandidate(
+                str(entry.ref), f"protected until {_utc(until)}" if until else "its priority is not lower"
+            )
             for entry, until in islice(self._rejected.values(), _MOST_NAMED)
         )
         return replace(
