@@ -1,1 +1,1 @@
-"""Speed, each figure beside what this machine could do at best in the same run."""
+"""Benchmarks: each figure beside a ceiling that was measured on the same machine in the same run."""

@@ -1,4 +1,4 @@
-"""`make bench`: how fast it is here, beside what this machine could do at best in the same run."""
+"""`make bench`: the speed on this machine, beside ceilings measured in the same run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _chosen(context: click.Context, option: click.Parameter, value: str | None) 
 def main(only: list[str], path: Path | None, scale: int, profile: bool) -> None:
     """Speed of queuectl on this machine; each figure stands beside a ceiling measured in the same run."""
     end_with_make()
-    # Asked to end, it ends what it started and leaves no folder behind, as with Ctrl-C.
+    # On SIGTERM it ends its processes and removes its folders, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if profile:
         return _profile(only, scale)
@@ -73,7 +73,7 @@ def _run(name: str, scale: int) -> Report:
 
 
 def _lacking(name: str) -> str | None:
-    """Why it can't be run here."""
+    """The reason for which the benchmark can't run here, if any."""
     if name not in _NEED_CONTROL_PLANE or find_assets() is not None:
         return None
     return f"{ASSETS_VARIABLE} is not set: it needs a real kube-apiserver (see docs/performance.md)"

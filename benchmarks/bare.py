@@ -1,9 +1,8 @@
-"""The engine's ceiling: the same heaps and lists of ints with nothing around them.
+"""The engine's ceiling: the same heaps and lists of ints, without anything else.
 
 Each admission takes the head of a queue's heap, tries two flavors of three resources against queue and
-cohort, charges both, notes who was let go and puts the queue's next head back: what any core in plain Python
-must do.
-No policy, no events, no reasons, nothing that could be taken back.
+cohort, charges both, records the admitted job and puts the queue's next head back: the minimum that any core
+in plain Python must do. It has no policy, no events, no reasons, and no journal for a rollback.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Admitted:
 
 
 class Bare:
-    """`queues` queues of `jobs` jobs each, with room for all of them."""
+    """`queues` queues of `jobs` jobs each, with quota for all of them."""
 
     def __init__(self, queues: int, jobs: int) -> None:
         cohorts = [Node(None, 2 * jobs * queues) for _ in range(COHORTS)]
@@ -44,7 +43,7 @@ class Bare:
         self.admitted: list[Admitted] = []
 
     def run(self) -> int:
-        """Admissions done."""
+        """Run it; returns the number of admissions."""
         need = (2, 2, 2)
         while self.heads:
             job, queue = heappop(self.heads)

@@ -1,4 +1,4 @@
-"""Jobs that end at a steady rate, so that as many others start."""
+"""Ends Jobs at a steady rate, so that as many others start."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from queuectl.sandbox.players.api import MERGE_PATCH, Object
 
 class Churn:
     def __init__(self, api: Client, rate: float) -> None:
-        """`rate`: of Jobs ended a second, as long as so many run."""
+        """`rate`: Jobs ended per second, while enough of them run."""
         self._api = api
         self._pause = 1 / rate
         self._running: asyncio.Queue[Object] = asyncio.Queue()
         self._known: set[str] = set()
         self._listed = asyncio.Event()
         self.started = 0
-        """Jobs seen to run, those from before included."""
+        """Jobs observed to run, earlier ones included."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(follow(self._api, self._look, self._listed.set))
             await self._listed.wait()
@@ -30,7 +30,7 @@ class Churn:
             due = clock()
             while True:
                 tasks.create_task(self._end(await self._running.get()))
-                due = max(due + self._pause, clock() - 1.0)  # what was missed for longer is not made up for
+                due = max(due + self._pause, clock() - 1.0)  # longer delays are not made up for
                 await asyncio.sleep(max(0.0, due - clock()))
 
     async def _end(self, job: Object) -> None:

@@ -1,7 +1,7 @@
-"""The decisions at size: 1,000 ClusterQueues under ten cohorts three deep, 50,000 Jobs, beside a tenth of it.
+"""Decisions at scale: 1,000 ClusterQueues under ten cohorts of three levels, 50,000 Jobs; and a tenth.
 
-CPU seconds of this process, the least of several tries, because what else runs only ever adds. Events are
-made before the clock starts: in a controller they come out of reading the objects.
+CPU seconds of this process, the least of several tries, because other load only adds. Events are
+created before the clock starts: in a controller they result from reading the objects.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from queuectl.core.model import Outcome, Workload
 
 QUEUES: Final = 1_000
 JOBS: Final = 50
-"""Of each queue."""
+"""Jobs of each queue."""
 ROOM: Final = 10
-"""Jobs of each queue that run on its own quota where all is full; half as many again run on the cohorts'."""
+"""Jobs of each queue that run on its own quota in a full tree; half as many more run on the cohorts'."""
 CANDIDATES: Final = 1_000
 VICTIMS: Final = 8
 EACH: Final = 20
 """Candidates in one queue."""
 SEARCHES: Final = 4
-"""In one decision: one for each of three resources, then one for all of them."""
+"""Searches in one decision: one for each of three resources, then one for all of them."""
 TOGETHER: Final = 50
 """Events that a busy controller decides on together."""
 STEPS: Final = 200
@@ -50,7 +50,7 @@ class Found(NamedTuple):
 
 
 def jobs_of(queues: int, each: int, first: int = 0) -> list[Workload]:
-    """Of three sizes, two GPUs on average; the queues take turns."""
+    """Jobs of three sizes, two GPUs on average, one queue after another."""
     return [
         job(first + n * queues + q, f"lq-{q}", (1, 2, 3)[(q + n) % 3])
         for n in range(each)
@@ -71,7 +71,7 @@ def hand_in(world: World, events: Sequence[Event]) -> None:
 
 
 def admissions(queues: int) -> float:
-    """All are seen, queued, let go and started: on what is their queue's own, then on what they borrow."""
+    """All are observed, queued, admitted and started: on their queue's own quota, then on borrowed quota."""
 
     def prepare() -> tuple[World, list[Event]]:
         return Forest(queues, gpus=JOBS), first_seen(jobs_of(queues, JOBS))
@@ -86,11 +86,11 @@ def admissions(queues: int) -> float:
     return seconds(prepare, admit, TRIES)
 
 
-# --- one event among many who wait
+# --- one event among many pending jobs
 
 
 class Full:
-    """A full tree: some run, `queues` x `JOBS` wait. Each step leaves about as many."""
+    """A full tree: some Jobs run, `queues` x `JOBS` are pending. Each step leaves about as many."""
 
     def __init__(self, queues: int) -> None:
         self.queues = queues
@@ -111,7 +111,7 @@ class Full:
         return first_seen(jobs)
 
     def repeats(self) -> list[Event]:
-        """Nothing about it has changed, as after a relist."""
+        """Observe a pending Job without a change, as after a relist."""
         return first_seen(self.waiting[: self.steps])
 
     def deletions(self) -> list[Event]:
@@ -119,7 +119,7 @@ class Full:
         return [WorkloadGone(one.id) for one in gone]
 
     def ends(self) -> list[Event]:
-        """Of those that run; whoever fits then is let go, which is part of the cost."""
+        """End a running Job; pending Jobs that fit then are admitted, which is part of the cost."""
         over = self.running[: self.ends_in_one_try]
         del self.running[: self.ends_in_one_try]
         done = seen(generation=2, suspended=False, finished=Outcome.SUCCEEDED)
@@ -134,11 +134,11 @@ EVENTS: Final[tuple[tuple[str, Callable[[Full], list[Event]]], ...]] = (
 )
 
 WAITING_KINDS: Final = 3
-"""So many of these are about one that waits."""
+"""Number of the kinds above that are about a pending job."""
 
 
 def events(full: Full, made: Callable[[Full], list[Event]], batch: int) -> float:
-    """Per event; `batch` of them come before each decision."""
+    """CPU seconds per event; `batch` events are folded before each decision."""
 
     def step(given: list[Event]) -> int:
         for at in range(0, len(given), batch):
@@ -153,7 +153,7 @@ def events(full: Full, made: Callable[[Full], list[Event]], batch: int) -> float
 
 
 def searches(candidates: int) -> float:
-    """A head takes back what it needs from `VICTIMS` of so many; decided again and again, never committed."""
+    """A head reclaims quota from `VICTIMS` of many candidates; decided repeatedly, never committed."""
     world = Lent(candidates // EACH + 1, gpus=EACH // 2)
     jobs = [job(n, f"lq-{1 + n % (world.queues - 1)}", 1) for n in range(candidates)]
     hand_in(world, first_seen(jobs))
@@ -174,19 +174,19 @@ def searches(candidates: int) -> float:
 
 
 def _full_memory(queues: int) -> tuple[int, int]:
-    """In bytes: before there is anything, and at its height."""
+    """Bytes of memory: at the start, and at the peak."""
     before = memory(os.getpid())[0]
     Full(queues)
     return before, memory(os.getpid())[1]
 
 
 def memory_of(queues: int) -> tuple[int, int]:
-    """In a process of its own."""
+    """Measured in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_full_memory, queues).result()
 
 
-# --- all of it
+# --- the benchmark
 
 
 def run(scale: int = 1) -> Report:
@@ -268,7 +268,7 @@ def _memory(used: Sequence[tuple[int, int]], waiting: Sequence[int]) -> Detail:
 
 
 def profiled(scale: int = 1) -> Samples:
-    """Admissions, ends of jobs that let others go, and searches."""
+    """Runs admissions, ends of jobs with the admissions that follow, and searches."""
     queues = max(10, QUEUES // 10 // scale)
     full = Full(queues)
     with sampled() as found:

@@ -1,6 +1,6 @@
-"""The decision core: admissions a second with events in and reasons out, and what one more costs among many.
+"""The decision core: admissions per second with events and reasons, and the cost of one event among many.
 
-CPU seconds of this process; the least of several tries, because what else runs only ever adds.
+CPU seconds of this process; the least of several tries, because other load only adds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Measure(NamedTuple):
-    """Cost of one step in CPU seconds, at a large and at a small size of the same world."""
+    """Cost of one step in CPU seconds, with a large and with a small number of objects."""
 
     name: str
     large_size: str
@@ -31,7 +31,7 @@ class Measure(NamedTuple):
 
 
 def seconds(prepare: Callable[[], T], step: Callable[[T], int], tries: int) -> float:
-    """CPU seconds per unit of `step`, which says how many units it did."""
+    """CPU seconds per unit of `step`, which returns how many units it did."""
     best = float("inf")
     for _ in range(tries):
         given = prepare()
@@ -46,11 +46,11 @@ def seconds(prepare: Callable[[], T], step: Callable[[T], int], tries: int) -> f
     return best
 
 
-# --- admissions: events in, reasons out
+# --- admissions, with events and reasons
 
 
 def admissions(queues: int, jobs: int) -> tuple[float, float]:
-    """Per admission, and per end of a job that lets the next one go."""
+    """CPU seconds per admission, and per end of a job with the admission that follows."""
 
     def made(gpus: int) -> tuple[World, list[Workload]]:
         ones = [job(q * jobs + n, f"lq-{q}", gpus) for q in range(queues) for n in range(jobs)]
@@ -62,7 +62,7 @@ def admissions(queues: int, jobs: int) -> tuple[float, float]:
         return len(world.run())
 
     def full() -> tuple[World, list[Workload]]:
-        """One in five runs, in both flavors; the others wait."""
+        """One in five jobs runs, in both flavors; the others are pending."""
         world, ones = made(1)
         world.submit(ones)
         running = {admit.attempt.workload for admit in world.run()}
@@ -76,11 +76,11 @@ def admissions(queues: int, jobs: int) -> tuple[float, float]:
     return seconds(lambda: made(2), admit, 3), seconds(full, churn, 3)
 
 
-# --- one event among many who wait
+# --- one event among many pending jobs
 
 
 def parked(count: int, *, alike: bool, steps: int = 50) -> float:
-    """One more job in a full queue in which `count` wait: its event, a decision, the reason it gets."""
+    """One more job in a full queue with `count` pending: its event, a decision, and its reason."""
 
     def prepare() -> World:
         world = World(1, gpus=0)
@@ -99,7 +99,7 @@ def parked(count: int, *, alike: bool, steps: int = 50) -> float:
 
 
 def policies(queues: int) -> float:
-    """One ClusterQueue edited among `queues`, whose cohorts share them out."""
+    """One ClusterQueue edited among `queues` in several cohorts."""
     steps = 20
 
     def prepare() -> World:
@@ -122,7 +122,7 @@ def run(scale: int = 1) -> Report:
     queues, jobs, waiting = max(2, 200 // scale), 50, max(20, 10_000 // scale)
     few_queues, few = max(1, queues // 10), max(10, waiting // 100)
     sizes = (f"{queues} queues x {jobs} jobs", f"{few_queues} queues x {jobs} jobs")
-    who, many = (f"{waiting} wait", f"{few} wait"), (f"{queues} queues", f"{few_queues} queues")
+    pending, many = (f"{waiting} wait", f"{few} wait"), (f"{queues} queues", f"{few_queues} queues")
     with bar("engine", 6) as done:
         bare = seconds(lambda: Bare(queues, jobs), Bare.run, 5)
         done(1)
@@ -138,8 +138,8 @@ def run(scale: int = 1) -> Report:
     measures = [
         Measure("a job is seen, queued and let go", *sizes, admit, small_admit),
         Measure("a job ends and the next is let go", *sizes, churn, small_churn),
-        Measure("one more of equal jobs that wait", *who, *alike),
-        Measure("one more of jobs that wait, each of its own shape", *who, *unlike),
+        Measure("one more of equal jobs that wait", *pending, *alike),
+        Measure("one more of jobs that wait, each of its own shape", *pending, *unlike),
         Measure("the quota of one queue is edited", *many, *edits),
     ]
     bound = "bare heaps and lists of ints in Python"
@@ -172,7 +172,7 @@ def _steps(measures: list[Measure]) -> Detail:
 
 
 def profiled(scale: int = 1) -> Samples:
-    """Admissions, and ends of jobs that let others go."""
+    """Runs admissions, and ends of jobs with the admissions that follow."""
     with sampled() as found:
         admissions(max(2, 200 // scale), 50)
     return found

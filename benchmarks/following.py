@@ -1,4 +1,4 @@
-"""All Jobs as they are and as they change, however often an API server ends the watch of a slow reader."""
+"""Lists and watches Jobs, again whenever an API server ends the watch of a slow reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def path_of(job: Object) -> str:
 
 
 async def follow(api: Client, look: Callable[[Object], None], listed: Callable[[], None]) -> None:
-    """Until cancelled. `look` may be shown the same again; `listed` is called when all were shown once."""
+    """Runs until cancelled. `look` may get the same Job again; `listed` is called after the first list."""
     while True:
         version = await _list(api, look)
         listed()
@@ -43,7 +43,7 @@ async def _list(api: Client, look: Callable[[Object], None]) -> str:
 
 
 async def _watch(api: Client, version: str, look: Callable[[Object], None]) -> str:
-    """Until the server ends it. Returns the version up to which all was seen. Raises ApiError."""
+    """Watch until the server ends it. Returns the last resource version that was read. Raises ApiError."""
     asked = {**_SELECTED, "watch": "true", "resourceVersion": version, "timeoutSeconds": "300"}
     async with api.watch(JOBS, query=asked) as events:
         async for event in events:

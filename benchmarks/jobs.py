@@ -1,8 +1,8 @@
-"""Jobs a second, end to end on a real API server, and what each costs; beside a bare watcher's.
+"""Jobs per second, end to end on a real API server, and the cost of each; beside a bare watcher's.
 
-Both let go the same suspended Jobs, of the same tenant, under the same policies, as the same user and over
-the same HTTP session; there is no controller manager. A process of its own makes the Jobs, and marks each
-complete as soon as it was let go. Runs of the two take turns, so that noise hits both.
+Both start the same suspended Jobs, of the same tenant, under the same policies, as the same user and with
+the same HTTP client; there is no controller manager. A separate process creates the Jobs, and marks each
+complete as soon as it is started. Runs of the two alternate, so that noise affects both.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from benchmarks.watcher import READY
 from queuectl.sandbox.processes import Child, ChildDied
 
 PAIRS, JOBS, WARM, MOST = 3, 400, 60, 200
-"""Runs of each; Jobs measured in a run; Jobs before that; Jobs there at one time."""
+"""Runs of each; Jobs measured in a run; Jobs before that; Jobs that exist at the same time."""
 _NAMESPACES = 10
 _OURS, _BARE = "queuectl", "bare watcher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How much there is to do, and room for how many."""
+    """Size of the load, and quota for it."""
 
     name: str
     gpus: int
-    """Quota of each of the queues; a Job asks for one."""
+    """Quota of each queue; a Job requests one GPU."""
     pairs: int
 
     @property
@@ -46,9 +46,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One load, let go by `who`; costs are CPU seconds."""
+    """One load, started by `starter`; costs are CPU seconds."""
 
-    who: str
+    starter: str
     jobs: int
     result: load.Result
     costs: Costs
@@ -57,26 +57,26 @@ class Run:
     commits: int
     """Transactions of the ledger."""
     settled: float
-    """Seconds after the last Job until the ledger knew that all were over."""
+    """Seconds after the last Job until all were over in the ledger."""
 
     @property
     def rate(self) -> float:
         return self.jobs / self.result.seconds
 
     def each(self, cpu: float) -> float:
-        """Milliseconds a Job."""
+        """CPU milliseconds per Job."""
         return cpu / self.jobs * 1e3
 
     @property
     def all_cpu(self) -> float:
-        """Where CPU is what bounds it, this decides the Jobs a second; on a shared machine it says more than
-        they do."""
+        """If CPU is the bottleneck, this determines the Jobs per second; on a shared machine it is more
+        meaningful than they are."""
         costs = self.costs
         return costs.api_server + costs.etcd + costs.postgres + self.releaser + self.result.cpu
 
     @property
     def others(self) -> float:
-        """CPU seconds of this machine that went to what is not ours."""
+        """CPU seconds of this machine that other processes used."""
         return self.busy.used - self.all_cpu
 
 
@@ -97,9 +97,9 @@ async def _run(scale: int) -> Report:
                 over = 0
                 for each in (room, tight):
                     for pair in range(each.pairs):
-                        for who in (_OURS, _BARE):
+                        for starter in (_OURS, _BARE):
                             label, sizes = f"{each.name}-{pair}", (warm, count, most)
-                            once = Once(place, who, each, label, lambda now: done(over + now))  # noqa: B023
+                            once = Once(place, starter, each, label, lambda now: done(over + now))  # noqa: B023
                             found.setdefault(each.name, []).append(await once.run(*sizes))
                             over += count + warm
     return _report(found["room"], found.get("tight", []), most)
@@ -111,21 +111,21 @@ class Once:
     def __init__(
         self,
         place: Site,
-        who: str,
+        starter: str,
         what: Load,
         label: str,
         progress: Advance,
         profile: Path | None = None,
     ) -> None:
         self._site = place
-        self._who = who
+        self._starter = starter
         self._what = what
         self._label = label
         self._progress = progress
         self._profile = profile
 
     async def run(self, warm: int, count: int, most: int) -> Run:
-        ours = self._who == _OURS
+        ours = self._starter == _OURS
         releaser = await (
             self._site.controller(self._profile)
             if ours
@@ -141,7 +141,7 @@ class Once:
             result = await self._load(releaser, "jobs", count, most, warm)
             settled = await self._settled()
             found = Run(
-                who=self._who,
+                starter=self._starter,
                 jobs=count,
                 result=result,
                 costs=(await self._site.costs()).since(before),
@@ -156,7 +156,7 @@ class Once:
         return found
 
     async def _load(self, releaser: Child, stage: str, jobs: int, most: int, over: int) -> load.Result:
-        """The load in its own process, to its end."""
+        """Run the load in its own process until it ends."""
         plane, folder = self._site.plane, self._site.folder
         plan = load.Plan(
             url=plane.url,
@@ -164,7 +164,7 @@ class Once:
             tenant=plane.tokens["tenant"],
             admin=plane.tokens["admin"],
             namespaces=self._what.namespaces,
-            prefix=f"{stage}-{self._label}-{self._who.partition(' ')[0]}",
+            prefix=f"{stage}-{self._label}-{self._starter.partition(' ')[0]}",
             jobs=jobs,
             most=most,
             result=str(folder / "result.json"),
@@ -176,7 +176,7 @@ class Once:
             while child.returncode is None:
                 if releaser.returncode is not None:
                     raise releaser.death()
-                # Written whole by another process: half of it is no JSON, and asked for again.
+                # Another process writes the file: a partial one is not valid JSON, and is read again.
                 try:
                     finished = json.loads((folder / "result.json").read_text())
                     self._progress(over + (finished if isinstance(finished, int) else jobs))
@@ -184,7 +184,7 @@ class Once:
                     pass
                 await asyncio.sleep(0.2)
             if child.returncode != 0:
-                raise ChildDied(f"{child.death()}\nbeside {self._who}:\n{releaser.tail()}")
+                raise ChildDied(f"{child.death()}\nbeside {self._starter}:\n{releaser.tail()}")
         finally:
             await child.stop(0)
         return load.Result(**json.loads((folder / "result.json").read_text()))
@@ -193,14 +193,14 @@ class Once:
         return int(await self._site.ask("SELECT coalesce(sum(batches), 0) FROM queuectl.leadership"))
 
     async def _settled(self) -> float:
-        """Until nothing more is to be done for these Jobs. Returns the seconds that took."""
+        """Wait until all work for these Jobs is done. Returns the seconds that took."""
         began = time.perf_counter()
-        if self._who == _OURS:
+        if self._starter == _OURS:
             await until(self._site.none_open)
         return time.perf_counter() - began
 
     async def _clean(self) -> None:
-        """The next run finds as little in the store as this one did."""
+        """Clear the store, so that the next run starts with as little as this one."""
         at_once = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         for namespace in self._what.namespaces:
             for path in (
@@ -211,7 +211,7 @@ class Once:
 
 
 def profiled(scale: int = 1) -> Samples:
-    """The controller's own, under the load that has room for all."""
+    """The controller's CPU profile, under the load with quota for all."""
     return asyncio.run(_profiled(max(20, JOBS // scale), max(20, MOST // scale)))
 
 
@@ -291,8 +291,8 @@ def _waiting(most: int) -> str:
     return f"room for a third of the {most} Jobs that are there at one time"
 
 
-def _of(runs: list[Run], who: str) -> list[Run]:
-    return [one for one in runs if one.who == who]
+def _of(runs: list[Run], starter: str) -> list[Run]:
+    return [one for one in runs if one.starter == starter]
 
 
 def _runs(title: str, runs: list[Run]) -> Detail:
@@ -308,7 +308,7 @@ def _runs(title: str, runs: list[Run]) -> Detail:
         waits = one.result.waits
         rows.append(
             (
-                *(one.who, one.rate, percentile(waits, 0.5), percentile(waits, 0.99), one.settled),
+                *(one.starter, one.rate, percentile(waits, 0.5), percentile(waits, 0.99), one.settled),
                 one.commits / seconds,
                 *(*each, one.each(one.result.cpu), one.result.cpu / seconds),
                 (one.others + one.busy.stolen) / (one.busy.used + one.busy.stolen),
@@ -318,17 +318,17 @@ def _runs(title: str, runs: list[Run]) -> Detail:
 
 
 def _verbs(runs: list[Run]) -> Detail:
-    """Requests a Job by verb and resource, of both; those below one in a thousand Jobs are left out."""
+    """Requests per Job by verb and resource, of both; those below one in a thousand Jobs are omitted."""
     totals: dict[str, Counter[tuple[str, str]]] = {_OURS: Counter(), _BARE: Counter()}
     jobs = Counter[str]()
     for one in runs:
-        totals[one.who] += one.costs.requests
-        jobs[one.who] += one.jobs
+        totals[one.starter] += one.costs.requests
+        jobs[one.starter] += one.jobs
     keys = sorted(set(totals[_OURS]) | set(totals[_BARE]))
     rows: list[tuple[str | float, ...]] = [
-        (verb, resource, *(totals[who][verb, resource] / jobs[who] for who in (_OURS, _BARE)))
+        (verb, resource, *(totals[starter][verb, resource] / jobs[starter] for starter in (_OURS, _BARE)))
         for verb, resource in keys
-        if sum(totals[who][verb, resource] for who in totals) * 1000 >= jobs.total()
+        if sum(totals[starter][verb, resource] for starter in totals) * 1000 >= jobs.total()
     ]
     return Detail(
         "API requests a Job, as the API server counts them", ("verb", "resource", _OURS, _BARE), tuple(rows)

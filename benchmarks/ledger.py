@@ -1,10 +1,10 @@
-"""Admissions committed a second, as whole transactions on a Postgres with fsync.
+"""Admissions committed per second, as whole transactions on a Postgres with fsync.
 
-The plans are the engine's own, of a steady state: in each transaction so many workloads are first seen,
-admitted and charged, as many starts acknowledged, and those of the transaction before retired. Only commits
+The plans are the engine's, of a steady state: each transaction observes, admits and charges a number of
+workloads, acknowledges as many starts, and retires the workloads of the transaction before. Only commits
 are timed.
 
-The ceiling is raw COPY of the rows that stand in the ledger in the end, in as many transactions, into tables
+The ceiling is raw COPY of the rows that are in the ledger at the end, in as many transactions, into tables
 without an index; and for the smallest batch a transaction of one row, which is an fsync and a round trip.
 """
 
@@ -31,7 +31,7 @@ from queuectl.ledger.postgres import PostgresLedger
 from queuectl.sandbox.postgres import EmbeddedPostgres
 
 BATCHES = {1: 1_000, 10: 4_000, 100: 20_000, 1000: 20_000}
-"""Admissions in all, by admissions in one transaction."""
+"""Total of admissions, by admissions in one transaction."""
 _GOAL_AT = 100
 _QUEUES = 200
 _TABLES = ("decision", "workload", "attempt", "hold_line", "effect")
@@ -50,7 +50,7 @@ class Timing(NamedTuple):
     client: float
     """CPU seconds of this process."""
     server: float
-    """CPU seconds of all of Postgres."""
+    """CPU seconds of all Postgres processes."""
 
     @property
     def rate(self) -> float:
@@ -75,7 +75,7 @@ async def _run(scale: int) -> Report:
 
 
 def plans(batch: int, admissions: int, now: datetime) -> tuple[list[Commit], list[Commit]]:
-    """Commits that set the queues up, and those that admit `batch` each."""
+    """Commits that create the queues, and commits that admit `batch` each."""
     commits: list[Commit] = []
     world = World(
         _QUEUES, gpus=10 * batch, now=now, record=lambda plan, done: commits.append(Commit(plan, done))
@@ -94,7 +94,7 @@ def plans(batch: int, admissions: int, now: datetime) -> tuple[list[Commit], lis
 async def _measured(
     postgres: EmbeddedPostgres, cluster: str, batch: int, admissions: int
 ) -> tuple[Timing, float]:
-    """What commits took, and what COPY of the same rows would allow (admissions a second)."""
+    """Times of commits, and admissions per second that COPY of the same rows would allow."""
     async with connection_pool(postgres.url) as pool:
         ledger = PostgresLedger(pool, cluster)
         epoch = await ledger.take_epoch("benchmark")
@@ -114,7 +114,7 @@ async def _measured(
 
 
 async def _copied(url: str, cluster: str, transactions: int) -> tuple[float, int]:
-    """Seconds to COPY the cluster's rows in so many transactions, and how many rows that are."""
+    """Seconds to COPY the cluster's rows in that many transactions, and the number of rows."""
     connection = await asyncpg.connect(url)
     try:
         found: dict[str, Sequence[Any]] = {}
@@ -141,7 +141,7 @@ def _slice(rows: Sequence[Any], number: int, of: int) -> Sequence[Any]:
 
 
 async def _single_rows(url: str, count: int) -> float:
-    """Transactions of one row a second."""
+    """Transactions of one row, per second."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("CREATE TABLE raw_single (at bigint, what text)")
@@ -181,7 +181,7 @@ def _report(found: dict[int, tuple[Timing, float]], single: float) -> Report:
 
 
 def profiled(scale: int = 1) -> Samples:
-    """Commits of ten admissions, as a cluster of a hundred Jobs a second makes them."""
+    """Commits of ten admissions, as in a cluster with a hundred Jobs per second."""
     return asyncio.run(_profiled(max(2_000 // scale, 200)))
 
 

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.load PLAN.json`: makes Jobs as a tenant, finishes each as soon as it was let go.
+"""`python -m benchmarks.load PLAN.json`: creates Jobs as a tenant, finishes each as soon as it is started.
 
-It stands for users, scheduler, kubelet and Job controller, in a process of its own, and writes what it saw to
-the file named in its plan. One create and one status patch a Job, and one watch.
+It replaces users, scheduler, kubelet and Job controller, in a separate process, and writes its measurements
+to the file named in its plan. It sends one create and one status patch per Job, and one watch.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import MERGE_PATCH, Object
 
 _AT_ONCE = 24
-"""Creates, and finishes, under way at one time."""
+"""Concurrent creates, and concurrent finishes."""
 _PATIENCE = 120.0
-"""Seconds without any Job finishing after which it gives up."""
+"""Seconds without a finished Job after which it gives up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +31,17 @@ class Plan:
     url: str
     ca_file: str
     tenant: str
-    """Token that Jobs are made with."""
+    """Token for the creation of Jobs."""
     admin: str
-    """Token for the watch and for what a cluster's own controllers write."""
+    """Token for the watch and for writes of a cluster's own controllers."""
     namespaces: list[str]
     prefix: str
-    """Of the names of Jobs."""
+    """Prefix of the names of Jobs."""
     jobs: int
     most: int
-    """Jobs that are there and not finished at one time."""
+    """The most unfinished Jobs at the same time."""
     result: str
-    """Where the result goes; the number of Jobs finished stands there until then."""
+    """File of the result; until then it contains the number of finished Jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class Result:
     seconds: float
     """From before the first create until the last Job was finished."""
     cpu: float
-    """CPU seconds of this process meanwhile."""
+    """CPU seconds of this process in that time."""
     waits: list[float]
-    """Seconds from a Job's creation until it was seen let go."""
+    """Seconds from a Job's creation until it was observed as started."""
 
 
 class Load:
@@ -62,7 +62,7 @@ class Load:
         self._room = asyncio.Semaphore(plan.most)
         self._started: asyncio.Queue[Object] = asyncio.Queue()
         self._made: dict[str, float] = {}
-        """When, by name; of those not let go yet."""
+        """Creation time by name, of Jobs not started yet."""
         self._numbers = iter(range(plan.jobs))
         self._finished = 0
         self._all_finished = asyncio.Event()
@@ -110,7 +110,7 @@ class Load:
                 self._all_finished.set()
 
     async def _tell(self) -> None:
-        """How far it is; gives up when nothing moves."""
+        """Record the progress; give up without any."""
         last, since = 0, time.perf_counter()
         while True:
             await asyncio.sleep(0.5)
@@ -127,7 +127,7 @@ def _write(path: str, value: object) -> None:
 
 
 def over(at: str) -> dict[str, Any]:
-    """What the Job controller writes at the end, all at once."""
+    """The status that the Job controller writes at the end, in one patch."""
     names = ("SuccessCriteriaMet", "Complete")
     conditions = [{"type": name, "status": "True", "lastTransitionTime": at} for name in names]
     counts = {"succeeded": 1, "active": 0, "ready": 0, "terminating": 0}

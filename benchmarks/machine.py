@@ -1,4 +1,4 @@
-"""What processes cost, by /proc, and what this machine is."""
+"""The cost of processes, by /proc, and a description of this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _KIB: Final = 1024
 
 
 class NoProcess(Exception):
-    """It has ended, or there never was one."""
+    """The process has ended, or never existed."""
 
 
 def cpu_seconds(pid: int, *, family: bool = False) -> float:
-    """Of one process in user and system mode; `family`: and of its children, alive or ended.
+    """CPU seconds of a process in user and system mode; `family`: its children too, alive or ended.
 
     Ticks are of 10 ms: measure over seconds.
     """
@@ -38,7 +38,7 @@ def cpu_seconds(pid: int, *, family: bool = False) -> float:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Bytes of physical memory of one process: now, and at its height."""
+    """Bytes of physical memory of one process: now, and at the peak."""
     found = {}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -67,7 +67,7 @@ def child_named(name: str) -> int:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for as long as the block lasts, which Postgres' own account can reach too."""
+    """A temporary folder for the block, accessible to the account of Postgres too."""
     with tempfile.TemporaryDirectory(prefix="queuectl-bench-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -79,7 +79,7 @@ class Busy(NamedTuple):
 
     used: float
     stolen: float
-    """By other guests of the same host."""
+    """CPU seconds stolen by other guests of the same host."""
 
     def since(self, before: Busy) -> Busy:
         return Busy(self.used - before.used, self.stolen - before.stolen)

@@ -1,7 +1,7 @@
-"""Where the CPU time of a process goes: its stack is looked at every few milliseconds of CPU time.
+"""A sampling profiler: reads the stack of a process every few milliseconds of its CPU time.
 
-Looking costs next to nothing, so that shares are true; a profiler that is called at every call makes code of
-many small functions look dearer than it is.
+A sample costs almost nothing, so that shares are accurate; a profiler that runs at every call overstates
+the cost of code with many small functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from benchmarks.report import Detail
 
 _EVERY: Final = 0.004
-"""CPU seconds between two looks: the least that kernels count in."""
+"""CPU seconds between two samples: the smallest unit of kernels."""
 _PARTS: Final = (
     (r"queuectl/core/", "core: deciding"),
     (r"queuectl/kinds/", "kinds: reading objects, writing patches"),
@@ -38,11 +38,11 @@ _FUNCTIONS: Final = 25
 @dataclass(slots=True)
 class Samples:
     parts: Counter[str] = field(default_factory=Counter)
-    """By the innermost part that the stack was in."""
+    """Samples by the innermost part on the stack."""
     own: Counter[str] = field(default_factory=Counter)
-    """By the innermost function."""
+    """Samples by the innermost function."""
     within: Counter[str] = field(default_factory=Counter)
-    """By each function that was on the stack."""
+    """Samples by each function on the stack."""
 
     def take(self, _: int, frame: FrameType | None) -> None:
         """A signal handler."""
@@ -83,7 +83,7 @@ class Samples:
 
 @contextmanager
 def sampled() -> Iterator[Samples]:
-    """What this process does in the block, on its main thread."""
+    """Profile the main thread of this process in the block."""
     found = Samples()
     before = signal.signal(signal.SIGPROF, found.take)
     signal.setitimer(signal.ITIMER_PROF, _EVERY, _EVERY)

@@ -1,4 +1,4 @@
-"""Bars on stderr for what takes long; nothing where nobody looks."""
+"""Progress bars on stderr; none if stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 Advance = Callable[[float], None]
-"""Takes how much is done by now."""
+"""Called with the amount that is done so far."""
 
 console = Console(stderr=True)
 

@@ -1,4 +1,4 @@
-"""Figures, what bounds them on this machine, and how they are shown."""
+"""Figures with their ceilings on this machine, and their output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class Goal(NamedTuple):
-    """What is aimed for: of the figure itself or of its ratio to the ceiling, at least or at most."""
+    """A goal: of the figure or of its ratio to the ceiling, at least or at most."""
 
     of: Literal["value", "ratio"]
     at: Literal["least", "most"]
@@ -31,7 +31,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One result in `unit`, and the same quantity of `bound`: what this machine does without us."""
+    """One result in `unit`, and the same quantity of `bound`: the ceiling without queuectl."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A table that stands behind figures: cells are texts or numbers."""
+    """A table with details of figures: cells are texts or numbers."""
 
     title: str
     columns: tuple[str, ...]
@@ -63,13 +63,13 @@ class Detail:
 
 @dataclass(slots=True)
 class Report:
-    """What one benchmark found."""
+    """The results of one benchmark."""
 
     name: str
     figures: list[Figure] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
     skipped: str = ""
-    """Why it was not run."""
+    """The reason for which it was not run."""
 
     def to_json(self) -> Json:
         found: Json = {"benchmark": self.name}
@@ -80,7 +80,7 @@ class Report:
 
 
 def shown(value: str | float) -> str:
-    """Three digits that count."""
+    """Format with three significant digits."""
     if isinstance(value, str):
         return value
     size = abs(value)
@@ -125,6 +125,6 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The least value that `part` (0 to 1) of all do not exceed."""
+    """The least value that `part` (0 to 1) of all values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, min(len(ordered), -int(-part * len(ordered) // 1)) - 1)]

@@ -1,8 +1,8 @@
-"""Pages of REST for a tenant who may read a tenth of 200 namespaces, while 20,000 Jobs wait and 20/s start.
+"""Pages of REST for a tenant that may read a tenth of 200 namespaces, while 20,000 Jobs wait and 20/s start.
 
-All of it is real: 20,000 suspended Jobs in the API server, the controller that decides about them, REST that
-asks the cluster who calls and what he may read. The benchmark ends 20 running Jobs a second, so that as many
-start.
+Nothing is simulated: 20,000 suspended Jobs in the API server, the controller that decides on them, and REST,
+which lets the cluster review tokens and access. The benchmark ends 20 running Jobs per second, so that as
+many start.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from queuectl.sandbox.processes import Child
 
 NAMESPACES, WAITING, READABLE = 200, 20_000, 20
 STARTS: Final = 20
-"""A second."""
+"""Starts per second."""
 SECONDS = 60
 PAGE: Final = 500
 _WARM: Final = 3
-"""Seconds of pages before those that count."""
+"""Seconds of pages before the measurement."""
 _PAUSE: Final = 0.12
-"""Between two pages: a caller may ask ten times a second."""
+"""Seconds between two pages: a caller may send ten requests per second."""
 _GOAL_SECONDS, _GOAL_BYTES = 0.25, 400e6
 _URL: Final = re.compile(r"REST at (\S+)")
 _AT_ONCE: Final = 24
@@ -46,22 +46,22 @@ _AT_ONCE: Final = 24
 @dataclass(slots=True)
 class Found:
     pages: list[float] = field(default_factory=list)
-    """Seconds of each."""
+    """Seconds of each page."""
     bare: list[float] = field(default_factory=list)
     """Seconds of requests that need nothing but the server."""
     bytes: int = 0
-    """Of the largest page."""
+    """Size of the largest page."""
     items: set[int] = field(default_factory=set)
-    """How many workloads pages had."""
+    """Numbers of workloads on the pages."""
     seen: float = 0.0
-    """Seconds from the controller's start until the ledger had a reason for each that waits."""
+    """Seconds from the controller's start until the ledger had a reason for each pending Job."""
     told: float = 0.0
     """Seconds from there until the controller had nothing more to write."""
     started: float = 0.0
-    """A second, meanwhile."""
+    """Starts per second in that time."""
     memory: dict[str, tuple[int, int]] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
-    """CPU seconds a second."""
+    """CPU seconds per second."""
 
 
 def run(scale: int = 1) -> Report:
@@ -69,7 +69,7 @@ def run(scale: int = 1) -> Report:
 
 
 def profiled(scale: int = 1) -> Samples:
-    """Of REST alone."""
+    """CPU profile of REST alone."""
     with tempfile.TemporaryDirectory(prefix="queuectl-bench-") as name:
         profile = Path(name) / "api.profile"
         asyncio.run(_run(scale, profile))
@@ -78,7 +78,7 @@ def profiled(scale: int = 1) -> Samples:
 
 async def _run(scale: int, profile: Path | None = None) -> Report:
     spaces, seconds = max(10, NAMESPACES // scale), max(3, SECONDS // scale)
-    # Enough that there are still some at the end.
+    # Enough that some are still pending at the end.
     waiting = max(2 * STARTS * (seconds + _WARM), WAITING // scale)
     readable = spaces * READABLE // NAMESPACES
     names = [f"team-{number:03}" for number in range(spaces)]
@@ -117,7 +117,7 @@ async def _make(place: Site, namespaces: list[str], count: int, done: Advance) -
 
 
 async def _told(place: Site, controller: Child, waiting: int, found: Found) -> None:
-    """Until each has its reason in the ledger, and people were told of it."""
+    """Wait until each has its reason in the ledger and in an event."""
     began = time.perf_counter()
     question = "SELECT count(*) FROM queuectl.workload_open WHERE reason IS NOT NULL AND phase = 'Pending'"
 
@@ -161,7 +161,7 @@ async def _rest(place: Site, profile: Path | None) -> AsyncIterator[tuple[Child,
 
 
 async def _reader(place: Site, namespaces: list[str]) -> str:
-    """Token of a service account that may read these."""
+    """Token of a service account that may read these namespaces."""
     home = f"/api/v1/namespaces/{namespaces[0]}/serviceaccounts"
     await place.api.request("POST", home, {"metadata": {"name": "reader"}})
     subject = {"kind": "ServiceAccount", "name": "reader", "namespace": namespaces[0]}
@@ -188,9 +188,7 @@ async def _measure(
     ):
         churn = Churn(place.api, STARTS)
         churning = tasks.create_task(churn.run())
-        await _pages(
-            session, url, _WARM, Found()
-        )  # caches are warm, as they are for whoever looks now and then
+        await _pages(session, url, _WARM, Found())  # caches are warm, as for a regular caller
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         started, began = churn.started, time.perf_counter()
         with bar("rest: pages", seconds) as done:
@@ -205,7 +203,7 @@ async def _measure(
 async def _pages(
     session: aiohttp.ClientSession, url: str, seconds: float, found: Found, done: Advance = lambda _: None
 ) -> None:
-    """Page after page, from the first again after the last."""
+    """Request page after page; after the last start again with the first."""
     began, cursor = time.perf_counter(), ""
     while (passed := time.perf_counter() - began) < seconds:
         done(passed)

@@ -35,7 +35,7 @@ _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """CPU seconds so far of the processes that serve, and requests answered, by verb and resource."""
+    """CPU seconds so far of the serving processes, and answered requests by verb and resource."""
 
     api_server: float
     etcd: float
@@ -57,14 +57,14 @@ class Site:
     plane: ControlPlane
     postgres: EmbeddedPostgres
     api: Client
-    """As admin."""
+    """A client as admin."""
 
     @property
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
     async def process(self, name: str, *arguments: str | Path) -> Child:
-        """Begin `python -m` with these arguments; it is a child of ours and ends with us."""
+        """Start `python -m` with these arguments; it is a child process and ends with this one."""
         log = self.folder / f"{name}.log"
         log.unlink(missing_ok=True)
         environment = {**os.environ, "QUEUECTL_DATABASE_URL": self.postgres.url}
@@ -72,7 +72,7 @@ class Site:
         return await spawn(argv, name=name, log=log, env=environment)
 
     async def controller(self, profile: Path | None = None) -> Child:
-        """`profile`: where it leaves what it spent its time on."""
+        """Start the program; `profile`: the file for its CPU profile."""
         config = self.folder / "controller.yaml"
         config.write_text("controller: {listen: '127.0.0.1:0'}\n")
         flags = ("--config", config, "--kubeconfig", self.kubeconfig, "--context", "controller")
@@ -88,7 +88,7 @@ class Site:
         )
 
     async def requests(self) -> Counter[tuple[str, str]]:
-        """What the API server says it answered; watches count once they end."""
+        """Answered requests by the API server's metrics; watches count when they end."""
         headers = {"Authorization": f"Bearer {self.plane.tokens['admin']}"}
         trust = self.plane.ssl_context()
         async with (
@@ -104,7 +104,7 @@ class Site:
         return found
 
     async def ask(self, question: str) -> Any:
-        """One value of the ledger."""
+        """One value of the ledger, by SQL."""
         connection = await asyncpg.connect(self.postgres.url)
         try:
             return await connection.fetchval(question)
@@ -112,19 +112,19 @@ class Site:
             await connection.close()
 
     async def none_open(self) -> bool:
-        """Does the ledger know that all workloads are over?"""
+        """Are all workloads over in the ledger?"""
         return not await self.ask("SELECT count(*) FROM queuectl.workload_open")
 
 
 async def until(look: Callable[[], Awaitable[object]], seconds: float = 120.0, pause: float = 0.1) -> None:
-    """Ask again until the answer is true. Raises TimeoutError."""
+    """Call it until the result is true. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while not await look():  # noqa: ASYNC110 - nobody would set an event
+        while not await look():  # noqa: ASYNC110 - nothing would set an event
             await asyncio.sleep(pause)
 
 
 async def says(child: Child, text: str) -> None:
-    """Until it has printed that."""
+    """Wait until it has printed that."""
 
     async def look() -> bool:
         if child.returncode is not None:
@@ -138,7 +138,7 @@ async def says(child: Child, text: str) -> None:
 async def site(folder: Path, quotas: Mapping[str, int]) -> AsyncIterator[Site]:
     """`quotas`: GPUs by namespace; each has a ClusterQueue of its name and LocalQueue `main`.
 
-    Postgres keeps its promises (fsync); etcd does not, so that what we write beside it weighs more.
+    Postgres runs with fsync; etcd without, so that queuectl's own writes weigh more.
     """
     assets = find_assets()
     assert assets is not None, "the caller has looked for them"
@@ -167,7 +167,7 @@ async def _install(plane: ControlPlane, api: Client, quotas: Mapping[str, int]) 
 
 
 def _rights() -> Iterator[dict[str, Any]]:
-    """The tenant may make Jobs anywhere. Nobody is there to put the built-in roles together."""
+    """The tenant may create Jobs anywhere. No controller manager aggregates the built-in roles here."""
     group = "rbac.authorization.k8s.io"
     role: dict[str, Any] = {
         "apiVersion": f"{group}/v1",
@@ -202,7 +202,7 @@ def _object(kind: str, name: str, spec: dict[str, Any], **metadata: str) -> dict
 
 
 def training_job(name: str) -> dict[str, Any]:
-    """Some 2 KB as stored, which is what people's Jobs have; it asks for one GPU."""
+    """About 2 KB as stored, a usual size of Jobs; it requests one GPU."""
     container = {
         "name": "train",
         "image": "registry.example/research/trainer:2030.1",

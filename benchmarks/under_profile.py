@@ -1,4 +1,4 @@
-"""`python -m benchmarks.under_profile FILE COMMAND…`: runs it; FILE gets where its CPU time goes."""
+"""`python -m benchmarks.under_profile FILE COMMAND…`: runs COMMAND and writes its CPU profile to FILE."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import queuectl.app.leading
-import queuectl.app.reading  # noqa: F401 - imports are no part of it
+import queuectl.app.reading  # noqa: F401 - imports are not part of the profile
 from benchmarks.profiles import sampled
 from queuectl.cli import main
 

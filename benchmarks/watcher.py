@@ -1,7 +1,7 @@
-"""`python -m benchmarks.watcher KUBECONFIG`: the ceiling of any queue controller written like this one.
+"""`python -m benchmarks.watcher KUBECONFIG`: the ceiling of any queue controller with the same HTTP client.
 
-It watches labelled Jobs and lets each go with one patch of `suspend: false`: over the same HTTP session, as
-the same user, under the same policies. It decides nothing, records nothing, tells nobody.
+It watches labelled Jobs and starts each with one patch of `suspend: false`: with the same HTTP client, as
+the same user, under the same policies. It makes no decisions, records nothing and sends no events.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Watcher:
                 await self._list_and_watch()
 
     async def _list_and_watch(self) -> None:
-        """Until a version is too old to go on from, which an API server may say of a slow reader's."""
+        """Watch until the resource version is too old, as an API server may report to a slow reader."""
         selected = {"labelSelector": QUEUE_LABEL}
         listed = await self._session.get(JOBS, query=selected)
         for job in listed["items"]:
@@ -61,7 +61,7 @@ class Watcher:
 
 
 async def main(kubeconfig: str) -> None:
-    """Until killed."""
+    """Runs until it is killed."""
     session = await Session.from_kubeconfig(kubeconfig, "controller")
     try:
         await Watcher(session).run()

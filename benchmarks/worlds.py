@@ -1,4 +1,4 @@
-"""Engines with much to do, under a driver that takes every commit for done."""
+"""Engines with many objects, under a driver for which every commit succeeds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ GPU = "nvidia.com/gpu"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NAMESPACE = "bench"
 BATCH = 500
-"""Events folded at one time, as a busy reflector hands them in."""
+"""Events folded at the same time, as from a busy reflector."""
 
 
 def seen(*, generation: int = 1, suspended: bool = True, finished: Outcome | None = None) -> Observation:
@@ -91,7 +91,7 @@ class World:
         now: datetime = NOW,
         record: Callable[[Plan, tuple[EffectKey, ...]], None] | None = None,
     ) -> None:
-        """`record` is given each plan that becomes a transaction, with the effects it acknowledges."""
+        """`record` gets each plan that becomes a transaction, with the effects that it acknowledges."""
         self.now = now
         self._record = record
         self._done: list[EffectKey] = []
@@ -115,7 +115,7 @@ class World:
         self.run()
 
     def cohorts(self) -> list[Cohort]:
-        """Those with an object of their own."""
+        """Decisions that have an object."""
         return []
 
     def queue(self, number: int, gpus: int) -> ClusterQueue:
@@ -134,7 +134,7 @@ class World:
             self.engine.handle([WorkloadObserved(one, seen()) for one in jobs[at : at + BATCH]])
 
     def run(self) -> list[Admit]:
-        """Decide and commit until nothing is left; starts are done at once. Returns who was let go."""
+        """Decide and commit until nothing is left; starts succeed at once. Returns the admitted workloads."""
         admitted: list[Admit] = []
         while self.engine.due:
             plan = self.engine.decide(self.now)
@@ -161,9 +161,9 @@ class World:
 
 
 class Forest(World):
-    """1,000 queues, or a tenth of that, under ten cohorts three deep: one over three over six.
+    """1,000 queues, or a tenth of that, under ten cohort trees of three levels: one over three over six.
 
-    A third of the quota stands at the cohorts above the queues: who goes on has to borrow.
+    A third of the quota is defined at the cohorts above the queues: further admissions have to borrow.
     """
 
     MIDDLE, LEAVES = 3, 6
@@ -186,7 +186,7 @@ class Forest(World):
 
 
 class Lent(Forest):
-    """Queue 0 has lent all that it has; it may take it back from all the others, who borrow."""
+    """Queue 0 has lent all its quota; it may reclaim it from all the others, which borrow."""
 
     def cohorts(self) -> list[Cohort]:
         return [replace(cohort, resource_groups=()) for cohort in super().cohorts()]
@@ -209,7 +209,7 @@ def observed(policy: Policy) -> PolicyObserved:
 
 
 def distinct(one: Workload, number: int) -> Workload:
-    """The same job of a shape of its own."""
+    """The same job with a shape of its own."""
     (pods,) = one.pod_sets
     requests = tuple((name, amount + (number if name == "memory" else 0)) for name, amount in pods.requests)
     return replace(one, pod_sets=(replace(pods, requests=requests),))

@@ -70,7 +70,7 @@ def flavor(
 
 
 def group(quotas: Mapping[str, Mapping[str, int]]) -> ResourceGroup:
-    """`{"a100": {GPU: 8}, "spot": {GPU: 4}}`: flavors in order, nominal quota per resource."""
+    """`{"a100": {GPU: 8}, "spot": {GPU: 4}}`: flavors in order, with the nominal quota of each resource."""
     covered = next(iter(quotas.values()))
     return ResourceGroup(
         covered=tuple(covered),
@@ -129,7 +129,7 @@ def workload(
     created: float = 0,
     **fields: object,
 ) -> Workload:
-    """A Job `ns/Job/NAME` whose UID is `uid-NAME`; `created` in seconds after T0."""
+    """A Job `ns/Job/NAME` with UID `uid-NAME`; `created` in seconds after T0."""
     return Workload(
         id=WorkloadId(f"uid-{name}"),
         ref=ObjectRef(namespace, "Job", name, f"uid-{name}"),
@@ -211,7 +211,7 @@ class World:
         assert self.engine.check() == []
 
     def pass_time(self, seconds: float) -> None:
-        """The driver tells the time when something is due by then, and not before."""
+        """Advance the clock; as the driver does, only when a timer of the engine is due by then."""
         self.now += timedelta(seconds=seconds)
         due = self.engine.due_at
         if due is not None and due <= self.now:
@@ -243,12 +243,12 @@ class World:
         raise AssertionError("decisions never end")
 
     def settle(self, result: Result = Result.DONE, generation: int = 2) -> list[EffectSettled]:
-        """Say of every write handed out that it was done."""
+        """Acknowledge every dispatched effect as done."""
         settled = [EffectSettled(effect.key, result, generation) for effect in self.engine.take_effects()]
         self.tell(*settled)
         return settled
 
 
 def admitted(decisions: Iterable[Decision]) -> list[str]:
-    """Names of the workloads let go, in order."""
+    """Names of the admitted workloads, in order."""
     return [d.ref.name for d in decisions if isinstance(d, Admit)]

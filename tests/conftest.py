@@ -1,4 +1,4 @@
-"""What all tests share: folders, worker processes, lines for the report, and that CI skips nothing."""
+"""Shared by all tests: folders, worker processes, lines for the report, and a check that CI skips nothing."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def pytorch_crd() -> Path:
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Lines for the end of the report: what was counted and how long it took."""
+    """Lines for the end of the report: counts and durations."""
     lines: list[str] = []
     yield lines
-    # With the report of the test, which is all that a worker process sends.
+    # Sent with the report of the test, the only data that a worker process sends.
     request.node.user_properties += [(_FIGURE, line) for line in lines]
 
 
@@ -68,7 +68,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """Where QUEUECTL_NO_SKIPS is set, a skip is a failure that says what was missing."""
+    """If QUEUECTL_NO_SKIPS is set, a skip is a failure that names what is missing."""
     report = yield
     if os.environ.get(NO_SKIPS) and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
@@ -82,7 +82,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _report_skips(terminalreporter: pytest.TerminalReporter) -> None:
-    """One loud line for each thing that is missing, instead of one for each test that needs it."""
+    """One line for each missing dependency, instead of one for each test that needs it."""
     missing: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

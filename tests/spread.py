@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 _SITE: Final = re.compile(r"^(?P<folder>[^:]+)/[^:]+::.*\[.*?\bsite=(?P<site>[\w.]+)")
-"""Of a test that uses a site of its folder: `test_x[site=real-...]`."""
+"""The id of a test that uses a site of its folder: `test_x[site=real-...]`."""
 _PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|in_process|as-1\.\d+)[-\]]")
 
 LONGEST: Final = (
@@ -24,7 +24,7 @@ LONGEST: Final = (
     "tests/ledger",
     "tests/kube",
 )
-"""Folders whose groups start first, so that no long group is the last one to run."""
+"""Folders with the groups that start first, so that no long group is the last one to run."""
 
 
 def group(nodeid: str) -> str:
@@ -46,7 +46,7 @@ def _rank(nodeid: str) -> int:
 
 
 def shared_sites(item: pytest.Item) -> dict[str, pytest.FixtureDef[Any]]:
-    """What the test uses of what is started once for all of its group, by a name that is the same for all."""
+    """The name of what the test shares with its group; the same for all tests of the group."""
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return {}
     definitions = {name: item._fixtureinfo.name2fixturedefs.get(name) for name in item.callspec.params}
@@ -58,8 +58,8 @@ def shared_sites(item: pytest.Item) -> dict[str, pytest.FixtureDef[Any]]:
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of xdist: it gives a worker whole groups, in the order in which they were collected."""
-    # Where planted bugs are tried there are no plugins, so it is not imported before it is needed.
+    """A scheduler of xdist: it gives a worker whole groups, in the order in which they were collected."""
+    # Runs with planted bugs have no plugins, so xdist is imported only when it is needed.
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""Make the pictures in this folder from a sandbox of its own and what it really says: `make pictures`.
+"""Make the pictures in this folder from the real output of a sandbox: `make pictures`.
 
-The live screen, `queuectl explain` and `queuectl get` run on a pseudo-terminal; what stands there becomes an
+The live screen, `queuectl explain` and `queuectl get` run on a pseudo-terminal; its content becomes an
 SVG that needs no font and no server. The page of the API documentation becomes a PNG by Chromium.
 """
 
@@ -65,7 +65,7 @@ line-height: {line_height}px;
 </g>
 </svg>
 """.replace("FONTS", _FONTS)
-"""As rich's own, without the font that it takes from a server."""
+"""As rich's template, without the font that it loads from a server."""
 
 
 def _colours(text: str) -> list[tuple[int, int, int]]:
@@ -102,11 +102,11 @@ def main() -> int:
     return 0
 
 
-# --- a play on virtual time --------------------------------------------------------------------------
+# --- a run of the simulator --------------------------------------------------------------------------
 
 
 def _simulation(path: Path) -> None:
-    """What `queuectl simulate` draws of the example in docs/simulation.md."""
+    """The picture of `queuectl simulate` for the example in docs/simulation.md."""
     example = ROOT / "docs" / "examples" / "three-teams.yaml"
     argv = [sys.executable, "-m", "queuectl", "simulate", str(example), "--picture", str(path)]
     done = subprocess.run(argv, cwd=ROOT, env=_environment(), capture_output=True, timeout=60)
@@ -115,7 +115,7 @@ def _simulation(path: Path) -> None:
     print(f"{path.name} {path.stat().st_size / 1000:.0f} kB")
 
 
-# --- a sandbox of its own ---------------------------------------------------------------------------
+# --- the sandbox ------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -123,7 +123,7 @@ def _sandbox() -> Iterator[str]:
     """The URL of its REST server."""
     with tempfile.TemporaryDirectory(prefix="queuectl-pictures-") as name:
         folder = Path(name)
-        folder.chmod(0o711)  # Postgres may run as somebody else
+        folder.chmod(0o711)  # Postgres may run as another user
         log = folder / "sandbox.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -160,7 +160,7 @@ def _wait(good: Callable[[], object], seconds: float, what: str) -> None:
 
 
 def _ready(rest: str) -> bool:
-    """Is the example at the moment that shows most: some run, one waits for them, one can never run?"""
+    """Does the example show all states: some jobs run, one waits for them, one can never run?"""
 
     def found(phase: str) -> dict[str, Any]:
         with _OPENER.open(f"{rest}/api/v1/workloads?phase={phase}", timeout=10) as answer:
@@ -175,13 +175,13 @@ def _ready(rest: str) -> bool:
     )
 
 
-# --- what stands on a terminal ----------------------------------------------------------------------
+# --- content of a terminal --------------------------------------------------------------------------
 
 
 def _command(
     arguments: Sequence[str], name: str, width: int, height: int, *, leave: str | None = None
 ) -> None:
-    """Run it and draw what it shows. `leave`: the key that ends a program which fills the screen."""
+    """Run it and draw its output. `leave`: the key that ends a full-screen program."""
     output = _run(arguments, width, height, leave)
     if leave is None:
         shown = [f"\x1b[1m$ queuectl {_without_server(arguments)}\x1b[0m", *output.splitlines()]
@@ -199,7 +199,7 @@ def _without_server(arguments: Sequence[str]) -> str:
 def _run(arguments: Sequence[str], width: int, height: int, leave: str | None) -> str:
     near, far = pty.openpty()
     fcntl.ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-    # A program that fills the screen wants the terminal to be its own.
+    # A full-screen program needs its own controlling terminal.
     take = (
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(*eval(sys.argv[1]))"
     )
@@ -243,7 +243,7 @@ def draw(title: str, lines: Sequence[str], width: int, path: Path) -> None:
     console = Console(record=True, width=width, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
     with console.file:
         for line in map(Text.from_ansi, lines):
-            # Where it is too long, a terminal goes on in the next line.
+            # A terminal continues a line that is too long on the next one.
             for part in line.divide(range(width, len(line), width)):
                 console.print(part, no_wrap=True, overflow="crop", highlight=False)
         svg = console.export_svg(title=title, theme=_THEME, code_format=_SVG, unique_id="queuectl")
@@ -263,7 +263,7 @@ def _page(url: str, path: Path) -> None:
         shot = Path(profile) / "page.png"
         flags = ["--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
         if os.geteuid() == 0:
-            flags.append("--no-sandbox")  # Chromium refuses to run as root with it; the page is our own
+            flags.append("--no-sandbox")  # Chromium refuses to run as root with it; the page is a local file
         done = subprocess.run(
             [
                 browser,

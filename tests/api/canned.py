@@ -1,4 +1,4 @@
-"""A ledger of canned values, for reading."""
+"""A read-only ledger of constructed values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def workload(
     gpus: int | None = None,
     reason: Reason | None = None,
 ) -> StoredWorkload:
-    """With `gpus` it holds that many of flavor a100."""
+    """A workload; with `gpus` it holds that many of flavor a100."""
     uid = f"uid-{arrival}"
     attempt = None
     if gpus is not None and cluster_queue is not None:
@@ -115,7 +115,7 @@ def decision(sequence: int, of: StoredWorkload, verdict: str, reason: Reason | N
 
 
 class CannedReadings:
-    """Implements Readings. `commit` moves it on; while `down` is set every read fails with it."""
+    """Implements Readings. `commit` advances it; while `down` is set every read raises it."""
 
     def __init__(self) -> None:
         self.sequence = 0
@@ -198,7 +198,7 @@ AWAY = LedgerUnavailable("connection refused")
 
 
 def two_teams() -> CannedReadings:
-    """team-a: 8 GPUs, 6 held; two wait. team-b: names a flavor that is missing."""
+    """team-a: 8 GPUs, 6 in use, two pending workloads. team-b: its flavor is missing."""
     readings = CannedReadings()
     readings.commit(
         configs={

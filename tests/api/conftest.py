@@ -19,7 +19,7 @@ KEY = b"k" * 32
 
 
 class Clock:
-    """Seconds that a test moves on."""
+    """A clock in seconds that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Rest:
-    """The server over a canned ledger, and its view."""
+    """The server on a canned ledger, and its view."""
 
     def __init__(
         self, client: TestClient[Any, Any], readings: CannedReadings, view: View, reviewer: Reviewer | None
@@ -43,7 +43,7 @@ class Rest:
         return self._reviewer
 
     async def get(self, path: str, *, token: str | None = None, **parameters: str) -> Any:
-        """The JSON document of a 200."""
+        """The JSON body; the status must be 200."""
         answer = await self.client.get(path, params=parameters, headers=bearer(token))
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "application/json"
@@ -53,7 +53,7 @@ class Rest:
         return (await self.client.get(path, headers=bearer(token))).status
 
     async def refused(self, answer: Awaitable[ClientResponse], status: int) -> str:
-        """The detail of a problem."""
+        """The detail of a problem document."""
         found = await answer
         text = await found.text()
         assert found.status == status, text

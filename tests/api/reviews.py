@@ -13,14 +13,14 @@ CLUSTER_WIDE = ("clusterqueues", "cohorts", "resourceflavors")
 
 
 class CannedReviews:
-    """Implements Reviews. `users` by token; `rights` by user name; while `down` is set it says nothing."""
+    """Implements Reviews. `users` by token; `rights` by user name; while `down` is set it does not answer."""
 
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.rights: dict[str, set[Access]] = {}
         self.down: str | None = None
         self.asked: list[object] = []
-        """Tokens and accesses, in the order of the questions."""
+        """Reviewed tokens and accesses, in order."""
         self.hold: asyncio.Event | None = None
         """Reviews are not answered until it is set."""
 
@@ -45,7 +45,7 @@ class CannedReviews:
     async def may(self, user: User, access: Access) -> bool:
         await self._answer(access)
         granted = self.rights.get(user.name, set())
-        # What is granted everywhere is granted in each place, and what is granted for all for each one.
+        # A right in all namespaces applies to each one, and a right on all names to each name.
         wider = [access, access._replace(name=""), access._replace(namespace=""), Access(*access[:2])]
         return any(one in granted for one in wider)
 

@@ -31,7 +31,7 @@ def event(kind: str, name: str, spec: dict[str, object], namespace: str = "") ->
 
 
 class Story:
-    """An engine whose commits go into a ledger, and a view of that ledger."""
+    """An engine that commits to a ledger, and a view of that ledger."""
 
     def __init__(self) -> None:
         self.world = World(ResourceFlavor(name="unused"))
@@ -85,7 +85,7 @@ class Story:
                 assert one is not None
                 assert one.reason is not None
                 assert (state.position(one) or 0) == waiting.position, waiting
-                # The engine keeps the numbers of its last look; both are brought up to this state.
+                # The engine keeps the numbers of its last evaluation; both are updated to this state.
                 assert as_of(one.reason, state) == as_of(waiting.reason, state), waiting
 
 

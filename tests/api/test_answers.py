@@ -1,4 +1,4 @@
-"""The answer of each path from a committed state."""
+"""The response of each path from a committed state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.api.conftest import Rest
 Serve = Callable[[CannedReadings], Awaitable[Rest]]
 
 
-async def test_a_cluster_queue_says_what_is_used_and_what_is_free(rest: Rest) -> None:
+async def test_a_cluster_queue_has_what_is_used_and_what_is_free(rest: Rest) -> None:
     found = await rest.get("/api/v1/clusterqueues/team-a")
     assert found.pop("ageSeconds") >= 0
     assert found == {
@@ -46,7 +46,7 @@ async def test_a_queue_with_a_missing_flavor_says_so_until_the_flavor_appears(re
     assert (await rest.get("/api/v1/localqueues/other/main"))["active"]
 
 
-async def test_lists_have_one_shape_and_say_from_which_state_they_are(rest: Rest) -> None:
+async def test_lists_have_one_shape_and_the_sequence_of_their_state(rest: Rest) -> None:
     for path in ("clusterqueues", "localqueues", "workloads"):
         found = await rest.get(f"/api/v1/{path}")
         assert set(found) == {"items", "next", "sequence", "ageSeconds"}
@@ -55,7 +55,7 @@ async def test_lists_have_one_shape_and_say_from_which_state_they_are(rest: Rest
         assert found["items"]
 
 
-async def test_positions_follow_priority_then_creation_then_first_sight(serve: Serve) -> None:
+async def test_positions_follow_priority_then_creation_then_first_observation(serve: Serve) -> None:
     readings = CannedReadings()
     readings.commit(
         workload("third", 1),
@@ -72,7 +72,7 @@ async def test_positions_follow_priority_then_creation_then_first_sight(serve: S
     }
 
 
-async def test_an_ineligible_workload_has_no_position_and_takes_none(serve: Serve) -> None:
+async def test_an_ineligible_workload_has_no_position_and_counts_in_none(serve: Serve) -> None:
     readings = CannedReadings()
     readings.commit(
         workload("held", 1, reason=Reason(code=Code.ON_HOLD)),
@@ -93,7 +93,9 @@ async def test_an_ineligible_workload_has_no_position_and_takes_none(serve: Serv
     assert (queue["pending"], queue["admitted"]) == (2, 1)
 
 
-async def test_a_pending_workload_shows_what_binds_what_holds_it_and_what_would_help(rest: Rest) -> None:
+async def test_a_pending_workload_shows_its_limit_the_holders_of_its_quota_and_what_would_help(
+    rest: Rest,
+) -> None:
     found = await rest.get("/api/v1/workloads/default/Job/waits")
     assert (found["phase"], found["position"], found["line"]) == ("Pending", 2, 2)
     assert found["submitter"] == "alice"
@@ -111,7 +113,7 @@ async def test_a_pending_workload_shows_what_binds_what_holds_it_and_what_would_
     assert f"4 {GPU} of flavor a100" in found["help"]
 
 
-async def test_holders_are_searched_in_all_queues_below_the_cohort_that_binds(serve: Serve) -> None:
+async def test_holders_are_searched_in_all_queues_below_the_limiting_cohort(serve: Serve) -> None:
     readings = CannedReadings()
     tight = Reason(
         code=Code.WAITING_FOR_QUOTA,
@@ -139,7 +141,7 @@ async def test_holders_are_searched_in_all_queues_below_the_cohort_that_binds(se
     assert [holder["name"] for holder in found["holders"]] == ["far", "near"]
 
 
-async def test_one_that_preempts_names_its_victims_that_still_hold_quota(serve: Serve) -> None:
+async def test_a_preemptor_shows_its_victims_that_still_hold_quota(serve: Serve) -> None:
     readings = CannedReadings()
     awaited = Reason(
         code=Code.WAITING_FOR_PREEMPTED_WORKLOADS,
@@ -171,7 +173,7 @@ async def test_one_that_preempts_names_its_victims_that_still_hold_quota(serve: 
     assert [(holder["name"], holder["amount"]) for holder in found["holders"]] == [("far", 5), ("near", 3)]
 
 
-async def test_only_queues_in_a_circle_of_cohorts_are_inactive(serve: Serve) -> None:
+async def test_only_queues_in_a_cycle_of_cohorts_are_inactive(serve: Serve) -> None:
     readings = CannedReadings()
     readings.commit(
         configs={
@@ -187,7 +189,7 @@ async def test_only_queues_in_a_circle_of_cohorts_are_inactive(serve: Serve) -> 
     assert (await rest.get("/api/v1/clusterqueues/out"))["active"]
 
 
-async def test_an_admitted_workload_says_what_it_holds(rest: Rest) -> None:
+async def test_an_admitted_workload_shows_what_it_holds(rest: Rest) -> None:
     found = await rest.get("/api/v1/workloads/default/Job/small")
     assert found["admission"] == {
         "clusterQueue": "team-a",
@@ -198,7 +200,7 @@ async def test_an_admitted_workload_says_what_it_holds(rest: Rest) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Job", "job", "jobs", "JOBS", "jobs.batch"])
-async def test_kinds_are_named_in_any_usual_way(rest: Rest, kind: str) -> None:
+async def test_kinds_are_accepted_by_any_usual_name(rest: Rest, kind: str) -> None:
     assert (await rest.get(f"/api/v1/workloads/default/{kind}/waits"))["kind"] == "Job"
     assert len((await rest.get("/api/v1/workloads", kind=kind))["items"]) == 4
 
@@ -221,7 +223,7 @@ async def test_filters_narrow_the_list(rest: Rest, filters: dict[str, str], name
     assert [item["name"] for item in found["items"]] == names
 
 
-async def test_what_is_over_comes_from_the_ledger_newest_first(rest: Rest) -> None:
+async def test_ended_workloads_are_read_from_the_ledger_newest_first(rest: Rest) -> None:
     for arrival in (11, 12, 13):
         rest.readings.end(workload(f"done-{arrival}", arrival))
     rest.readings.end(workload("gone", 14), Phase.DELETED)
@@ -233,7 +235,7 @@ async def test_what_is_over_comes_from_the_ledger_newest_first(rest: Rest) -> No
     assert (await rest.get("/api/v1/workloads/default/job/gone"))["phase"] == "Deleted"
 
 
-async def test_pages_hold_each_workload_once_although_others_come_and_go(serve: Serve) -> None:
+async def test_pages_have_each_workload_once_although_others_are_created_and_end(serve: Serve) -> None:
     readings = CannedReadings()
     readings.commit(*(workload(f"w-{n}", n) for n in range(1, 26)))
     rest = await serve(readings)
@@ -253,7 +255,7 @@ async def test_pages_hold_each_workload_once_although_others_come_and_go(serve: 
     assert len(names) == len(set(names))
 
 
-async def test_queues_come_in_pages_too(rest: Rest) -> None:
+async def test_queues_are_paged_too(rest: Rest) -> None:
     first = await rest.get("/api/v1/clusterqueues", limit="1")
     assert [item["name"] for item in first["items"]] == ["team-a"]
     second = await rest.get("/api/v1/clusterqueues", limit="1", next=first["next"])
@@ -264,7 +266,7 @@ async def test_queues_come_in_pages_too(rest: Rest) -> None:
     assert [item["namespace"] for item in following["items"]] == ["other"]
 
 
-async def test_history_goes_no_further_than_the_state_that_answers(rest: Rest) -> None:
+async def test_history_ends_at_the_sequence_of_the_state(rest: Rest) -> None:
     subject = workload("waits", 3)
     rest.readings.rows = [
         decision(1, subject, "Queued"),
@@ -282,13 +284,13 @@ async def test_history_goes_no_further_than_the_state_that_answers(rest: Rest) -
     assert [row["sequence"] for row in second["items"]] == [3]
 
 
-async def test_a_workload_that_came_after_the_last_look_is_found_all_the_same(rest: Rest) -> None:
+async def test_a_workload_created_after_the_last_read_of_the_ledger_is_found(rest: Rest) -> None:
     rest.readings.commit(workload("fresh", 50))
     found = await rest.get("/api/v1/workloads/default/job/fresh")
     assert (found["position"], found["sequence"]) == (3, 3)
 
 
-async def test_a_workload_committed_during_its_lookup_is_answered_from_a_state_that_includes_it(
+async def test_a_workload_committed_during_its_lookup_is_shown_from_a_state_that_includes_it(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = rest.readings.find
@@ -303,7 +305,9 @@ async def test_a_workload_committed_during_its_lookup_is_answered_from_a_state_t
     assert (await rest.get("/api/v1/clusterqueues/team-a"))["flavors"][0]["used"] == 8
 
 
-async def test_where_quota_was_cut_below_use_nothing_is_free_and_the_debt_is_short_too(rest: Rest) -> None:
+async def test_with_quota_cut_below_use_nothing_is_free_and_the_debt_is_part_of_the_shortage(
+    rest: Rest,
+) -> None:
     rest.readings.commit(configs={ConfigKey("ClusterQueue", "", "team-a"): queue_spec(5, cohort="all")})
     await rest.view.refresh()
     (cell,) = (await rest.get("/api/v1/clusterqueues/team-a"))["flavors"]
@@ -312,14 +316,14 @@ async def test_where_quota_was_cut_below_use_nothing_is_free_and_the_debt_is_sho
     assert (reason["requested"], reason["available"], reason["shortBy"]) == (6, 0, 7)
 
 
-async def test_what_the_state_has_is_answered_without_asking_the_ledger(rest: Rest) -> None:
+async def test_data_of_the_state_is_returned_without_a_read_of_the_ledger(rest: Rest) -> None:
     reads = list(rest.readings.reads)
     for name in ("small", "large", "waits"):
         await rest.get(f"/api/v1/workloads/default/job/{name}")
     assert rest.readings.reads == reads
 
 
-async def test_a_name_used_again_is_the_newer_workload(rest: Rest) -> None:
+async def test_a_name_used_again_means_the_newer_workload(rest: Rest) -> None:
     rest.readings.commit(workload("large", 60))
     await rest.view.refresh()
     assert (await rest.get("/api/v1/workloads/default/job/large"))["uid"] == "uid-60"
@@ -347,7 +351,7 @@ async def test_amounts_beyond_64_bits_are_written_exactly(serve: Serve) -> None:
     assert found["help"].startswith("Waiting will not help")
 
 
-async def test_without_the_ledger_the_last_state_is_given_and_called_stale(rest: Rest) -> None:
+async def test_while_the_ledger_is_down_the_last_state_is_returned_and_marked_stale(rest: Rest) -> None:
     rest.readings.down = AWAY
     await rest.view.refresh()
     for path in (
@@ -372,7 +376,7 @@ async def test_without_the_ledger_the_last_state_is_given_and_called_stale(rest:
     assert "stale" not in await rest.get("/api/v1/workloads")
 
 
-async def test_before_the_first_state_nothing_is_answered_and_nothing_is_ready(serve: Serve) -> None:
+async def test_before_the_first_state_every_request_is_503_and_the_server_is_not_ready(serve: Serve) -> None:
     readings = CannedReadings()
     readings.down = AWAY
     rest = await serve(readings)
@@ -382,7 +386,7 @@ async def test_before_the_first_state_nothing_is_answered_and_nothing_is_ready(s
     assert (await rest.get("/healthz")) == {"status": "ok"}
 
 
-async def test_a_queue_that_is_deleted_stays_in_sight_while_work_holds_its_quota(rest: Rest) -> None:
+async def test_a_deleted_queue_is_shown_while_workloads_hold_its_quota(rest: Rest) -> None:
     rest.readings.commit(
         configs={ConfigKey("ClusterQueue", "", "team-a"): None, ConfigKey("ClusterQueue", "", "team-b"): None}
     )
@@ -396,7 +400,7 @@ async def test_a_queue_that_is_deleted_stays_in_sight_while_work_holds_its_quota
     assert local["condition"]["reason"] == "ClusterQueueNotFound"
 
 
-async def test_a_stopped_local_queue_says_so(rest: Rest) -> None:
+async def test_a_stopped_local_queue_is_shown_as_stopped(rest: Rest) -> None:
     rest.readings.commit(
         configs={ConfigKey("LocalQueue", "default", "main"): local_spec("team-a", stopPolicy="Hold")}
     )
@@ -406,8 +410,8 @@ async def test_a_stopped_local_queue_says_so(rest: Rest) -> None:
     assert (found["pending"], found["admitted"]) == (2, 2)
 
 
-async def test_the_numbers_of_a_reason_are_those_of_the_state_it_is_read_from(rest: Rest) -> None:
-    """The ledger has a new row only when the code or the limit changes, not each time some quota moves."""
+async def test_the_numbers_of_a_reason_are_those_of_the_returned_state(rest: Rest) -> None:
+    """The ledger gets a new row only when the code or the limit changes, not when an amount changes."""
     rest.readings.end(workload("small", 1))
     await rest.view.refresh()
     reason = (await rest.get("/api/v1/workloads/default/job/waits"))["reason"]

@@ -1,4 +1,4 @@
-"""Hostile and malformed requests: each gets a bounded answer that names the problem."""
+"""Hostile and malformed requests: each gets a bounded response that names the problem."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ async def test_47_a_bad_parameter_is_refused_by_name(rest: Rest, query: str, nam
 
 
 @pytest.mark.parametrize("path", ["/api/v1/clusterqueues/team-a", "/api/v1/workloads/default/job/waits"])
-async def test_parameters_are_refused_where_there_are_none(rest: Rest, path: str) -> None:
+async def test_parameters_are_refused_on_paths_without_parameters(rest: Rest, path: str) -> None:
     assert "limit" in await rest.refused(rest.client.get(f"{path}?limit=1"), 400)
 
 
-async def test_46_a_cursor_is_good_for_its_own_list_and_filters_only(rest: Rest) -> None:
+async def test_46_a_cursor_is_valid_only_for_its_own_list_and_filters(rest: Rest) -> None:
     first = await rest.get(WORKLOADS, limit="1")
     cursor = first["next"]
     changed = ("A" if cursor[-3] != "A" else "B").join((cursor[:-3], cursor[-2:]))
@@ -96,13 +96,13 @@ async def test_46_a_cursor_is_bound_to_its_caller() -> None:
         "/api/v1/workloads/default/job/nobody/story",
     ],
 )
-async def test_49_what_is_not_there_is_the_same_404_everywhere(rest: Rest, path: str) -> None:
+async def test_49_a_missing_object_is_the_same_404_on_every_path(rest: Rest, path: str) -> None:
     detail = await rest.refused(rest.client.get(_raw(path)), 404)
     assert detail == "there is no such object, or you may not read it"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-async def test_50_other_methods_are_refused_whatever_they_bring(rest: Rest, method: str) -> None:
+async def test_50_other_methods_are_refused_with_any_body(rest: Rest, method: str) -> None:
     for body in (b"", b"{" * 100_000):
         answer = await rest.client.request(method, WORKLOADS, data=body or None)
         assert answer.status == 405
@@ -119,7 +119,7 @@ async def test_50_a_body_is_not_read(rest: Rest) -> None:
     assert "body" in await rest.refused(rest.client.request("GET", WORKLOADS, data=b"x"), 400)
 
 
-async def test_a_page_of_another_site_cannot_ask_under_its_own_name(rest: Rest) -> None:
+async def test_a_request_with_a_foreign_host_header_is_refused(rest: Rest) -> None:
     for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::1", "a:b:c"):
         answer = await rest.client.get(WORKLOADS, headers={"Host": host})
         assert 400 <= answer.status < 500
@@ -128,7 +128,9 @@ async def test_a_page_of_another_site_cannot_ask_under_its_own_name(rest: Rest) 
         assert answer.status == 200
 
 
-async def test_a_defect_is_a_500_without_its_inside(rest: Rest, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_is_a_500_without_internal_details(
+    rest: Rest, caplog: pytest.LogCaptureFixture
+) -> None:
     rest.readings.down = RuntimeError("secret")
     detail = await rest.refused(rest.client.get("/api/v1/workloads/default/job/waits/history"), 500)
     assert "secret" not in detail
@@ -136,5 +138,5 @@ async def test_a_defect_is_a_500_without_its_inside(rest: Rest, caplog: pytest.L
 
 
 def _raw(path: str) -> URL:
-    """Sent as it stands."""
+    """A URL that is sent without encoding."""
     return URL(path, encoded=True)

@@ -1,4 +1,4 @@
-"""Decisions by sequence: pages without gaps, and new ones as soon as they are committed."""
+"""Decisions by sequence: pages without gaps, and new decisions as soon as they are committed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def long_ledger(rows: int = 25) -> CannedReadings:
 
 
 async def follow(rest: Rest, token: str | None = None, **asked: str) -> list[int]:
-    """Sequences of all pages."""
+    """The sequences of all pages."""
     found: list[int] = []
     page: Any = {"next": None}
     while True:
@@ -41,12 +41,12 @@ async def follow(rest: Rest, token: str | None = None, **asked: str) -> list[int
 
 
 async def waiting(rest: Rest) -> None:
-    """Until a request waits for another state."""
+    """Wait until a request waits for another state."""
     while not rest.view.awaited:
         await asyncio.sleep(0.001)
 
 
-async def test_pages_hold_each_decision_once_in_order(serve: Serve) -> None:
+async def test_pages_have_each_decision_once_in_order(serve: Serve) -> None:
     rest = await serve(long_ledger())
     assert await follow(rest, after="0", limit="4") == list(range(1, 26))
     assert await follow(rest, after="20", limit="4") == [21, 22, 23, 24, 25]
@@ -55,7 +55,7 @@ async def test_pages_hold_each_decision_once_in_order(serve: Serve) -> None:
     assert await follow(rest, limit="3") == [23, 24, 25]
 
 
-async def test_filters_are_by_namespace_and_queue_also_of_what_is_over(serve: Serve) -> None:
+async def test_filters_by_namespace_and_queue_include_ended_workloads(serve: Serve) -> None:
     readings = long_ledger()
     rest = await serve(readings)
     others = [5, 10, 15, 20, 25]
@@ -69,7 +69,7 @@ async def test_filters_are_by_namespace_and_queue_also_of_what_is_over(serve: Se
     assert await follow(rest, after="0", queue="main", namespace="other", limit="1") == others
 
 
-async def test_what_is_not_in_the_answers_state_yet_belongs_to_the_next_one(serve: Serve) -> None:
+async def test_a_decision_newer_than_the_state_of_a_response_is_in_the_next_one(serve: Serve) -> None:
     readings = long_ledger()
     rest = await serve(readings)
     readings.rows.append(decision(26, SMALL, "Admitted"))
@@ -81,7 +81,7 @@ async def test_what_is_not_in_the_answers_state_yet_belongs_to_the_next_one(serv
     )
 
 
-async def test_changes_are_answered_as_soon_as_the_state_has_them(serve: Serve) -> None:
+async def test_changes_are_returned_as_soon_as_the_state_has_them(serve: Serve) -> None:
     readings = long_ledger()
     rest = await serve(readings)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
@@ -93,13 +93,13 @@ async def test_changes_are_answered_as_soon_as_the_state_has_them(serve: Serve) 
     assert [item["sequence"] for item in asking.result()["items"]] == [26]
 
 
-async def test_a_wait_ends_with_an_empty_page_from_which_to_go_on(serve: Serve) -> None:
+async def test_a_wait_ends_with_an_empty_page_and_a_sequence_to_continue_from(serve: Serve) -> None:
     rest = await serve(long_ledger())
     found = await rest.get(DECISIONS, after="25", wait="1")
     assert (found["items"], found["next"], found["sequence"]) == ([], None, 25)
 
 
-async def test_news_about_others_keep_a_tenant_waiting(serve: Serve) -> None:
+async def test_decisions_about_others_do_not_end_the_wait_of_a_tenant(serve: Serve) -> None:
     readings, reviews = long_ledger(), CannedReviews()
     reviews.tenant("alice", "default")
     rest = await serve(readings, reviews, Clock())

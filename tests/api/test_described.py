@@ -33,13 +33,13 @@ KNOWN = {
     "name": ("main", "waits", "mine", "zz-urgent", "team-a", "all", "a100", "zz-ended"),
 }
 EXAMPLES = 12
-# A cursor is any text by its schema, and good only where we wrote it.
+# By its schema a cursor is any text, but only those that the server issued are valid.
 NOT_PROMISED = ("positive_data_acceptance",)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """On a thread of its own, with identity and without limits on how often one may ask."""
+    """A server on its own thread, with identity and without rate limits."""
     reviews = CannedReviews()
     reviews.admin("admin")
     url: Future[str] = Future()
@@ -76,7 +76,7 @@ def operations(server: str) -> list[Operation]:
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-def test_every_answer_is_as_described(operations: list[Operation], mode: GenerationMode) -> None:
+def test_every_response_is_as_described(operations: list[Operation], mode: GenerationMode) -> None:
     excluded: list[Any] = [CHECKS.get_one(name) for name in NOT_PROMISED]
     for operation in operations:
 

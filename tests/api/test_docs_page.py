@@ -11,7 +11,7 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Every tag closed in its place; what it links to and what it names."""
+    """Checks that every tag is closed in order; collects links and ids."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-async def test_it_shows_every_path_parameter_and_field(rest: Rest) -> None:
+async def test_the_page_shows_every_path_parameter_and_field(rest: Rest) -> None:
     document = await rest.get("/openapi.json")
     answer = await rest.client.get("/docs")
     assert (answer.status, answer.content_type, answer.charset) == (200, "text/html", "utf-8")
@@ -59,7 +59,7 @@ async def test_it_shows_every_path_parameter_and_field(rest: Rest) -> None:
         assert code in page.text
 
 
-async def test_it_needs_nothing_from_elsewhere_and_runs_nothing(rest: Rest) -> None:
+async def test_the_page_loads_nothing_from_other_servers_and_runs_no_script(rest: Rest) -> None:
     answer = await rest.client.get("/docs")
     text = await answer.text()
     page = Page(text)

@@ -1,4 +1,4 @@
-"""Authentication: tokens are reviewed by the cluster, cached for a while, and refused by its answer."""
+"""Authentication: the cluster reviews tokens, its results are cached for a while, and apply to requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def asked(serve: Serve, reviews: CannedReviews, clock: Clock) -> Rest:
     return await serve(two_teams(), reviews, clock)
 
 
-async def test_without_a_token_only_probes_and_descriptions_answer(asked: Rest) -> None:
+async def test_without_a_token_only_probes_and_descriptions_are_served(asked: Rest) -> None:
     for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
         assert await asked.status(path) == 200, path
     for path in (WORKLOADS, ONE, "/api/v1/clusterqueues", "/api/v1/nowhere/at/all"):
@@ -49,7 +49,7 @@ async def test_without_a_token_only_probes_and_descriptions_answer(asked: Rest) 
     assert "kubectl create token" in await asked.refused(asked.client.get(WORKLOADS), 401)
 
 
-async def test_48_a_token_that_the_cluster_does_not_know_is_refused(asked: Rest) -> None:
+async def test_48_a_token_that_the_cluster_rejects_is_refused(asked: Rest) -> None:
     for header in (
         "Bearer expired",
         "Basic YTpi",
@@ -64,13 +64,13 @@ async def test_48_a_token_that_the_cluster_does_not_know_is_refused(asked: Rest)
     assert await asked.status(WORKLOADS, token="alice") == 200
 
 
-async def test_48_two_authorization_headers_are_one_too_many(asked: Rest) -> None:
+async def test_48_two_authorization_headers_are_refused(asked: Rest) -> None:
     headers = [("Authorization", "Bearer alice"), ("Authorization", "Bearer admin")]
     detail = await asked.refused(asked.client.get(WORKLOADS, headers=headers), 400)
     assert "Authorization is given twice" in detail
 
 
-async def test_answers_are_cached_for_30_seconds_and_then_fetched_again(
+async def test_reviews_are_cached_for_30_seconds_and_then_repeated(
     asked: Rest, reviews: CannedReviews, clock: Clock
 ) -> None:
     assert await asked.status(ONE, token="alice") == 200
@@ -84,7 +84,7 @@ async def test_answers_are_cached_for_30_seconds_and_then_fetched_again(
     assert await asked.status(ONE, token="alice") == 401
 
 
-async def test_a_right_that_is_taken_away_is_gone_within_30_seconds_and_one_given_there_after_5(
+async def test_a_revoked_right_ends_within_30_seconds_and_a_granted_one_applies_after_5(
     asked: Rest, reviews: CannedReviews, clock: Clock
 ) -> None:
     other = "/api/v1/workloads/other/PyTorchJob/stuck"
@@ -99,7 +99,7 @@ async def test_a_right_that_is_taken_away_is_gone_within_30_seconds_and_one_give
     assert await asked.status(ONE, token="alice") == 404
 
 
-async def test_answers_in_use_are_refreshed_in_the_background_before_they_expire(
+async def test_reviews_in_use_are_refreshed_in_the_background_before_they_expire(
     asked: Rest, reviews: CannedReviews, clock: Clock
 ) -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
@@ -109,7 +109,7 @@ async def test_answers_in_use_are_refreshed_in_the_background_before_they_expire
         for _ in range(6):
             clock.now += 16
             assert await asked.status(ONE, token="alice") == 200
-            # Both were known to the caller, and both are new soon after.
+            # Both were cached, and both are refreshed soon after.
             while reviews.count(str) == 0 or reviews.count(Access) == 0:
                 await asyncio.sleep(0)
             reviews.asked.clear()
@@ -121,7 +121,7 @@ async def test_answers_in_use_are_refreshed_in_the_background_before_they_expire
         running.cancel()
 
 
-async def test_many_requests_at_one_time_cost_one_review(asked: Rest, reviews: CannedReviews) -> None:
+async def test_many_concurrent_requests_cost_one_review(asked: Rest, reviews: CannedReviews) -> None:
     reviews.hold = asyncio.Event()
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         many = [tasks.create_task(asked.status(ONE, token="alice")) for _ in range(20)]
@@ -132,7 +132,7 @@ async def test_many_requests_at_one_time_cost_one_review(asked: Rest, reviews: C
     assert (reviews.count(str), reviews.count(Access)) == (1, 1)
 
 
-async def test_while_the_api_server_is_away_only_what_is_remembered_is_answered(
+async def test_while_the_api_server_is_down_only_cached_reviews_are_used(
     asked: Rest, reviews: CannedReviews, clock: Clock
 ) -> None:
     assert await asked.status(ONE, token="alice") == 200
@@ -160,7 +160,7 @@ async def test_a_flood_of_tokens_costs_few_reviews_and_blocks_no_known_caller(
     reviews.asked.clear()
     for number in range(200):
         await asked.status(ONE, token=f"another-{number}")
-    # Asked about anew although strangers from its address have used up all they may.
+    # Reviewed again although unknown callers from its address have used up their limit.
     assert await asked.status(ONE, token="alice") == 200
 
 
@@ -201,7 +201,7 @@ async def test_only_the_most_recently_used_are_remembered() -> None:
     assert asked == [0, 1, 2, 3, 1]
 
 
-async def test_when_the_request_that_fetches_is_cancelled_a_waiting_one_fetches_instead() -> None:
+async def test_if_the_request_that_reviews_is_cancelled_a_waiting_one_reviews_instead() -> None:
     kept: Remembered[str, int] = Remembered(Lifetimes(), Clock(), most=9, together=asyncio.Semaphore(9))
     asked, go = [], asyncio.Event()
 
@@ -243,7 +243,7 @@ async def test_a_failure_reaches_all_waiting_requests_and_is_not_cached() -> Non
 async def test_59_a_step_of_the_wall_clock_changes_no_access(
     asked: Rest, reviews: CannedReviews, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ages are counted by clocks that never run back; the machine's own anybody may set."""
+    """Ages are measured by monotonic clocks; the wall clock may be set."""
     wall, steps = 1.8e9, itertools.cycle((3600.0, -3600.0, 86_400.0, -86_400.0))
     monkeypatch.setattr(time, "time", lambda: wall + next(steps))
     monkeypatch.setattr(time, "time_ns", lambda: int((wall + next(steps)) * 1e9))
@@ -261,7 +261,7 @@ async def test_59_a_step_of_the_wall_clock_changes_no_access(
     assert await asked.status(ONE, token="alice") == 401
 
 
-async def test_tokens_are_kept_nowhere(asked: Rest, reviews: CannedReviews) -> None:
+async def test_tokens_are_not_stored(asked: Rest, reviews: CannedReviews) -> None:
     reviews.tenant("a-secret-token", "default")
     reviews.users["a-secret-token"] = reviews.users["alice"]
     assert await asked.status(ONE, token="a-secret-token") == 200
@@ -277,6 +277,6 @@ async def test_internal_errors_are_not_shown_to_clients(asked: Rest) -> None:
     assert "connection refused" not in await (await asked.client.get("/readyz")).text()
 
 
-def test_a_reviewer_without_an_audience_is_none() -> None:
+def test_a_reviewer_without_an_audience_is_refused() -> None:
     with pytest.raises(ValueError, match="audience"):
         Reviewer(CannedReviews(), [], Clock())

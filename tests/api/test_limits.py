@@ -61,11 +61,11 @@ async def test_history_may_be_requested_twice_a_second(asked: Rest, clock: Clock
         assert await asked.status(WORKLOADS, token="alice") == 200
 
 
-async def test_this_machines_own_callers_are_not_held_up(rest: Rest) -> None:
+async def test_local_callers_are_not_limited(rest: Rest) -> None:
     assert {await rest.status(WORKLOADS) for _ in range(100)} == {200}
 
 
-def test_a_bucket_fills_again_and_never_beyond_its_size() -> None:
+def test_a_bucket_refills_up_to_its_size() -> None:
     clock = Clock()
     buckets = Buckets(2, 0.5, clock)
     for seconds, good in ((0, 2), (1, 0), (1, 1), (1000, 2)):
@@ -78,7 +78,7 @@ def test_a_bucket_fills_again_and_never_beyond_its_size() -> None:
         assert taken == good
 
 
-async def test_few_of_a_callers_requests_may_wait_for_news(asked: Rest) -> None:
+async def test_a_caller_may_have_few_requests_that_wait_for_changes(asked: Rest) -> None:
     last = asked.readings.sequence
     path = f"/api/v1/decisions?namespace=default&after={last}&wait=1"
     async with asyncio.timeout(30):
@@ -97,7 +97,7 @@ async def server() -> AsyncIterator[tuple[str, int]]:
 
 
 async def raw(server: tuple[str, int], *parts: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of the answer to bytes as they are."""
+    """Send raw bytes; returns status, headers and body of the response."""
     async with asyncio.timeout(30):
         reader, writer = await asyncio.open_connection(*server)
         with contextlib.suppress(ConnectionError):
@@ -136,7 +136,9 @@ async def test_48_a_thousand_headers_are_too_many(server: tuple[str, int]) -> No
         b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_a_problem_too(server: tuple[str, int], request_: bytes) -> None:
+async def test_bytes_that_are_no_http_get_a_problem_document_too(
+    server: tuple[str, int], request_: bytes
+) -> None:
     status, headers, _ = await raw(server, request_)
     assert (status, headers["content-type"]) == (400, "application/problem+json")
 
@@ -171,14 +173,14 @@ async def test_50_a_body_is_refused_and_not_read(server: tuple[str, int], method
     assert len(text) < 1000
 
 
-async def test_50_a_body_without_end_is_answered_and_cut_off(server: tuple[str, int]) -> None:
+async def test_50_an_endless_body_is_answered_and_disconnected(server: tuple[str, int]) -> None:
     async with asyncio.timeout(30):
         reader, writer = await asyncio.open_connection(*server)
         writer.write(
             b"POST /api/v1/workloads HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         assert b" 405 " in await _first_line_while_sending(reader, writer)
-        # It ends although more and more comes.
+        # The connection ends although the body continues.
         with contextlib.suppress(ConnectionError):
             while not reader.at_eof():
                 writer.write(b"400\r\n" + b"x" * 0x400 + b"\r\n")
@@ -193,7 +195,7 @@ async def _first_line_while_sending(reader: asyncio.StreamReader, writer: asynci
     return await reader.readline()
 
 
-async def test_50_others_are_served_while_bodies_pour_in(server: tuple[str, int]) -> None:
+async def test_50_other_clients_are_served_while_large_bodies_arrive(server: tuple[str, int]) -> None:
     headers, content = BODIES["10 MiB"]
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n" % (headers, len(content))
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
@@ -230,7 +232,7 @@ async def test_51_idle_and_slow_connections_are_closed_and_others_are_served(
 
 
 async def test_51_thousands_of_idle_sockets_do_not_block_other_clients(server: tuple[str, int]) -> None:
-    """Thousands of them, of which the server never holds more than it wants to."""
+    """The server never keeps more of them open than its limit."""
     crowd: list[asyncio.StreamWriter] = []
     async with asyncio.timeout(120):
         async with aiohttp.ClientSession(f"http://{server[0]}:{server[1]}") as client:

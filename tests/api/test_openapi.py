@@ -1,4 +1,4 @@
-"""The OpenAPI document agrees with the answers."""
+"""The OpenAPI document agrees with the responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.api.canned import decision, workload
 from tests.api.conftest import Rest
 
 
-async def test_every_path_is_described_and_answers_as_described(rest: Rest) -> None:
+async def test_every_path_is_described_and_responds_as_described(rest: Rest) -> None:
     rest.readings.rows = [decision(1, workload("waits", 3), "Queued")]
     description = await rest.get("/openapi.json")
     assert description["openapi"].startswith("3.1")
@@ -36,7 +36,7 @@ async def test_every_reference_has_a_definition(rest: Rest) -> None:
     assert names <= set(description["components"]["schemas"])
 
 
-async def test_parameters_that_are_described_are_the_ones_that_are_known(rest: Rest) -> None:
+async def test_the_described_parameters_are_the_accepted_ones(rest: Rest) -> None:
     description = await rest.get("/openapi.json")
     detail = await rest.refused(rest.client.get("/api/v1/workloads?nonsense=1"), 400)
     known = [p["name"] for p in description["paths"]["/api/v1/workloads"]["get"]["parameters"]]
@@ -48,7 +48,7 @@ async def _text(rest: Rest) -> str:
 
 
 def check(value: Any, schema: Any, description: Any, place: str) -> None:
-    """As much of JSON Schema as the document uses."""
+    """Checks a value against the part of JSON Schema that the document uses."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         check(value, description["components"]["schemas"][name], description, place)

@@ -29,7 +29,7 @@ from tests.ledger.places import reachable_folder
 
 SLOTS = 12
 RESUMED = 30.0
-"""Seconds after the end of the trouble in which REST has to be up to date again: five on an idle machine."""
+"""Seconds after the end of an outage within which REST must be up to date: five on an idle machine."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -148,7 +148,7 @@ async def _until(client: aiohttp.ClientSession, good: Callable[[dict[str, Any]],
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_61_without_a_free_connection_answers_are_stale_and_soon_fresh_again(
+async def test_61_without_a_free_connection_responses_are_stale_and_soon_up_to_date_again(
     postgres: EmbeddedPostgres,
 ) -> None:
     async with connection_pool(postgres.url) as pool:
@@ -181,7 +181,7 @@ async def test_61_without_a_free_connection_answers_are_stale_and_soon_fresh_aga
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_61_on_a_full_disk_nothing_is_admitted_and_reading_goes_on(postgres: EmbeddedPostgres) -> None:
+async def test_61_on_a_full_disk_nothing_is_admitted_and_reads_continue(postgres: EmbeddedPostgres) -> None:
     async with connection_pool(postgres.url) as pool:
         ledger = PostgresLedger(pool, "full")
         epoch = await ledger.take_epoch("test")
@@ -209,7 +209,7 @@ async def test_61_on_a_full_disk_nothing_is_admitted_and_reading_goes_on(postgre
 
 @contextlib.asynccontextmanager
 async def _full_disk(url: str) -> AsyncIterator[None]:
-    """As far as holds are concerned: in the middle of an admission's transaction."""
+    """A full disk for writes of holds: in the middle of an admission's transaction."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(

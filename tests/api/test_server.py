@@ -22,7 +22,7 @@ from tests.api.reviews import CannedReviews
 
 @asynccontextmanager
 async def serving(readings: CannedReadings, **how: Any) -> AsyncIterator[str]:
-    """Base URL; `how`: as for `serve`."""
+    """Base URL of a server; `how`: arguments of `serve`."""
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(
@@ -41,7 +41,7 @@ async def serving(readings: CannedReadings, **how: Any) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", ""])
-async def test_beyond_loopback_it_listens_with_identity_and_tls_only(host: str) -> None:
+async def test_beyond_loopback_the_server_listens_only_with_identity_and_tls(host: str) -> None:
     reviewer = Reviewer(CannedReviews(), ["queuectl"], Clock())
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with pytest.raises(ValueError, match="not loopback: clients must authenticate"):
@@ -52,7 +52,7 @@ async def test_beyond_loopback_it_listens_with_identity_and_tls_only(host: str) 
         await serve(two_teams(), host=host, port=0, cursor_key=KEY, reviewer=reviewer)
 
 
-async def test_with_tls_it_answers_over_tls_alone_and_under_any_name() -> None:
+async def test_with_tls_the_server_answers_only_over_tls_and_under_any_name() -> None:
     authority, reviews = trustme.CA(), CannedReviews()
     reviews.tenant("alice", "default")
     tls, trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
@@ -69,7 +69,7 @@ async def test_with_tls_it_answers_over_tls_alone_and_under_any_name() -> None:
                 await client.get(url.replace("https", "http") + "/healthz")
 
 
-async def test_it_tells_what_it_answers_by_route_and_code() -> None:
+async def test_responses_are_reported_by_route_and_code() -> None:
     class Noting:
         def __init__(self) -> None:
             self.answers: Counter[tuple[str, int]] = Counter()
@@ -113,7 +113,7 @@ async def test_a_port_in_use_is_an_error_at_once() -> None:
             await serve(two_teams(), host="127.0.0.1", port=port, cursor_key=KEY)
 
 
-async def test_it_keeps_looking_for_news_and_survives_a_ledger_that_is_away() -> None:
+async def test_the_server_keeps_reading_the_ledger_and_survives_its_outage() -> None:
     readings = two_teams()
     async with serving(readings) as url, aiohttp.ClientSession(url) as client:
 

@@ -1,4 +1,4 @@
-"""Two tenants and every endpoint: no answer to one reveals data of the other, by body or by status."""
+"""Two tenants and every endpoint: no response to one reveals data of the other, by body or by status."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IN_VAIN = Reason(
 
 
 def ledger() -> CannedReadings:
-    """Both share ClusterQueue team-a; bob's work holds what alice lacks, and took a place of hers."""
+    """Both share ClusterQueue team-a; bob's workloads hold quota that alice needs, and preempted hers."""
     readings = two_teams()
     readings.commit(
         configs={
@@ -122,13 +122,13 @@ ONES = {
 }
 
 
-async def test_the_tables_of_this_test_hold_every_path(rest: Rest) -> None:
+async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
     assert paths == {*LISTS, *ONES}
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_a_list_names_nothing_of_others(rest: Rest, path: str) -> None:
+async def test_a_list_has_nothing_of_other_tenants(rest: Rest, path: str) -> None:
     whole = 0
     for query in LISTS[path]:
         for limit in ("limit=1", "limit=100"):
@@ -145,12 +145,12 @@ async def test_a_list_names_nothing_of_others(rest: Rest, path: str) -> None:
             assert SECRET not in text
             seen = await rest.client.get(f"{path}?{query}", headers=bearer("admin"))
             whole += SECRET in await seen.text()
-    # The admin sees what is kept from her: the test would notice it.
+    # The admin sees what alice must not: the search would find it.
     assert whole > 0 or path in ("/api/v1/cohorts", "/api/v1/resourceflavors")
 
 
 @pytest.mark.parametrize("path", ONES)
-async def test_49_what_is_anothers_is_as_what_is_not_there(rest: Rest, path: str) -> None:
+async def test_49_an_object_of_another_tenant_looks_like_a_missing_one(rest: Rest, path: str) -> None:
     namespace, kind, name = ONES[path]
     foreign = path.format(namespace=namespace, kind=kind, name=name)
     missing_name = path.format(namespace=namespace, kind=kind, name="nobody")
@@ -171,7 +171,9 @@ async def test_49_what_is_anothers_is_as_what_is_not_there(rest: Rest, path: str
 
 
 @pytest.mark.parametrize("path", ["/api/v1/workloads", "/api/v1/localqueues", "/api/v1/decisions"])
-async def test_49_a_foreign_namespace_as_a_filter_is_as_one_that_is_missing(rest: Rest, path: str) -> None:
+async def test_49_another_tenant_s_namespace_as_a_filter_looks_like_a_missing_one(
+    rest: Rest, path: str
+) -> None:
     answers = [
         await (await rest.client.get(f"{path}?namespace={name}", headers=bearer("alice"))).text()
         for name in (BOBS, "nowhere")
@@ -181,7 +183,9 @@ async def test_49_a_foreign_namespace_as_a_filter_is_as_one_that_is_missing(rest
     assert await rest.status(f"{path}?namespace=default", token="alice") == 200
 
 
-async def test_49_foreign_and_missing_cost_the_same_questions(rest: Rest, reviews: CannedReviews) -> None:
+async def test_49_objects_of_others_and_missing_ones_cost_the_same_reviews_and_reads(
+    rest: Rest, reviews: CannedReviews
+) -> None:
     counts = []
     for path in (f"/api/v1/workloads/{BOBS}/job/zz-urgent", "/api/v1/workloads/nowhere/job/nobody"):
         reviews.asked.clear()
@@ -199,7 +203,7 @@ async def test_holders_of_other_tenants_are_counted_and_not_named(rest: Rest) ->
         (None, 1),
     ]
     assert SECRET not in json.dumps(found)
-    # Size and position are hers to know, with bob's work in the line.
+    # Alice may see size and position, though they count bob's pending workloads.
     assert found["line"] >= found["position"] >= 1
 
 
@@ -236,7 +240,7 @@ async def test_workloads_that_could_not_be_preempted_are_not_named_to_other_tena
     assert theirs["victims"][1] == {"who": f"{BOBS}/Job/zz-urgent", "why": "so"}
 
 
-async def test_a_user_behind_a_decision_is_named_to_the_owner(rest: Rest) -> None:
+async def test_a_user_that_caused_a_decision_is_named_to_the_owner_of_the_workload(rest: Rest) -> None:
     by = Reason(code=Code.BYPASS, by="https://issuer.example/users#carol")
     rest.readings.commit(workload("let-go", 30, reason=by))
     await rest.view.refresh()
@@ -244,7 +248,7 @@ async def test_a_user_behind_a_decision_is_named_to_the_owner(rest: Rest) -> Non
     assert found["reason"]["by"] == "https://issuer.example/users#carol"
 
 
-async def test_each_sees_the_queues_that_rbac_names(rest: Rest) -> None:
+async def test_each_user_sees_the_queues_that_rbac_names(rest: Rest) -> None:
     async def names(path: str, token: str) -> list[str]:
         return [item["name"] for item in (await rest.get(f"/api/v1/{path}", token=token))["items"]]
 
@@ -257,7 +261,7 @@ async def test_each_sees_the_queues_that_rbac_names(rest: Rest) -> None:
     assert await names("cohorts", "admin") == ["all"]
 
 
-async def test_46_a_cursor_of_one_is_no_good_to_the_other(rest: Rest) -> None:
+async def test_46_a_cursor_of_one_user_is_invalid_for_another(rest: Rest) -> None:
     for path in ("/api/v1/workloads", "/api/v1/decisions"):
         query = {"limit": "1", **({"after": "0"} if "decisions" in path else {})}
         first = await rest.get(path, token="alice", **query)
@@ -268,7 +272,7 @@ async def test_46_a_cursor_of_one_is_no_good_to_the_other(rest: Rest) -> None:
         await rest.get(path, token="alice", **query, next=first["next"])
 
 
-async def test_46_a_cursor_of_a_name_is_not_valid_for_a_later_user_of_that_name(
+async def test_46_a_cursor_is_invalid_for_a_later_user_of_the_same_name(
     rest: Rest, reviews: CannedReviews
 ) -> None:
     reviews.tenant("first", "default")
@@ -283,8 +287,8 @@ async def test_46_a_cursor_of_a_name_is_not_valid_for_a_later_user_of_that_name(
         assert answer.status == status
 
 
-async def test_a_page_of_one_tenant_costs_no_look_at_the_others(rest: Rest) -> None:
-    """What is in others' namespaces is not even gone through."""
+async def test_a_page_of_one_tenant_reads_nothing_of_others(rest: Rest) -> None:
+    """Objects in other namespaces are not even iterated."""
     state = rest.view.sight()
     assert state is not None
     ids = [one.id for one in state.state.in_order({"default"}, None)]
@@ -304,7 +308,7 @@ async def test_two_hundred_namespaces_cost_one_review_each_and_then_none(
     assert len(found["items"]) == 20
     assert reviews.count(Access) <= 203
     reviews.asked.clear()
-    # A no in a list holds until a newer one has been fetched beside: pages do not wait for it.
+    # For a list a cached denial is used while a newer review is fetched: pages do not wait for it.
     clock.now += 20
     assert len((await rest.get("/api/v1/workloads", token="carol", limit="500"))["items"]) == 20
     assert reviews.asked == []
@@ -313,7 +317,7 @@ async def test_two_hundred_namespaces_cost_one_review_each_and_then_none(
     assert reviews.count(Access) == 1
 
 
-async def test_an_answer_is_of_one_state(rest: Rest) -> None:
+async def test_a_response_is_of_one_state(rest: Rest) -> None:
     found = await rest.get("/api/v1/decisions", token="admin", after="0")
     assert [item["sequence"] for item in found["items"]] == [1, 2, 3, 4, 5, 6]
     assert found["items"][0]["details"]["spec"] == {"zz": 1}

@@ -20,7 +20,7 @@ def state(view: View) -> State:
     return sight.state
 
 
-async def test_only_what_is_new_is_read() -> None:
+async def test_only_new_rows_are_read() -> None:
     readings = two_teams()
     view = View(readings, parse_policy)
     await view.refresh()
@@ -31,7 +31,7 @@ async def test_only_what_is_new_is_read() -> None:
     assert state(view).sequence == 3
 
 
-async def test_steps_lead_to_the_same_state_as_one_look() -> None:
+async def test_incremental_reads_lead_to_the_same_state_as_one_read() -> None:
     dice = random.Random(7)
     readings = CannedReadings()
     readings.commit(configs={ConfigKey("ClusterQueue", "", name): queue_spec(8) for name in ("a", "b")})
@@ -77,7 +77,7 @@ async def test_steps_lead_to_the_same_state_as_one_look() -> None:
         assert (other.condition, set(other.holders)) == (expected.condition, set(expected.holders))
 
 
-async def test_a_state_that_was_handed_out_never_changes() -> None:
+async def test_a_returned_state_never_changes() -> None:
     readings = two_teams()
     view = View(readings, parse_policy)
     await view.refresh()
@@ -90,7 +90,7 @@ async def test_a_state_that_was_handed_out_never_changes() -> None:
     assert state(view).find("default", "Job", "waits") is None
 
 
-async def test_another_ledger_in_its_place_is_read_from_the_start() -> None:
+async def test_a_replaced_ledger_is_read_from_the_start() -> None:
     readings = two_teams()
     view = View(readings, parse_policy)
     await view.refresh()
@@ -132,7 +132,7 @@ async def test_age_grows_until_the_ledger_confirms_the_state_again() -> None:
 
 
 class Silent(CannedReadings):
-    """Says nothing until it is let."""
+    """Does not answer until `answer` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Silent(CannedReadings):
         return await super().since(sequence)
 
 
-async def test_a_ledger_that_is_silent_makes_stale_before_it_is_given_up() -> None:
+async def test_a_ledger_that_does_not_answer_makes_the_state_stale_before_the_timeout() -> None:
     now = [100.0]
     readings = Silent()
     view = View(readings, parse_policy, clock=lambda: now[0])
@@ -169,7 +169,7 @@ async def test_a_ledger_that_is_silent_makes_stale_before_it_is_given_up() -> No
     assert (sight.age_seconds, sight.stale) == (2.5, False)
 
 
-async def test_a_ledger_that_is_not_understood_leaves_the_last_state_and_makes_it_stale() -> None:
+async def test_a_ledger_that_cannot_be_parsed_leaves_the_last_state_and_makes_it_stale() -> None:
     def broken(key: ConfigKey, spec: str) -> Policy:
         raise KeyError("an unexpected error")
 
@@ -189,7 +189,7 @@ async def test_a_ledger_that_is_not_understood_leaves_the_last_state_and_makes_i
     assert view.problem is None
 
 
-async def test_requests_that_wait_for_a_silent_ledger_share_one_read() -> None:
+async def test_requests_that_wait_for_a_ledger_share_one_read() -> None:
     now = [100.0]
     readings = Silent()
     view = View(readings, parse_policy, clock=lambda: now[0])
@@ -208,7 +208,7 @@ async def test_requests_that_wait_for_a_silent_ledger_share_one_read() -> None:
     assert view.problem == "gone"
 
 
-async def test_a_spec_that_cannot_be_read_stops_its_queue_alone() -> None:
+async def test_a_spec_that_cannot_be_read_makes_only_its_queue_inactive() -> None:
     readings = two_teams()
     readings.commit(
         configs={
@@ -225,7 +225,7 @@ async def test_a_spec_that_cannot_be_read_stops_its_queue_alone() -> None:
     assert queues["team-a"].condition.active
 
 
-async def test_a_commit_costs_nothing_where_it_changes_nothing() -> None:
+async def test_a_commit_costs_nothing_if_it_changes_nothing() -> None:
     readings = two_teams()
     readings.commit(*(workload(f"w-{n}", 100 + n, namespace=f"ns-{n % 10}") for n in range(500)))
     view = View(readings, parse_policy)

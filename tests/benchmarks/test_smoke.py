@@ -1,4 +1,4 @@
-"""Every benchmark still runs: with sizes that say nothing about speed."""
+"""Every benchmark runs, with sizes too small to measure speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.report import Figure, Goal, percentile, shown
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
 
 LEAST = 1000
-"""Divides all sizes as far as they go."""
+"""Divisor of all sizes; each size stays at least one."""
 
 
 async def _bench(*arguments: str, assets: bool = True) -> tuple[int, str]:
@@ -61,7 +61,7 @@ async def test_the_core_and_the_ledger_are_measured_beside_their_ceilings(tmp_pa
     assert [figure["goal"]["limit"] for figure in ledger["figures"] if figure["goal"]] == [1_000]
 
 
-async def test_the_decisions_are_measured_beside_a_tenth_of_their_size(tmp_path: Path) -> None:
+async def test_the_decisions_are_measured_at_full_size_and_at_a_tenth(tmp_path: Path) -> None:
     code, out = await _bench("--only", "decisions", "--json", str(tmp_path / "found.json"))
     assert code == 0, out
     (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
@@ -75,7 +75,9 @@ async def test_the_decisions_are_measured_beside_a_tenth_of_their_size(tmp_path:
     )
 
 
-async def test_what_needs_a_control_plane_is_skipped_loudly_without_one(tmp_path: Path) -> None:
+async def test_a_benchmark_that_needs_a_control_plane_is_skipped_with_a_message_without_one(
+    tmp_path: Path,
+) -> None:
     code, out = await _bench("--only", "jobs", "--json", str(tmp_path / "found.json"), assets=False)
     assert code == 0, out
     assert "SKIPPED: KUBEBUILDER_ASSETS is not set" in out
@@ -104,7 +106,7 @@ async def test_pages_of_a_tenant_are_measured_while_jobs_start(tmp_path: Path) -
     assert len(_figures(rest)) == 4
     found = {row["what"]: row["found"] for row in rest["details"][0]["rows"]}
     assert found["namespaces, of which the tenant may read"] == "10, 1"
-    # Those of one namespace in ten.
+    # The Jobs of one namespace in ten.
     assert 0 < found["workloads on a page, at most"] <= found["Jobs that wait"] / 10 + 1
 
 
@@ -132,7 +134,7 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert (shown(0.128), shown(12.34), shown(12345.6)) == ("0.13", "12.3", "12,346")
 
 
-async def test_asked_to_stop_it_leaves_no_process_behind() -> None:
+async def test_a_benchmark_that_is_asked_to_stop_leaves_no_process() -> None:
     bench = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks", "--only", "ledger"),
         stdin=asyncio.subprocess.DEVNULL,
@@ -158,7 +160,7 @@ async def test_asked_to_stop_it_leaves_no_process_behind() -> None:
 
 
 def _serving(bench: int) -> dict[int, Path]:
-    """Postgres servers that it started, and its own folder."""
+    """Postgres servers that the benchmark started, and its folder."""
     found = {}
     for pid in children(bench):
         with contextlib.suppress(OSError):

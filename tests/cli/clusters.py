@@ -32,7 +32,7 @@ class Cluster:
         self.writes: list[tuple[str, Json]] = []
         self.asked: list[tuple[str, str]] = []
         self.after: Callable[[Json], Json] = lambda obj: obj
-        """What the controller makes of an object before it is read again."""
+        """Changes an object as the controller would before it is read again."""
 
     def add(self, path: str, **parts: Any) -> None:
         collection, _, name = path.rpartition("/")

@@ -52,6 +52,6 @@ def script() -> Script:
 
 @pytest.fixture
 def scripted(script: Script) -> Iterator[str]:
-    """Base URL of the server that says what `script` does."""
+    """Base URL of the server that answers with `script`."""
     with answering(script.answer) as url:
         yield url

@@ -24,7 +24,7 @@ Document = dict[str, Any]
 
 
 def eventually(look: Callable[[], Found], good: Callable[[Found], bool]) -> Found:
-    """What `look` gives once it is good."""
+    """Wait until the result of `look` is true; returns it."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         found = look()
@@ -48,7 +48,7 @@ def rest(readings: CannedReadings) -> Iterator[str]:
 
 @contextmanager
 def replying(status: int, body: bytes, content_type: str = "application/json") -> Iterator[str]:
-    """Base URL of a server that says the same to everything."""
+    """Base URL of a server that sends the same response to every request."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(status=status, body=body, content_type=content_type)
@@ -63,7 +63,7 @@ def answering(
     *,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
-    """Base URL of a server that says what `answer` does."""
+    """Base URL of a server that sends the result of `answer`."""
 
     async def work(started: Callable[[str], None]) -> None:
         transports: set[asyncio.Transport] = set()
@@ -83,7 +83,7 @@ def answering(
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
-            # A connection that was taken on just before is made known to the server only now.
+            # A connection that was accepted just before is passed to the server only now.
             for _ in range(5):
                 await asyncio.sleep(0)
             await server.shutdown(0)
@@ -96,7 +96,7 @@ def answering(
 
 
 class Script:
-    """Answers of a REST server by path below /api/v1/, and what it was asked."""
+    """Responses of a REST server by path below /api/v1/, and the requests that it got."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Callable[[Mapping[str, str]], tuple[int, Document]]] = {}
@@ -129,7 +129,7 @@ class Script:
 
 @contextmanager
 def ended_in_time(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Readers of its output do not wait for ever: it is killed after three times the deadline."""
+    """Reads of its output end: it is killed after three times the deadline."""
     timer = threading.Timer(3 * DEADLINE_SECONDS, process.kill)
     timer.start()
     try:
@@ -152,7 +152,7 @@ def _running(work: Callable[[Callable[[str], None]], Coroutine[Any, Any, None]])
             await work(url.set_result)
 
     def run() -> None:
-        # A connection that was accepted at the very end is a task of the loop: the runner ends those too.
+        # A connection that was accepted last is a task of the loop: the runner ends those too.
         with asyncio.Runner() as runner:
             runner.run(until_told())
 

@@ -16,7 +16,7 @@ def test_a_limit_is_a_whole_number_from_1(run: Run, limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["1000000000", str(2**63), "9" * 400])
-def test_a_huge_limit_costs_no_more_than_what_there_is(run: Run, server: str, limit: str) -> None:
+def test_a_huge_limit_costs_no_more_than_the_existing_objects(run: Run, server: str, limit: str) -> None:
     result = run("get", "wl", "--limit", limit, "--server", server)
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 6
@@ -34,9 +34,7 @@ def test_a_huge_limit_costs_no_more_than_what_there_is(run: Run, server: str, li
         ("--phase", "pending' or 1=1"),
     ],
 )
-def test_a_filter_that_cannot_be_meant_is_refused_and_named(
-    run: Run, server: str, filters: tuple[str, str]
-) -> None:
+def test_an_invalid_filter_is_refused_and_named(run: Run, server: str, filters: tuple[str, str]) -> None:
     result = run("get", "wl", *filters, "--server", server)
     assert (result.exit_code, result.stdout) == (2, "")
     assert filters[0].strip("-").replace("-", "") in result.stderr
@@ -53,7 +51,7 @@ def test_arguments_that_are_not_text_are_refused(run: Run, server: str) -> None:
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "1e3", str(2**63), "9" * 5000])
-def test_a_sequence_that_is_none_is_refused_and_named(run: Run, server: str, after: str) -> None:
+def test_an_invalid_sequence_is_refused_and_named(run: Run, server: str, after: str) -> None:
     result = run("get", "decisions", "--after", after, "--server", server)
     assert result.exit_code == 2
     assert "after" in result.stderr
@@ -64,7 +62,7 @@ def test_a_sequence_that_is_none_is_refused_and_named(run: Run, server: str, aft
     "name",
     ["", "/", "job/", "/x", "job/a/b", "job/" + "x" * 300, "job/\x00", "job/é", "job/a?b=c#d", "job/%2e"],
 )
-def test_a_name_that_is_none_is_not_found(run: Run, server: str, name: str) -> None:
+def test_an_invalid_name_is_not_found(run: Run, server: str, name: str) -> None:
     result = run("explain", name, "-n", "default", "--server", server)
     assert result.exit_code in (1, 2)
     assert result.stdout == ""

@@ -53,7 +53,7 @@ def test_a_hold_is_one_patch_bound_to_the_object_that_was_read(change: Run, clus
     assert "queuectl release job/train -n default" in result.stdout
 
 
-def test_a_hold_of_what_runs_says_that_it_is_evicted(change: Run, cluster: Cluster) -> None:
+def test_a_hold_of_a_running_workload_says_that_it_is_evicted(change: Run, cluster: Cluster) -> None:
     cluster.objects[JOB]["spec"]["suspend"] = False
     assert "evicted" in change("hold", "train").stdout
 
@@ -69,7 +69,7 @@ def test_a_hold_of_what_runs_says_that_it_is_evicted(change: Run, cluster: Clust
         ("resume lq/main", LOCAL, {}),
     ],
 )
-def test_what_is_so_already_is_not_written(
+def test_a_change_that_is_in_place_already_is_not_written(
     change: Run, cluster: Cluster, line: str, path: str, before: Json
 ) -> None:
     cluster.objects[path] = merged(cluster.objects[path], before)
@@ -120,7 +120,7 @@ def test_a_change_reads_as_json(change: Run) -> None:
     }
 
 
-def test_what_does_not_queue_is_not_held(change: Run, cluster: Cluster) -> None:
+def test_an_object_that_is_no_workload_cannot_be_held(change: Run, cluster: Cluster) -> None:
     cluster.objects[JOB]["metadata"].pop("labels")
     result = change("hold", "job/train")
     assert result.exit_code == 2
@@ -139,7 +139,7 @@ def test_what_does_not_queue_is_not_held(change: Run, cluster: Cluster) -> None:
         ("hold job/train --timeout 0", "--timeout"),
     ],
 )
-def test_what_cannot_be_changed_is_reported_before_any_request(
+def test_an_invalid_change_is_reported_before_any_request(
     change: Run, cluster: Cluster, line: str, told: str
 ) -> None:
     result = change(*line.split())
@@ -148,7 +148,7 @@ def test_what_cannot_be_changed_is_reported_before_any_request(
     assert cluster.asked == []
 
 
-def test_what_is_not_there_exits_1_and_offers_what_is(change: Run) -> None:
+def test_a_missing_object_exits_1_and_similar_names_are_offered(change: Run) -> None:
     result = change("hold", "job/trian")
     assert result.exit_code == 1
     assert "not found: Job default/trian: did you mean train?" in result.stderr
@@ -193,7 +193,7 @@ def test_another_object_of_the_same_name_is_left_alone(change: Run, cluster: Clu
     assert "annotations" not in cluster.objects[JOB]["metadata"]
 
 
-def test_no_cluster_exits_2_and_says_where_to_look(run: Run, tmp_path: Path) -> None:
+def test_no_cluster_exits_2_and_the_message_says_what_to_set(run: Run, tmp_path: Path) -> None:
     result = run("hold", "job/x", "--kubeconfig", str(tmp_path / "none"))
     assert result.exit_code == 2
     assert "kubeconfig" in result.stderr
@@ -209,7 +209,7 @@ def test_no_cluster_exits_2_and_says_where_to_look(run: Run, tmp_path: Path) -> 
 
 
 def stopping(policy: str, running: int) -> Any:
-    """A controller that notices the stop at the second look and ends one workload a look after that."""
+    """A controller that observes the stop at the second read and ends one workload at each later read."""
     left = [running]
 
     def after(obj: Json) -> Json:
@@ -233,7 +233,9 @@ def test_a_drain_is_waited_for_until_nothing_runs(change: Run, cluster: Cluster)
     assert len(cluster.writes) == 1
 
 
-def test_a_wait_that_is_in_vain_exits_1_and_says_that_the_patch_stands(change: Run, cluster: Cluster) -> None:
+def test_a_wait_that_times_out_exits_1_and_says_that_the_patch_is_in_place(
+    change: Run, cluster: Cluster
+) -> None:
     result = change("stop", "cq/team-a", "--wait", "--timeout", "0.2")
     assert result.exit_code == 1
     assert "not within 0.2 s" in result.stderr
@@ -241,7 +243,7 @@ def test_a_wait_that_is_in_vain_exits_1_and_says_that_the_patch_stands(change: R
     assert cluster.objects[QUEUE]["spec"]["stopPolicy"] == "Hold"
 
 
-def test_a_resume_is_waited_for_until_the_queue_says_so(change: Run, cluster: Cluster) -> None:
+def test_a_resume_is_waited_for_until_the_queue_is_active(change: Run, cluster: Cluster) -> None:
     stopped = {
         "spec": {"stopPolicy": "Hold"},
         "status": {"conditions": condition("Stopped", "stopPolicy is Hold")},
@@ -263,7 +265,7 @@ def workload(phase: str, code: str | None) -> Json:
 
 
 def held(change: Run, script: Script, line: str, *steps: tuple[str, str | None]) -> Result:
-    """A change of a hold with --wait, while the ledger goes through `steps`."""
+    """Change a hold with --wait, while the ledger changes by `steps`."""
     left = list(steps)
 
     def answer(query: object) -> tuple[int, Json]:
@@ -274,7 +276,9 @@ def held(change: Run, script: Script, line: str, *steps: tuple[str, str | None])
         return change(*line.split(), "--wait", "--server", url)
 
 
-def test_a_hold_is_waited_for_until_the_ledger_has_it(change: Run, cluster: Cluster, script: Script) -> None:
+def test_a_hold_is_waited_for_until_it_is_in_the_ledger(
+    change: Run, cluster: Cluster, script: Script
+) -> None:
     steps = (("Admitted", None), ("Evicting", "UserHold"), ("Pending", "OnHold"))
     result = held(change, script, "hold job/train", *steps)
     assert result.exit_code == 0, result.stderr
@@ -282,14 +286,16 @@ def test_a_hold_is_waited_for_until_the_ledger_has_it(change: Run, cluster: Clus
     assert result.stderr.endswith("Job default/train is on hold\n")
 
 
-def test_a_release_is_waited_for_until_it_queues_again(change: Run, cluster: Cluster, script: Script) -> None:
+def test_a_release_is_waited_for_until_the_workload_is_pending_again(
+    change: Run, cluster: Cluster, script: Script
+) -> None:
     cluster.objects[JOB] = merged(cluster.objects[JOB], {"metadata": {"annotations": HELD}})
     result = held(change, script, "release job/train", ("Pending", "OnHold"), ("Pending", "WaitingForQuota"))
     assert result.exit_code == 0, result.stderr
     assert result.stderr.endswith("Job default/train queues again\n")
 
 
-def test_without_a_rest_server_a_hold_is_seen_by_the_object_itself(change: Run, cluster: Cluster) -> None:
+def test_without_a_rest_server_a_hold_is_waited_for_on_the_object(change: Run, cluster: Cluster) -> None:
     cluster.objects[JOB]["spec"]["suspend"] = False
     cluster.objects[JOB]["status"] = {"active": 1}
     steps: list[Json] = [{"status": {"active": 0}}, {"spec": {"suspend": True}}]
@@ -312,7 +318,7 @@ def test_a_release_cannot_be_waited_for_without_a_rest_server(change: Run, clust
     assert cluster.asked == []
 
 
-def test_the_sandboxs_cluster_is_taken_and_named_where_nothing_else_is(
+def test_the_cluster_of_the_sandbox_is_used_and_named_if_no_other_is_given(
     run: Run, cluster: Cluster, tmp_path: Path
 ) -> None:
     with answering(cluster.answer) as url:

@@ -37,7 +37,7 @@ def _names(script: Script) -> None:
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> Words:
-    """What bash offers for the last word of a line, with a server at this URL."""
+    """The completions of bash for the last word of a line, with a server at this URL."""
     monkeypatch.setenv("QUEUECTL_DATA", "/none")
 
     def offered(url: str | None, *line: str) -> list[str]:
@@ -85,12 +85,12 @@ def test_commands_kinds_names_and_namespaces_are_offered(
     assert words(scripted, *line.split(" ")) == offered
 
 
-def test_names_are_of_the_namespace_that_is_given(words: Words, script: Script, scripted: str) -> None:
+def test_names_are_completed_from_the_given_namespace(words: Words, script: Script, scripted: str) -> None:
     words(scripted, "explain", "-n", "ml", "j")
     assert script.asked == [("workloads", {"namespace": "ml", "limit": "1000"})]
 
 
-def test_a_server_that_does_not_answer_offers_nothing_and_says_nothing(
+def test_without_a_server_there_are_no_completions_and_no_message(
     words: Words, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert words(None, "explain", "") == []
@@ -104,7 +104,7 @@ def test_a_server_that_does_not_answer_offers_nothing_and_says_nothing(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_that_it_can_read(run: Run, shell: str) -> None:
+def test_each_shell_gets_a_script_that_it_can_parse(run: Run, shell: str) -> None:
     result = run("completion", shell)
     assert result.exit_code == 0
     assert f"_QUEUECTL_COMPLETE={shell}_complete" in result.stdout
@@ -121,7 +121,7 @@ def test_another_shell_is_a_usage_error(run: Run) -> None:
 
 @pytest.fixture
 def plugins(tmp_path: Path) -> str:
-    """A folder with the programs that pyproject.toml promises."""
+    """A folder with the programs of pyproject.toml."""
     folder = tmp_path / "bin"
     folder.mkdir()
     project = Path(queuectl.__file__).parent.parent / "pyproject.toml"
@@ -134,7 +134,7 @@ def plugins(tmp_path: Path) -> str:
     return str(folder)
 
 
-def test_kubectl_queue_is_the_same_under_its_own_name(plugins: str, scripted: str) -> None:
+def test_kubectl_queue_is_the_same_command_with_its_own_name(plugins: str, scripted: str) -> None:
     found = subprocess.run(
         [f"{plugins}/kubectl-queue", "get", "wl", "-n", "default", "--context", "c", "--server", scripted],
         capture_output=True,

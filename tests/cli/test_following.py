@@ -45,7 +45,7 @@ QUOTA = {
 
 
 class Ledger:
-    """Decisions that `events` may ask for."""
+    """Decisions that `events` can request."""
 
     def __init__(self, script: Script, *rows: Document) -> None:
         self.rows = list(rows)
@@ -85,7 +85,7 @@ def test_history_shows_time_verdict_flavors_reason_and_cause(
     assert as_json["items"] == LIFE
 
 
-def test_decisions_are_listed_with_what_they_are_about(run: Run, script: Script, scripted: str) -> None:
+def test_decisions_are_listed_with_their_subject(run: Run, script: Script, scripted: str) -> None:
     Ledger(script, LIFE[0], QUOTA)
     result = run("get", "decisions", "--after", "0", "--server", scripted)
     lines = result.stdout.splitlines()[1:]
@@ -93,7 +93,7 @@ def test_decisions_are_listed_with_what_they_are_about(run: Run, script: Script,
     assert script.asked[0] == ("decisions", {"after": "0", "limit": "1000"})
 
 
-def test_events_without_follow_end_with_the_newest(run: Run, script: Script, scripted: str) -> None:
+def test_events_without_follow_end_at_the_newest_decision(run: Run, script: Script, scripted: str) -> None:
     ledger = Ledger(script, *(decision(n, "Queued", f"job-{n}") for n in range(1, 60)))
     ledger.page = 7
     result = run("events", "--server", scripted)
@@ -105,7 +105,7 @@ def test_events_without_follow_end_with_the_newest(run: Run, script: Script, scr
     ("since", "first"),
     [("0", 1), ("57", 58), ("59", None), ("600s", 50), ("10m", 50), ("1d", 1), ("0s", None)],
 )
-def test_events_begin_after_a_sequence_or_so_long_ago(
+def test_events_start_after_a_sequence_or_a_time(
     run: Run, script: Script, first: int | None, since: str
 ) -> None:
     Ledger(script, *(decision(n, "Queued", f"job-{n}") for n in range(1, 60)))
@@ -124,7 +124,7 @@ def test_events_begin_after_a_sequence_or_so_long_ago(
 
 
 @pytest.mark.parametrize("since", ["yesterday", "-1", "1y", "9" * 30, "1.5h", "\u0661m"])
-def test_a_since_that_is_neither_is_a_usage_error(run: Run, since: str) -> None:
+def test_an_invalid_since_is_a_usage_error(run: Run, since: str) -> None:
     result = run("events", "--since", since, "--server", "http://127.0.0.1:9")
     assert result.exit_code == 2
     assert "90s, 15m, 2h, 7d" in result.stderr
@@ -152,13 +152,15 @@ def test_events_of_one_queue_leave_out_the_others(run: Run, script: Script, scri
     assert all(query.get("namespace") == "default" for _, query in script.asked)
 
 
-def test_yaml_events_are_documents_of_their_own(run: Run, script: Script, scripted: str) -> None:
+def test_each_event_is_one_yaml_document(run: Run, script: Script, scripted: str) -> None:
     Ledger(script, *LIFE)
     text = run("events", "--since", "0", "--server", scripted, "-o", "yaml").stdout
     assert list(yaml.safe_load_all(text)) == LIFE
 
 
-def test_what_a_cluster_says_cannot_move_the_cursor(run: Run, script: Script, scripted: str) -> None:
+def test_text_of_a_cluster_cannot_move_the_cursor_of_the_terminal(
+    run: Run, script: Script, scripted: str
+) -> None:
     evil = {"code": "Misconfigured", "message": "a\x1b[2J\r\nb", "by": None}
     Ledger(script, decision(1, "Pending", "x", reason=evil))
     text = run("events", "--since", "0", "--server", scripted).stdout
@@ -166,7 +168,7 @@ def test_what_a_cluster_says_cannot_move_the_cursor(run: Run, script: Script, sc
     assert text.count("\n") == 1
 
 
-# --- following, in a process of its own ---------------------------------------------------------------
+# --- following, in a separate process -----------------------------------------------------------------
 
 
 @contextmanager
@@ -182,7 +184,9 @@ def one_of(stream: IO[str] | None) -> str:
     return stream.readline()
 
 
-def test_followed_events_come_as_they_are_decided_and_end_silently(script: Script, scripted: str) -> None:
+def test_followed_events_are_printed_as_they_are_committed_and_an_interrupt_prints_nothing(
+    script: Script, scripted: str
+) -> None:
     ledger = Ledger(script, *LIFE[:2])
     with follow(scripted, "--since", "0", "-o", "json") as process:
         assert json.loads(one_of(process.stdout))["sequence"] == 1
@@ -195,7 +199,7 @@ def test_followed_events_come_as_they_are_decided_and_end_silently(script: Scrip
     assert script.asked[-1][1]["wait"] == "10"
 
 
-def test_followed_events_go_on_where_they_were_when_the_server_is_back(script: Script, scripted: str) -> None:
+def test_followed_events_continue_when_the_server_is_back(script: Script, scripted: str) -> None:
     ledger = Ledger(script, *LIFE[:2])
     with follow(scripted, "--since", "1", "-o", "json") as process:
         assert json.loads(one_of(process.stdout))["sequence"] == 4
@@ -209,7 +213,7 @@ def test_followed_events_go_on_where_they_were_when_the_server_is_back(script: S
         assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_a_ledger_that_was_made_anew_is_followed_from_its_end(script: Script, scripted: str) -> None:
+def test_a_replaced_ledger_is_followed_from_its_end(script: Script, scripted: str) -> None:
     ledger = Ledger(script, *LIFE)
     with follow(scripted, "--since", "7", "-o", "json") as process:
         assert json.loads(one_of(process.stdout))["sequence"] == 9
@@ -221,7 +225,7 @@ def test_a_ledger_that_was_made_anew_is_followed_from_its_end(script: Script, sc
         assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_a_reader_that_has_had_enough_ends_it_quietly(script: Script, scripted: str) -> None:
+def test_a_closed_pipe_ends_the_command_without_a_message(script: Script, scripted: str) -> None:
     ledger = Ledger(script, *LIFE)
     reading, writing = os.pipe()
     with follow(scripted, "--since", "0", stdout=writing) as process:
@@ -234,7 +238,7 @@ def test_a_reader_that_has_had_enough_ends_it_quietly(script: Script, scripted: 
         assert process.stderr.read() == ""
 
 
-def test_a_server_that_never_answered_is_not_waited_for(run: Run) -> None:
+def test_a_server_that_never_answered_is_an_error(run: Run) -> None:
     result = run("events", "-f", "--server", "http://127.0.0.1:9")
     assert result.exit_code == 2
     assert "no answer" in result.stderr

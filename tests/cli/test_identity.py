@@ -1,4 +1,4 @@
-"""Tokens are sent to verified servers or to this machine only."""
+"""Tokens are sent only to verified servers or to the local machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ca(authority: trustme.CA, tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_token_of_a_file_comes_before_the_environments(
+def test_a_token_file_takes_precedence_over_the_environment(
     run: Run, script: Script, scripted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.page("clusterqueues")
@@ -56,13 +56,13 @@ def test_the_token_of_a_file_comes_before_the_environments(
     assert script.tokens == [f"Bearer {TOKEN}", "Bearer other"]
 
 
-def test_no_token_is_sent_where_none_is_given(run: Run, script: Script, scripted: str) -> None:
+def test_no_token_is_sent_if_none_is_given(run: Run, script: Script, scripted: str) -> None:
     script.page("clusterqueues")
     run("get", "cq", "--server", scripted)
     assert script.tokens == [None]
 
 
-def test_a_token_is_not_sent_in_the_clear_to_another_machine(
+def test_a_token_is_not_sent_unencrypted_to_another_machine(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUEUECTL_TOKEN", TOKEN)
@@ -76,7 +76,7 @@ def test_a_token_is_not_sent_in_the_clear_to_another_machine(
 @pytest.mark.parametrize(
     "content", [b"", b" \n", b"two words", b"a\r\nX-Evil: 1", b"\xff\xfe", b"a" * 70_000]
 )
-def test_what_is_no_token_is_refused_without_showing_it(
+def test_an_invalid_token_is_refused_without_showing_it(
     run: Run, scripted: str, tmp_path: Path, content: bytes
 ) -> None:
     file = tmp_path / "token"
@@ -94,7 +94,7 @@ def test_a_missing_token_file_is_reported_by_name(run: Run, scripted: str, tmp_p
     assert f"{tmp_path}/no: No such file" in result.stderr
 
 
-def test_a_server_is_trusted_by_the_certificates_that_are_named_and_by_no_others(
+def test_a_server_is_verified_only_by_the_given_certificates(
     run: Run, script: Script, secure: str, ca: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.page("clusterqueues")
@@ -123,7 +123,9 @@ def test_bad_certificates_are_reported_by_file(run: Run, tmp_path: Path, content
     assert f"--server-ca {path}" in result.stderr
 
 
-def test_without_a_token_the_line_that_makes_one_is_printed(run: Run, script: Script, scripted: str) -> None:
+def test_without_a_token_the_command_that_creates_one_is_printed(
+    run: Run, script: Script, scripted: str
+) -> None:
     script.accepts = TOKEN
     result = run("explain", "job/x", "-n", "team-a", "--server", scripted)
     assert result.exit_code == 2
@@ -132,7 +134,7 @@ def test_without_a_token_the_line_that_makes_one_is_printed(run: Run, script: Sc
     assert "--audience queues.example.com" in run("get", "cq", "--server", scripted).stderr
 
 
-def test_a_token_that_is_not_accepted_is_called_so(
+def test_a_token_that_is_not_accepted_is_reported(
     run: Run, script: Script, scripted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.accepts = TOKEN
@@ -145,7 +147,7 @@ def test_a_token_that_is_not_accepted_is_called_so(
 
 
 @pytest.mark.parametrize("token", ["opaque", jwt(CLUSTER), jwt([CLUSTER, "other"])])
-def test_the_kubeconfigs_token_is_sent_if_the_server_accepts_the_clusters_audience(
+def test_the_token_of_the_kubeconfig_is_sent_if_the_server_accepts_the_cluster_s_audience(
     run: Run, script: Script, secure: str, ca: str, tmp_path: Path, token: str
 ) -> None:
     script.accepts = token
@@ -160,7 +162,7 @@ def test_the_kubeconfigs_token_is_sent_if_the_server_accepts_the_clusters_audien
 @pytest.mark.parametrize(
     ("audiences", "token"), [(["queuectl"], "opaque"), (["queuectl", CLUSTER], jwt("https://elsewhere"))]
 )
-def test_the_kubeconfigs_token_is_sent_to_no_server_that_does_not_ask_for_it(
+def test_the_token_of_the_kubeconfig_is_not_sent_to_a_server_that_does_not_request_it(
     run: Run, script: Script, secure: str, ca: str, tmp_path: Path, audiences: list[str], token: str
 ) -> None:
     script.accepts = token
@@ -171,7 +173,7 @@ def test_the_kubeconfigs_token_is_sent_to_no_server_that_does_not_ask_for_it(
     assert script.tokens == [None]
 
 
-def test_the_kubeconfigs_token_is_not_sent_to_a_local_port_without_tls(
+def test_the_token_of_the_kubeconfig_is_not_sent_to_a_local_port_without_tls(
     run: Run, script: Script, scripted: str, tmp_path: Path
 ) -> None:
     script.accepts = "opaque"
@@ -203,7 +205,7 @@ def test_the_namespace_is_that_of_the_context(
 
 
 @pytest.mark.parametrize("content", ["", "[", "contexts: 7\ncurrent-context: [x]", "\x00", "a: &b [*b]"])
-def test_a_kubeconfig_that_says_nothing_means_the_default_namespace(
+def test_a_kubeconfig_without_a_namespace_means_the_default_namespace(
     run: Run, script: Script, scripted: str, tmp_path: Path, content: str
 ) -> None:
     path = tmp_path / "kubeconfig"
@@ -221,7 +223,7 @@ def test_a_busy_server_is_retried_after_its_retry_after(run: Run, script: Script
     assert len(script.asked) == 2
 
 
-def test_a_server_that_stays_busy_is_left_alone_at_last(run: Run, script: Script, scripted: str) -> None:
+def test_a_server_that_stays_busy_is_not_retried_for_ever(run: Run, script: Script, scripted: str) -> None:
     script.say("clusterqueues", {"detail": "slow down"}, status=429)
     result = run("get", "cq", "--server", scripted)
     assert result.exit_code == 2

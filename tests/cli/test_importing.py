@@ -23,7 +23,7 @@ metadata: {name: slow}
 """
 
 
-def test_objects_go_to_stdout_ready_to_be_applied_and_notes_to_stderr(tmp_path: Path) -> None:
+def test_objects_are_written_to_stdout_for_kubectl_and_notes_to_stderr(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(QUEUE)
     (tmp_path / "b.yml").write_text(CHECK)
     (tmp_path / "README.md").write_text("no manifest")
@@ -46,7 +46,7 @@ def test_json_has_objects_and_notes_in_one_document() -> None:
     assert [note["object"] for note in told["notes"]] == ["AdmissionCheck/slow"]
 
 
-def test_strict_exits_with_one_where_something_was_not_carried_over() -> None:
+def test_strict_exits_with_1_if_something_was_not_converted() -> None:
     strict = ["import", "kueue", "--strict", "-f", "-"]
     assert CliRunner().invoke(main, strict, input=QUEUE).exit_code == 0
     assert CliRunner().invoke(main, strict, input=CHECK).exit_code == 1

@@ -55,7 +55,7 @@ def names(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["cohorts", "cohort", "co", "Cohorts"])
-def test_cohorts_show_their_place_in_the_tree_and_what_is_used(
+def test_cohorts_show_their_parent_and_what_is_used(
     run: Run, script: Script, scripted: str, name: str
 ) -> None:
     root = cohort("all", flavors=[quota(6, 8), quota(64 * GI, 100 * GI + 1, resource="memory")])
@@ -126,7 +126,7 @@ def test_a_field_that_does_not_exist_is_reported(run: Run, script: Script, scrip
     assert "did you mean priority?" in result.stderr
 
 
-def test_a_limit_gives_the_first_in_order(run: Run, script: Script, scripted: str) -> None:
+def test_a_limit_lists_the_first_in_order(run: Run, script: Script, scripted: str) -> None:
     script.page("workloads", *(workload(f"w{n}", position=9 - n) for n in range(9)))
     assert names(run("get", "wl", "--limit", "2", "--server", scripted).stdout) == ["w8", "w7"]
     script.page("decisions")
@@ -135,25 +135,25 @@ def test_a_limit_gives_the_first_in_order(run: Run, script: Script, scripted: st
 
 
 @pytest.mark.parametrize("line", ["get wl -A -n x", "get cq a --limit 2", "get wl a -w", "get decisions 7"])
-def test_flags_that_do_not_go_together_are_usage_errors(run: Run, line: str) -> None:
+def test_flags_that_exclude_each_other_are_usage_errors(run: Run, line: str) -> None:
     assert run(*line.split(), "--server", "http://127.0.0.1:9").exit_code == 2
 
 
-def test_a_namespace_means_nothing_to_what_is_in_none(run: Run, script: Script, scripted: str) -> None:
+def test_a_namespace_is_ignored_for_cluster_scoped_resources(run: Run, script: Script, scripted: str) -> None:
     script.page("clusterqueues")
     assert run("-n", "team-a", "get", "cq", "--server", scripted).exit_code == 0
     assert run("get", "cq", "-n", "team-a", "--server", scripted).exit_code == 0
     assert all("namespace" not in query for _, query in script.asked)
 
 
-def test_an_unknown_resource_lists_those_there_are(run: Run) -> None:
+def test_an_unknown_resource_lists_the_known_ones(run: Run) -> None:
     result = run("get", "wrokloads")
     assert result.exit_code == 2
     assert "cohorts, resourceflavors, localqueues, workloads, decisions" in result.stderr
     assert "did you mean workloads" in result.stderr
 
 
-def test_flags_before_the_command_count_less_than_those_after_it(
+def test_flags_after_the_command_take_precedence_over_those_before_it(
     run: Run, script: Script, scripted: str
 ) -> None:
     script.page("workloads")
@@ -163,7 +163,7 @@ def test_flags_before_the_command_count_less_than_those_after_it(
     assert json.loads(run("-o", "json", "--server", scripted, "get", "wl").stdout)["items"] == []
 
 
-def test_a_watch_shows_what_there_is_then_what_changes(script: Script, scripted: str) -> None:
+def test_a_watch_shows_existing_objects_and_then_changes(script: Script, scripted: str) -> None:
     script.page("workloads", workload("a"), workload("b"))
     program = [sys.executable, "-u", "-m", "queuectl", "get", "wl", "-w", "-o", "json", "--server", scripted]
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -179,7 +179,7 @@ def test_a_watch_shows_what_there_is_then_what_changes(script: Script, scripted:
         assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_notes_on_all_answers_are_printed_once(run: Run, script: Script, scripted: str) -> None:
+def test_notes_on_all_responses_are_printed_once(run: Run, script: Script, scripted: str) -> None:
     pages = {"a": "b", "b": "c", "c": None}
 
     def answer(query: Mapping[str, str]) -> tuple[int, Document]:

@@ -26,7 +26,7 @@ URL = "postgresql://queuectl@db/queuectl"
 
 
 class App(ModuleType):
-    """Stands in for queuectl.app: notes its calls, and ends as it is told."""
+    """Replaces queuectl.app: records its calls, and ends with the configured result."""
 
     def __init__(self) -> None:
         super().__init__("queuectl.app")
@@ -68,7 +68,7 @@ def test_the_controller_gets_settings_kubeconfig_and_context(run: Run, app: App,
 
 
 @pytest.mark.parametrize("command", ["controller", "api", "migrate", "verify", "rebuild"])
-def test_without_a_database_nothing_starts_and_the_ways_to_give_one_are_listed(
+def test_without_a_database_nothing_starts_and_the_ways_to_set_one_are_listed(
     run: Run, app: App, command: str
 ) -> None:
     result = run(command)
@@ -77,7 +77,7 @@ def test_without_a_database_nothing_starts_and_the_ways_to_give_one_are_listed(
     assert app.calls == []
 
 
-def test_the_sandbox_gives_database_and_cluster_together_or_neither(
+def test_database_and_cluster_of_the_sandbox_are_used_together_or_not_at_all(
     run: Run, app: App, tmp_path: Path
 ) -> None:
     (tmp_path / "endpoints.json").write_text(json.dumps({"postgres": "postgresql://sandbox/q"}))
@@ -95,7 +95,7 @@ def test_the_sandbox_gives_database_and_cluster_together_or_neither(
 
 
 @pytest.mark.parametrize("command", ["controller", "api", "migrate", "verify", "rebuild"])
-def test_a_bad_configuration_starts_nothing(run: Run, app: App, tmp_path: Path, command: str) -> None:
+def test_an_invalid_configuration_starts_nothing(run: Run, app: App, tmp_path: Path, command: str) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("controller: {budget: 0}\napi: {listen: '0.0.0.0'}\n")
     result = run(command, "--config", str(config), "--database-url", URL)
@@ -152,13 +152,13 @@ def test_failures_say_what_to_do_next(run: Run, app: App, error: Exception, code
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), ExceptionGroup("", [OSError("a"), KeyError("x")])])
-def test_a_defect_keeps_its_trace(app: App, error: Exception) -> None:
+def test_a_defect_shows_its_traceback(app: App, error: Exception) -> None:
     app.error = error
     result = CliRunner().invoke(main, ["api", "--database-url", URL])
     assert result.exception is error
 
 
-def test_the_sandbox_gets_its_flags_and_gives_its_exit_code(run: Run, app: App, tmp_path: Path) -> None:
+def test_the_sandbox_gets_its_flags_and_its_exit_code_is_returned(run: Run, app: App, tmp_path: Path) -> None:
     app.result = 0
     flags = ("--empty", "--headless", "--control-plane", "real", "--no-controller", "--rest-port", "8080")
     assert run("sandbox", "--data", str(tmp_path), *flags).exit_code == 0

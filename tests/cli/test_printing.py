@@ -38,7 +38,7 @@ NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
         ("cpu", None, "-"),
     ],
 )
-def test_amounts_are_read_at_a_glance(resource: str | None, value: int | None, text: str) -> None:
+def test_amounts_are_short(resource: str | None, value: int | None, text: str) -> None:
     assert printing.amount(resource, value) == text
 
 
@@ -53,7 +53,7 @@ def test_amounts_are_read_at_a_glance(resource: str | None, value: int | None, t
         (None, "-"),
     ],
 )
-def test_ages_are_kubectls(stamp: str | None, text: str) -> None:
+def test_ages_are_those_of_kubectl(stamp: str | None, text: str) -> None:
     assert printing.ago(stamp, NOW) == text
 
 
@@ -61,7 +61,7 @@ def test_ages_are_kubectls(stamp: str | None, text: str) -> None:
     ("used", "whole", "full"),
     [(0, 8, 0), (1, 8000, 1), (4, 8, 5), (8, 8, 10), (9, 8, 10), (0, 0, 0), (1, 0, 10)],
 )
-def test_bars_are_as_full_as_what_is_used(used: int, whole: int, full: int) -> None:
+def test_bars_are_filled_by_usage(used: int, whole: int, full: int) -> None:
     bar = printing.bar(used, whole)
     assert len(bar) == printing.BAR
     assert bar.count("█") + bar.count("#") == full
@@ -78,7 +78,7 @@ def in_a_terminal(url: str, *line: str, width: int = 120, **environment: str) ->
     ) as process:
         os.close(follower)
         text = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
+        with contextlib.suppress(OSError):  # a terminal's file descriptor
             while part := os.read(leader, 4096):
                 text += part
         os.close(leader)
@@ -86,7 +86,7 @@ def in_a_terminal(url: str, *line: str, width: int = 120, **environment: str) ->
     return text.decode()
 
 
-def test_a_terminal_gets_bars_and_colours_unless_no_color_is_set(script: Script, scripted: str) -> None:
+def test_a_terminal_has_bars_and_colours_unless_no_color_is_set(script: Script, scripted: str) -> None:
     script.page("cohorts", cohort("all", flavors=[quota(4, 8), quota(9, 8, "spot")]))
     coloured = in_a_terminal(scripted)
     assert "\x1b[32m█████░░░░░" in coloured
@@ -97,7 +97,7 @@ def test_a_terminal_gets_bars_and_colours_unless_no_color_is_set(script: Script,
     assert "#####..... 4/8" in in_a_terminal(scripted, NO_COLOR="1", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
 
 
-def test_an_explanation_is_folded_below_its_own_beginning(server: str) -> None:
+def test_an_explanation_is_wrapped_with_an_indent(server: str) -> None:
     text = in_a_terminal(server, "explain", "job/waits", "-n", "default", width=60, NO_COLOR="1")
     lines = text.partition("History")[0].splitlines()
     assert max(map(len, lines[1:])) <= 60

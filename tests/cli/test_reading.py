@@ -65,7 +65,9 @@ def test_workloads_are_listed_by_queue_running_ones_first_then_by_position(run: 
     assert WAITS.message in result.stdout
 
 
-def test_a_piped_table_is_whole_and_has_no_colour(run: Run, readings: CannedReadings, server: str) -> None:
+def test_a_piped_table_is_not_shortened_and_has_no_colour(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
     long = "x" * 400
     readings.commit(workload("long", 20, reason=Reason(code=Code.MISCONFIGURED, detail=long)))
     result = eventually(
@@ -76,7 +78,7 @@ def test_a_piped_table_is_whole_and_has_no_colour(run: Run, readings: CannedRead
     assert all(line == line.rstrip() for line in result.stdout.splitlines())
 
 
-def test_filters_reach_the_server(run: Run, server: str) -> None:
+def test_filters_are_sent_to_the_server(run: Run, server: str) -> None:
     result = run("get", "wl", "-n", "other", "--kind", "pytorchjob", "--server", server, "-o", "json")
     assert [item["name"] for item in json.loads(result.stdout)["items"]] == ["stuck"]
     result = run("get", "wl", "--phase", "Nonsense", "--server", server)
@@ -94,7 +96,7 @@ def test_filters_reach_the_server(run: Run, server: str) -> None:
         ("job/a", "--queue", "q"),
     ],
 )
-def test_a_filter_that_does_not_belong_there_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
+def test_a_filter_of_another_resource_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
     result = run("get", *arguments)
     assert result.exit_code == 2
     assert "does not go with" in result.stderr
@@ -133,7 +135,7 @@ def test_one_object_is_shown_as_json_and_yaml(run: Run, server: str, arguments: 
     assert run(*arguments, "--server", server).exit_code == 0
 
 
-def test_explain_names_the_limit_its_holders_and_what_would_help(
+def test_explain_shows_the_limit_its_holders_and_what_would_help(
     run: Run, readings: CannedReadings, server: str
 ) -> None:
     readings.rows = [
@@ -229,12 +231,12 @@ def test_a_story_without_the_ledger_fails_as_the_history_does(
         assert "connection refused" in result.stderr
 
 
-def test_explain_takes_other_kinds_and_namespaces(run: Run, server: str) -> None:
+def test_explain_accepts_other_kinds_and_namespaces(run: Run, server: str) -> None:
     result = run("explain", "pytorchjob/stuck", "-n", "other", "--server", server, "-o", "yaml")
     assert yaml.safe_load(result.stdout)["reason"]["code"] == "Misconfigured"
 
 
-def test_what_is_not_there_exits_1(run: Run, server: str) -> None:
+def test_a_missing_object_exits_1(run: Run, server: str) -> None:
     for line in (
         "explain job/nobody",
         "explain job/nobody --story",
@@ -248,14 +250,14 @@ def test_what_is_not_there_exits_1(run: Run, server: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["explain pod/x", "explain jbo/x", "get wl ../x", "history /x"])
-def test_an_unknown_kind_lists_those_there_are(run: Run, server: str, line: str) -> None:
+def test_an_unknown_kind_lists_the_known_ones(run: Run, server: str, line: str) -> None:
     result = run(*line.split(), "--server", server)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "is none of job, pytorchjob" in result.stderr
     assert ("did you mean job?" in result.stderr) == ("jbo" in line)
 
 
-def test_a_name_that_is_nearly_right_is_offered(run: Run, server: str) -> None:
+def test_a_similar_name_is_offered(run: Run, server: str) -> None:
     for line, near in (
         ("explain job/wiats", "job/waits"),
         ("get cq taem-a", "team-a"),
@@ -272,7 +274,7 @@ def test_names_with_control_characters_are_shown_escaped(
     run: Run, readings: CannedReadings, server: str
 ) -> None:
     evil = Reason(code=Code.PRIORITY_NOT_FOUND, detail="a\x1b[31mred\r\n\x00\u202eb")
-    # It has the name of one that is there, so that no look can find it missing.
+    # It has the name of an existing object, so that it is never missing.
     readings.commit(replace(workload("waits", 30, reason=evil), submitter="al\x07ice"))
     found = eventually(
         lambda: run("explain", "waits", "--server", server).stdout, lambda text: "PriorityNotFound" in text
@@ -293,7 +295,7 @@ def test_names_with_control_characters_are_shown_escaped(
         assert "\u202e" not in text
 
 
-def test_a_stale_answer_is_given_and_called_stale(run: Run, readings: CannedReadings, server: str) -> None:
+def test_a_stale_response_is_shown_and_marked_stale(run: Run, readings: CannedReadings, server: str) -> None:
     readings.down = AWAY
     result = eventually(
         lambda: run("explain", "waits", "--server", server), lambda result: "stale" in result.stderr
@@ -311,7 +313,7 @@ def test_the_sandbox_is_found_by_its_endpoints_file(run: Run, server: str, tmp_p
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"rest": 7}', "\x00"])
-def test_a_broken_endpoints_file_is_as_good_as_none(run: Run, tmp_path: Path, content: str) -> None:
+def test_a_broken_endpoints_file_is_ignored(run: Run, tmp_path: Path, content: str) -> None:
     (tmp_path / "endpoints.json").write_text(content)
     result = run("get", "cq", "--data", str(tmp_path))
     assert result.exit_code == 2
@@ -320,13 +322,13 @@ def test_a_broken_endpoints_file_is_as_good_as_none(run: Run, tmp_path: Path, co
 
 
 @pytest.mark.parametrize("url", ["localhost:80", "ftp://x", "http://", "http://[::1", ""])
-def test_a_server_that_is_no_url_is_a_usage_error(run: Run, url: str) -> None:
+def test_an_invalid_server_url_is_a_usage_error(run: Run, url: str) -> None:
     result = run("get", "cq", "--server", url)
     assert result.exit_code == 2
     assert "--server" in result.stderr
 
 
-def test_a_server_that_is_not_there_exits_2_and_says_what_to_do(run: Run) -> None:
+def test_a_server_that_does_not_run_exits_2_and_the_message_says_what_to_do(run: Run) -> None:
     result = run("get", "cq", "--server", "http://127.0.0.1:9")
     assert result.exit_code == 2
     assert "http://127.0.0.1:9" in result.stderr
@@ -344,7 +346,7 @@ def test_a_server_that_is_not_there_exits_2_and_says_what_to_do(run: Run) -> Non
         (503, b'{"detail": 7}'),
     ],
 )
-def test_something_else_that_answers_exits_2(run: Run, status: int, body: bytes) -> None:
+def test_another_program_that_answers_exits_2(run: Run, status: int, body: bytes) -> None:
     with replying(status, body) as url:
         result = run("get", "cq", "--server", url)
     assert result.exit_code == 2
@@ -352,8 +354,8 @@ def test_something_else_that_answers_exits_2(run: Run, status: int, body: bytes)
     assert len(result.stderr) < 1000
 
 
-def test_a_table_in_a_terminal_is_folded_to_its_width(server: str) -> None:
-    """On a terminal of its own, 60 columns wide."""
+def test_a_table_in_a_terminal_is_wrapped_to_its_width(server: str) -> None:
+    """Run on a pseudo-terminal that is 60 columns wide."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     with subprocess.Popen(

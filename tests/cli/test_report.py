@@ -76,7 +76,7 @@ _DOCUMENT = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the report is asked for."""
+    """The arguments of the report."""
     calls: list[dict[str, Any]] = []
 
     async def report(settings: Settings, **values: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_the_report_says_what_would_have_been_done_and_where_reality_differs(
+def test_the_report_shows_what_would_have_been_done_and_where_reality_differs(
     run: Run, asked: list[dict[str, Any]]
 ) -> None:
     result = run("report", "observe", "--database-url", URL)
@@ -126,14 +126,14 @@ def test_as_json_it_is_the_document(run: Run, asked: list[dict[str, Any]]) -> No
         ("2030-01-31", datetime(2030, 1, 31, tzinfo=UTC)),
     ],
 )
-def test_since_is_how_long_ago_or_a_time(
+def test_since_is_a_duration_or_a_time(
     run: Run, asked: list[dict[str, Any]], text: str, since: object
 ) -> None:
     assert run("report", "observe", "--database-url", URL, "--since", text).exit_code == 0
     assert asked[0]["since"] == since
 
 
-def test_since_that_is_neither_is_reported(run: Run, asked: list[dict[str, Any]]) -> None:
+def test_an_invalid_since_is_reported(run: Run, asked: list[dict[str, Any]]) -> None:
     result = run("report", "observe", "--database-url", URL, "--since", "yesterday")
     assert result.exit_code == 2
     assert "'yesterday' is neither how long ago" in result.output
@@ -144,7 +144,7 @@ def test_since_that_is_neither_is_reported(run: Run, asked: list[dict[str, Any]]
     ("seconds", "text"),
     [(None, "-"), (0.42, "0.4s"), (59.4, "59s"), (190, "3m10s"), (7500, "2h05m"), (360_000, "4d04h")],
 )
-def test_durations_read_at_a_glance(seconds: float | None, text: str) -> None:
+def test_durations_are_short(seconds: float | None, text: str) -> None:
     assert figure(seconds) == text
 
 
@@ -173,7 +173,7 @@ def test_observe_is_a_flag_of_the_controller(
         (["a", "a/observe", "b"], None),
     ],
 )
-async def test_what_was_only_observed_never_stands_for_what_is_done(
+async def test_observed_decisions_are_never_used_as_real_ones(
     monkeypatch: pytest.MonkeyPatch, known: list[str], served: str | None
 ) -> None:
     async def clusters(engine: object) -> list[str]:

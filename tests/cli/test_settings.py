@@ -52,7 +52,7 @@ def test_a_file_sets_what_it_names(write: Write) -> None:
     assert settings.database_url == "postgresql://file/db"
 
 
-def test_kueue_s_labels_count_only_where_it_is_said(write: Write) -> None:
+def test_kueue_s_labels_count_only_if_configured(write: Write) -> None:
     assert not load(environ={}).compatibility.kueue_labels
     assert load(write("compatibility: {kueueLabels: true}"), environ={}).compatibility.kueue_labels
     assert problems(write("compatibility: {kueueLabels: 'yes'}")) == (
@@ -61,7 +61,7 @@ def test_kueue_s_labels_count_only_where_it_is_said(write: Write) -> None:
     )
 
 
-def test_a_flag_comes_before_the_environment_and_that_before_the_file(write: Write) -> None:
+def test_a_flag_takes_precedence_over_the_environment_and_that_over_the_file(write: Write) -> None:
     path = write("database: {url: 'postgresql://file/db'}")
     environ = {"QUEUECTL_DATABASE_URL": "postgresql://environment/db"}
     assert load(path, environ=environ).database_url == "postgresql://environment/db"
@@ -114,7 +114,7 @@ def test_beyond_loopback_rest_needs_tls_and_authentication_by_the_cluster(write:
     "listen",
     ["80", ":80", "localhost", "localhost:", "localhost:65536", "localhost:-1", "::1:80", "a:b", "x:٣"],
 )
-def test_an_address_is_host_and_port(write: Write, listen: str) -> None:
+def test_an_address_has_a_host_and_a_port(write: Write, listen: str) -> None:
     (problem,) = problems(write(f"controller: {{listen: '{listen}'}}"))
     assert "HOST:PORT" in problem
 
@@ -139,7 +139,7 @@ def test_an_address_is_host_and_port(write: Write, listen: str) -> None:
         ("controller: {budget: yes}", "controller.budget"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_its_place(
+def test_a_file_that_cannot_be_parsed_is_refused_with_line_and_column(
     write: Write, content: str | bytes, told: str
 ) -> None:
     found = problems(write(content))
@@ -153,33 +153,33 @@ def test_a_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     assert "directory" in problems(tmp_path)[0]
 
 
-def test_an_empty_file_is_all_defaults(write: Write) -> None:
+def test_an_empty_file_means_the_defaults(write: Write) -> None:
     assert load(write(""), environ={}) == load(environ={})
     assert load(write("# nothing\n"), environ={}) == load(environ={})
 
 
-def test_what_is_public_has_no_password(write: Write) -> None:
+def test_the_public_configuration_has_no_password(write: Write) -> None:
     settings = load(database_url="postgresql://u:hunter2@db/q", environ={})
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in repr(settings.public())
     assert settings.public()["controller"]["listen"] == "127.0.0.1:8081"
 
 
-def test_cursors_are_signed_alike_by_all_replicas_of_one_database() -> None:
+def test_all_replicas_on_one_database_sign_cursors_with_the_same_key() -> None:
     one, again = (load(database_url=URL, environ={}).cursor_key for _ in range(2))
     other = load(database_url=URL + "2", environ={}).cursor_key
     assert one == again
     assert one != other
 
 
-# --- what the controller decides by
+# --- section `scheduling`
 
 
-def test_without_a_section_scheduling_is_as_the_core_has_it() -> None:
+def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
     assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
 
 
-def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
+def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
     path = write(
         "scheduling:\n"
         "  fairSharing: {enabled: true, preemptionStrategies: [LessThanInitialShare]}\n"
@@ -264,12 +264,14 @@ def test_scheduling_reaches_the_core_as_it_is_written(write: Write) -> None:
         ("preemption: {budget: 1}", "preemption.budget: there is no such setting"),
     ],
 )
-def test_bad_scheduling_is_reported_with_its_place_and_limit(write: Write, section: str, told: str) -> None:
+def test_invalid_scheduling_is_reported_with_its_path_and_limit(
+    write: Write, section: str, told: str
+) -> None:
     path = write(f"scheduling: {{{section}}}")
     assert problems(path) == (f"{path}: scheduling.{told}",)
 
 
-def test_history_that_counts_must_be_kept(write: Write) -> None:
+def test_the_retained_history_must_cover_the_past_usage_that_counts(write: Write) -> None:
     def settings(half_life: int) -> Path:
         return write(
             f"database: {{keepMonths: 1}}\n"

@@ -31,7 +31,7 @@ def written(folder: Path, *documents: Any) -> str:
     return str(path)
 
 
-def test_what_is_decided_as_expected_exits_with_zero(run: Run, tmp_path: Path) -> None:
+def test_decisions_as_expected_exit_with_0(run: Run, tmp_path: Path) -> None:
     found = run("test", written(tmp_path, RIGHT, LATER))
     assert found.exit_code == 0, found.output
     assert [line.split()[0] for line in found.stdout.splitlines()] == ["RESULT", "passed", "skipped"]
@@ -39,14 +39,14 @@ def test_what_is_decided_as_expected_exits_with_zero(run: Run, tmp_path: Path) -
     assert found.stderr == "2 documents: 1 passed, 0 failed, 1 skipped\n"
 
 
-def test_a_difference_is_shown_and_exits_with_one(run: Run, tmp_path: Path) -> None:
+def test_a_difference_is_shown_and_exits_with_1(run: Run, tmp_path: Path) -> None:
     found = run("test", written(tmp_path, RIGHT, WRONG))
     assert found.exit_code == 1
     assert "\n- admitted.a/train: {}\n" in found.stdout
     assert found.stderr == "Error: 2 documents: 1 passed, 1 failed, 0 skipped\n"
 
 
-def test_all_mistakes_in_all_files_are_reported_and_nothing_is_run(run: Run, tmp_path: Path) -> None:
+def test_all_errors_in_all_files_are_reported_and_nothing_is_run(run: Run, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("format: scenario/v1\nkind: cycle\n")
     wrong = written(tmp_path, RIGHT | {"expct": {}}, RIGHT | {"expect": None})
@@ -66,7 +66,7 @@ def test_a_document_that_expects_nothing_is_no_test(run: Run, tmp_path: Path) ->
     assert found.stderr.endswith("cases.json: line 2, column 1: it fits: expect is missing (see --print)\n")
 
 
-def test_what_is_decided_can_be_printed_for_a_document_to_begin_with(run: Run, tmp_path: Path) -> None:
+def test_decisions_can_be_printed_as_a_first_expectation(run: Run, tmp_path: Path) -> None:
     steps = [{"do": "cycle"}, {"do": "requeueInadmissible"}]
     found = run("test", "--print", written(tmp_path, RIGHT | {"expect": None, "steps": steps}, LATER))
     assert found.exit_code == 0, found.output

@@ -1,4 +1,4 @@
-"""After the tests: how many of the vectors are decided as they say, per table."""
+"""Reports after the tests how many vectors of each table are decided as expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors that look at one function of the core alone, by kind: each returns what is not as it says."""
+"""Vectors about one function of the core, by kind: each function returns the differences from its vector."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOW: Final = datetime.fromisoformat("2024-01-01T00:00:00Z")
 
 
 def _state(vector: Vector) -> State:
-    """Its objects in force, with its usage added to the queues."""
+    """The vector's objects in force, with its usage added to the queues."""
     state = State(frozenset(), settings(documents.Config.model_validate(vector["config"])))
     fold(state, read_manifests([obj for obj in vector["objects"] if not _overlaps(obj)]).events)
     fold(state, [_in_parts(obj) for obj in vector["objects"] if _overlaps(obj)])
@@ -44,14 +44,14 @@ def _state(vector: Vector) -> State:
 
 
 def _overlaps(obj: Mapping[str, Any]) -> bool:
-    """Two of its resource groups cover one resource: no API server takes that, the function does."""
+    """Two of its resource groups cover one resource: no API server accepts that, but the function does."""
     groups = obj["spec"].get("resourceGroups", ()) if obj["kind"] == "ClusterQueue" else ()
     covered = [resource for group in groups for resource in group["coveredResources"]]
     return len(covered) != len(set(covered))
 
 
 def _in_parts(obj: Mapping[str, Any]) -> PolicyObserved:
-    """Read group by group, and put together."""
+    """A ClusterQueue parsed by resource group, and combined."""
     read: list[ClusterQueue] = []
     for group in obj["spec"]["resourceGroups"]:
         event = policy_event({**obj, "spec": {**obj["spec"], "resourceGroups": [group]}})
@@ -71,7 +71,7 @@ def _queues(vector: Vector) -> list[str]:
 
 
 def _unlike(expected: Any, observed: Any, path: str = "expect") -> list[str]:
-    """Where `observed` is not as expected; lists of objects are sets."""
+    """Differences of `observed` from the expectation; lists of objects are sets."""
     if isinstance(expected, dict) and isinstance(observed, dict):
         return [
             line
@@ -188,7 +188,7 @@ def partial_admission_search(vector: Vector) -> list[str]:
 
 
 class _Oracle(PreemptionSimulation):
-    """Victims are not searched for: the vector has what a search finds."""
+    """Victims are not searched: the vector contains the result of a search."""
 
     def __init__(self, vector: Vector, state: State, flavors: QueueFlavors) -> None:
         snapshot = Snapshot(
@@ -216,14 +216,14 @@ class _Oracle(PreemptionSimulation):
 
 
 def _placed(given: documents.PodSet) -> PodSet:
-    """With what it asks of a topology, as far as flavors are concerned."""
+    """The podset with its topology request, as far as it concerns flavors."""
     wanted = given.topology_request or {}
     asks = any(wanted.get(key) for key in ("required", "preferred", "unconstrained"))
     return replace(pod_set(given), group=wanted.get("podSetGroupName"), topology=asks)
 
 
 class _Assigning:
-    """One request, with victims as the vector says they would be."""
+    """Assign flavors to one request, with the victims that the vector gives."""
 
     def __init__(self, vector: Vector) -> None:
         state = _state(vector)
@@ -268,7 +268,7 @@ class _Assigning:
         return told
 
     def attempts(self, name: str) -> list[list[dict[str, Any]]]:
-        """For each resource group that podset `name` asks for, the flavors looked at in turn."""
+        """For each resource group that podset `name` requests, the flavors that are tried, in order."""
         charge = next(one for one in self.charges if one.pod_set.name == name)
         together = charge.pod_set.group
         same = [one for one in self.charges if together and one.pod_set.group == together] or [charge]
@@ -317,7 +317,7 @@ def flavor_assignment(vector: Vector) -> list[str]:
         attempts = told.pop("attempts", None)
         if attempts is not None:
             groups = assigning.attempts(name)
-            # Where one group can't be had, the others need not be looked at.
+            # If one group does not fit, the others need not be tried.
             sets = [*groups, [one for looked in groups for one in looked]]
             if all(_unlike({"attempts": attempts}, {"attempts": found}) for found in sets):
                 wrong += _unlike(attempts, sets[-1], f"expect.podSets.{name}.attempts")
@@ -325,7 +325,7 @@ def flavor_assignment(vector: Vector) -> list[str]:
 
 
 def _without_nothing(expect: Mapping[str, Any]) -> dict[str, Any]:
-    """A request of nothing is no request with us, and a flavor that can't be had has no level."""
+    """queuectl has no requests of zero, and a flavor that does not fit has no level."""
     found = copy.deepcopy(dict(expect))
     found["usage"] = [one for one in found["usage"] if one["value"]]
     for told in found["podSets"].values():

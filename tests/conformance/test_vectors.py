@@ -1,4 +1,4 @@
-"""Each decision vector of tier core, decided by us."""
+"""Each decision vector of tier core, decided by queuectl."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = Path(queuectl.__file__).parent.parent / "docs" / "decisions"
 
 
 def decided(document: dict[str, Any]) -> list[str]:
-    """What is not as the vector says, a line each."""
+    """The differences from the vector, one per line."""
     if document["kind"] in FUNCTIONS:
         try:
             return FUNCTIONS[document["kind"]](taken(document)[0])
@@ -40,31 +40,31 @@ def decided(document: dict[str, Any]) -> list[str]:
     return [line for difference in verdict.differences for line in difference.lines()]
 
 
-def test_the_vectors_are_there() -> None:
+def test_the_vectors_exist() -> None:
     if not ALL:
         pytest.skip(MISSING)
     assert Counter(document["tier"] for document in ALL) == {"core": 223, "topology": 113, "later": 46}
 
 
 @pytest.mark.parametrize("document", CORE)
-def test_a_vector_is_decided_as_it_says(document: dict[str, Any], record_property: Any) -> None:
+def test_a_vector_is_decided_as_expected(document: dict[str, Any], record_property: Any) -> None:
     record_property("table", document["table"])
     record_property("otherwise", document["id"] in OTHERWISE)
     found = decided(document)
     if document["id"] in OTHERWISE:
-        assert found, "it is decided as the vector says: take it out of DELIBERATE"
+        assert found, "it is decided as the vector expects: remove it from DELIBERATE"
     else:
         assert not found, "\n".join(found)
 
 
-def test_what_is_not_there_yet_is_read_and_left_out_with_that_reason() -> None:
+def test_a_vector_of_an_unsupported_feature_is_read_and_skipped_with_the_reason() -> None:
     for document in ALL:
         if document["tier"] != "core":
             (scenario,) = read_scenarios(json.dumps(document).encode(), "vectors.json")
             assert scenario.left_out == f"tier {document['tier']} is not there yet"
 
 
-def test_every_page_about_a_difference_names_its_vectors() -> None:
+def test_every_page_on_a_deliberate_difference_names_its_vectors() -> None:
     assert len(DELIBERATE) <= 3
     for page, found in DELIBERATE.items():
         text = (PAGES / page).read_text()

@@ -1,4 +1,4 @@
-"""The decision vectors beside the checkout, as documents that the simulator takes."""
+"""The decision vectors beside the checkout, as documents for the simulator."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ DELIBERATE: Final = {
         "schedule-admission-fair-sharing-04",
     ),
 }
-"""What is decided otherwise on purpose: the page in docs/decisions/ that says why, and the vectors."""
+"""Deliberate differences: the page in docs/decisions/ with the reason, and its vectors."""
 OTHERWISE: Final = frozenset(vector for found in DELIBERATE.values() for vector in found)
 
 
 def vectors() -> list[dict[str, Any]]:
-    """All of them, as they are; none where the folder is missing."""
+    """All vectors, unchanged; none if the folder is missing."""
     return [document for path in sorted(FOLDER.glob("*.json")) for document in json.loads(path.read_bytes())]

@@ -24,12 +24,12 @@ from tests.builders import seen
 
 
 class Crash(BaseException):
-    """A kill -9: no later code runs, no handler catches it."""
+    """Simulates kill -9: no later code runs, and no handler catches it."""
 
 
 @dataclass
 class Crashes:
-    """Counts boundaries, and kills at one of them."""
+    """Counts boundaries, and kills the controller at one of them."""
 
     at: int | None = None
     passed: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Crashes:
 
 
 class CrashingLedger:
-    """ports.Ledger over the twin in memory, with a boundary before and after each write."""
+    """ports.Ledger on the ledger in memory, with a boundary before and after each write."""
 
     def __init__(self, inner: MemoryLedger, crashes: Crashes) -> None:
         self._inner = inner
@@ -49,7 +49,7 @@ class CrashingLedger:
         self.unavailable = 0
         """Number of calls that are refused first."""
         self.refuses: str | None = None
-        """ClusterQueue whose admissions are refused."""
+        """ClusterQueue for which admissions are refused."""
         self.lost_acks = 0
         """Number of commits that are stored without an answer."""
 
@@ -132,14 +132,14 @@ class JobCluster:
         self.emit([self.seen(job.workload.id)])
 
     def tell(self, name: str, **status: bool | int | None) -> None:
-        """Its status changes."""
+        """Change its status."""
         job = self.jobs[WorkloadId(f"uid-{name}")]
         for field_name, value in status.items():
             setattr(job, field_name, value)
         self.emit([self.seen(job.workload.id)])
 
     def label(self, workload: Workload) -> None:
-        """Its user changes metadata."""
+        """Change its metadata as its user would."""
         self.jobs[workload.id].workload = workload
         self.emit([self.seen(workload.id)])
 

@@ -20,7 +20,7 @@ DEADLINE = 20.0
 
 
 class Silent:
-    """An observer that does nothing."""
+    """An observer of the controller that does nothing."""
 
     def took_epoch(self, epoch: int) -> None: ...
     def committed(self, plan: object, *, seconds: float, sequence: int) -> None: ...

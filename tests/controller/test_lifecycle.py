@@ -24,7 +24,7 @@ def phase(site: Site, name: str = "a") -> Phase | None:
 
 
 def code(site: Site, name: str = "a") -> Code | None:
-    """Why it is pending."""
+    """The reason for which it is pending."""
     stored = site.store.workloads.get(WorkloadId(f"uid-{name}"))
     waits = stored is not None and stored.phase is Phase.PENDING
     return stored.reason.code if waits and stored is not None and stored.reason is not None else None
@@ -45,7 +45,7 @@ def used(site: Site) -> int:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger's clock is read again at once, and advances by a tick each time."""
+    """Make the controller read the ledger's clock again at once; each read advances it by a tick."""
     monkeypatch.setattr(loop, "_LONGEST_SLEEP", 0.002)
 
 
@@ -100,7 +100,7 @@ async def test_run_time_adds_up_over_leaders_and_attempts() -> None:
     assert (stopped - second).total_seconds() * 1000 >= 1000_000 - before
 
 
-async def test_a_workload_without_ready_pods_is_evicted_and_tried_again_after_a_pause() -> None:
+async def test_a_workload_without_ready_pods_is_evicted_and_requeued_after_a_backoff() -> None:
     site = Site(
         SchedulingConfiguration(pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=20)), tick=5
     )
@@ -118,7 +118,7 @@ async def test_a_workload_without_ready_pods_is_evicted_and_tried_again_after_a_
     assert site.store.workloads[A.id].past.failures == 0
 
 
-async def test_a_pause_is_kept_by_the_next_leader() -> None:
+async def test_the_next_leader_keeps_the_backoff() -> None:
     site = Site(
         SchedulingConfiguration(pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=3600)),
         tick=5,
@@ -143,7 +143,7 @@ async def test_a_pause_is_kept_by_the_next_leader() -> None:
         await running(site, "a")
 
 
-async def test_more_failures_than_allowed_deactivate_it() -> None:
+async def test_more_failures_than_allowed_deactivate_a_workload() -> None:
     site = Site(
         SchedulingConfiguration(pods_ready_timeout=30, requeueing=RequeuingStrategy(base_seconds=1, limit=1)),
         tick=5,

@@ -49,7 +49,7 @@ async def test_a_pending_workload_gets_one_event_and_starts_when_quota_is_free()
     assert sorted(told) == [("a", "Admitted"), ("b", "Admitted"), ("b", "Pending")]
 
 
-async def test_an_unavailable_ledger_stops_admission_and_nothing_else() -> None:
+async def test_an_unavailable_ledger_pauses_admission_and_nothing_else() -> None:
     site = Site()
     async with site.leading():
         site.cluster.submit(workload("a"))
@@ -76,7 +76,7 @@ async def test_a_leader_stops_while_the_ledger_is_unavailable_and_the_next_conti
     assert site.cluster.jobs[workload("a").id].starts == [1]
 
 
-async def test_a_refused_status_write_delays_no_other_queue() -> None:
+async def test_a_refused_status_write_does_not_delay_other_queues() -> None:
     site = Site()
     site.policies += [local_queue("aa", "cq"), local_queue("zz", "cq")]
     site.cluster.refuses_status_of = "aa"
@@ -86,7 +86,7 @@ async def test_a_refused_status_write_delays_no_other_queue() -> None:
         await site.until(lambda: {one.name.name for one in site.cluster.published} == {"aa", "lq", "zz"})
 
 
-async def test_a_bug_triggered_by_one_workload_does_not_stop_the_others() -> None:
+async def test_a_defect_triggered_by_one_workload_does_not_stop_the_others() -> None:
     site = Site()
     site.cluster.defect = "a"
     async with site.leading():
@@ -97,7 +97,7 @@ async def test_a_bug_triggered_by_one_workload_does_not_stop_the_others() -> Non
         await site.until(lambda: site.cluster.running() == ["a", "b"])
 
 
-async def test_a_commit_whose_answer_is_lost_is_stored_once() -> None:
+async def test_a_commit_with_a_lost_response_is_stored_once_by_the_loop() -> None:
     site = Site()
     site.ledger.lost_acks = 3
     async with site.leading():
@@ -142,7 +142,7 @@ async def test_a_start_is_sent_once_when_the_api_server_is_back() -> None:
     assert site.cluster.jobs[workload("a").id].starts == [1]
 
 
-async def test_a_denied_start_frees_its_quota_and_is_tried_again_later(
+async def test_a_denied_start_frees_its_quota_and_is_retried_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
@@ -180,7 +180,7 @@ async def _rival(site: Site) -> None:
     await site.memory.take_epoch("another")
 
 
-async def test_a_deposed_leader_with_nothing_to_decide_finds_out_and_ends() -> None:
+async def test_a_deposed_leader_with_nothing_to_decide_detects_it_and_ends() -> None:
     site = Site()
     site.confirm_seconds = 0.01
     deposed = site.controller()

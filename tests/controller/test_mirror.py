@@ -1,4 +1,4 @@
-"""Observing: the state that the engine is shown of a cluster, and the decisions in the ledger."""
+"""Observing: the state of a cluster as the engine gets it, and the decisions in the ledger."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.builders import SOURCES, T0, flavor, local_queue, policy, queue, seen
 from tests.controller.site import DEADLINE, Silent
 
 LOOKED = T0 + timedelta(milliseconds=400)
-"""Start of the observation; builders create workloads in the same second: they come after it."""
+"""Start of the observation; builders create workloads later in the same second."""
 BEFORE = -100.0
-"""Seconds: `created` of a workload that existed before."""
+"""Seconds: `created` of a workload that existed before the observation."""
 
 
 @dataclass
@@ -176,7 +176,7 @@ class Watched:
         return sorted(w.ref.name for w in self.store.workloads.values() if w.attempt is not None)
 
 
-async def test_a_job_that_really_runs_is_shown_suspended_until_admitted() -> None:
+async def test_a_job_that_really_runs_is_observed_as_suspended_until_admitted() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a", gpus=2), workload("b", gpus=2, created=1))
@@ -214,7 +214,9 @@ async def test_a_job_that_ran_before_the_observation_is_charged_as_debt() -> Non
     assert site.story("over") == []
 
 
-async def test_a_job_that_ran_before_and_gets_its_queue_later_is_debt_also_after_a_restart() -> None:
+async def test_a_job_that_ran_before_and_gets_its_queue_later_is_charged_as_debt_after_a_restart_too() -> (
+    None
+):
     site = Watched(policies=[flavor("default"), queue("cq", 2)])
     site.create(workload("old", gpus=3, created=BEFORE))
     async with site.observed():
@@ -318,7 +320,7 @@ async def test_after_a_restart_decisions_stand_and_missed_changes_are_caught_up(
     assert {name: site.story(name) for name in told} == told
 
 
-async def test_a_recorded_job_that_is_over_is_not_shown_again_and_dropped_when_deleted() -> None:
+async def test_a_recorded_job_that_is_over_is_not_observed_again_and_dropped_when_deleted() -> None:
     site = Watched()
     async with site.observed():
         site.create(workload("a"))
@@ -347,7 +349,7 @@ async def test_a_job_that_loses_its_label_and_gets_it_back_is_observed_again() -
 
 
 @pytest.mark.parametrize("budget", [1, 1000])
-async def test_each_job_is_decided_however_many_come_and_go_at_once(budget: int) -> None:
+async def test_each_job_is_decided_however_many_are_created_and_end_at_once(budget: int) -> None:
     site = Watched()
     names = [f"j{number:03}" for number in range(100)]
     async with site.observed() as controller:

@@ -32,7 +32,7 @@ def hook() -> Json:
     return dict(found)
 
 
-def test_it_may_keep_one_secret_and_one_configuration_and_nothing_else() -> None:
+def test_the_webhook_may_write_one_secret_and_one_configuration_and_nothing_else() -> None:
     configuration = one("MutatingWebhookConfiguration")["metadata"]["name"]
     secret = one("Secret")
     assert set(secret) == {"apiVersion", "kind", "metadata"}
@@ -57,7 +57,7 @@ def test_it_may_keep_one_secret_and_one_configuration_and_nothing_else() -> None
         assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
 
 
-def test_it_is_called_for_what_the_mutating_policy_looks_at() -> None:
+def test_the_webhook_is_called_for_the_objects_of_the_mutating_policy() -> None:
     policy = one("MutatingAdmissionPolicy", MANIFESTS / "mutating")["spec"]["matchConstraints"]
     rules = [{key: value for key, value in rule.items() if key != "scope"} for rule in hook()["rules"]]
     assert rules == policy["resourceRules"]
@@ -69,7 +69,7 @@ def test_it_is_called_for_what_the_mutating_policy_looks_at() -> None:
     assert CONTROLLER_USER in hook()["matchConditions"][0]["expression"]
 
 
-def test_it_fails_open_soon_and_leaves_system_namespaces_alone() -> None:
+def test_the_webhook_fails_open_after_a_short_timeout_and_excludes_system_namespaces() -> None:
     assert (hook()["failurePolicy"], hook()["timeoutSeconds"], hook()["sideEffects"]) == ("Ignore", 2, "None")
     (expression,) = hook()["namespaceSelector"]["matchExpressions"]
     assert (expression["operator"], expression["values"]) == ("NotIn", ["queuectl-system", "kube-system"])

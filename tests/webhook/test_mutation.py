@@ -55,20 +55,20 @@ def test_labelled_workloads_are_created_suspended_with_the_name_of_their_creator
 
 
 @kinds
-def test_what_it_made_it_leaves_as_it_is(kind: str) -> None:
+def test_an_object_that_was_mutated_before_is_not_changed(kind: str) -> None:
     assert "patch" not in answer(review(outcome(review(made(kind, False)))))
     let_go = outcome(review(made(kind, False), made(kind, True)))
     assert "patch" not in answer(review(let_go, made(kind, True)))
 
 
-def test_other_fields_of_the_run_policy_stay() -> None:
+def test_other_fields_of_the_run_policy_are_kept() -> None:
     obj = made("PyTorchJob")
     obj["spec"]["runPolicy"] = {"cleanPodPolicy": "All"}
     assert outcome(review(obj))["spec"]["runPolicy"] == {"cleanPodPolicy": "All", "suspend": True}
 
 
 @kinds
-def test_a_user_that_starts_a_workload_past_the_queue_is_recorded(kind: str) -> None:
+def test_a_user_that_bypasses_the_queue_is_recorded(kind: str) -> None:
     old, new = made(kind, True), made(kind, False)
     found = outcome(review(new, old))
     assert found["metadata"]["annotations"] == {BYPASS: "ada"}
@@ -82,14 +82,14 @@ def test_no_other_update_is_touched(kind: str, was: bool, becomes: bool) -> None
 
 
 @kinds
-def test_what_is_sent_for_the_label_of_kueue_is_treated_alike(kind: str) -> None:
+def test_an_object_with_the_label_of_kueue_is_treated_the_same(kind: str) -> None:
     obj = made(kind)
     obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
     assert suspend_of(outcome(review(obj))) is True
 
 
 @kinds
-def test_the_label_counts_where_it_was_or_is(kind: str) -> None:
+def test_the_label_counts_in_the_old_and_in_the_new_object(kind: str) -> None:
     bare = made(kind, False)
     del bare["metadata"]["labels"]
     assert "patch" in answer(review(bare, made(kind, True)))
@@ -97,7 +97,7 @@ def test_the_label_counts_where_it_was_or_is(kind: str) -> None:
 
 
 @kinds
-def test_the_controller_and_subresources_and_other_kinds_are_left_alone(kind: str) -> None:
+def test_requests_of_the_controller_for_subresources_or_other_kinds_are_not_changed(kind: str) -> None:
     obj = made(kind, False)
     assert "patch" not in answer(review(obj, user=CONTROLLER))
     assert "patch" not in answer(review(obj, user=""))
@@ -118,7 +118,7 @@ def test_the_controller_and_subresources_and_other_kinds_are_left_alone(kind: st
     ],
     ids=["labels", "annotations", "runPolicy", "spec", "metadata"],
 )
-def test_an_object_that_makes_no_sense_is_left_to_the_api_server(spoil: Any) -> None:
+def test_an_invalid_object_is_left_to_the_api_server(spoil: Any) -> None:
     obj = made("PyTorchJob")
     spoil(obj)
     assert "patch" not in answer(review(obj))
@@ -147,7 +147,7 @@ def test_an_object_that_makes_no_sense_is_left_to_the_api_server(spoil: Any) -> 
         ),
     ],
 )
-def test_what_is_no_review_is_refused_by_name(body: bytes, message: str) -> None:
+def test_a_request_that_is_no_review_is_refused_with_its_error(body: bytes, message: str) -> None:
     with pytest.raises(BadReview, match=message):
         answered(body)
 
@@ -175,8 +175,8 @@ def test_any_request_with_a_uid_is_answered_and_allowed(field: str, value: Any) 
     assert json.loads(content)["response"]["allowed"] is True
 
 
-def test_a_spec_of_1_3_mib_is_answered_in_little_time() -> None:
-    """Bad input 28; the review of an update has the object twice."""
+def test_a_spec_of_1_3_mib_is_reviewed_within_the_bound() -> None:
+    """Bad input 28; the review of an update contains the object twice."""
     old, new = made("Job", True), made("Job", False)
     for obj in (old, new):
         obj["spec"]["template"]["spec"]["containers"][0]["env"] = [
@@ -190,7 +190,7 @@ def test_a_spec_of_1_3_mib_is_answered_in_little_time() -> None:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The best of some."""
+    """The least time of several tries."""
 
     def once() -> float:
         begun = time.perf_counter()

@@ -31,7 +31,7 @@ NOW = datetime.fromtimestamp(0, UTC) + timedelta(days=1)
 
 
 def fresh(mounted: Mounted) -> x509.Certificate:
-    """Valid by the wall clock."""
+    """A certificate that is valid by the wall clock."""
     return mounted.put(begins=NOW, ends=NOW + timedelta(days=36_500))
 
 
@@ -64,7 +64,7 @@ async def shown(address: tuple[str, int], trust: ssl.SSLContext) -> x509.Certifi
     return x509.load_der_x509_certificate(der)
 
 
-async def test_it_serves_the_mounted_certificate_uses_its_replacement_and_exits_with_0(
+async def test_the_webhook_serves_the_mounted_certificate_uses_its_replacement_and_exits_with_0(
     tmp_path: Path,
 ) -> None:
     mounted = Mounted(tmp_path)
@@ -118,7 +118,9 @@ async def test_it_serves_the_mounted_certificate_uses_its_replacement_and_exits_
         assert await process.wait() == 0, (tmp_path / "webhook.log").read_text()
 
 
-async def test_it_does_not_start_without_a_certificate_and_says_which_file_is_missing(tmp_path: Path) -> None:
+async def test_the_webhook_does_not_start_without_a_certificate_and_names_the_missing_file(
+    tmp_path: Path,
+) -> None:
     tls = {"certFile": "/nowhere/tls.crt", "keyFile": "/nowhere/tls.key"}
     config = written(tmp_path, {"webhook": {"tls": tls}})
     async with asyncio.timeout(PATIENCE), running(config) as process:
@@ -128,7 +130,7 @@ async def test_it_does_not_start_without_a_certificate_and_says_which_file_is_mi
     assert "Traceback" not in log
 
 
-async def test_it_does_not_start_without_tls_and_says_what_to_set() -> None:
+async def test_the_webhook_does_not_start_without_tls_and_says_what_to_set() -> None:
     with pytest.raises(ConfigurationError, match=r"webhook\.tls is not set.*webhook\.tls\.secret"):
         await run_webhook(Settings(), None, None)
 
@@ -148,7 +150,7 @@ async def test_it_does_not_start_without_tls_and_says_what_to_set() -> None:
         ({"secret": "n/s", "names": ["x"], "cipher": "NULL"}, "there is no such setting"),
     ],
 )
-def test_bad_settings_are_reported_by_name(tmp_path: Path, tls: Any, message: str) -> None:
+def test_invalid_settings_are_reported_by_name(tmp_path: Path, tls: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         load(written(tmp_path, {"webhook": {"tls": tls}}), environ={})
     assert message in str(refusal.value)

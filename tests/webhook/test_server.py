@@ -23,7 +23,7 @@ from tests.certificates.issuing import NOW, Mounted
 from tests.webhook.reviews import MAKERS, review, set_suspend
 
 SLOW = 60
-"""Seconds no test waits for; deadlines under test are far below, and those not under test at it."""
+"""Seconds that no test waits: deadlines under test are far below, and all others have this value."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ HEAD = (
 )
 
 
-async def test_a_review_is_answered_over_tls_and_the_connection_used_again(tmp_path: Path) -> None:
+async def test_a_review_is_answered_over_tls_and_the_connection_is_reused(tmp_path: Path) -> None:
     async with webhook(tmp_path) as hook, caller(hook) as session:
         assert [await accepted(session) for _ in range(3)] == [True, True, True]
         assert hook.heard.results == ["changed"] * 3
@@ -108,7 +108,7 @@ async def test_a_review_is_answered_over_tls_and_the_connection_used_again(tmp_p
         ("GET", "/metrics", {}, None, 404),
     ],
 )
-async def test_whatever_else_is_sent_gets_a_short_refusal(
+async def test_any_other_request_gets_a_short_refusal(
     tmp_path: Path, method: str, path: str, headers: dict[str, str], body: bytes | None, status: int
 ) -> None:
     sent = io.BytesIO(body) if body is not None else None
@@ -119,7 +119,7 @@ async def test_whatever_else_is_sent_gets_a_short_refusal(
         assert await accepted(session)
 
 
-async def test_a_body_just_under_the_cap_is_read(tmp_path: Path) -> None:
+async def test_a_body_just_below_the_limit_is_read(tmp_path: Path) -> None:
     body = labelled()
     padded = body + b" " * ((7 << 20) - len(body) - 1)
     headers = {"Content-Type": "application/json"}
@@ -132,7 +132,7 @@ async def test_a_body_just_under_the_cap_is_read(tmp_path: Path) -> None:
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """The server hangs up, with or without a last word."""
+    """The server closes the connection, with or without a response."""
     try:
         await reader.read()
     except (ConnectionError, ssl.SSLError):
@@ -185,7 +185,7 @@ async def test_a_client_without_a_handshake_is_disconnected(tmp_path: Path) -> N
 
 
 async def test_five_hundred_slow_connections_do_not_keep_a_review_waiting(tmp_path: Path) -> None:
-    """The API server's own connection is accepted: the oldest one without a review in work is closed."""
+    """The API server's connection is accepted: the oldest one without a review in progress is closed."""
     async with webhook(tmp_path, connections=64) as hook:
         plain = [await asyncio.open_connection(*hook.address) for _ in range(250)]
         dribbling = []
@@ -200,7 +200,7 @@ async def test_five_hundred_slow_connections_do_not_keep_a_review_waiting(tmp_pa
             writer.transport.abort()
 
 
-async def test_more_reviews_than_there_are_places_are_refused_at_once_not_queued_for_ever(
+async def test_reviews_above_the_limit_are_refused_at_once_and_not_queued(
     tmp_path: Path,
 ) -> None:
     async with webhook(tmp_path, work=2, work_wait_seconds=0.2) as hook:
@@ -209,7 +209,7 @@ async def test_more_reviews_than_there_are_places_are_refused_at_once_not_queued
             writer.write(HEAD.format(length=10).encode() + b"{")
         async with caller(hook) as session:
             status = 200
-            while status == 200:  # until both have their places
+            while status == 200:  # until both are in progress
                 async with session.post(
                     PATH, data=labelled(), headers={"Content-Type": "application/json"}
                 ) as answer:
