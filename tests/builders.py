@@ -51,7 +51,7 @@ from queuectl.core.resources import amounts
 GPU = "nvidia.com/gpu"
 SETTINGS = SchedulingConfiguration()
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
-EVERYBODY = LabelSelector()
+ALL_NAMESPACES = LabelSelector()
 SOURCES = frozenset({"policies", "Job"})
 
 
@@ -90,7 +90,7 @@ def queue(
     groups: Sequence[ResourceGroup] | None = None,
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO,
     stop: StopPolicy = StopPolicy.NONE,
-    selector: LabelSelector | None = EVERYBODY,
+    selector: LabelSelector | None = ALL_NAMESPACES,
     cohort: str | None = None,
     **fields: object,
 ) -> ClusterQueue:

@@ -30,7 +30,7 @@ from queuectl.core.policy import (
     Toleration,
     WorkloadPriorityClass,
 )
-from tests.builders import EVERYBODY, GPU, flavor, group, local_queue, pod_set, queue, workload
+from tests.builders import ALL_NAMESPACES, GPU, flavor, group, local_queue, pod_set, queue, workload
 from tests.core import profiles
 from tests.core.machine import Cluster
 
@@ -115,7 +115,7 @@ CLUSTER_QUEUES = st.builds(
     groups=GROUPS,
     strategy=st.sampled_from(QueueingStrategy),
     stop=mostly(StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN),
-    selector=mostly(EVERYBODY, None, LabelSelector((("team", "a"),))),
+    selector=mostly(ALL_NAMESPACES, None, LabelSelector((("team", "a"),))),
     cohort=st.sampled_from([None, "c1", "c2"]),
     preemption=PREEMPTION,
     weight=mostly(1000, 0, 2500),

@@ -31,7 +31,7 @@ from queuectl.core.policy import (
     WorkloadPriorityClass,
 )
 from queuectl.core.policy import Policy as PolicyObject
-from tests.builders import EVERYBODY, GPU, flavor, local_queue, pod_set, queue, workload
+from tests.builders import ALL_NAMESPACES, GPU, flavor, local_queue, pod_set, queue, workload
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def cluster_queue(dice: Dice, name: str, cohorts: int, layout: int) -> ClusterQu
         groups=groups(dice, layout, limits=parent is not None),
         strategy=dice.mostly(QueueingStrategy.BEST_EFFORT_FIFO, *QueueingStrategy),
         stop=dice.pick(*[StopPolicy.NONE] * 12, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN),
-        selector=EVERYBODY,
+        selector=ALL_NAMESPACES,
         cohort=parent,
         preemption=preemption(dice),
         fungibility=FlavorFungibility(
