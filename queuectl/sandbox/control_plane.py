@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from queuectl.kinds.admission import CONTROLLER_USER
+from queuectl.sandbox.endpoints import listen_on_free_port
 from queuectl.sandbox.processes import Child, spawn
 
 __all__ = ["CONTROLLER_USER", "ControlPlane", "ControlPlaneError", "find_assets", "write_kubeconfig"]
@@ -299,7 +299,7 @@ class ControlPlane:
 
 def _free_ports(count: int) -> list[int]:
     """Distinct ports that are free now."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    held = [listen_on_free_port() for _ in range(count)]
     try:
         return [listener.getsockname()[1] for listener in held]
     finally:

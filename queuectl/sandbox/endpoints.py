@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -15,6 +16,9 @@ from urllib.parse import urlsplit
 
 FILE: Final = "endpoints.json"
 _LAST: Final = "last-endpoints.json"
+
+_PORTS: Final = range(20_000, 32_000)
+_numbers: Final = itertools.count(os.getpid() * 97)
 
 
 class SandboxError(Exception):
@@ -75,11 +79,25 @@ def choose_ports(wanted: list[tuple[int, int]]) -> list[int]:
     held: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
         for asked, before in wanted:
-            listener = _listen(asked) if asked else (_listen(before) if before else None) or _listen(0)
+            listener = (
+                _listen(asked) if asked else (_listen(before) if before else None) or listen_on_free_port()
+            )
             if listener is None:
                 raise SandboxError(f"port {asked} of 127.0.0.1 is in use")
             held.append(stack.enter_context(listener))
         return [int(listener.getsockname()[1]) for listener in held]
+
+
+def listen_on_free_port() -> socket.socket:
+    """Listen on a free port of 127.0.0.1 that stays free while its server restarts.
+
+    It is below the ports that the system gives to clients, and to servers that name none. Processes begin at
+    different ports, and none uses a port twice in a row. Raises SandboxError.
+    """
+    for number in itertools.islice(_numbers, len(_PORTS)):
+        if (listener := _listen(_PORTS[number % len(_PORTS)])) is not None:
+            return listener
+    raise SandboxError(f"all ports of 127.0.0.1 from {_PORTS[0]} to {_PORTS[-1]} are in use")
 
 
 def _listen(port: int) -> socket.socket | None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,7 @@ import asyncpg
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
-from queuectl.sandbox.endpoints import Endpoints
+from queuectl.sandbox.endpoints import Endpoints, listen_on_free_port
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.install import Installer, read_kustomization
 from queuectl.sandbox.kubernetes.server import SmallApi
@@ -268,5 +267,5 @@ async def _install(site: Plant, api: Client) -> None:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listen_on_free_port() as listener:
         return int(listener.getsockname()[1])

@@ -60,7 +60,7 @@ async def test_the_first_job_of_the_install_page_is_accepted(applied: Applied, t
     (tmp_path / "first.yaml").write_text(text)
     said = await applied.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "first.yaml"))
     assert [line.split()[0].partition("/")[2] for line in said.splitlines() if "Warning" not in line] == [
-        *("default", "everybody", "main", "hello")
+        *("default", "shared", "main", "hello")
     ]
 
 
