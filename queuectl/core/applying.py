@@ -46,7 +46,7 @@ from queuectl.core.model import (
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.queues.pending import missing
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.state import State
 from queuectl.core.transitions import transition
 
@@ -130,7 +130,7 @@ def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
     entry = state.entries[subject(decision)]
     entry.phase = transition(entry, entry.phase, decision)
     if becomes_row(decision):
-        entry.remember(state.now, "decided", decision)
+        entry.remember(state.now, decision.verdict, _detail(decision))
     match decision:
         case Enqueue():
             entry.recorded = facts(entry)
@@ -153,6 +153,17 @@ def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
             assert_never(decision)
     state.note_change(entry)
     return entry
+
+
+def _detail(decision: Decision) -> Reason | int | None:
+    """Return what the story of a workload says of a decision: objects that are kept anyway."""
+    match decision:
+        case Keep() | Evict():
+            return decision.reason
+        case Admit():
+            return decision.attempt.number
+        case _:
+            return None
 
 
 def _change_holder(state: State, entry: Entry, decision: Amend | Shrink | Evict) -> None:

@@ -50,10 +50,16 @@ def story(remarks: Iterable[Remark]) -> str:
 
 
 def _words(detail: object) -> str:
-    if not isinstance(detail, Observation):
-        return str(detail)
-    state = detail.finished or ("suspended" if detail.suspended else "running")
-    return f"{state}, generation {detail.generation}, resourceVersion {detail.resource_version}"
+    match detail:
+        case Observation():
+            state = detail.finished or ("suspended" if detail.suspended else "running")
+            return f"{state}, generation {detail.generation}, resourceVersion {detail.resource_version}"
+        case Reason():
+            return detail.message
+        case int():
+            return f"attempt {detail}"
+        case _:
+            return "" if detail is None else str(detail)
 
 
 class Entry:

@@ -76,7 +76,7 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
         case WorkloadObserved(workload, observation):
             _observe(state, workload, observation, batch)
         case WorkloadGone(workload_id, version):
-            _mark_gone(state.entries.get(workload_id), batch, version)
+            _mark_gone(state, state.entries.get(workload_id), batch, version)
         case Listed():
             _list(state, event, batch)
         case EffectSettled():
@@ -210,12 +210,14 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
     entry.workload = remaining(workload, observation)
     entry.observation, entry.gone = observation, False
+    entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
 
 
-def _mark_gone(entry: Entry | None, batch: _Batch, version: str = "") -> None:
+def _mark_gone(state: State, entry: Entry | None, batch: _Batch, version: str = "") -> None:
     if entry is not None:
         entry.gone, entry.gone_at = True, version
+        entry.remember(state.clock, "gone", None)
         batch.entries[entry.id] = entry
 
 
@@ -229,7 +231,7 @@ def _list(state: State, event: Listed, batch: _Batch) -> None:
         return
     for entry in state.entries.values():
         if entry.ref.kind == event.source and entry.id not in event.workloads:
-            _mark_gone(entry, batch)
+            _mark_gone(state, entry, batch)
 
 
 def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:

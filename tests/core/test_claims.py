@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from queuectl.core.engine import Engine
+from queuectl.core.entries import story
 from queuectl.core.events import ContextObserved, Listed, PodsCounted
 from queuectl.core.model import (
     Assignment,
@@ -138,3 +139,16 @@ def test_after_a_restart_a_new_workload_with_the_name_of_the_preemptor_is_not_fi
     victim_first = workload("victim", gpus=4)  # it is pending again, and the oldest
     world = restarted(preemptor, older, again)
     assert admitted(world.run()) == [victim_first.ref.name]
+
+
+def test_the_story_of_a_workload_has_its_last_observations_and_decisions_in_words() -> None:
+    world = World(queue("cq", 1), local_queue("lq", "cq"))
+    world.submit(workload("runs"), workload("waits", created=1))
+    world.run()
+    for name, words in (
+        ("runs", ("suspended", "Queued", "Admitted  attempt 1")),
+        ("waits", ("WaitingForQuota",)),
+    ):
+        entry = world.engine._state.entries[workload(name).id]
+        text = story(entry.recent)
+        assert all(word in text for word in words), text

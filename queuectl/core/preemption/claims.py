@@ -48,6 +48,8 @@ class PreemptionClaim:
 
     def without(self, ended: Set[WorkloadId]) -> PreemptionClaim:
         """Return the claim as it is when the victims `ended` hold nothing any more."""
+        if ended.isdisjoint([victim.workload for victim in self.victims]):
+            return self
         return replace(self, victims=tuple(v for v in self.victims if v.workload not in ended))
 
 
