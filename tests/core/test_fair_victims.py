@@ -168,6 +168,15 @@ def test_the_second_strategy_preempts_a_large_workload_that_leaves_a_smaller_sha
     assert arena.victims("a", {GPU: 3}) == []
 
 
+def test_an_equal_share_does_not_pass_the_second_strategy() -> None:
+    arena = three()
+    fill(arena, "a", 3)
+    arena.hold("large", "b", {GPU: 6})
+    initial = (PreemptionStrategy.LESS_THAN_INITIAL_SHARE,)
+    assert arena.victims("a", {GPU: 3}, strategies=initial) == []
+    assert arena.victims("a", {GPU: 2}, strategies=initial) == [("large", FAIR)]
+
+
 def test_an_equal_final_share_passes_the_first_strategy() -> None:
     arena = three()
     fill(arena, "a", 3)
