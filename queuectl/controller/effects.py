@@ -36,6 +36,8 @@ class _Lane:
 
     jobs: deque[_Job]
     tries: int = 0
+    denials: int = 0
+    """Tries that the API server denied, one after another."""
     busy: bool = False
     """A worker is doing the first job."""
 
@@ -126,8 +128,10 @@ class Lanes:
             try:
                 delay = await self._do(job)
             except WriteDenied as error:
+                lane.denials += 1
                 delay = self._denied(job, lane, error)
             except ClusterUnavailable as error:
+                lane.denials = 0  # an API server that restarts may deny a write before it has read its rules
                 delay = self._retry_in(job, lane, error)
             except Exception:
                 # A bug that one workload triggers must not stop the work on all others.
@@ -138,7 +142,7 @@ class Lanes:
                 lane.jobs.popleft()
                 if isinstance(job, Effect):
                     self._since.pop(job.key, None)
-                lane.tries = 0
+                lane.tries = lane.denials = 0
                 if lane.jobs:
                     self._ready.put_nowait(workload)
                 else:
@@ -158,7 +162,7 @@ class Lanes:
     def _denied(self, job: _Job, lane: _Lane, error: WriteDenied) -> float | None:
         """A start that is denied repeatedly must not hold quota for ever: it is given up for some time."""
         start = isinstance(job, Effect) and job.key.verb is Verb.START
-        if not start or lane.tries + 1 < _DENIED_TRIES:
+        if not start or lane.denials < _DENIED_TRIES:
             return self._retry_in(job, lane, error)
         assert isinstance(job, Effect)
         log.warning("start of %s given up for some time: %s", job.workload.ref, error)

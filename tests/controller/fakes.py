@@ -107,6 +107,8 @@ class JobCluster:
         self.unavailable = 0
         self.denies: str | None = None
         """Name of a workload for which the API server denies the start."""
+        self.denials: int | None = None
+        """How many starts are denied before one is accepted; None: all."""
         self.refuses_status_of = ""
         """LocalQueue of which status writes are refused."""
         self.defect = ""
@@ -169,7 +171,8 @@ class JobCluster:
 
     async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         self._maybe_away()
-        if self.denies == effect.workload.ref.name:
+        if self.denies == effect.workload.ref.name and self.denials != 0:
+            self.denials = None if self.denials is None else self.denials - 1
             raise WriteDenied("policy x says no")
         if effect.workload.ref.name == self.defect:
             raise KeyError("a bug")

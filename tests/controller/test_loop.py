@@ -157,6 +157,19 @@ async def test_a_denied_start_frees_its_quota_and_is_retried_later(
     assert site.cluster.jobs[workload("a").id].starts == [site.cluster.jobs[workload("a").id].attempt]
 
 
+async def test_a_start_that_is_denied_once_after_an_outage_of_the_api_server_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it restarts, an API server denies writes until it has read its rules."""
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
+    site = Site()
+    async with site.leading():
+        site.cluster.unavailable, site.cluster.denies, site.cluster.denials = 8, "a", 2
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+    assert site.cluster.jobs[workload("a").id].starts == [1]
+
+
 async def test_a_deposed_leader_stores_nothing_and_ends() -> None:
     site = Site()
     controller = site.controller()
