@@ -81,13 +81,12 @@ class PendingQueue:
     @property
     def blocked(self) -> bool:
         """Whether no workload is nominated, because victims of a claim still hold quota."""
-        claim = self._claims.of(self.name)
+        claim = self.claim
         return claim is not None and claim.state is ClaimState.WAITING
 
     def preempted(self, entry: Entry) -> bool:
         """Whether `entry` has preempted, and comes first."""
-        claim = self._claims.of(self.name)
-        return claim is not None and claim.owner == entry.id
+        return self._claims.owned_by(self.name, entry.id) is not None
 
     # --- members
 
