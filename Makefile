@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick mutants lint bench pictures clean lock manifests help
+.PHONY: run test test-quick test-long mutants lint bench pictures clean lock manifests help
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -16,7 +16,7 @@ run: $(STAMP) ## the main job on embedded defaults: queuectl sandbox (options in
 	@$(PY) -m queuectl sandbox $(ARGS)
 
 # Tests start hundreds of processes: each loads bytecode instead of compiling the package again.
-test test-quick: export PYTHONDONTWRITEBYTECODE :=
+test test-quick test-long: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP) ## all tests, on all cores (options for pytest in ARGS; for a debugger WORKERS=0)
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
@@ -25,6 +25,9 @@ QUICK := core kinds conformance controller simulator kube kube_api webhook metri
 
 test-quick: $(STAMP) ## tests that need no database and no control plane, with few examples; under a minute
 	@HYPOTHESIS_PROFILE=quick KUBEBUILDER_ASSETS= $(PY) -m pytest -n $(WORKERS) $(QUICK:%=tests/%) $(ARGS)
+
+test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minutes (options in ARGS)
+	@$(PY) -m tests.chaos $(ARGS)
 
 mutants: $(STAMP) ## plant each bug of tests/mutants and see that a test catches it; takes minutes (names in ARGS)
 	@$(PY) -m tests.mutants $(ARGS)

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.load PLAN.json`: creates Jobs as a tenant, finishes each as soon as it is started.
+"""`python -m benchmarks.load PLAN.json`: creates Jobs as a tenant, and ends each once it has run.
 
 It replaces users, scheduler, kubelet and Job controller, in a separate process, and writes its measurements
-to the file named in its plan. It sends one create and one status patch per Job, and one watch.
+to the file named in its plan. It sends one create and one status patch per Job, two more per eviction, and
+one watch.
 """
 
 from __future__ import annotations
@@ -11,19 +12,44 @@ import json
 import ssl
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.following import follow, path_of
-from benchmarks.site import training_job
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.players.api import MERGE_PATCH, Object
+from queuectl.sandbox.players.api import MERGE_PATCH, ApiError, Object
 
-_AT_ONCE = 24
-"""Concurrent creates, and concurrent finishes."""
+_AT_ONCE = 48
+"""Concurrent writes."""
+_STALL = 2.0
+"""Seconds without a start after which it is said of all Jobs that wait that they are suspended."""
 _PATIENCE = 120.0
-"""Seconds without a finished Job after which it gives up."""
+"""Seconds without an ended Job after which it gives up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Jobs that differ only in their names, created one after another."""
+
+    name: str
+    """Prefix of the names of its Jobs, unique in its namespace."""
+    namespace: str
+    body: Object
+    """A Job without a name."""
+    jobs: int
+    every: float = 0.0
+    """Seconds between two creates, at least."""
+    runs: float = 0.0
+    """Seconds that a Job runs."""
+    group: str = ""
+    """Of streams whose waits are reported together."""
+    tree: str = ""
+    """Of streams that share quota."""
+    gpus: int = 1
+    """GPUs of a Job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,24 +60,64 @@ class Plan:
     """Token for the creation of Jobs."""
     admin: str
     """Token for the watch and for writes of a cluster's own controllers."""
-    namespaces: list[str]
-    prefix: str
-    """Prefix of the names of Jobs."""
-    jobs: int
+    streams: list[Stream]
     most: int
     """The most unfinished Jobs at the same time."""
     result: str
-    """File of the result; until then it contains the number of finished Jobs."""
+    """File of the result; until then it contains the number of ended Jobs."""
+
+    @property
+    def jobs(self) -> int:
+        return sum(stream.jobs for stream in self.streams)
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        content = json.loads(path.read_text())
+        return cls(**{**content, "streams": [Stream(**one) for one in content["streams"]]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     seconds: float
-    """From before the first create until the last Job was finished."""
+    """From before the first create until the last Job was ended."""
     cpu: float
     """CPU seconds of this process in that time."""
-    waits: list[float]
-    """Seconds from a Job's creation until it was observed as started."""
+    waits: dict[str, list[float]]
+    """By group, seconds from a Job's creation until it was first observed as started."""
+    evictions: int
+    peak: dict[str, int]
+    """By tree, the most GPUs of running Jobs at a time, in the order of the watch."""
+    busy: float
+    """GPU seconds that Jobs ran."""
+
+
+@dataclass(slots=True)
+class _Job:
+    stream: Stream
+    created: float
+    run: int = 0
+    """Number of its run, from 1; an eviction ends a run."""
+    since: float | None = None
+    """Start of its run; None: it does not run."""
+    over: bool = False
+
+
+@dataclass(slots=True)
+class _Usage:
+    """GPUs of running Jobs by tree."""
+
+    now: Counter[str] = field(default_factory=Counter)
+    peak: Counter[str] = field(default_factory=Counter)
+    busy: float = 0.0
+
+    def begin(self, job: _Job) -> None:
+        tree = job.stream.tree
+        self.now[tree] += job.stream.gpus
+        self.peak[tree] = max(self.peak[tree], self.now[tree])
+
+    def end(self, job: _Job, seconds: float) -> None:
+        self.now[job.stream.tree] -= job.stream.gpus
+        self.busy += seconds * job.stream.gpus
 
 
 class Load:
@@ -60,66 +126,138 @@ class Load:
         self._tenant = tenant
         self._admin = admin
         self._room = asyncio.Semaphore(plan.most)
-        self._started: asyncio.Queue[Object] = asyncio.Queue()
-        self._made: dict[str, float] = {}
-        """Creation time by name, of Jobs not started yet."""
-        self._numbers = iter(range(plan.jobs))
-        self._finished = 0
-        self._all_finished = asyncio.Event()
+        self._writes = asyncio.Semaphore(_AT_ONCE)
+        self._jobs: dict[tuple[str, str], _Job] = {}
+        self._ended = 0
+        self._all_ended = asyncio.Event()
         self._listed = asyncio.Event()
-        self.waits: list[float] = []
+        self._waits: dict[str, list[float]] = {stream.group: [] for stream in plan.streams}
+        self._evictions = 0
+        self._waiting: dict[int, Object] = {}
+        """Jobs that wait for their first start, and of which it is not said that they are suspended."""
+        self._started_at = 0.0
+        self._usage = _Usage()
+        self._tasks = asyncio.TaskGroup()
 
     async def run(self) -> Result:
-        async with asyncio.TaskGroup() as tasks:
+        async with self._tasks as tasks:
             watching = follow(self._admin, self._look, self._listed.set)
-            aside = [tasks.create_task(work) for work in (watching, self._tell())]
+            aside = [tasks.create_task(work) for work in (watching, self._tell(), self._say_suspended())]
             await self._listed.wait()
             began, cpu = time.perf_counter(), time.process_time()
-            aside += [tasks.create_task(self._finish()) for _ in range(_AT_ONCE)]
-            for _ in range(_AT_ONCE):
-                tasks.create_task(self._create())
-            await self._all_finished.wait()
+            for stream in self._plan.streams:
+                tasks.create_task(self._create(stream))
+            await self._all_ended.wait()
             ended = time.perf_counter(), time.process_time()
             for task in aside:
                 task.cancel()
-        return Result(seconds=ended[0] - began, cpu=ended[1] - cpu, waits=self.waits)
+        return Result(
+            seconds=ended[0] - began,
+            cpu=ended[1] - cpu,
+            waits=self._waits,
+            evictions=self._evictions,
+            peak=dict(self._usage.peak),
+            busy=self._usage.busy,
+        )
 
-    async def _create(self) -> None:
-        namespaces, prefix = self._plan.namespaces, self._plan.prefix
-        for number in self._numbers:
+    async def _create(self, stream: Stream) -> None:
+        path = f"/apis/batch/v1/namespaces/{stream.namespace}/jobs"
+        for number in range(stream.jobs):
             await self._room.acquire()
-            name = f"{prefix}-{number}"
-            path = f"/apis/batch/v1/namespaces/{namespaces[number % len(namespaces)]}/jobs"
-            self._made[name] = time.perf_counter()
-            await self._tenant.request("POST", path, training_job(name))
+            async with self._writes:
+                began, name = time.perf_counter(), f"{stream.name}-{number}"
+                self._jobs[stream.namespace, name] = _Job(stream, began)
+                await self._tenant.request("POST", path, _named(stream.body, name))
+            if stream.every:
+                await asyncio.sleep(max(0.0, began + stream.every - time.perf_counter()))
 
-    def _look(self, job: Object) -> None:
-        name = job["metadata"]["name"]
-        if not job["spec"].get("suspend") and (made := self._made.pop(name, None)) is not None:
-            self.waits.append(time.perf_counter() - made)
-            self._started.put_nowait(job)
+    def _look(self, found: Object) -> None:
+        metadata = found["metadata"]
+        job = self._jobs.get((metadata["namespace"], metadata["name"]))
+        if job is None or job.over:
+            return
+        now, status = time.perf_counter(), found.get("status") or {}
+        runs = not found["spec"].get("suspend")
+        if status.get("completionTime"):
+            self._over(job, now)
+            return
+        if runs and job.since is None:
+            self._started(job, now)
+            self._tasks.create_task(self._end(found, job, job.run))
+        elif not runs and job.since is not None:
+            self._evictions += 1
+            self._stopped(job, now)
+        told = next((c["status"] for c in status.get("conditions") or () if c["type"] == "Suspended"), None)
+        self._waiting.pop(id(job), None)
+        # The real controller says it of every Job. Here it would be the most frequent write, so it is said
+        # where quota depends on it: of Jobs that were evicted, and of all that wait once nothing starts.
+        if told == "True" if runs else (job.run > 0 or told is not None) and told != "True":
+            self._tasks.create_task(self._write(found, suspended(found, not runs)))
+        elif not runs and told is None:
+            self._waiting[id(job)] = found
 
-    async def _finish(self) -> None:
+    def _over(self, job: _Job, now: float) -> None:
+        job.over = True
+        self._stopped(job, now)
+        self._ended += 1
+        self._room.release()
+        if self._ended == self._plan.jobs:
+            self._all_ended.set()
+
+    def _started(self, job: _Job, now: float) -> None:
+        if not job.run:
+            self._waits[job.stream.group].append(now - job.created)
+        job.run += 1
+        job.since = self._started_at = now
+        self._usage.begin(job)
+
+    def _stopped(self, job: _Job, now: float) -> None:
+        if job.since is not None:
+            self._usage.end(job, now - job.since)
+            job.since = None
+
+    async def _end(self, found: Object, job: _Job, run: int) -> None:
+        """End the Job after its run time, unless it was evicted."""
+        if job.stream.runs:
+            await asyncio.sleep(job.stream.runs)
+        if job.since is not None and job.run == run:
+            await self._write(found, over(found["metadata"]["creationTimestamp"]))
+
+    async def _write(self, found: Object, status: Object) -> None:
+        async with self._writes:
+            try:
+                await self._admin.request(
+                    "PATCH", f"{path_of(found)}/status", status, content_type=MERGE_PATCH
+                )
+            except ApiError as error:
+                # It has changed since: a write that is still due follows from the change.
+                if error.status not in (409, 422):
+                    raise
+
+    async def _say_suspended(self) -> None:
+        """A Job that is evicted before its start was sent gives back its quota only after that is said."""
         while True:
-            job = await self._started.get()
-            ended = over(job["metadata"]["creationTimestamp"])
-            await self._admin.request("PATCH", f"{path_of(job)}/status", ended, content_type=MERGE_PATCH)
-            self._finished += 1
-            self._room.release()
-            if self._finished == self._plan.jobs:
-                self._all_finished.set()
+            await asyncio.sleep(_STALL)
+            if time.perf_counter() - self._started_at > _STALL:
+                waiting, self._waiting = self._waiting, {}
+                for found in waiting.values():
+                    await self._write(found, suspended(found, True))
 
     async def _tell(self) -> None:
         """Record the progress; give up without any."""
         last, since = 0, time.perf_counter()
         while True:
             await asyncio.sleep(0.5)
-            _write(self._plan.result, self._finished)
-            if self._finished > last:
-                last, since = self._finished, time.perf_counter()
+            _write(self._plan.result, self._ended)
+            if self._ended > last:
+                last, since = self._ended, time.perf_counter()
             elif time.perf_counter() - since > _PATIENCE:
-                waiting = len(self._made)
-                raise TimeoutError(f"{last} of {self._plan.jobs} Jobs are finished, {waiting} never let go")
+                running = sum(job.since is not None for job in self._jobs.values())
+                raise TimeoutError(f"{last} of {self._plan.jobs} Jobs are ended, {running} run")
+
+
+def _named(body: Object, name: str) -> Object:
+    return {**body, "metadata": {**body["metadata"], "name": name}}
 
 
 def _write(path: str, value: object) -> None:
@@ -128,10 +266,21 @@ def _write(path: str, value: object) -> None:
 
 def over(at: str) -> dict[str, Any]:
     """The status that the Job controller writes at the end, in one patch."""
-    names = ("SuccessCriteriaMet", "Complete")
-    conditions = [{"type": name, "status": "True", "lastTransitionTime": at} for name in names]
+    conditions = _conditions({"SuccessCriteriaMet": "True", "Complete": "True"}, at)
     counts = {"succeeded": 1, "active": 0, "ready": 0, "terminating": 0}
     return {"status": {"startTime": at, "completionTime": at, "conditions": conditions, **counts}}
+
+
+def suspended(job: Object, value: bool) -> dict[str, Any]:
+    """The status that the Job controller writes at a suspension, once no pod is left, and at its end."""
+    metadata = job["metadata"]
+    conditions = _conditions({"Suspended": str(value)}, metadata["creationTimestamp"])
+    read = {"resourceVersion": metadata["resourceVersion"]}
+    return {"metadata": read, "status": {"conditions": conditions, "active": 0, "terminating": 0}}
+
+
+def _conditions(found: Mapping[str, str], at: str) -> list[Object]:
+    return [{"type": name, "status": value, "lastTransitionTime": at} for name, value in found.items()]
 
 
 async def main(plan: Plan) -> None:
@@ -142,4 +291,4 @@ async def main(plan: Plan) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Plan(**json.loads(Path(sys.argv[1]).read_text()))))
+    asyncio.run(main(Plan.read(Path(sys.argv[1]))))

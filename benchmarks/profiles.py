@@ -10,7 +10,7 @@ import json
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,25 +43,30 @@ class Samples:
     """Samples by the innermost function."""
     within: Counter[str] = field(default_factory=Counter)
     """Samples by each function on the stack."""
+    every: float = _EVERY
+    """CPU seconds between two samples."""
 
     def take(self, _: int, frame: FrameType | None) -> None:
         """A signal handler."""
-        part, seen = None, set[str]()
+        part, stack = None, list[str]()
         while frame is not None:
             file = frame.f_code.co_filename
-            place = f"{'/'.join(Path(file).parts[-2:])}:{frame.f_code.co_qualname}"
-            if not seen:
-                self.own[place] += 1
-            seen.add(place)
+            stack.append(f"{'/'.join(Path(file).parts[-2:])}:{frame.f_code.co_qualname}")
             part = part or next((name for pattern, name in _PARTS if re.search(pattern, file)), None)
             frame = frame.f_back
-        self.parts[part or "everything else"] += 1
-        self.within.update(seen)
+        self.add(stack, part)
+
+    def add(self, stack: Sequence[str], part: str | None, count: int = 1) -> None:
+        """`stack`: functions, innermost first."""
+        self.parts[part or "everything else"] += count
+        self.own[stack[0] if stack else "unknown"] += count
+        for place in set(stack):
+            self.within[place] += count
 
     def details(self, name: str) -> list[Detail]:
         total = self.parts.total()
         by_part = tuple((part, f"{count / total:.0%}") for part, count in self.parts.most_common())
-        seconds = f"{name}: where {total * _EVERY:.1f} s of CPU time went"
+        seconds = f"{name}: where {total * self.every:.1f} s of CPU time went"
         functions = tuple(
             (place, f"{count / total:.1%}", f"{self.within[place] / total:.1%}")
             for place, count in self.own.most_common(_FUNCTIONS)
@@ -74,11 +79,12 @@ class Samples:
         ]
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps([self.parts, self.own, self.within]))
+        path.write_text(json.dumps([self.parts, self.own, self.within, self.every]))
 
     @classmethod
     def read(cls, path: Path) -> Samples:
-        return cls(*(Counter(part) for part in json.loads(path.read_text())))
+        parts, own, within, every = json.loads(path.read_text())
+        return cls(Counter(parts), Counter(own), Counter(within), every)
 
 
 @contextmanager

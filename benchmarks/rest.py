@@ -22,10 +22,11 @@ import orjson
 
 from benchmarks.churn import Churn
 from benchmarks.machine import cpu_seconds, memory, scratch
+from benchmarks.objects import separate_queues, training_job
 from benchmarks.profiles import Samples
 from benchmarks.progress import Advance, bar
 from benchmarks.report import Detail, Figure, Goal, Report, percentile
-from benchmarks.site import Site, says, site, training_job, until
+from benchmarks.site import Site, says, site, until
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.processes import Child
 
@@ -68,12 +69,12 @@ def run(scale: int = 1) -> Report:
     return asyncio.run(_run(scale))
 
 
-def profiled(scale: int = 1) -> Samples:
+def profiled(scale: int = 1) -> dict[str, Samples]:
     """CPU profile of REST alone."""
     with tempfile.TemporaryDirectory(prefix="queuectl-bench-") as name:
         profile = Path(name) / "api.profile"
         asyncio.run(_run(scale, profile))
-        return Samples.read(profile)
+        return {"REST": Samples.read(profile)}
 
 
 async def _run(scale: int, profile: Path | None = None) -> Report:
@@ -84,7 +85,7 @@ async def _run(scale: int, profile: Path | None = None) -> Report:
     names = [f"team-{number:03}" for number in range(spaces)]
     found = Found()
     with scratch() as folder:
-        async with site(folder, dict.fromkeys(names, 1)) as place:
+        async with site(folder, separate_queues(dict.fromkeys(names, 1))) as place:
             with bar("rest: Jobs made", waiting + spaces) as done:
                 await _make(place, names, waiting + spaces, done)
             controller = await place.controller()
@@ -130,17 +131,8 @@ async def _told(place: Site, controller: Child, waiting: int, found: Found) -> N
     with bar("rest: reasons decided", waiting) as done:
         await until(decided, 900, 1.0)
     found.seen = time.perf_counter() - began
-    began, before = time.perf_counter(), -1
-
-    async def silent() -> bool:
-        nonlocal before
-        events = (await place.requests())["POST", "events"]
-        quiet, before = events == before, events
-        done(events)
-        return quiet
-
-    with bar("rest: people told", waiting) as done:
-        await until(silent, 1800, 3.0)
+    began = time.perf_counter()
+    await until(place.events_at_rest(), 1800, 3.0)
     found.told = time.perf_counter() - began
 
 

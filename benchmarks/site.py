@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +17,17 @@ import aiohttp
 import asyncpg
 
 from benchmarks.machine import child_named, cpu_seconds
+from benchmarks.objects import Object, rights, training_job
 from queuectl.ledger import schema
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
-from queuectl.sandbox.control_plane import TENANT_USER, ControlPlane, find_assets
+from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.players.api import ApiError
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.processes import Child, spawn
 from queuectl.shipped import shipped
 
-GPU: Final = "nvidia.com/gpu"
-QUEUE: Final = "main"
-_GROUP: Final = "queuectl.dev/v1beta1"
 _REQUESTS: Final = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
@@ -58,6 +57,8 @@ class Site:
     postgres: EmbeddedPostgres
     api: Client
     """A client as admin."""
+    tenant: Client
+    _gated: bool = False
 
     @property
     def kubeconfig(self) -> Path:
@@ -103,6 +104,32 @@ class Site:
             found[label["verb"], resource] += int(float(value))
         return found
 
+    async def gate(self, on: bool) -> None:
+        """Install the admission policies, or remove all of them; returns once that has taken effect."""
+        if on is self._gated:
+            return
+        policies, self._gated = [one for one in _shipped() if _gates(one)], on
+        if on:
+            await Installer(self.api).apply(policies)
+            await tenancy.wait_for_gate(self.tenant, mutating=True)
+            return
+        for policy in policies:
+            plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
+            path = f"/apis/{policy['apiVersion']}/{plural}/{policy['metadata']['name']}"
+            await self.api.request("DELETE", path)
+        await until(self._is_open)
+
+    async def _is_open(self) -> bool:
+        """Does a labelled Job of a tenant start by itself?"""
+        body = training_job("open")
+        body["spec"]["suspend"] = False
+        path = "/apis/batch/v1/namespaces/default/jobs"
+        try:
+            answer = await self.tenant.request("POST", path, body, query={"dryRun": "All"})
+        except ApiError:  # refused by a policy
+            return False
+        return not answer["spec"].get("suspend")
+
     async def ask(self, question: str) -> Any:
         """One value of the ledger, by SQL."""
         connection = await asyncpg.connect(self.postgres.url)
@@ -114,6 +141,18 @@ class Site:
     async def none_open(self) -> bool:
         """Are all workloads over in the ledger?"""
         return not await self.ask("SELECT count(*) FROM queuectl.workload_open")
+
+    def events_at_rest(self) -> Callable[[], Awaitable[bool]]:
+        """A check that returns True once no Event was written since it was called before."""
+        before = -1
+
+        async def look() -> bool:
+            nonlocal before
+            events = (await self.requests())["POST", "events"]
+            rest, before = events == before, events
+            return rest
+
+        return look
 
 
 async def until(look: Callable[[], Awaitable[object]], seconds: float = 120.0, pause: float = 0.1) -> None:
@@ -135,8 +174,8 @@ async def says(child: Child, text: str) -> None:
 
 
 @asynccontextmanager
-async def site(folder: Path, quotas: Mapping[str, int]) -> AsyncIterator[Site]:
-    """`quotas`: GPUs by namespace; each has a ClusterQueue of its name and LocalQueue `main`.
+async def site(folder: Path, policy: Iterable[Object]) -> AsyncIterator[Site]:
+    """`policy`: namespaces, queues and what they refer to.
 
     Postgres runs with fsync; etcd without, so that queuectl's own writes weigh more.
     """
@@ -148,86 +187,22 @@ async def site(folder: Path, quotas: Mapping[str, int]) -> AsyncIterator[Site]:
         await stack.enter_async_context(plane)
         plane.write_kubeconfig(folder / "kubeconfig")
         await schema.migrate(postgres.url)
-        client = Client(plane.url, plane.ssl_context(), plane.tokens["admin"])
-        api = await stack.enter_async_context(client)
-        await _install(plane, api, quotas)
-        yield Site(folder, plane, postgres, api)
+        api, tenant = [
+            await stack.enter_async_context(Client(plane.url, plane.ssl_context(), plane.tokens[name]))
+            for name in ("admin", "tenant")
+        ]
+        found = Site(folder, plane, postgres, api, tenant)
+        installer = Installer(found.api)
+        await installer.apply(one for one in _shipped() if not _gates(one))
+        await installer.apply(rights())
+        await installer.apply(policy)
+        await found.gate(True)
+        yield found
 
 
-async def _install(plane: ControlPlane, api: Client, quotas: Mapping[str, int]) -> None:
-    installer = Installer(api)
-    await installer.apply(read_kustomization(shipped("manifests")))
-    await installer.apply(read_kustomization(shipped("manifests") / "mutating"))
-    named = ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in quotas)
-    await installer.apply(named)
-    await installer.apply(_rights())
-    await installer.apply(_policy(quotas))
-    async with Client(plane.url, plane.ssl_context(), plane.tokens["tenant"]) as tenant:
-        await tenancy.wait_for_gate(tenant, mutating=True)
+def _shipped() -> list[Object]:
+    return read_kustomization(shipped("manifests")) + read_kustomization(shipped("manifests") / "mutating")
 
 
-def _rights() -> Iterator[dict[str, Any]]:
-    """The tenant may create Jobs anywhere. No controller manager aggregates the built-in roles here."""
-    group = "rbac.authorization.k8s.io"
-    role: dict[str, Any] = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "makes-jobs"},
-    }
-    kinds = {"batch": "jobs", "kubeflow.org": "pytorchjobs"}
-    rules = [{"apiGroups": [name], "resources": [kind], "verbs": ["create"]} for name, kind in kinds.items()]
-    yield {**role, "rules": rules}
-    yield {
-        **role,
-        "kind": "ClusterRoleBinding",
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "makes-jobs"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": TENANT_USER}],
-    }
-
-
-def _policy(quotas: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    labels = {"example.com/accelerator": "a100"}
-    yield _object("ResourceFlavor", "a100", {"nodeLabels": labels})
-    plenty = [{"name": name, "nominalQuota": amount} for name, amount in (("cpu", "9k"), ("memory", "99Ti"))]
-    for name, gpus in quotas.items():
-        flavors = [{"name": "a100", "resources": [*plenty, {"name": GPU, "nominalQuota": gpus}]}]
-        group = {"coveredResources": ["cpu", "memory", GPU], "flavors": flavors}
-        spec = {"namespaceSelector": {}, "resourceGroups": [group]}
-        yield _object("ClusterQueue", name, spec)
-        yield _object("LocalQueue", QUEUE, {"clusterQueue": name}, namespace=name)
-
-
-def _object(kind: str, name: str, spec: dict[str, Any], **metadata: str) -> dict[str, Any]:
-    return {"apiVersion": _GROUP, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
-
-
-def training_job(name: str) -> dict[str, Any]:
-    """About 2 KB as stored, a usual size of Jobs; it requests one GPU."""
-    container = {
-        "name": "train",
-        "image": "registry.example/research/trainer:2030.1",
-        "command": ["python", "-m", "trainer", "--config", "/etc/trainer/config.yaml", "--resume"],
-        "env": [{"name": f"TRAINER_OPTION_{number}", "value": f"value-{number}"} for number in range(8)],
-        "resources": {
-            "requests": {"cpu": "8", "memory": "64Gi"},
-            "limits": {"memory": "64Gi", GPU: "1"},
-        },
-        "volumeMounts": [
-            {"name": "data", "mountPath": "/data"},
-            {"name": "config", "mountPath": "/etc/trainer"},
-        ],
-    }
-    volumes = [
-        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
-        {"name": "config", "configMap": {"name": "trainer"}},
-    ]
-    template = {
-        "metadata": {"labels": {"app": "trainer"}},
-        "spec": {"restartPolicy": "Never", "containers": [container], "volumes": volumes},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": {"queuectl.dev/queue-name": QUEUE, "team": "research"}},
-        "spec": {"suspend": True, "backoffLimit": 0, "template": template},
-    }
+def _gates(thing: Object) -> bool:
+    return "AdmissionPolicy" in thing["kind"]

@@ -104,14 +104,12 @@ class World:
             policies.append(self.queue(number, gpus))
             name = LocalQueueName(NAMESPACE, f"lq-{number}")
             policies.append(LocalQueue(name=name, cluster_queue=f"cq-{number}"))
-        self.engine.handle(
-            [
-                ContextObserved(Namespace(NAMESPACE)),
-                *(observed(policy) for policy in policies),
-                Listed("policy"),
-                Listed("Job", frozenset()),
-            ]
-        )
+        self.policy: list[Event] = [
+            ContextObserved(Namespace(NAMESPACE)),
+            *(observed(policy) for policy in policies),
+            Listed("policy"),
+        ]
+        self.engine.handle([*self.policy, Listed("Job", frozenset())])
         self.run()
 
     def cohorts(self) -> list[Cohort]:

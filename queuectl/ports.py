@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from queuectl.core.decisions import Plan
 from queuectl.core.events import EffectSettled, WorkloadGone, WorkloadObserved
@@ -36,6 +36,18 @@ class LedgerUnavailable(Exception):
 
 class LedgerUnfit(LedgerUnavailable):
     """The database answers, but can't serve as a ledger: waiting does not help."""
+
+
+class PlanFailed(LedgerUnavailable):
+    """The database answers, and fails to store this plan: a limit, a timeout, a trigger, a missing right.
+
+    Nothing of it is stored, by no earlier try of the same batch either.
+    """
+
+    def __init__(self, message: str, state: str) -> None:
+        super().__init__(message)
+        self.state = state
+        """The SQLSTATE."""
 
 
 class LedgerRefused(Exception):
@@ -109,10 +121,16 @@ class Cluster(Protocol):
         """Start it: one patch that tests UID, generation and queue. If refused, also the object now."""
 
     async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
-        """Suspend it: one patch. Done also if it is finished or suspended already."""
+        """Suspend it: one patch that tests UID and generation.
 
-    async def anything_alive(self, ref: ObjectRef) -> bool:
-        """By consistent reads: does the object exist unfinished, or is any of its pods alive?"""
+        Done also if it is finished or suspended already, or if a later attempt of it runs.
+        """
+
+    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
+        """By consistent reads: may the object make pods, or is any of its pods alive?
+
+        `counts`: how many before this one said that it is. After many, its controller is not waited for.
+        """
 
     async def announce(self, notice: Notice) -> None:
         """Best effort: raises only ClusterUnavailable."""
@@ -222,13 +240,17 @@ class StoryRows(NamedTuple):
     effects: list[EffectRow]
 
 
+SILENT_SECONDS: Final = 30.0
+"""After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One committed state, or the part of it that is newer than a sequence."""
 
     sequence: int
     committed_at: datetime
-    """Time of the newest decision."""
+    """When the leader last committed, or took the lead. It commits every 10 s, also without decisions."""
     read_at: datetime
     """The database's clock when this was read."""
     epoch: int

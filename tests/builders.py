@@ -60,12 +60,14 @@ def flavor(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Taint] = (),
     tolerations: Sequence[Toleration] = (),
+    unsupported: tuple[str, ...] = (),
 ) -> ResourceFlavor:
     return ResourceFlavor(
         name=name,
         node_labels=tuple(sorted((labels or {}).items())),
         node_taints=tuple(taints),
         tolerations=tuple(tolerations),
+        unsupported=unsupported,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,12 @@ _LOUD = {
         "kube-controller-manager and kubectl (1.36)"
     ),
 }
+
+
+def pytest_configure() -> None:
+    """A shell in the background ignores interrupts, and its children would too: tests interrupt theirs."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def shared() -> Path:

@@ -31,7 +31,7 @@ _BY_CODE: Final = {
     Code.SUSPENDED: "The admin stopped its queue; it runs once stopPolicy is None again.",
     Code.DEACTIVATED: "Waiting will not help: hold it and release it again (`queuectl hold`, then "
     "`queuectl release`) to let it queue; the reason says what else would.",
-    Code.LEDGER_MISMATCH: "The admin must run `queuectl verify`: admission to its queues is frozen.",
+    Code.LEDGER_MISMATCH: "The admin must read the controller's log: it, or its queue, is frozen.",
     Code.USER_HOLD: "Remove the annotation queuectl.dev/hold to let it queue again.",
     Code.CLUSTER_QUEUE_STOPPED: "The admin stopped its queue; it runs once stopPolicy is None again.",
     Code.LOCAL_QUEUE_STOPPED: "Its LocalQueue is stopped; it runs once stopPolicy is None again.",
@@ -48,8 +48,10 @@ def advice(phase: Phase, reason: Reason | None) -> str | None:
         case Code.EXCEEDS_MAX_QUOTA:
             return _too_large(reason)
         case Code.RESOURCE_NOT_COVERED:
-            what = f"{reason.resource} is" if reason.resource else "a resource that it requests is"
-            return f"Waiting will not help: {what} not covered by its queue; leave it out or ask the admin."
+            if reason.resource is None:
+                return "Waiting will not help: leave out what the reason names, and create it again."
+            what = f"{reason.resource} is not covered by its queue"
+            return f"Waiting will not help: {what}; leave it out or ask the admin."
         case code:
             return _BY_CODE.get(code)
 

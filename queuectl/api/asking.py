@@ -106,9 +106,15 @@ def committed(sight: Sight) -> dict[str, Any]:
     return {
         "sequence": sight.state.sequence,
         "age_seconds": round(sight.age_seconds, 3),
+        "controller": controller(sight),
         "stale": sight.stale,
         "observed": sight.observed,
     }
+
+
+def controller(sight: Sight) -> schemas.Controller:
+    """When the leading controller was last seen to commit."""
+    return schemas.Controller(last_seen=sight.committed_at, seconds=round(sight.silent_seconds, 3))
 
 
 def page(model: type[Item], items: Iterable[Item], next: str | None, sight: Sight) -> schemas.Page[Item]:

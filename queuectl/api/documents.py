@@ -42,6 +42,9 @@ def reason(value: Reason) -> schemas.Reason:
         requested=value.requested,
         available=value.available,
         short_by=value.short_by,
+        reserved=value.reserved,
+        awaited=value.awaited,
+        until=value.until,
         limit=value.limit,
         node=value.node,
         cause=value.cause,
@@ -90,13 +93,14 @@ def redacted(value: Reason, readable: Readable) -> Reason:
 def as_of(value: Reason, state: State) -> Reason:
     """The reason with the numbers of `state`: the ledger has those of the last change of code or limit.
 
-    Unchanged where the missing quota is available by now: then the workload is about to be evaluated.
+    Unchanged where the missing quota is available by now: then the workload is about to be evaluated, or that
+    quota is reserved for others.
     """
     others = tuple(as_of(other, state) for other in value.others)
     room = _room(value, state)
     if room is not None and value.requested is not None and value.requested > room:
         short = value.requested - room
-        return replace(value, available=max(0, room), short_by=short, others=others)
+        return replace(value, available=max(0, room), short_by=short, reserved=False, others=others)
     return replace(value, others=others) if others else value
 
 
@@ -162,6 +166,7 @@ def workload_detail(
     value: model.StoredWorkload,
     state: State,
     holders: Iterable[tuple[int, model.StoredWorkload]],
+    ahead: Iterable[model.StoredWorkload],
     readable: Readable,
     committed: dict[str, Any],
 ) -> schemas.WorkloadDetail:
@@ -172,6 +177,7 @@ def workload_detail(
     return schemas.WorkloadDetail(
         **_workload(value, why, position),
         line=len(queue.workloads.order) if queue and position else None,
+        ahead=tuple(_ahead(one, readable) for one in ahead),
         holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),
         help=advice(value.phase, why),
         **committed,
@@ -212,6 +218,12 @@ def _leaves_for(holder: model.StoredWorkload, preemptor: str) -> bool:
         and holder.reason.code is Code.PREEMPTED
         and holder.reason.by == preemptor
     )
+
+
+def _ahead(value: model.StoredWorkload, readable: Readable) -> schemas.Ahead:
+    if value.ref.namespace not in readable:
+        return schemas.Ahead(namespace=None, kind=None, name=None)
+    return schemas.Ahead(namespace=value.ref.namespace, kind=value.ref.kind, name=value.ref.name)
 
 
 def _holder(amount: int, value: model.StoredWorkload, readable: Readable) -> schemas.Holder:
@@ -383,7 +395,9 @@ def ledger_decision(row: DecisionRow, readable: Readable, *, specs: bool) -> sch
     """`specs`: the caller may read the policy too."""
     found = _decision(row, readable)
     if row.ref is None and not specs:
-        found["details"] = {name: value for name, value in row.payload.items() if name != "spec"}
+        found["details"] = {
+            name: value for name, value in row.payload.items() if name not in ("spec", "author")
+        }
     ref = row.ref
     return schemas.LedgerDecision(
         **found,

@@ -8,7 +8,16 @@ from types import MappingProxyType
 from queuectl.core import policy
 from queuectl.core.directory import READY, condition, local_condition
 from queuectl.core.model import ConfigKey
-from queuectl.core.policy import ClusterQueue, Cohort, Condition, LocalQueue, Policy, ResourceGroup
+from queuectl.core.policy import (
+    ClusterQueue,
+    Cohort,
+    Condition,
+    LocalQueue,
+    Policy,
+    ResourceFlavor,
+    ResourceGroup,
+    cyclic,
+)
 from queuectl.core.resources import FlavorResource
 
 Policies = Mapping[ConfigKey, Policy | str]
@@ -30,9 +39,11 @@ def nominal_quota(policy: Policy | str | None) -> Mapping[FlavorResource, int]:
     )
 
 
-def cluster_queue_condition(policy: Policy | str | None, flavors: set[str], policies: Policies) -> Condition:
+def cluster_queue_condition(
+    policy: Policy | str | None, flavors: Mapping[str, ResourceFlavor], cohorts: Mapping[str, Cohort]
+) -> Condition:
     if isinstance(policy, ClusterQueue):
-        return condition(policy, flavors, cyclic=_in_cycle(policy.cohort, policies))
+        return condition(policy, flavors, cohorts)
     if policy is None:
         return Condition(False, "NotFound", "It was deleted, but workloads that it admitted still hold quota")
     return Condition(False, "InvalidSpec", str(policy))
@@ -47,8 +58,10 @@ def cohort_condition(name: str, policies: Policies) -> Condition:
     policy = policies.get(ConfigKey("Cohort", "", name))
     if isinstance(policy, str):
         return Condition(False, "InvalidSpec", policy)
-    if _in_cycle(name, policies):
+    if cyclic(cohorts_above(name, policies)):
         return Condition(False, "CohortCycle", f"cohort {name} or one above it is its own ancestor")
+    if isinstance(policy, Cohort) and policy.unsupported:
+        return Condition(False, "Unsupported", "; ".join(policy.unsupported))
     return READY
 
 
@@ -60,7 +73,3 @@ def cohorts_above(first: str | None, policies: Policies) -> list[str]:
         return cohort.parent if isinstance(cohort, Cohort) else None
 
     return policy.cohorts_above(first, parent)
-
-
-def _in_cycle(first: str | None, policies: Policies) -> bool:
-    return policy.cyclic(cohorts_above(first, policies))

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from queuectl.core.model import Phase, Place, StoredWorkload, WorkloadId
-from queuectl.core.queues.pending import queue_place
-from queuectl.core.reasons import Code, Family
+from queuectl.core.model import Phase, StoredWorkload, WorkloadId
+from queuectl.core.queues.line import LinePlace, line_place
 from queuectl.core.resources import FlavorResource
-
-_NOT_IN_LINE: Final = frozenset(
-    {
-        Code.MISCONFIGURED,
-        Code.QUEUE_NOT_FOUND,
-        Code.NAMESPACE_NOT_ALLOWED,
-        Code.QUANTITY_OUT_OF_RANGE,
-        Code.NEGATIVE_REQUEST,
-        Code.PRIORITY_NOT_FOUND,
-    }
-)
-"""Workloads with these reasons are ineligible and have no position, as all workloads on hold."""
 
 _FEW: Final = 64
 """Up to this number of changes, each is inserted by itself; for more, the queue is sorted again."""
@@ -33,8 +20,10 @@ _FEW: Final = 64
 class QueueWorkloads:
     """Immutable: `moved` makes the next one."""
 
-    order: Sequence[Place] = ()
+    order: Sequence[LinePlace] = ()
     """The pending queue: places of its eligible workloads, the first one first."""
+    loses_place: bool = True
+    """A pause delays a workload (O6)."""
     pending: int = 0
     holders: Mapping[WorkloadId, StoredWorkload] = field(default_factory=lambda: MappingProxyType({}))
     """Workloads with an open attempt, terminating ones included."""
@@ -45,49 +34,48 @@ class QueueWorkloads:
 
     def position(self, workload: StoredWorkload) -> int | None:
         """From 1; None: it is not in the pending queue."""
-        place = _place(workload)
+        place = line_place(workload, loses_place=self.loses_place)
         if place is None:
             return None
         index = bisect_left(self.order, place)
         return index + 1 if index < len(self.order) and self.order[index] == place else None
 
+    def ahead(self, position: int, count: int) -> list[WorkloadId]:
+        """The last `count` workloads before `position`, in order."""
+        end = position - 1
+        return [WorkloadId(place[-1]) for _, place in self.order[max(0, end - count) : end]]
+
     def moved(self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]) -> QueueWorkloads:
         """`left`: the workloads that changed, as they were. `came`: as they are."""
         pending = self.pending + _pending(came) - _pending(left)
-        order = _order(self.order, left, came)
+        order = self._reordered(left, came)
         if not any(one.attempt for one in left) and not any(one.attempt for one in came):
-            return QueueWorkloads(order, pending, self.holders, self.used)
+            return replace(self, order=order, pending=pending)
         holders = dict(self.holders)
         for one in left:
             holders.pop(one.id, None)
         holders.update((one.id, one) for one in came if one.attempt is not None)
-        return QueueWorkloads(order, pending, MappingProxyType(holders), _used(self.used, left, came))
+        used = _used(self.used, left, came)
+        return replace(self, order=order, pending=pending, holders=MappingProxyType(holders), used=used)
 
+    def _reordered(
+        self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]
+    ) -> Sequence[LinePlace]:
+        gone, new = self._places(left), self._places(came)
+        if gone == new:
+            return self.order
+        if len(gone) + len(new) > _FEW:
+            return sorted((set(self.order) - gone) | new)
+        result = list(self.order)
+        for place in gone - new:
+            del result[bisect_left(result, place)]
+        for place in new - gone:
+            insort(result, place)
+        return result
 
-def _place(workload: StoredWorkload) -> Place | None:
-    reason = workload.reason
-    if workload.phase is not Phase.PENDING:
-        return None
-    if reason is not None and (reason.family is Family.HELD or reason.code in _NOT_IN_LINE):
-        return None
-    return queue_place(workload.priority, workload.created_at, workload.arrival, workload.id)
-
-
-def _order(
-    order: Sequence[Place], left: Collection[StoredWorkload], came: Collection[StoredWorkload]
-) -> Sequence[Place]:
-    gone = {place for one in left if (place := _place(one)) is not None}
-    new = {place for one in came if (place := _place(one)) is not None}
-    if gone == new:
-        return order
-    if len(gone) + len(new) > _FEW:
-        return sorted((set(order) - gone) | new)
-    result = list(order)
-    for place in gone - new:
-        del result[bisect_left(result, place)]
-    for place in new - gone:
-        insort(result, place)
-    return result
+    def _places(self, workloads: Iterable[StoredWorkload]) -> set[LinePlace]:
+        found = (line_place(one, loses_place=self.loses_place) for one in workloads)
+        return {place for place in found if place is not None}
 
 
 def _pending(workloads: Collection[StoredWorkload]) -> int:

@@ -28,7 +28,11 @@ class RejectedCandidate(Document):
 
 
 class Reason(Document):
-    """Why a workload is pending or was evicted: a code of a closed list, and its numbers."""
+    """Why a workload is pending or was evicted: a code of a closed list, and its numbers.
+
+    Numbers and times are those of the last decision, which is recorded when the code, the limit or another
+    text changes; `available` and `shortBy` are current where the quota of a ClusterQueue binds.
+    """
 
     code: Code
     family: Family = Field(description="Whether waiting helps.")
@@ -38,6 +42,12 @@ class Reason(Document):
     requested: int | None = Field(description=AMOUNT)
     available: int | None = Field(description=AMOUNT)
     short_by: int | None = Field(description=f"What is missing at `node`. {AMOUNT}")
+    reserved: bool = Field(description="What is available is reserved for workloads ahead of it.")
+    awaited: int | None = Field(description="How many workloads have to end first.")
+    until: datetime | None = Field(
+        description="When its pause ends, or the first protection of workloads that it might preempt, as of "
+        "the decision; if that is over, a later one is in its way."
+    )
     limit: Limit | None = Field(description="The field of the policy that bound.")
     node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")
     cause: PreemptionCause | None
@@ -76,7 +86,10 @@ class Workload(Document):
     cluster_queue: str | None
     phase: Phase
     priority: int
-    position: int | None = Field(description="From 1, in its ClusterQueue; null outside the pending queue.")
+    position: int | None = Field(
+        description="From 1, in its ClusterQueue, as workloads are admitted when quota becomes available. "
+        "Null outside the pending queue, and where past usage orders the LocalQueues: see their statuses."
+    )
     created_at: datetime
     submitter: str | None
     attempts: int = Field(description="Admissions so far, the open one included.")
@@ -84,6 +97,14 @@ class Workload(Document):
     admitted_at: datetime | None
     reason: Reason | None
     admission: Admission | None
+
+
+class Ahead(Document):
+    """A workload that comes before another one in its pending queue."""
+
+    namespace: str | None = Field(description="Null where the caller may not read it; so are kind and name.")
+    kind: str | None
+    name: str | None
 
 
 class Holder(Document):
@@ -96,11 +117,19 @@ class Holder(Document):
     since: datetime
 
 
+class Controller(Document):
+    """The leading controller. It commits every 10 s at least, also if there is nothing to decide."""
+
+    last_seen: datetime = Field(description="When it last committed, by the clock of the ledger.")
+    seconds: float = Field(description="Since then. Above 30, take it that no controller runs.")
+
+
 class Committed(Document):
     """The committed state of the ledger that an answer comes from."""
 
     sequence: int = Field(description="Of the last decision in this state.")
     age_seconds: float = Field(description="Since the ledger last confirmed that this is its newest state.")
+    controller: Controller
     stale: bool = Field(False, description="Present and true while the ledger cannot be reached.")
     observed: bool = Field(
         False,
@@ -110,6 +139,7 @@ class Committed(Document):
 
 class WorkloadDetail(Workload, Committed):
     line: int | None = Field(description="Length of the pending queue that it is in.")
+    ahead: tuple[Ahead, ...] = Field(description="The nearest workloads before it there, the nearest last.")
     holders: tuple[Holder, ...] = Field(
         description="Largest holders of the missing quota, below the node; or the workloads evicted for it."
     )
@@ -267,3 +297,4 @@ class Problem(BaseModel):
 class Health(Document):
     status: str
     detail: str | None = None
+    controller: Controller | None = None

@@ -18,7 +18,7 @@ from aiohttp.typedefs import Middleware
 from queuectl import listener
 from queuectl.api import docs_page, openapi, query
 from queuectl.api.answering import Answering
-from queuectl.api.asking import Endpoint, Question, Source
+from queuectl.api.asking import Endpoint, Question, Source, controller
 from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
@@ -30,7 +30,7 @@ from queuectl.api.schemas import Committed, Health
 from queuectl.api.view import View
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import Readings
+from queuectl.ports import SILENT_SECONDS, Readings
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
@@ -151,12 +151,16 @@ def _add_probes(app: web.Application, view: View) -> None:
         return _json(Health(status="ok").model_dump_json(exclude_none=True).encode())
 
     async def ready(request: web.Request) -> web.Response:
-        if view.sight() is None:
+        sight = view.sight()
+        if sight is None:
             raise unavailable(view.problem or "not read yet")
         detail = None
         if view.problem is not None:
             detail = f"answers are stale{f': {view.problem}' if app[CANDID] else ''}"
-        return _json(Health(status="ok", detail=detail).model_dump_json(exclude_none=True).encode())
+        elif sight.silent_seconds > SILENT_SECONDS:
+            detail = f"no controller has committed for {sight.silent_seconds:.0f} s: nothing is decided"
+        health = Health(status="ok", detail=detail, controller=controller(sight))
+        return _json(health.model_dump_json(by_alias=True, exclude_none=True).encode())
 
     app.router.add_get("/healthz", healthy)
     app.router.add_get("/readyz", ready)

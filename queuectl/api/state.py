@@ -5,6 +5,7 @@ A state is immutable: `advance` makes the next one and computes only what differ
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from bisect import bisect_right
 from collections import defaultdict
@@ -16,6 +17,7 @@ from queuectl.api.policies import cluster_queue_condition, cohorts_above, local_
 from queuectl.api.queue_workloads import QueueWorkloads
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.policy import (
+    DEFAULT_CONFIGURATION,
     ClusterQueue,
     Cohort,
     Condition,
@@ -23,6 +25,7 @@ from queuectl.core.policy import (
     LocalQueueName,
     Policy,
     ResourceFlavor,
+    SchedulingConfiguration,
 )
 from queuectl.core.resources import FlavorResource
 from queuectl.ports import Reading
@@ -33,6 +36,8 @@ _KINDS: Final = frozenset(kind.__name__ for kind in get_args(Policy))
 
 Parse = Callable[[ConfigKey, str], Policy]
 """Spec as canonical JSON to a policy object; raises ValueError."""
+Configure = Callable[[str], SchedulingConfiguration]
+"""The configuration of the component as canonical JSON to its section `scheduling`; raises ValueError."""
 Name = tuple[str, str, str]
 """Namespace, kind, name."""
 Arrival = tuple[int, WorkloadId]
@@ -101,10 +106,12 @@ class State:
     policies: Mapping[ConfigKey, Policy | str] = field(default_factory=dict)
     """In force; a text instead of an object: why its spec is invalid."""
     queues: Mapping[str, QueueState] = field(default_factory=dict)
+    configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
 
-    def advance(self, reading: Reading, parse: Parse) -> State:
+    def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> State:
         """The state after `reading`, which holds everything newer than this one."""
         policies = _policies(self.policies, reading.configs, parse)
+        configuration = _configuration(self.configuration, reading.configs, configure)
         changes = _changes(self.workloads, reading.workloads)
         workloads = dict(self.workloads)
         for former, now in changes:
@@ -113,8 +120,15 @@ class State:
                 del workloads[former.id]
             else:
                 workloads[now.id] = now
-        queue_workloads, touched = _queue_workloads(self.queue_workloads, changes)
-        if policies is not self.policies:
+        loses_place = configuration.requeueing.loses_place
+        if loses_place == self.configuration.requeueing.loses_place:
+            queue_workloads, touched = _queue_workloads(
+                self.queue_workloads, changes, loses_place=loses_place
+            )
+        else:
+            everything: list[Change] = [(None, one) for one in workloads.values()]
+            queue_workloads, touched = _queue_workloads({}, everything, loses_place=loses_place)
+        if policies is not self.policies or configuration != self.configuration:
             touched = {
                 *queue_workloads,
                 *self.queues,
@@ -131,6 +145,7 @@ class State:
             counts=_counts(self.counts, changes),
             policies=policies,
             queues=_queues(self.queues, touched, policies, queue_workloads),
+            configuration=configuration,
         )
 
     def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
@@ -147,9 +162,23 @@ class State:
             yield self.workloads[id]
 
     def position(self, workload: StoredWorkload) -> int | None:
-        """From 1, in its ClusterQueue."""
+        """From 1, in its ClusterQueue; None outside the pending queue, and where past usage decides (U1)."""
         queue = self.queues.get(workload.cluster_queue or "")
-        return queue.workloads.position(workload) if queue else None
+        if queue is None or self._in_turns(queue):
+            return None
+        return queue.workloads.position(workload)
+
+    def _in_turns(self, queue: QueueState) -> bool:
+        by_usage = queue.queue is not None and queue.queue.usage_based
+        return by_usage and self.configuration.usage_sharing is not None
+
+    def ahead(self, workload: StoredWorkload, count: int) -> list[StoredWorkload]:
+        """The last `count` workloads before it in its pending queue, in order."""
+        position = self.position(workload)
+        if position is None:
+            return []
+        found = self.queues[workload.cluster_queue or ""].workloads.ahead(position, count)
+        return [self.workloads[one] for one in found]
 
     def cluster_queues(self) -> list[QueueState]:
         """By name: those that exist, and deleted ones while workloads still hold quota of them."""
@@ -266,13 +295,25 @@ def _policies(
     return known if result is None else result
 
 
+def _configuration(
+    known: SchedulingConfiguration,
+    configs: Iterable[tuple[ConfigKey, str | None]],
+    configure: Configure | None,
+) -> SchedulingConfiguration:
+    for key, spec in configs:
+        if key.kind == "Configuration" and spec is not None and configure is not None:
+            with contextlib.suppress(ValueError):  # of another version: what is known stays
+                known = configure(spec)
+    return known
+
+
 def _queue_of(workload: StoredWorkload) -> str | None:
     """The ClusterQueue whose quota it holds, else the one it is pending in."""
     return workload.attempt.assignment.cluster_queue if workload.attempt else workload.cluster_queue
 
 
 def _queue_workloads(
-    queue_workloads: Mapping[str, QueueWorkloads], changes: Iterable[Change]
+    queue_workloads: Mapping[str, QueueWorkloads], changes: Iterable[Change], *, loses_place: bool
 ) -> tuple[Mapping[str, QueueWorkloads], set[str]]:
     """And the names of the ClusterQueues that differ."""
     left: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
@@ -285,7 +326,8 @@ def _queue_workloads(
     touched = {name for name in (*left, *came) if name is not None}
     result = dict(queue_workloads)
     for name in touched:
-        moved = result.pop(name, QueueWorkloads()).moved(left[name], came[name])
+        before = result.pop(name, QueueWorkloads(loses_place=loses_place))
+        moved = before.moved(left[name], came[name])
         if moved:
             result[name] = moved
     return result, touched
@@ -343,7 +385,8 @@ def _queues(
     queue_workloads: Mapping[str, QueueWorkloads],
 ) -> Mapping[str, QueueState]:
     result = {name: state for name, state in known.items() if name not in touched}
-    flavors = {key.name for key in policies if key.kind == "ResourceFlavor"}
+    flavors = {one.name: one for one in policies.values() if isinstance(one, ResourceFlavor)}
+    cohorts = {one.name: one for one in policies.values() if isinstance(one, Cohort)}
     for name in touched:
         policy, taken = (
             policies.get(ConfigKey("ClusterQueue", "", name)),
@@ -354,7 +397,7 @@ def _queues(
             result[name] = QueueState(
                 name=name,
                 queue=policy if isinstance(policy, ClusterQueue) else None,
-                condition=cluster_queue_condition(policy, flavors, policies),
+                condition=cluster_queue_condition(policy, flavors, cohorts),
                 workloads=taken,
                 nominal=nominal_quota(policy),
             )

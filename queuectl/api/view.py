@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from queuectl.api.state import Parse, State
+from queuectl.api.state import Configure, Parse, State
 from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,10 @@ class Sight:
     state: State
     age_seconds: float
     """Since the ledger last confirmed that this is its newest state."""
+    committed_at: datetime
+    """When the leading controller last committed, as far as is known."""
+    silent_seconds: float
+    """Since then, by the clock of the ledger."""
     stale: bool
     """The last read of the ledger failed, or the one in progress takes too long."""
     observed: bool = False
@@ -42,14 +47,20 @@ class View:
         clock: Callable[[], float] = time.monotonic,
         *,
         observed: bool = False,
+        configure: Configure | None = None,
     ) -> None:
         """`clock`: monotonic, in seconds; `observed`: it is an observer's ledger."""
+        self._configure = configure
         self._observed = observed
         self._readings = readings
         self._parse = parse
         self._clock = clock
         self._lock = asyncio.Lock()
         self._state: State | None = None
+        self._committed_at = datetime.min.replace(tzinfo=UTC)
+        """Of the last read."""
+        self._silence = 0.0
+        """Seconds from there to the last read, by the clock of the ledger."""
         self._news = asyncio.Event()
         """Set, and replaced, at each new state."""
         self.awaited = 0
@@ -65,9 +76,10 @@ class View:
         if self._state is None:
             return None
         now = self._clock()
-        silent = self._asked_at > self._read_at and now - self._asked_at > PATIENT_SECONDS
-        stale = self.problem is not None or silent
-        return Sight(self._state, max(0.0, now - self._read_at), stale, self._observed)
+        age = max(0.0, now - self._read_at)
+        slow = self._asked_at > self._read_at and now - self._asked_at > PATIENT_SECONDS
+        stale = self.problem is not None or slow
+        return Sight(self._state, age, self._committed_at, self._silence + age, stale, self._observed)
 
     async def run(self, period_seconds: float) -> None:
         """Read changes until cancelled."""
@@ -120,8 +132,10 @@ class View:
             known = None
             reading = await self._readings.since(0)
         if known is None or reading.workloads or reading.configs or reading.sequence != known.sequence:
-            self._state = (known or State()).advance(reading, self._parse)
+            self._state = (known or State()).advance(reading, self._parse, self._configure)
             self._news.set()
             self._news = asyncio.Event()
+        self._committed_at = reading.committed_at
+        self._silence = max(0.0, (reading.read_at - reading.committed_at).total_seconds())
         self._read_at = self._asked_at
         self.problem = None

@@ -17,6 +17,8 @@ from queuectl.core.reasons import Reason
 from queuectl.kinds.jobs import job_kind
 from queuectl.ports import DecisionRow
 
+AHEAD: Final = 3
+"""How many of the workloads before it in the pending queue are named."""
 SCAN_ROWS: Final = 1000
 SCANS: Final = 5
 """How many rows of history one request reads to find rows that pass its filter."""
@@ -143,10 +145,12 @@ class WorkloadRoutes:
         workload = await self._find(question)
         sight = self._source.sight()
         holders = documents.holders(workload, sight.state)
+        ahead = sight.state.ahead(workload, AHEAD)
+        named = (*ahead, *(holder for _, holder in holders))
         readable = await self._readable(
-            question.caller, workload.reason, namespaces=(holder.ref.namespace for _, holder in holders)
+            question.caller, workload.reason, namespaces=(one.ref.namespace for one in named)
         )
-        return documents.workload_detail(workload, sight.state, holders, readable, committed(sight))
+        return documents.workload_detail(workload, sight.state, holders, ahead, readable, committed(sight))
 
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)

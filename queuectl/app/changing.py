@@ -13,7 +13,7 @@ from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind, job_kind
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
-from queuectl.kinds.workloads import HOLD_ANNOTATION
+from queuectl.kinds.workloads import HOLD_ANNOTATION, finished
 from queuectl.kube.errors import ApiError
 from queuectl.kube.session import Session, api_path
 
@@ -190,6 +190,11 @@ def counted(obj: Json) -> tuple[int, int]:
     """Pending and admitted workloads of a queue, by its status."""
     status = _part(obj, "status")
     return int(status.get("pendingWorkloads") or 0), int(status.get("admittedWorkloads") or 0)
+
+
+def over(obj: Json, kind: str) -> bool:
+    """Whether it has finished or is being deleted."""
+    return finished(JOB_KINDS[kind], obj) is not None
 
 
 def runs(obj: Json, kind: str) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from typing import Any, TypeVar
 from queuectl.app import kueue
 from queuectl.app.connecting import open_session, session_to
 from queuectl.app.signals import stop_on_signals
+from queuectl.app.verifying import comparisons
 from queuectl.controller.loop import Controller
 from queuectl.core.engine import Engine
 from queuectl.core.events import ConfigurationObserved, Event
@@ -29,7 +33,6 @@ from queuectl.ledger.partitions import drop_history, ensure_partitions
 from queuectl.ledger.pool import Pool, connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import installation
-from queuectl.ledger.verify import Verifier
 from queuectl.metrics.counting import Counting
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.registry import Metrics
@@ -173,6 +176,7 @@ async def _run_parts(
         budget=settings.controller.budget,
         workers=settings.controller.effects,
         status_seconds=settings.controller.status_seconds,
+        event_seconds=settings.controller.event_seconds,
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
     reflecting = reflectors(session, parts.receiver(controller.emit), watched=watched)
@@ -188,7 +192,10 @@ async def _run_parts(
     )
 
     async def upkeep() -> None:
-        await _keep_up(settings, pool, parts.key, metrics)
+        await _keep_up(settings, pool)
+
+    async def verify() -> None:
+        await _verify(settings, parts.key, metrics)
 
     startup.stands_by = True
     try:
@@ -196,7 +203,7 @@ async def _run_parts(
     except ForeignLedger as error:
         raise ConfigurationError(f"database.url: {error}") from error
     startup.stands_by = False
-    await _lead(parts.lease, controller, reflecting.run, upkeep, *parts.beside)
+    await _lead(parts.lease, controller, reflecting.run, upkeep, verify, *parts.beside)
 
 
 async def _checked(url: str) -> None:
@@ -221,21 +228,29 @@ async def _patiently(startup: Startup, what: str, call: Callable[[], Awaitable[F
         delay = min(delay * 2, _LAST_WAIT)
 
 
-async def _keep_up(settings: Settings, pool: Pool, cluster: str, metrics: Metrics) -> None:
-    """Every minute: make partitions ahead of time, and compare the ledger with its own history."""
-    verifier = Verifier(pool, cluster)
+async def _keep_up(settings: Settings, pool: Pool) -> None:
+    """Every minute: make partitions ahead of time, and drop the history that is no longer kept."""
     while True:
         await asyncio.sleep(settings.controller.verify_seconds)
         await _attempted("partitions not made ahead", ensure_partitions(pool))
         if settings.database.keep_months is not None:
             dropping = drop_history(pool, settings.database.keep_months)
             await _attempted("old history not dropped", dropping)
-        findings = await _attempted("ledger not verified", verifier.run())
-        if findings is None:
-            continue
-        metrics.ledger_findings([finding.code for finding in findings])
-        for finding in findings:
-            log.error("the ledger does not agree with its history: %s", finding)
+
+
+async def _verify(settings: Settings, cluster: str, metrics: Metrics) -> None:
+    """Compare the ledger with its own history again and again, in a process of its own."""
+    seconds = settings.controller.verify_seconds
+    while True:
+        async with contextlib.aclosing(comparisons(settings.database_url, cluster, seconds)) as found:
+            async for findings in found:
+                if findings is None:
+                    continue
+                metrics.ledger_findings([finding.code for finding in findings])
+                for finding in findings:
+                    log.error("the ledger does not agree with its history: %s", finding)
+        log.error("the process that compares the ledger with its history ended: starting it again")
+        await asyncio.sleep(seconds)
 
 
 async def _attempted(otherwise: str, work: Awaitable[Found]) -> Found | None:
@@ -311,5 +326,7 @@ async def _serve_metrics(settings: Settings, metrics: Metrics, startup: Startup)
     )
 
 
+@functools.cache
 def _holder() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}"
+    """Unlike that of every other process, also of one in another container with the same host name."""
+    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.connecting import open_session
 from queuectl.app.signals import stop_on_signals
+from queuectl.core.policy import SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
 from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound
 from queuectl.kube.reviews import KubeReviews, NoReviews
@@ -29,6 +31,7 @@ from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.rest import RestMetrics
 from queuectl.ports import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
+from queuectl.settings.scheduling import SchedulingSettings
 
 if TYPE_CHECKING:
     from queuectl.certificates.serving import Serving
@@ -74,7 +77,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         if is_observed(cluster):
             log.warning("%s was only observed: REST shows decisions of which none was carried out", cluster)
         readings = LedgerReadings(pool, cluster)
-        views.append(view := View(readings, parse_policy, observed=is_observed(cluster)))
+        views.append(view := _view(readings, cluster))
         await serve(
             readings,
             host=wanted.listen.host,
@@ -87,6 +90,13 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             observer=metrics,
             view=view,
         )
+
+
+def _view(readings: LedgerReadings, cluster: str) -> View:
+    def configure(spec: str) -> SchedulingConfiguration:
+        return SchedulingSettings.model_validate(json.loads(spec)["scheduling"]).configuration()
+
+    return View(readings, parse_policy, observed=is_observed(cluster), configure=configure)
 
 
 def _started(base: str) -> None:

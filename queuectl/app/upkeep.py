@@ -14,7 +14,7 @@ async def migrate(settings: Settings) -> None:
     await schema.migrate(settings.database_url)
 
 
-async def verify(settings: Settings) -> Sequence[object]:
+async def verify(settings: Settings, *, from_checkpoint: bool) -> Sequence[object]:
     """Differences between the ledger and its own history, of all clusters in it."""
     await schema.check(settings.database_url)
-    return await verifying.verify(settings.database_url, None)
+    return await verifying.verify(settings.database_url, from_checkpoint=from_checkpoint)

@@ -105,7 +105,7 @@ def _change_hold(
     async def work(session: Session) -> None:
         change = await changing.hold(session, target, held)
         _say(change, options, _hold_means(change, held))
-        if wait is None:
+        if wait is None or changing.over(change.object, target.kind):
             return
         async with waiting(wait, f"{target} {'is on hold' if held else 'queues again'}") as tell:
             if server is not None:
@@ -125,6 +125,8 @@ def _hold_means(change: Change, held: bool) -> str:
     where = f"{change.target.kind.lower()}/{change.target.name} -n {change.target.namespace}"
     if not change.written:
         return f"It was {'on hold already' if held else 'not on hold'}: nothing is written."
+    if changing.over(change.object, change.target.kind):
+        return "It is over: this changes nothing any more."
     if not held:
         return "It is in the pending queue again, ordered by priority and creation time."
     undone = f"`queuectl release {where}` lets it queue again."

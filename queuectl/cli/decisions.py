@@ -95,5 +95,6 @@ def why(decision: Document) -> str | None:
 
 def who(decision: Document) -> str | None:
     """The user or workload that caused it, if there is one."""
-    found = (decision["reason"] or {}).get("by") or decision["details"].get("submitter")
+    details = decision["details"]
+    found = (decision["reason"] or {}).get("by") or details.get("submitter") or details.get("author")
     return str(found) if found else None

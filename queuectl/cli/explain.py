@@ -18,8 +18,6 @@ from queuectl.cli.printing import Column, ago, amount, local, printable, table
 from queuectl.cli.resources import meant
 from queuectl.cli.rest import Document, Server
 
-AHEAD: Final = 3
-"""How many of the workloads before it in the pending queue are named."""
 _MAX_DEPTH: Final = 64
 _NARROW: Final = 20
 """Least width of the text column."""
@@ -32,8 +30,6 @@ class Surroundings:
 
     nodes: tuple[Document, ...] = ()
     """Its ClusterQueue and the cohorts above it, from the bottom."""
-    ahead: tuple[Document, ...] = ()
-    """Workloads before it in the pending queue, the nearest one last."""
     queues: tuple[str, ...] = ()
     """LocalQueues of its namespace, if its own does not exist."""
 
@@ -45,7 +41,7 @@ def surroundings(server: Server, workload: Document) -> Surroundings:
         found = _items(server, "localqueues", {"namespace": workload["namespace"]})
         queues = tuple(item["name"] for item in found)
     nodes = tuple(_above(server, workload["clusterQueue"])) if workload["clusterQueue"] else ()
-    return Surroundings(nodes, tuple(_ahead(server, workload)), queues)
+    return Surroundings(nodes, queues)
 
 
 def _above(server: Server, queue: str) -> Iterator[Document]:
@@ -63,16 +59,6 @@ def _above(server: Server, queue: str) -> Iterator[Document]:
         found = cohorts.get(parent, {})
         yield {"object": f"Cohort/{parent}", **found}
         parent = found.get("parent")
-
-
-def _ahead(server: Server, workload: Document) -> list[Document]:
-    position = workload["position"]
-    if not position or position == 1:
-        return []
-    where = {"clusterqueue": workload["clusterQueue"], "phase": "Pending"}
-    known = [item for item in _items(server, "workloads", where) if item["position"]]
-    before = [item for item in known if item["position"] < position]
-    return sorted(before, key=lambda item: int(item["position"]))[-AHEAD:]
 
 
 def _items(server: Server, resource: str, parameters: dict[str, str]) -> list[Document]:
@@ -164,7 +150,7 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
             yield "Considered", f"{who}: {one['why']}"
     for holder in workload["holders"]:
         yield "Held by", _holder(holder, reason["resource"], now)
-    yield from _line_ahead(workload, around.ahead)
+    yield from _line_ahead(workload)
     if workload["help"]:
         yield "Would help", workload["help"]
     if around.queues:
@@ -183,14 +169,15 @@ def _holder(holder: Document, resource: str, now: datetime | None) -> str:
     return f"{who}: {amount(resource, holder['amount'])} since {_when(holder['since'], now)}"
 
 
-def _line_ahead(workload: Document, ahead: tuple[Document, ...]) -> Iterator[tuple[str, str]]:
+def _line_ahead(workload: Document) -> Iterator[tuple[str, str]]:
     if not workload["position"]:
         return
     count = workload["position"] - 1
     if count == 0:
         yield "Ahead", "none: it is the head of the pending queue"
         return
-    names = [f"{item['namespace']}/{item['kind'].lower()}/{item['name']}" for item in ahead]
+    known = [item for item in workload.get("ahead") or () if item["name"]]
+    names = [f"{item['namespace']}/{item['kind'].lower()}/{item['name']}" for item in known]
     others = count - len(names)
     if names and others:
         names.append(f"{others} more")

@@ -135,13 +135,18 @@ def migrate(options: Options) -> None:
 
 
 @click.command("verify")
+@click.option(
+    "--from-checkpoint",
+    is_flag=True,
+    help="Do not read the decisions that the controller's last checkpoint covers.",
+)
 @with_options
-def verify(options: Options) -> None:
+def verify(options: Options, *, from_checkpoint: bool) -> None:
     """Recompute the ledger from its own history and compare. Exit code 1 if they differ."""
     settings, _, _ = options.connected(cluster=False)
     from queuectl.app import upkeep
 
-    findings = list(call(upkeep.verify(settings)))
+    findings = list(call(upkeep.verify(settings, from_checkpoint=from_checkpoint)))
     if options.output != "table":
         printing.document({"findings": [_plain(finding) for finding in findings]}, options.output)
     for finding in findings if options.output == "table" else ():

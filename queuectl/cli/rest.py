@@ -14,6 +14,7 @@ import click
 
 from queuectl.cli.identity import Identity, is_loopback, trust
 from queuectl.cli.options import Failure, NotGood, Options
+from queuectl.ports import SILENT_SECONDS
 
 TIMEOUT_SECONDS: Final = 15.0
 MAX_BODY: Final = 64 << 20
@@ -89,11 +90,22 @@ class Server:
     def _tell(self, document: Document) -> None:
         """Notes on an answer, on stderr, printed once while they apply."""
         age = document.get("ageSeconds", 0)
-        for word, text in (
-            ("stale", f"the ledger cannot be reached; this is the state of {age:.0f} s ago"),
-            ("observed", "decisions of an observer: none of them was carried out"),
+        silence = (document.get("controller") or {}).get("seconds", 0)
+        stale = bool(document.get("stale"))
+        for word, applies, text in (
+            ("stale", stale, f"the ledger cannot be reached; this is the state of {age:.0f} s ago"),
+            (
+                "no controller",
+                not stale and silence > SILENT_SECONDS,
+                f"none has committed for {silence:.0f} s: nothing is decided until one runs",
+            ),
+            (
+                "observed",
+                bool(document.get("observed")),
+                "decisions of an observer: none of them was carried out",
+            ),
         ):
-            if not document.get(word):
+            if not applies:
                 self._told.discard(word)
             elif word not in self._told:
                 self._told.add(word)

@@ -1,6 +1,7 @@
 """Kubernetes writes of committed decisions: one lane per workload, in order, repeated until settled.
 
-Workers share the lanes, so ten thousand admissions are ten thousand small entries, not tasks.
+Workers share the lanes, so ten thousand admissions are ten thousand small entries, not tasks. Lanes with a
+write or a count of pods come before those with an Event only: ten thousand Events do not delay a start.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 
 from queuectl.core.decisions import PodsToCount
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Result
@@ -38,8 +40,12 @@ class _Lane:
     tries: int = 0
     denials: int = 0
     """Tries that the API server denied, one after another."""
+    counts: int = 0
+    """Counts of its pods that said that it is alive, one after another."""
     busy: bool = False
     """A worker is doing the first job."""
+    turn: int | None = None
+    """Its turn among those that are ready; None: it is not ready."""
 
 
 class Lanes:
@@ -56,7 +62,9 @@ class Lanes:
         self._settled = settled
         self._workers = workers
         self._lanes: dict[WorkloadId, _Lane] = {}
-        self._ready: asyncio.Queue[WorkloadId | None] = asyncio.Queue()
+        self._ready: asyncio.PriorityQueue[tuple[bool, int, WorkloadId | None]] = asyncio.PriorityQueue()
+        """Whether it has an Event only, its turn, and the workload of the lane; None: the end."""
+        self._turns = count()
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = asyncio.Event()
         self._since: dict[EffectKey, float] = {}
@@ -77,13 +85,17 @@ class Lanes:
             if lane is None:
                 self._add(effect.key.workload, effect)
             else:
-                # A later effect replaces one that is not under way.
-                begun = [lane.jobs.popleft()] if lane.busy else []
+                # A later effect replaces one that is not under way, but not one of unknown outcome: a start
+                # that is late on its way is refused only after another start.
+                doubtful = isinstance(lane.jobs[0], Effect) and lane.tries > lane.denials
+                begun = [lane.jobs.popleft()] if lane.busy or doubtful else []
                 for job in lane.jobs:
                     if isinstance(job, Effect):
                         self._since.pop(job.key, None)
                 kept = (job for job in lane.jobs if not isinstance(job, Effect))
                 lane.jobs = deque([*begun, effect, *kept])
+                if lane.turn is not None:
+                    self._make_ready(effect.key.workload, lane)
             self._since.setdefault(effect.key, now)
 
     def add_probes(self, probes: Iterable[PodsToCount]) -> None:
@@ -97,10 +109,15 @@ class Lanes:
     def _add(self, workload: WorkloadId, job: _Job) -> None:
         lane = self._lanes.get(workload)
         if lane is None:
-            self._lanes[workload] = _Lane(deque([job]))
-            self._ready.put_nowait(workload)
+            lane = self._lanes[workload] = _Lane(deque([job]))
+            self._make_ready(workload, lane)
         else:
             lane.jobs.append(job)
+
+    def _make_ready(self, workload: WorkloadId, lane: _Lane) -> None:
+        """Give it a turn. One that it had before is not valid any more."""
+        lane.turn = next(self._turns)
+        self._ready.put_nowait((isinstance(lane.jobs[0], Notice), lane.turn, workload))
 
     # --- run
 
@@ -115,23 +132,32 @@ class Lanes:
         """Let writes under way finish; start no new ones."""
         self._stopped.set()
         for _ in range(self._workers):
-            self._ready.put_nowait(None)
+            self._ready.put_nowait((False, next(self._turns), None))
+
+    async def _next(self) -> tuple[WorkloadId, _Lane] | None:
+        """Return the next lane that is ready; None: there is no more to do."""
+        while True:
+            _, turn, workload = await self._ready.get()
+            if workload is None or self._stopped.is_set():
+                return None
+            lane = self._lanes.get(workload)
+            if lane is not None and lane.turn == turn:
+                lane.busy, lane.turn = True, None
+                return workload, lane
 
     async def _work(self) -> None:
-        while not self._stopped.is_set():
-            workload = await self._ready.get()
-            if workload is None:
-                return
-            lane = self._lanes[workload]
+        while (found := await self._next()) is not None:
+            workload, lane = found
             job = lane.jobs[0]
-            lane.busy = True
             try:
                 delay = await self._do(job)
             except WriteDenied as error:
                 lane.denials += 1
                 delay = self._denied(job, lane, error)
             except ClusterUnavailable as error:
-                lane.denials = 0  # an API server that restarts may deny a write before it has read its rules
+                # An API server that restarts may deny a write before it has read its rules, and nothing that
+                # needs it goes on while it is away.
+                lane.denials = lane.counts = 0
                 delay = self._retry_in(job, lane, error)
             except Exception:
                 # A bug that one workload triggers must not stop the work on all others.
@@ -142,19 +168,21 @@ class Lanes:
                 lane.jobs.popleft()
                 if isinstance(job, Effect):
                     self._since.pop(job.key, None)
-                lane.tries = lane.denials = 0
+                lane.tries = lane.denials = lane.counts = 0
                 if lane.jobs:
-                    self._ready.put_nowait(workload)
+                    self._make_ready(workload, lane)
                 else:
                     del self._lanes[workload]
             else:
                 lane.tries += 1
-                self._later(delay, workload)
+                if isinstance(job, PodsToCount):
+                    lane.jobs.rotate(-1)  # its result may depend on a write that came meanwhile
+                self._later(delay, workload, lane)
 
-    def _later(self, delay: float, workload: WorkloadId) -> None:
+    def _later(self, delay: float, workload: WorkloadId, lane: _Lane) -> None:
         def again() -> None:
             self._timers.discard(timer)
-            self._ready.put_nowait(workload)
+            self._make_ready(workload, lane)
 
         timer = asyncio.get_running_loop().call_later(delay, again)
         self._timers.add(timer)
@@ -195,8 +223,9 @@ class Lanes:
         return None
 
     async def _probe(self, probe: PodsToCount) -> float | None:
-        if await self._cluster.anything_alive(probe.ref):
-            lane = self._lanes[probe.workload]
+        lane = self._lanes[probe.workload]
+        if await self._cluster.anything_alive(probe.ref, counts=lane.counts):
+            lane.counts += 1
             return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
         self._emit([PodsCounted(probe.workload, probe.attempt, alive=False)])
         return None

@@ -5,32 +5,45 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
 from queuectl.controller.effects import WORKERS, Lanes
-from queuectl.controller.notices import notices
-from queuectl.core.decisions import Plan
+from queuectl.controller.notices import PATIENCE, Notices
+from queuectl.controller.set_aside import SetAside
+from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame
+from queuectl.core.inbox import Inbox
 from queuectl.core.model import EffectKey
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import Usage
-from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerRefused, LedgerUnavailable
+from queuectl.core.transitions import IllegalTransition
+from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
 
 T = TypeVar("T")
 Name = TypeVar("Name", LocalQueueName, str)
 Report = TypeVar("Report", LocalQueueReport, ClusterQueueReport)
 log = logging.getLogger(__name__)
 
-_GATHER = 0.02
-"""Least seconds from the end of one transaction to the next; an event after a pause is handled at once."""
+_GATHER, _GATHER_TIMES, _LONGEST_GATHER = 0.02, 4.0, 0.1
+"""From the end of one transaction to the next: the least seconds; if that is longer, so many times the
+duration of the last transaction, so that they take at most a fifth of the time; and the most seconds. After
+a pause an event is handled at once."""
+_ALONE = 0.5
+"""Seconds after which acknowledged writes are stored even if nothing is decided. Until then they are stored
+with the next plan. If the process dies before, the next leader sends them again, which changes nothing."""
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
-_FIRST_THAW, _LAST_THAW = 1.0, 60.0
 _LONGEST_SLEEP = 3600.0
 """Seconds until the ledger's clock is read again if nothing is due before: the two clocks may drift."""
+_SAY_EVERY, _MOST_SAID = 1.0, 200
+"""Seconds between two looks at which reasons are to be Events, and the most of them at a time: where many
+workloads begin to wait together, starts and stops must not wait behind thousands of Events."""
+_SAME_FAILURES, _MOST_FAILURES = 3, 64
+"""Equal failures of a plan after which it is stored in parts; of parts, after which it is decided again."""
 _MOST_UNWRITTEN = 3
 """Refused status writes after which the other queues wait for the next round."""
 
@@ -46,6 +59,7 @@ class Observer(Protocol):
     def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None: ...
     def ledger_unavailable(self) -> None: ...
     def ledger_refused(self) -> None: ...
+    def set_aside(self) -> None: ...
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
     def capacity(self, flavors: Usage) -> None: ...
     def reported(
@@ -70,11 +84,13 @@ class Controller:
         budget: int = DEFAULT_BUDGET,
         workers: int = WORKERS,
         status_seconds: float = 5.0,
+        event_seconds: float = PATIENCE,
         confirm_seconds: float = 10.0,
     ) -> None:
         """`budget`: workloads evaluated in one plan; `workers`: Kubernetes writes under way at one time;
-        `status_seconds`: least time between two writes of one queue's status; `confirm_seconds`: between two
-        commits if there is nothing to decide, so that a deposed leader finds out."""
+        `status_seconds`: least time between two writes of one queue's status; `event_seconds`: how long a
+        workload waits before an Event says why; `confirm_seconds`: between two commits if there is nothing to
+        decide, so that a deposed leader finds out."""
         self._ledger = ledger
         self._cluster = cluster
         self._engine = engine
@@ -82,22 +98,26 @@ class Controller:
         self._holder = holder
         self._budget = budget
         self._status_seconds = status_seconds
+        self._notices = Notices(event_seconds)
         self._confirm_seconds = confirm_seconds
         self._confirm = False
-        """Nothing was committed for that long: commit, to check that the epoch is still ours."""
+        """Commit even if nothing is decided: to store what is acknowledged, or to check the epoch."""
         self._epoch = 0
         self._batch = 0
         self._committed_at = float("-inf")
-        self._inbox: list[Event] = []
+        self._commit_seconds = 0.0
+        """Duration of the last transaction."""
+        self._inbox = Inbox()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._acknowledged: list[EffectKey] = []
+        self._acknowledge: asyncio.TimerHandle | None = None
+        """When acknowledged writes are stored by themselves."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: datetime | None = None
         """By the ledger's clock."""
         self._rang = False
-        self._thaw_in: dict[str, float] = {}
-        self._thaw_due: set[str] = set()
+        self._aside = SetAside(engine, observer, self._wake.set)
         self._lanes = Lanes(cluster, self.emit, observer.settled, workers=workers)
 
     @property
@@ -138,7 +158,9 @@ class Controller:
         log.info("leading with epoch %d from sequence %d", self._epoch, snapshot.sequence)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run(), name="effects")
-            beside = [tasks.create_task(work) for work in (self._publish(), self._ask_to_confirm())]
+            beside = [
+                tasks.create_task(work) for work in (self._publish(), self._say(), self._ask_to_confirm())
+            ]
             away = None
             try:
                 await self._decide_until_stopped()
@@ -158,8 +180,8 @@ class Controller:
             while not self._stopping.is_set():
                 await self._gather()
                 self._drain()
-                if self._thaw_due:
-                    await self._thaw()
+                if self._aside.due:
+                    self._aside.thaw(await self._reach(self._ledger.load) if self._aside.roots else None)
                 if not await self._decide_once() and not self._inbox:
                     break
             await self._set_alarm()
@@ -183,21 +205,33 @@ class Controller:
 
     async def _gather(self) -> None:
         """Collect more events if a transaction has just ended: ten workloads cost as much as one."""
-        wait = self._committed_at + _GATHER - asyncio.get_running_loop().time()
+        wait = self._committed_at + self._pause - asyncio.get_running_loop().time()
         if wait > 0:
             await asyncio.sleep(wait)
 
+    @property
+    def _pause(self) -> float:
+        """Least seconds from the end of the last transaction to the next."""
+        return min(max(_GATHER, _GATHER_TIMES * self._commit_seconds), _LONGEST_GATHER)
+
     def _drain(self) -> None:
-        events, self._inbox = self._inbox, []
+        inbox, self._inbox = self._inbox, Inbox()
+        events = inbox.events()
         for event in events:
             if isinstance(event, EffectSettled) and event.result in (Result.DONE, Result.GONE):
                 self._acknowledged.append(event.key)
+        if self._acknowledged and self._acknowledge is None:
+            self._acknowledge = asyncio.get_running_loop().call_later(_ALONE, self._ask_to_commit)
         if events:
             self._engine.handle(events)
 
+    def _ask_to_commit(self) -> None:
+        self._confirm = True
+        self._wake.set()
+
     async def _decide_once(self) -> bool:
         """One plan, if there is anything to plan. Returns whether there was."""
-        wanted = bool(self._acknowledged or self._confirm)
+        wanted = self._confirm
         if not self._engine.due and not wanted and not self._rang:
             self._lanes.add_effects(self._engine.take_effects())
             return False
@@ -205,14 +239,18 @@ class Controller:
         self._rang = False
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
-        plan = self._engine.decide(now, self._budget)
+        try:
+            plan = self._engine.decide(now, self._budget)
+        except IllegalTransition as error:
+            self._aside.add(error.workload, error)
+            return True
         if not plan.decisions and not plan.probes and not wanted:
             self._lanes.add_effects(self._engine.take_effects())
             return False
         try:
             first = await self._commit(plan) if plan.recorded or wanted else 0
-        except LedgerRefused as refusal:
-            await self._commit_by_root(plan, refusal)
+        except (LedgerRefused, PlanFailed) as error:
+            await self._commit_in_parts(plan, error)
             return True
         self._engine.commit(plan, first)
         self._hand_over(plan)
@@ -221,55 +259,63 @@ class Controller:
     def _hand_over(self, plan: Plan) -> None:
         self._lanes.add_effects(self._engine.take_effects())
         self._lanes.add_probes(plan.probes)
-        self._lanes.add_notices(notices(plan))
+        self._lanes.add_notices(self._notices.of(plan, asyncio.get_running_loop().time()))
+        self._aside.note_stored(plan)
 
-    async def _commit_by_root(self, plan: Plan, refusal: LedgerRefused) -> None:
-        """The ledger refuses a plan: commit it root by root, and freeze the root that it refuses."""
-        parts = self._engine.split(plan)
-        if not parts:
-            raise refusal
-        for root, part in parts:
+    async def _commit_in_parts(self, plan: Plan, error: Exception) -> None:
+        """Commit a plan that the ledger does not take tree by tree; what fails is divided to workloads."""
+        parts = deque(self._engine.split(plan))
+        if not parts and isinstance(error, LedgerRefused):
+            raise error
+        stored: set[Verdict] = set()
+        failed: list[tuple[Plan, PlanFailed]] = []
+        failures = 0
+        while parts and failures < _MOST_FAILURES:
+            root, part = parts.popleft()
             try:
-                first = await self._commit(part)
-            except LedgerRefused as error:
-                log.critical("%s is frozen, the ledger refuses it: %s", root or "work without a queue", error)
-                self._observer.ledger_refused()
-                self._engine.freeze(root)
-                self._thaw_later(root)
+                first = await self._commit(part, tries=1)
+            except LedgerRefused as refusal:
+                self._aside.freeze(root, refusal)
+            except PlanFailed as failure:
+                failures += 1
+                rest = [(root, one) for one in smaller(part)]
+                # Widest first until any part is stored; then quickly down to the workloads that are not.
+                parts = deque([*rest, *parts] if stored else [*parts, *rest])
+                if not rest:
+                    failed.append((part, failure))
             else:
+                stored.update(decision.verdict for decision in part.recorded)
                 self._engine.commit_part(part, first)
                 self._hand_over(part)
+        if failures or isinstance(error, PlanFailed):
+            self._aside.judge(stored, failed)
+            self._engine.reconsider()  # decisions that were left out may have had effects on others
+            if self._aside.full or not failed:
+                log.error("the ledger stores nothing of this kind, no workload is set aside: %s", error)
+                await self._wait(_LAST_RETRY)
 
-    def _thaw_later(self, root: str) -> None:
-        """Load the ledger again soon; if that does not help, less and less often."""
-        delay = self._thaw_in[root] = min(self._thaw_in.get(root, _FIRST_THAW / 2) * 2, _LAST_THAW)
+    async def _commit(self, plan: Plan, tries: int = _SAME_FAILURES) -> int:
+        """Store the plan, however long the ledger is unavailable; nothing else is decided meanwhile.
 
-        def due() -> None:
-            self._thaw_due.add(root)
-            self._wake.set()
-
-        asyncio.get_running_loop().call_later(delay, due)
-
-    async def _thaw(self) -> None:
-        snapshot = await self._reach(self._ledger.load)
-        for root in sorted(self._thaw_due):
-            self._engine.thaw(root, snapshot)
-        self._thaw_due.clear()
-
-    async def _commit(self, plan: Plan) -> int:
-        """Store the plan, however long the ledger is unavailable; nothing else is decided meanwhile."""
+        Raises PlanFailed after that number of equal failures.
+        """
         self._batch += 1
         self._confirm = False
+        if self._acknowledge is not None:
+            self._acknowledge.cancel()
+            self._acknowledge = None
         batch = f"{self._epoch}-{self._batch}"
         done, self._acknowledged = self._acknowledged, []
         started = asyncio.get_running_loop().time()
         try:
-            first = await self._reach(lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch))
-        except LedgerRefused:
+            first = await self._reach(
+                lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch), tries
+            )
+        except (LedgerRefused, PlanFailed):
             self._acknowledged = done + self._acknowledged
             raise
         self._committed_at = asyncio.get_running_loop().time()
-        seconds = self._committed_at - started
+        seconds = self._commit_seconds = self._committed_at - started
         last = first + len(plan.recorded) - 1
         self._observer.committed(plan, seconds=seconds, sequence=last)
         return first
@@ -279,33 +325,48 @@ class Controller:
         self._drain()
         if self._acknowledged:
             now = await self._reach(self._ledger.now)
-            await self._commit(Plan(version=0, cycle=0, now=now))
+            with contextlib.suppress(PlanFailed):
+                await self._commit(Plan(version=0, cycle=0, now=now))
 
-    async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _reach(self, call: Callable[[], Awaitable[T]], tries: int = _SAME_FAILURES) -> T:
         """Repeat a call until the ledger answers; meanwhile nothing is admitted, and running work goes on.
 
-        Raises _Stopped when asked to stop meanwhile: the next leader finds out what was stored, and sends
-        again what was not acknowledged.
+        Raises PlanFailed after `tries` equal failures, and _Stopped when asked to stop meanwhile: the next
+        leader finds out what was stored, and sends again what was not acknowledged.
         """
         delay = _FIRST_RETRY
+        failures: list[str] = []
         while True:
             try:
                 return await call()
             except LedgerUnavailable as error:
                 self._observer.ledger_unavailable()
                 log.warning("ledger unavailable, admitting nothing: %s", error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay):
-                    await self._stopping.wait()
-                raise _Stopped
+                state = error.state if isinstance(error, PlanFailed) else None
+                failures = [one for one in failures if one == state] + [state or ""]
+                if state is not None and len(failures) >= tries:
+                    raise
+            await self._wait(delay)
             delay = min(delay * 2, _LAST_RETRY)
+
+    async def _wait(self, seconds: float) -> None:
+        """Raises _Stopped when asked to stop meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+            raise _Stopped
 
     async def _ask_to_confirm(self) -> None:
         """Commit at least every `confirm_seconds`, even if nothing happened."""
         while True:
             await asyncio.sleep(self._confirm_seconds)
-            self._confirm = True
-            self._wake.set()
+            self._ask_to_commit()
+
+    async def _say(self) -> None:
+        """Send the Events of waiting workloads whose turn it is."""
+        while True:
+            await asyncio.sleep(_SAY_EVERY)
+            self._lanes.add_notices(self._notices.due(asyncio.get_running_loop().time(), _MOST_SAID))
 
     async def _publish(self) -> None:
         """Write the status of changed queues, each at most every `status_seconds`."""

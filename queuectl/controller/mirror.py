@@ -38,6 +38,7 @@ from queuectl.core.events import (
     WorkloadGone,
     WorkloadObserved,
 )
+from queuectl.core.inbox import Inbox
 from queuectl.core.model import AttemptState, Effect, EffectKey, LedgerSnapshot, ObjectRef, WorkloadId
 from queuectl.core.policy import Gate
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
@@ -91,7 +92,7 @@ class Mirror:
         self._objects: dict[WorkloadId, _Object] = {}
         self._since: datetime | None = None
         """Start of the observation of this cluster; None: the ledger was not read yet."""
-        self._waiting: list[Event] = []
+        self._waiting = Inbox()
         self._emit: Emit = self._waiting.extend
         self._doubts = asyncio.Event()
 
@@ -204,7 +205,7 @@ class Mirror:
         settled = EffectSettled(effect.key, Result.DONE, effect.observation.generation)
         return settled, next(self._shown(found), None)
 
-    async def anything_alive(self, ref: ObjectRef) -> bool:
+    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
         """Called for a workload that is stopped, over or gone: as decided, nothing of it is alive."""
         return False
 
@@ -234,9 +235,9 @@ class Mirror:
                 untried=not stored.attempts,
                 decided=stored.reason is not None or stored.attempts > 0,
             )
-        before, self._waiting = self._waiting, []
+        before, self._waiting = self._waiting, Inbox()
         self._emit([ContextObserved(Gate(GATE, self._since))])
-        self.see(before)
+        self.see(before.events())
         log.info("observing since %s: nothing is written to the cluster", self._since.isoformat())
 
     def committed(self, plan: Plan) -> None:

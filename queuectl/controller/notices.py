@@ -1,29 +1,111 @@
-"""Kubernetes Events for users of kubectl: one when a workload's reason changes."""
+"""Kubernetes Events for users of kubectl: which decisions are worth one, and when (R4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
-from queuectl.core.decisions import Admit, Evict, Keep, Plan
-from queuectl.core.model import Assignment, WorkloadId
+from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
+from queuectl.core.model import Assignment, ObjectRef, WorkloadId
+from queuectl.core.reasons import Reason
 from queuectl.ports import Notice
 
+PATIENCE: Final = 5.0
+"""Seconds that a workload waits before an Event says why."""
+PAUSE: Final = 60.0
+"""Least seconds from one reason of a workload that an Event says to the next."""
 
-def notices(plan: Plan) -> Iterator[tuple[WorkloadId, Notice]]:
-    """The Events of a committed plan, in its order."""
-    for decision in plan.decisions:
-        match decision:
-            case Keep(workload, ref, reason, recorded) if recorded:
-                yield workload, Notice(ref, "Pending", reason.message, at=plan.now)
-            case Admit(attempt, ref, detail):
-                text = _flavors(attempt.assignment)
-                text += f"; charged as debt: {detail}" if attempt.debt else ""
-                yield attempt.workload, Notice(ref, "Admitted", text, key=f"{attempt.number}", at=plan.now)
-            case Evict(workload, ref, attempt, reason):
-                notice = Notice(ref, "Evicted", reason.message, warning=True, key=f"{attempt}", at=plan.now)
-                yield workload, notice
-            case _:
-                pass
+Told = tuple[WorkloadId, Notice]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pending workload with its newest reason."""
+
+    ref: ObjectRef
+    reason: Reason
+    at: datetime
+    said: Hashable = None
+    """Key of the reason that an Event said last."""
+
+
+class Notices:
+    """Chooses Events. Starts and stops are said at once; reasons of waiting workloads wait for their turn.
+
+    A first reason is said if the workload still waits after `patience` seconds, later ones at most every
+    PAUSE seconds, and the newest one always, unless the workload starts or ends before. Workloads that change
+    nothing cost nothing. `now` is in seconds, of any clock that does not run back.
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._waiting: dict[WorkloadId, _Waiting] = {}
+        self._fresh: dict[WorkloadId, float] = {}
+        """When to say the reason of a workload; in order of time, as is the next."""
+        self._quiet: dict[WorkloadId, float] = {}
+        """Until when to say nothing of a workload, because a reason was said shortly before."""
+
+    def __len__(self) -> int:
+        """Return the number of workloads of which anything is kept."""
+        return len(self._waiting.keys() | self._fresh.keys() | self._quiet.keys())
+
+    def of(self, plan: Plan, now: float) -> Iterator[Told]:
+        """Yield what is said at once of a committed plan, in its order; remember the new reasons in it."""
+        for decision in plan.decisions:
+            match decision:
+                case Keep(workload, ref, reason, recorded) if recorded:
+                    self._wait(workload, _Waiting(ref, reason, plan.now), now)
+                case Admit(attempt, ref, detail):
+                    self._leave(attempt.workload)
+                    text = _flavors(attempt.assignment)
+                    text += f"; charged as debt: {detail}" if attempt.debt else ""
+                    yield (
+                        attempt.workload,
+                        Notice(ref, "Admitted", text, key=f"{attempt.number}", at=plan.now),
+                    )
+                case Evict(workload, ref, attempt, reason):
+                    self._leave(workload)
+                    notice = Notice(
+                        ref, "Evicted", reason.message, warning=True, key=f"{attempt}", at=plan.now
+                    )
+                    yield workload, notice
+                case Retire(workload):
+                    self._leave(workload)
+                    self._quiet.pop(workload, None)
+                case _:
+                    pass
+
+    def due(self, now: float, most: int) -> Iterator[Told]:
+        """Yield the reasons whose turn it is, `most` at most: the rest is due at the next call."""
+        for line in (self._quiet, self._fresh):
+            while most > 0 and line:
+                workload, when = next(iter(line.items()))
+                if when > now:
+                    break
+                del line[workload]
+                one = self._waiting.get(workload)
+                if one is not None and one.said != one.reason.key:
+                    one.said = one.reason.key
+                    self._quiet[workload] = now + PAUSE
+                    most -= 1
+                    yield (
+                        workload,
+                        Notice(one.ref, "Pending", one.reason.message, key=one.at.isoformat(), at=one.at),
+                    )
+
+    def _wait(self, workload: WorkloadId, newest: _Waiting, now: float) -> None:
+        if (known := self._waiting.get(workload)) is not None:
+            newest.said = known.said
+        self._waiting[workload] = newest
+        if workload not in self._fresh and workload not in self._quiet:
+            self._fresh[workload] = now + self._patience
+
+    def _leave(self, workload: WorkloadId) -> None:
+        """It does not wait any more. That a reason was said shortly before still counts if it waits again."""
+        self._waiting.pop(workload, None)
+        self._fresh.pop(workload, None)
 
 
 def _flavors(assignment: Assignment) -> str:

@@ -2,7 +2,8 @@
 
 Where memory and ledger disagree about a tree, that tree is frozen: nothing is decided about its workloads,
 running ones are left alone, and pending ones get the reason `LedgerMismatch`. Loading it again thaws it.
-A plan that the ledger refuses is split by tree, so that only one is frozen.
+A plan that the ledger refuses is split by tree, so that only one is frozen. A plan that it fails to store is
+split further, down to the workload that causes it: this one is frozen alone.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.queues.pending import missing
+from queuectl.core.queues.pending import is_refusal, missing
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.state import State
 from queuectl.core.transitions import transition
@@ -79,6 +80,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
     entry.past = stored.past
+    entry.refused = stored.phase is Phase.PENDING and stored.reason is not None and is_refusal(stored.reason)
     entry.local_queue = LocalQueueName(stored.ref.namespace, stored.queue)
     entry.preempted_at = stored.preempted_at
     state.arrival = max(state.arrival, stored.arrival)
@@ -105,6 +107,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
 def apply_plan(state: State, plan: Plan, first: int) -> None:
     """Apply the decisions of a plan. `first` is the sequence number of the first that the ledger recorded."""
     state.now = max(state.now, plan.now)
+    state.apart, state.left = plan.apart, plan.left
     changed: dict[WorkloadId, Entry] = {}
     sequence = first
     for decision in plan.decisions:
@@ -181,9 +184,12 @@ def _change_holder(state: State, entry: Entry, decision: Amend | Shrink | Evict)
 
 
 def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
+    if entry.group is not None:
+        entry.group.nominated()
     state.leave(entry)
     state.charge(entry, attempt)
     entry.reason = entry.ineligible = entry.start_denied = None
+    entry.refused = False
     entry.cluster_queue = attempt.assignment.cluster_queue
     entry.recorded = facts(entry)
     entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
@@ -215,6 +221,8 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         state.unreported.pop(entry.id, None)
         return
     queue, evaluation = state.pending[group.cluster_queue], decision.evaluation
+    if decision.claim is not None or evaluation is not None:
+        group.nominated()
     if decision.claim is not None:
         entry.last_tried = {}
         queue.activate(group)  # a head that reserves quota is inadmissible and nominated all the same
@@ -254,7 +262,7 @@ def _still_waiting(state: State, claim: PreemptionClaim) -> PreemptionClaim:
     return claim.without(over) if over else claim
 
 
-# --- trees of which memory and ledger disagree
+# --- trees of which memory and ledger disagree, workloads that are set aside
 
 
 def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
@@ -271,15 +279,24 @@ def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
     ]
 
 
-def freeze(state: State, root: str) -> None:
-    """Decide nothing about the workloads under `root` until it is thawed."""
-    again = root in state.frozen
-    state.frozen.add(root)
-    for entry in _under(state, root):
+def freeze(state: State, what: str) -> None:
+    """Decide nothing about the workloads under root `what`, or about workload `what`, until it is thawed."""
+    again = what in state.frozen
+    state.frozen.add(what)
+    for entry in _under(state, what):
         state.route(entry)
         state.refresh(entry)
         if again:
             state.unreported.pop(entry.id, None)  # the ledger refused even that reason
+    state.prune()
+
+
+def unfreeze(state: State, workload: str) -> None:
+    """Decide about a workload again that was set aside: memory and ledger agree about it."""
+    state.frozen.discard(workload)
+    for entry in _under(state, workload):
+        state.route(entry)
+        state.refresh(entry)
     state.prune()
 
 
@@ -316,8 +333,8 @@ def _take_observation(entry: Entry, known: Entry) -> None:
     entry.recent = known.recent
 
 
-def _under(state: State, root: str) -> list[Entry]:
-    return [entry for entry in state.entries.values() if state.root(entry) == root]
+def _under(state: State, what: str) -> list[Entry]:
+    return [entry for entry in state.entries.values() if what in (entry.id, state.root(entry))]
 
 
 def _root_of(state: State, decision: Decision) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 from queuectl.core.flavors.queue_flavors import PodSetGroup
@@ -43,6 +46,8 @@ class Configure:
 
     key: ConfigKey
     spec: str | None
+    author: str | None = None
+    """The user that wrote the spec; None: unknown, also for an object that is gone."""
     verdict: Verdict = Verdict.CONFIGURED
 
 
@@ -186,6 +191,61 @@ def subject(decision: Decision) -> WorkloadId:
             return decision.workload
 
 
+def smaller(plan: Plan) -> list[Plan]:
+    """Return parts of a plan that failed, each to be stored by itself; none: it is about one subject.
+
+    Decisions of one kind are halved by subject. What a cycle decides counts on the quota that other decisions
+    release or charge: where there are any, it is left out, and decided again once they are stored.
+    """
+    by_subject: dict[WorkloadId | ConfigKey, list[Decision]] = {}
+    for decision in plan.decisions:
+        by_subject.setdefault(_subject(decision), []).append(decision)
+    if len(by_subject) == 1:
+        return []
+    kinds = [[d for d in plan.decisions if _of_cycle(d) is kind] for kind in (None, False, True)]
+    alone, evictions, admissions = kinds
+    if sum(map(bool, kinds)) == 1:
+        each = list(by_subject.values())
+        halves = (each[: len(each) // 2], each[len(each) // 2 :])
+        return [_part(plan, chain.from_iterable(half)) for half in halves]
+    if not alone:
+        return [_part(plan, evictions)]
+    first, known = [_part(plan, alone)], {_subject(decision) for decision in alone}
+    rest = [decision for decision in (*evictions, *admissions) if _subject(decision) not in known]
+    if rest and not any(map(_moves_quota, alone)):
+        first.append(_part(plan, rest))
+    return first
+
+
+def _part(plan: Plan, decisions: Iterable[Decision]) -> Plan:
+    return replace(plan, decisions=tuple(decisions), probes=())
+
+
+def _subject(decision: Decision) -> WorkloadId | ConfigKey:
+    return decision.key if isinstance(decision, Configure) else subject(decision)
+
+
+def _of_cycle(decision: Decision) -> bool | None:
+    """Return False for an eviction by preemption, True for what a cycle decides besides, None for others."""
+    match decision:
+        case Evict() if decision.reason.code is Code.PREEMPTED:
+            return False
+        case Admit() if not decision.attempt.debt:
+            return True
+        case Keep():
+            return True
+        case _:
+            return None
+
+
+def _moves_quota(decision: Decision) -> bool:
+    match decision:
+        case Retire():
+            return decision.attempt is not None
+        case _:
+            return isinstance(decision, Admit | Configure | Release | Shrink)
+
+
 class PodsToCount(NamedTuple):
     """An attempt whose pods must be counted by a consistent read before its quota is released."""
 
@@ -208,6 +268,10 @@ class Plan:
     """The budget is used up: decide again after this plan is committed."""
     work: int = 0
     """Units of work spent: workloads nominated and searches made."""
+    apart: frozenset[str] = frozenset()
+    """Roots of trees without cycles in this plan, because it decides something else about them (C9)."""
+    left: tuple[str, ...] = ()
+    """Roots of trees that its budget did not reach."""
 
     @property
     def recorded(self) -> tuple[Decision, ...]:

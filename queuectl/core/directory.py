@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -25,6 +25,8 @@ from queuectl.core.policy import (
     RuntimeClass,
     StopPolicy,
     WorkloadPriorityClass,
+    cohorts_above,
+    cyclic,
 )
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
@@ -63,6 +65,7 @@ class Directory:
     def __init__(self) -> None:
         self.tree = QuotaTree()
         self.queues: dict[str, ClusterQueue] = {}
+        self.cohorts: dict[str, Cohort] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
         self.local_queues: dict[LocalQueueName, LocalQueue] = {}
         self.nodes: dict[str, Node] = {}
@@ -91,10 +94,10 @@ class Directory:
                 affected.trees[self.tree.root(self.tree.queue(value.name))] = None
                 self._changed(affected, {value.name})
             case Cohort():
-                affected.trees |= dict.fromkeys(self.tree.roots())
+                self.cohorts[value.name] = value
+                self._cohort_changes(value.name, affected)
                 self.tree.set_cohort(value)
-                affected.trees |= dict.fromkeys(self.tree.roots())
-                self._changed(affected, set(self.queues))
+                self._cohort_changes(value.name, affected)
             case ResourceFlavor():
                 self.capacity_changed = True
                 self.flavors[value.name] = value
@@ -116,9 +119,10 @@ class Directory:
                 self.tree.drop_queue(key.name)
                 self._changed(affected, {key.name})
             case "Cohort":
+                self.cohorts.pop(key.name, None)
+                self._cohort_changes(key.name, affected)
                 self.tree.drop_cohort(key.name)
-                affected.trees |= dict.fromkeys(self.tree.roots())
-                self._changed(affected, set(self.queues))
+                self._cohort_changes(key.name, affected)
             case "ResourceFlavor":
                 self.capacity_changed = True
                 self.flavors.pop(key.name, None)
@@ -183,6 +187,13 @@ class Directory:
             if any(used.name == flavor for used in group.flavors)
         }
 
+    def _cohort_changes(self, name: str, affected: Affected) -> None:
+        """To be called before and after a change of a Cohort: it affects the trees that it is in."""
+        for node in self.tree.under(name):
+            affected.trees[self.tree.root(node)] = None
+            if node.kind == "ClusterQueue":
+                self._changed(affected, {node.name})
+
     def _changed(self, affected: Affected, queues: Iterable[str]) -> None:
         for name in queues:
             self._queue_flavors.pop(name, None)
@@ -215,7 +226,7 @@ class Directory:
         """Return the condition by the last valid spec."""
         found = self._conditions.get(name)
         if found is None:
-            found = condition(self.queues[name], self.flavors, cyclic=self.tree.cyclic(name))
+            found = condition(self.queues[name], self.flavors, self.cohorts)
             self._conditions[name] = found
         return found
 
@@ -257,6 +268,7 @@ class Directory:
         priority = self.priority(workload)
         ineligible = (
             workload.problem
+            or _not_charged(workload)
             or (Reason(code=Code.ON_HOLD) if workload.hold else None)
             or self._no_queue(workload, local)
             or (priority if isinstance(priority, Reason) else None)
@@ -317,23 +329,34 @@ class Directory:
         return max((c.value for c in self._pod_priorities.values() if c.default), default=0)
 
 
+def _not_charged(workload: Workload) -> Reason | None:
+    for pod_set in workload.pod_sets:
+        if pod_set.not_charged is not None:
+            detail = f"{pod_set.not_charged} cannot be charged to a quota"
+            return Reason(code=Code.RESOURCE_NOT_COVERED, detail=detail)
+    return None
+
+
 READY = Condition(True, "Ready", "Can admit new workloads")
 
 
-def condition(queue: ClusterQueue, flavors: Container[str], *, cyclic: bool = False) -> Condition:
-    """Return the condition of `queue`, given the names of the existing flavors (docs/scheduling.md, Q1).
-
-    `cyclic`: its cohort, or an ancestor of that, is its own ancestor.
-    """
+def condition(
+    queue: ClusterQueue, flavors: Mapping[str, ResourceFlavor], cohorts: Mapping[str, Cohort]
+) -> Condition:
+    """Return the condition of `queue`, given the flavors and Cohorts that exist (docs/scheduling.md, Q1)."""
+    above = cohorts_above(queue.cohort, lambda name: cohorts[name].parent if name in cohorts else None)
     if queue.stop_policy is not StopPolicy.NONE:
         return Condition(False, "Stopped", f"stopPolicy is {queue.stop_policy}")
-    if cyclic:
+    if cyclic(above):
         return Condition(False, "CohortCycle", f"cohort {queue.cohort} is its own ancestor")
-    missing = sorted(
-        {f.name for group in queue.resource_groups for f in group.flavors if f.name not in flavors}
-    )
-    if missing:
+    named = sorted({flavor.name for group in queue.resource_groups for flavor in group.flavors})
+    if missing := [name for name in named if name not in flavors]:
         return Condition(False, "FlavorNotFound", f"ResourceFlavor not found: {', '.join(missing)}")
+    concerned: list[Cohort | ResourceFlavor] = [cohorts[name] for name in above if name in cohorts]
+    concerned += (flavors[name] for name in named)
+    others = (f"{type(one).__name__}/{one.name} {field}" for one in concerned for field in one.unsupported)
+    if not_obeyed := (*queue.unsupported, *others):
+        return Condition(False, "Unsupported", "; ".join(not_obeyed))
     return READY
 
 

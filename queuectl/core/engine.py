@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
+from typing import NamedTuple
 
 from queuectl.core import applying
 from queuectl.core.cycle.cycle import Cycles, unreported
+from queuectl.core.cycle.due_now import Taken, admissions_turn, take_due
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import (
@@ -19,6 +21,7 @@ from queuectl.core.decisions import (
     Amend,
     Configure,
     Decision,
+    Enqueue,
     Evaluation,
     Evict,
     Keep,
@@ -26,12 +29,15 @@ from queuectl.core.decisions import (
     PodsToCount,
     Release,
     Retire,
+    subject,
 )
+from queuectl.core.due import runs_unasked
 from queuectl.core.entries import Entry
 from queuectl.core.events import Event
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
+from queuectl.core.forgetting import forget_unused
 from queuectl.core.invariants import check, check_plan
-from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted
+from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten
 from queuectl.core.model import Attempt, AttemptState, Effect, EffectKey, LedgerSnapshot, WorkloadId
 from queuectl.core.observing import fold
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
@@ -44,6 +50,15 @@ from queuectl.core.transitions import check_transitions
 
 DEFAULT_BUDGET = 2_000
 """Units of work in one decision: some 50 ms, far below any lease."""
+
+
+class _Admissions(NamedTuple):
+    """What the cycles of one plan add to it."""
+
+    decisions: list[Decision]
+    work: int
+    more: bool
+    left: list[str]
 
 
 class StalePlan(Exception):
@@ -88,6 +103,7 @@ class Engine:
         """Fold events into the state. To pass an event again is harmless."""
         fold(self._state, events)
         self._state.requeuer.requeue()
+        forget_unused(self._state)
         self._version += 1
 
     def reconsider(self) -> None:
@@ -100,23 +116,32 @@ class Engine:
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
         """Return the next plan. The state stays as it is: called twice, it gives the same.
 
-        `cycles`: how many admission cycles it may take; a cycle nominates the head of each ClusterQueue. The
-        plan is empty until every source has been listed once. Raises IllegalTransition.
+        `cycles`: how many admission cycles it may take; a cycle nominates the head of each ClusterQueue.
+        None: no limit; then one head may stand for all that are alike (W5). The plan is empty until every
+        source has been listed once. Raises IllegalTransition.
         """
         if not self._state.synced:
             return Plan(version=self._version, cycle=self._cycle, now=now)
+        turn = admissions_turn(self._state)
+        plan = self._drafted(now, budget, cycles, turn)
+        if turn and not plan.decisions and not plan.probes:
+            return self._drafted(now, budget, cycles, frozenset())
+        return plan
+
+    def _drafted(self, now: datetime, budget: int, cycles: int | None, turn: Set[str]) -> Plan:
         draft = PlanDraft(self._state, now)
         try:
-            return self._plan(now, budget, cycles, draft)
+            return self._plan(now, budget, cycles, draft, take_due(self._state, draft, budget, turn))
         finally:
             draft.journal.undo()
 
-    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft) -> Plan:
+    def _plan(self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, due: Taken) -> Plan:
         state = self._state
-        decisions: list[Decision] = [Configure(key, spec) for key, spec in state.unrecorded_configs()]
+        decisions: list[Decision] = [
+            Configure(key, spec, state.authors.get(key)) for key, spec in state.unrecorded_configs()
+        ]
         probes: list[PodsToCount] = []
-        due = state.first_due(budget)
-        for entry, step in due:
+        for entry, step in due.steps:
             if isinstance(step, Probe):
                 assert entry.attempt is not None
                 probes.append(PodsToCount(entry.id, entry.ref, entry.attempt.number))
@@ -126,15 +151,10 @@ class Engine:
                 decisions.append(step)
                 if isinstance(step, Release | Retire):
                     draft.release(entry, pending_again=isinstance(step, Release))
-                elif isinstance(step, Evict | Amend):
+                elif isinstance(step, Evict | Amend) or (isinstance(step, Enqueue) and runs_unasked(entry)):
                     draft.defer(entry)
-        work = len(due)
-        more = len(due) < len(state.due_steps)
-        if len(due) < budget:
-            spent, left = self._admissions(now, budget - len(due), cycles, draft, decisions)
-            work, more = work + spent, more or left
-        else:
-            more |= bool(state.due_queues or state.unreported)
+        outcome = self._admissions(now, max(budget - len(due.steps), budget // 4, 1), cycles, draft, due)
+        decisions += outcome.decisions
         decided = tuple(accounted(d, state.entries, now, state.configuration) for d in decisions)
         check_transitions(decided, state.entries)
         return Plan(
@@ -143,22 +163,24 @@ class Engine:
             now=now,
             decisions=decided,
             probes=tuple(probes),
-            more=more,
-            work=work,
+            more=due.more or outcome.more,
+            work=len(due.steps) + outcome.work,
+            apart=frozenset(str(root) for root in draft.deferred),
+            left=tuple(outcome.left),
         )
 
     def _admissions(
-        self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, decisions: list[Decision]
-    ) -> tuple[int, bool]:
-        """Run cycles and append what they decide. Returns the work, and whether any is left."""
+        self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, due: Taken
+    ) -> _Admissions:
+        """Run cycles. A workload that the ledger does not have yet is queued before it is decided about."""
         state = self._state
-        requeued = draft.requeued()
+        requeued, lanes = draft.requeued(all_single=cycles is not None)
         claims, granted = draft.claims()
         queues = draft.due_queues(requeued, granted)
         nominator = Nominator(draft.snapshot, state.directory, state.claims)
-        run = Cycles(draft.snapshot, draft.journal, nominator, claims, budget, cycles)
-        outcome = run.run(draft.heads(queues, requeued, granted))
-        decisions += [
+        run = Cycles(draft.snapshot, draft.journal, nominator, claims, budget, cycles, state.left)
+        outcome = run.run(draft.heads(queues, requeued, granted), lanes)
+        decisions: list[Decision] = [
             Admit(_attempt(entry, found, now), entry.ref, created_at=_created(entry))
             for entry, found in outcome.admitted
         ]
@@ -172,20 +194,34 @@ class Engine:
             unreported(queues, state.pending, outcome, requeued),
             _ineligible(state.unreported.values(), draft.moved),
         )
-        work = outcome.work + nominator.work
-        reported = list(islice(others, max(0, budget - outcome.work)))
-        decisions += [_keep(entry, reason) for entry, reason in reported]
-        more = outcome.more or bool(draft.deferred) or next(others, None) is not None
-        return work + len(reported), more
+        taken = due.workloads
+        first = [
+            step
+            for decision in decisions
+            if isinstance(decision, Admit | Keep)
+            and isinstance(step := state.due_steps.get(subject(decision)), Enqueue)
+            and step.workload.id not in taken
+        ]
+        queued = taken | {step.workload.id for step in first}
+        known = (one for one in others if one[0].id in queued or not self._to_be_queued(one[0]))
+        reported = list(islice(known, max(0, budget - outcome.work)))
+        return _Admissions(
+            decisions=[*first, *decisions, *(_keep(entry, reason) for entry, reason in reported)],
+            work=outcome.work + nominator.work + len(reported),
+            more=bool(outcome.left or draft.deferred) or next(known, None) is not None,
+            left=outcome.left,
+        )
+
+    def _to_be_queued(self, entry: Entry) -> bool:
+        """Return whether the ledger does not have `entry` as it is now (L3)."""
+        return isinstance(self._state.due_steps.get(entry.id), Enqueue)
 
     def _adopt(self, entry: Entry, step: Adopt, now: datetime, draft: PlanDraft) -> Iterator[Decision]:
-        """Charge what runs already: as its own annotation says, else as it would be charged today (L4)."""
+        """Charge what runs already: by an admission that was lost, else as it would be charged today (L4)."""
         state = self._state
         assert entry.workload is not None
-        assert entry.observation is not None
         assert entry.cluster_queue is not None
-        marked = entry.observation.admission
-        if marked is not None:
+        if (marked := forgotten(entry)) is not None:
             found = AssignmentResult(marked.assignment, state.tree.numbered(marked.assignment.usage()))
         else:
             directory = state.directory
@@ -206,6 +242,7 @@ class Engine:
         applying.apply_plan(self._state, plan, first)
         self._state.requeuer.requeue()
         self._state.prune()
+        forget_unused(self._state)
         self._version += 1
         self._cycle += 1
 
@@ -225,14 +262,18 @@ class Engine:
         """Apply one plan of `split` that the ledger has accepted."""
         self.commit(replace(plan, version=self._version), first)
 
-    def freeze(self, root: str) -> None:
-        """Decide nothing about the workloads under `root`: memory and ledger disagree about them."""
-        applying.freeze(self._state, root)
+    def freeze(self, what: str) -> None:
+        """Decide nothing about the workloads under root `what`, of which memory and ledger disagree; or about
+        workload `what`, which the ledger fails to store."""
+        applying.freeze(self._state, what)
         self._version += 1
 
-    def thaw(self, root: str, snapshot: LedgerSnapshot) -> None:
-        """Load what is under `root` from the ledger again, and go on with it."""
-        applying.thaw(self._state, root, snapshot)
+    def thaw(self, what: str, snapshot: LedgerSnapshot | None = None) -> None:
+        """Go on with a workload that was set aside, or with a root, which is loaded from the ledger again."""
+        if snapshot is None:
+            applying.unfreeze(self._state, what)
+        else:
+            applying.thaw(self._state, what, snapshot)
         self._state.requeuer.requeue()
         self._version += 1
 

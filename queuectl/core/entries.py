@@ -94,6 +94,7 @@ class Entry:
         "recent",
         "recorded",
         "ref",
+        "refused",
         "shape",
         "start_denied",
         "start_refused",
@@ -134,6 +135,8 @@ class Entry:
         """Why it may not be queued (section G)."""
         self.reason: Reason | None = None
         """As last decided."""
+        self.refused = False
+        """It was nominated and not admitted by an earlier process, and has not been nominated by this one."""
         self.recorded: Hashable = None
         """What the ledger has of it: a change of this is recorded (L3)."""
         self.gone = False
@@ -177,6 +180,7 @@ class EquivalenceGroup:
         "key",
         "members",
         "missing",
+        "refused",
         "reported",
         "shape",
         "unreported",
@@ -193,6 +197,8 @@ class EquivalenceGroup:
         """Why its head was not admitted; None: the head is to be nominated."""
         self.missing: tuple[tuple[FlavorResource, int], ...] = ()
         """What was not available when it became inadmissible."""
+        self.refused = False
+        """A member was refused by an earlier process, and none has been nominated by this one (C12)."""
         self.reported: Hashable = None
         """Key of the reason that was last reported for its members."""
         self.unreported: dict[WorkloadId, Entry] = {}
@@ -206,6 +212,13 @@ class EquivalenceGroup:
                 return entry
             heapq.heappop(self.heap)
         return None
+
+    def nominated(self) -> None:
+        """This process has nominated its head."""
+        if self.refused:
+            self.refused = False
+            for member in self.members.values():
+                member.refused = False
 
     def push(self, entry: Entry) -> None:
         # An item of a workload that left stays until it comes up. Churn must not make the heap grow.

@@ -20,6 +20,8 @@ class PolicyObserved:
     key: ConfigKey
     value: Policy
     spec: str
+    author: str | None = None
+    """The user that wrote the spec; None: unknown."""
 
 
 @value(frozen=True, slots=True)

@@ -6,13 +6,14 @@ Each counter and index is recomputed from its sources and compared. Each violati
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.lifecycle import next_time
-from queuectl.core.model import AttemptState, Phase, WorkloadId
+from queuectl.core.model import AttemptState, Phase, Place, WorkloadId
 from queuectl.core.policy import LocalQueueName
+from queuectl.core.queues.alike import AlikeGroups
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
@@ -25,6 +26,7 @@ def check(state: State) -> list[str]:
         *_usage(state),
         *_memberships(state),
         *(wrong for queue in state.pending.values() for wrong in _pending_queue(state, queue)),
+        *_lanes(state),
         *_attempts(state),
         *_due(state),
     ]
@@ -165,14 +167,10 @@ def _membership(state: State, entry: Entry) -> Iterator[str]:
             yield f"{entry.ref} of {entry.cluster_queue} is in the pending queue of {group.cluster_queue}"
     if group is not None and (unreported or entry.ineligible is not None or not _is_pending(entry)):
         yield f"{entry.ref} is in a pending queue although it is ineligible: {entry.ineligible}"
-    if group is None and _is_pending(entry) and entry.ineligible is None and not _frozen(state, entry):
+    if group is None and _is_pending(entry) and entry.ineligible is None and not state.is_frozen(entry):
         yield f"{entry.ref} is pending and eligible, but in no pending queue"
     if unreported and (entry.attempt is not None or entry.ineligible is None):
         yield f"{entry.ref} is marked ineligible, but has no such reason"
-
-
-def _frozen(state: State, entry: Entry) -> bool:
-    return bool(state.frozen) and state.root(entry) in state.frozen
 
 
 def _is_pending(entry: Entry) -> bool:
@@ -201,6 +199,27 @@ def _pending_queue(state: State, queue: PendingQueue) -> Iterator[str]:
     for group in groups:
         for wrong in _group(queue, group):
             yield f"{where}: {wrong}"
+
+
+def _lanes(state: State) -> Iterator[str]:
+    """Lanes hold what they would hold if they were built now, but for queues that changed since."""
+    kept, now = state.requeuer.alike, AlikeGroups(state.directory, state.pending)
+    if kept.outdated:
+        return
+    now.update()
+    for root in state.tree.roots():
+        if _members(kept, root, kept.touched) != _members(now, root, kept.touched):
+            yield f"the lanes of alike groups of {root} are wrong"
+        if kept.apart(root) - kept.touched != now.apart(root) - kept.touched:
+            yield f"the queues of {root} without lanes are wrong"
+
+
+def _members(alike: AlikeGroups, root: QuotaNode, but: Set[str]) -> set[tuple[Place, ...]]:
+    found = (
+        tuple(place for place, group in lane.members if group.cluster_queue not in but)
+        for lane in alike.lanes(root)
+    )
+    return {places for places in found if places}
 
 
 def _group(queue: PendingQueue, group: EquivalenceGroup) -> Iterator[str]:
@@ -242,13 +261,13 @@ def _attempts(state: State) -> Iterator[str]:
         if entry.unacknowledged is not None and attempt is None:
             yield f"{entry.ref} has an effect to send, but no attempt"
         to_send = entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused)
-        if to_send != (entry.id in state.outbox) and not _frozen(state, entry):
+        if to_send != (entry.id in state.outbox) and not state.is_frozen(entry):
             yield f"{entry.ref}: unsent {entry.unacknowledged}, handed {entry.dispatched}, outbox disagrees"
 
 
 def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
-        frozen = _frozen(state, entry)
+        frozen = state.is_frozen(entry)
         what = None if frozen else state.step(entry)
         when = None if frozen else next_time(entry, state.configuration, state.clock)
         if state.timers.get(entry.id) != when:
@@ -260,7 +279,7 @@ def _due(state: State) -> Iterator[str]:
         ("unreported", state.unreported),
         ("outbox", state.outbox),
     ):
-        for workload in places.keys() - state.entries.keys():
+        for workload in set(places) - state.entries.keys():
             yield f"{workload} is over, but is still in {name}"
     for key in state.specs.keys() | state.recorded_specs.keys():
         spec = state.specs.get(key)

@@ -13,7 +13,7 @@ from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Re
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.queue_flavors import mismatch
-from queuectl.core.model import Attempt, Observation, Outcome, Phase, Verb, Workload, WorkloadId
+from queuectl.core.model import Attempt, Observation, Outcome, Phase, PodSet, Verb, Workload, WorkloadId
 from queuectl.core.policy import SchedulingConfiguration, StopPolicy
 from queuectl.core.queues.requeueing import MAX_RUN, failed, ran, run_ends
 from queuectl.core.reasons import Code, Reason
@@ -126,27 +126,26 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
     """It runs without an open attempt (L4)."""
     assert entry.observation is not None
     assert entry.workload is not None
-    if entry.observation.admission is not None:
+    if forgotten(entry) is not None:
         return Adopt("runs by an admission that the ledger has no memory of")
-    if _slipped_through(entry, directory):
-        why = "was started while no gate was in force"
-        return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}"))
-    if directory.gate_since is None or entry.workload.created_at < directory.gate_since:
+    since = directory.gate_since
+    # An attempt in the ledger has ended: the workload was suspended after it.
+    if entry.attempts == 0 and (since is None or entry.workload.created_at < since):
         return Adopt("ran before the gate was installed")
-    by = entry.observation.bypassed_by
-    return Adopt(f"was let past the gate by {by}" if by else "was let past the gate")
+    by = f" by {entry.observation.bypassed_by}" if entry.observation.bypassed_by else ""
+    if directory.gate is None:
+        why = f"was started{by} while no gate was in force"
+        return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}"))
+    return Adopt(f"was let past the gate{by}")
 
 
-def _slipped_through(entry: Entry, directory: Directory) -> bool:
-    """Return whether it was created after a gate was installed, and runs while there is none."""
-    return (
-        directory.gate is None
-        and directory.gate_since is not None
-        and entry.workload is not None
-        and entry.workload.created_at >= directory.gate_since
-        and entry.observation is not None
-        and entry.observation.bypassed_by is None
-    )
+def forgotten(entry: Entry) -> Attempt | None:
+    """Return the admission in its annotation, where it is newer than the ledger: a database was lost.
+
+    An older one has ended; its annotation stays on the object.
+    """
+    marked = entry.observation.admission if entry.observation is not None else None
+    return marked if marked is not None and marked.number > entry.attempts else None
 
 
 def _admitted(entry: Entry, directory: Directory) -> Step | None:
@@ -184,13 +183,20 @@ def _charge_unchanged(entry: Entry, directory: Directory) -> bool:
     for assigned in held:
         charge = charges[assigned.name]
         requests = amounts(item for item in assigned.requests if item[0] != PODS)
-        if charge.pod_set.count != assigned.count or charge.requests != requests:
+        if not _count_unchanged(charge.pod_set, assigned.count) or charge.requests != requests:
+            return False
+        if charge.pod_set.not_charged is not None:
             return False
         for _, name in assigned.flavors:
             flavor = directory.flavors.get(name)
             if flavor is None or mismatch(flavor, charge.pod_set):
                 return False
     return True
+
+
+def _count_unchanged(asked: PodSet, held: int) -> bool:
+    """Return whether it still asks for what it holds, or for more and is content with that (F9)."""
+    return (asked.count if asked.min_count is None else asked.min_count) <= held <= asked.count
 
 
 def _eviction(entry: Entry, directory: Directory) -> Reason | None:

@@ -71,6 +71,8 @@ class PodSet:
     """Least number of pods that it may start with (F9); None: all pods or none."""
     requests: Amounts
     """Requests of one pod, without `pods` and without the overhead of its RuntimeClass."""
+    not_charged: str | None = None
+    """Path of something that its pods request and no quota can be charged for (G1); None: nothing."""
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[tuple[Requirement, ...], ...] = ()
@@ -135,6 +137,9 @@ class Observation:
     """Whether all its pods are ready or have succeeded. None: its status does not say."""
     reclaimable: tuple[tuple[str, int], ...] = ()
     """(podset, number of its pods that have ended for good) pairs, as far as its status says so (L15)."""
+    unlabelled: tuple[tuple[str, bool], ...] = ()
+    """Podsets whose pod template has no labels, and whether it has other metadata. This determines the JSON
+    patch that adds labels."""
 
 
 class Phase(StrEnum):

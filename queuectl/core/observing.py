@@ -67,6 +67,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
+    state.may_forget |= batch.policy_changed
     if state.synced:
         state.prune()
 
@@ -105,6 +106,7 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
             _report(state, key)
         case PolicyGone(key):
             state.specs.pop(key, None)
+            state.authors.pop(key, None)
             state.due_configs.add(key)
             state.directory.forget(key, affected)
         case ConfigurationObserved(spec):
@@ -123,6 +125,7 @@ def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> 
         _report(state, event.key)
     if state.specs.get(event.key) != event.spec:
         state.specs[event.key] = event.spec
+        state.authors[event.key] = event.author
         state.due_configs.add(event.key)
         state.directory.observe(event.value, affected)
 
@@ -177,8 +180,7 @@ def _rebuild(state: State, name: str) -> None:
     fresh = state.new_queue(name)
     if (queue.strict, queue.usage_based) != (fresh.strict, fresh.usage_based):
         for entry in list(queue.entries()):
-            queue.remove(entry)
-        state.claims.drop(name)
+            state.leave(entry)
         state.pending[name] = fresh
 
 
@@ -196,9 +198,9 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
         batch.new.append(entry)
     last = entry.observation
     if entry.gone:
-        if _precedes(observation.resource_version, entry.gone_at):
+        if precedes(observation.resource_version, entry.gone_at):
             return
-    elif last is not None and _outdated(observation, last):
+    elif last is not None and outdated(observation, last):
         return
     if entry.gone or not (observation.suspended or observation.finished):
         entry.pods_gone = False
@@ -271,16 +273,16 @@ def _first_sight(entry: Entry) -> tuple[datetime, ObjectRef]:
     return (entry.workload.created_at, entry.ref)
 
 
-def _outdated(observation: Observation, last: Observation) -> bool:
+def outdated(observation: Observation, last: Observation) -> bool:
     """Return whether `observation` is older than `last`: a read may overtake a watch event."""
     if observation.generation != last.generation:
         return observation.generation < last.generation
     if last.finished is not None and observation.finished is None:
         return True
-    return _precedes(observation.resource_version, last.resource_version)
+    return precedes(observation.resource_version, last.resource_version)
 
 
-def _precedes(version: str, other: str) -> bool:
+def precedes(version: str, other: str) -> bool:
     """Return whether a resourceVersion is known to be older: numbers are ordered (since Kubernetes 1.35)."""
     if not (version.isascii() and version.isdigit() and other.isascii() and other.isdigit()):
         return False

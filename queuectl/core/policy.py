@@ -226,6 +226,8 @@ class ResourceFlavor:
     topology: str | None = None
     """Name of a Topology. Only podsets that request a topology placement may use this flavor, unless every
     flavor of the queue has a topology."""
+    unsupported: tuple[str, ...] = ()
+    """Fields of its spec that are not obeyed, each as `PATH: WHY`: queues with it do not admit (Q1)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -259,6 +261,8 @@ class Cohort:
     weight: int = NORMAL_WEIGHT
     """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
     sharing: FairSharing = AS_CONFIGURED
+    unsupported: tuple[str, ...] = ()
+    """Fields of its spec that are not obeyed, each as `PATH: WHY`: its queues do not admit (Q1)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -276,6 +280,8 @@ class ClusterQueue:
     """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
     usage_based: bool = False
     """Its LocalQueues are ordered by past usage, if the configuration sets `admissionFairSharing` (U1)."""
+    unsupported: tuple[str, ...] = ()
+    """Fields of its spec that are not obeyed, each as `PATH: WHY`: it does not admit (Q1)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ The ledger, REST, the CLI, Kubernetes Events and metric labels all use the same 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -37,27 +38,20 @@ class Code(StrEnum):
     PENDING_EVALUATION = "PendingEvaluation"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
-    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
     WAITING_FOR_HEAD = "WaitingForHead"
     BACKING_OFF = "BackingOff"
     MIN_RUN_TIME_PROTECTED = "MinRunTimeProtected"
-    CAPACITY_MISSING = "CapacityMissing"
-    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
-    UNSATISFIED_ADMISSION_CHECKS = "UnsatisfiedAdmissionChecks"
 
     ON_HOLD = "OnHold"
     SUSPENDED = "Suspended"
     DEACTIVATED = "Deactivated"
-    ADMISSION_GATED = "AdmissionGated"
     LEDGER_MISMATCH = "LedgerMismatch"
 
     PREEMPTED = "Preempted"
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
-    NODE_FAILURES = "NodeFailures"
     CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
-    ADMISSION_CHECK = "AdmissionCheck"
     USER_HOLD = "UserHold"
     BYPASS = "Bypass"
 
@@ -84,7 +78,7 @@ FAMILIES: dict[Code, Family] = {
     code: family
     for family, first, last in (
         (Family.NEVER, Code.EXCEEDS_MAX_QUOTA, Code.PRIORITY_NOT_FOUND),
-        (Family.NOT_YET, Code.PENDING_EVALUATION, Code.UNSATISFIED_ADMISSION_CHECKS),
+        (Family.NOT_YET, Code.PENDING_EVALUATION, Code.MIN_RUN_TIME_PROTECTED),
         (Family.HELD, Code.ON_HOLD, Code.LEDGER_MISMATCH),
         (Family.EVICTED, Code.PREEMPTED, Code.BYPASS),
     )
@@ -105,7 +99,8 @@ class RejectedCandidate(NamedTuple):
 class Reason:
     """A reason code with its numbers. Amounts are in base units of `resource`.
 
-    `considered` and `victims` are not part of the identity of a reason (`key`).
+    Numbers and times have fields of their own, which are not part of the identity of a reason (`key`). No
+    text may contain them, except `considered` and `victims`, which are not part of it either.
     """
 
     code: Code
@@ -115,6 +110,12 @@ class Reason:
     available: int | None = None
     short_by: int | None = None
     """The amount that has to become free at `node` before the request fits."""
+    reserved: bool = False
+    """What is available is reserved for workloads ahead of it (C6, C7)."""
+    awaited: int | None = None
+    """The number of workloads that have to end first."""
+    until: datetime | None = None
+    """When its pause ends (L18), or the first protection of a candidate (P10): others may end later."""
     limit: Limit | None = None
     """The policy field of `node` that limited the request."""
     node: str | None = None
@@ -123,7 +124,7 @@ class Reason:
     by: str | None = None
     """The preemptor as `namespace/kind/name`, or the user or client that caused this."""
     detail: str | None = None
-    """Text for facts without a number, such as the name of a missing flavor."""
+    """Text for other facts, such as the name of a missing flavor; no number or time that moves by itself."""
     considered: str | None = None
     """How many candidates were rejected as victims, by cause (R3)."""
     victims: tuple[RejectedCandidate, ...] = ()
@@ -137,7 +138,10 @@ class Reason:
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """The identity of the reason: a new decision is recorded only when this changes (R2)."""
+        """The identity of the reason: a new decision is recorded only when this changes (R2).
+
+        It has no number, no time, and not whether quota is in use or reserved: these move all the time.
+        """
         return (
             self.code,
             self.flavor,
@@ -153,6 +157,13 @@ class Reason:
     def message(self) -> str:
         """The reason as one sentence for users, built from the fields alone."""
         text = self._without_numbers() if self.resource is None or self.requested is None else self._numbers()
+        if self.until is not None:
+            text += f", until {utc(self.until)}"
+            text += " or later" if self.code is Code.MIN_RUN_TIME_PROTECTED else ""
+        if self.awaited is not None:
+            text += (
+                f": {self.awaited} {'workload has' if self.awaited == 1 else 'workloads have'} to end first"
+            )
         text = f"{text}: {self.detail}" if self.detail else text
         return f"{text}; considered as victims: {self.considered}" if self.considered else text
 
@@ -176,10 +187,17 @@ class Reason:
             available = _amount(self.resource, self.available)
             never = self.code is Code.EXCEEDS_MAX_QUOTA
             text += f", at most {available} ever" if never else f", {available} available"
+        if self.reserved:
+            text += ", which is reserved for workloads ahead of it"
         if self.short_by is not None:
             text += f", short by {_amount(self.resource, self.short_by)}"
         limit = " of ".join(str(part) for part in (self.limit, self.node) if part)
         return f"{text} (bound by {limit})" if limit else text
+
+
+def utc(when: datetime) -> str:
+    """Return a time as shown to users: UTC, in whole seconds."""
+    return f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _amount(resource: str, amount: int) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.policy import Condition, LocalQueueName
+from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 from queuectl.core.values import value
@@ -62,6 +65,8 @@ class ClusterReport:
     """(code, number of pending workloads without a ClusterQueue) pairs."""
     frozen: int
     """Number of frozen cohort trees: without decisions, because memory and ledger disagree."""
+    set_aside: int
+    """Number of workloads without decisions, because the ledger fails to store them or none is legal."""
     gate_installed: bool
     """The admission policy that keeps labelled workloads suspended is installed."""
 
@@ -74,7 +79,8 @@ class ReportBuilder:
     """Builds reports from one state of the queues.
 
     `members`: entries by LocalQueue. `holders`: entries with an open attempt by charged ClusterQueue.
-    `lines`: pending queues by ClusterQueue. None of them may change while the builder is in use.
+    `pending`: pending queues by ClusterQueue. None of them may change while the builder is in use. `past`, if
+    past usage counts, is taken at `now`.
     """
 
     def __init__(
@@ -83,11 +89,15 @@ class ReportBuilder:
         members: Mapping[LocalQueueName, Mapping[WorkloadId, Entry]],
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
         pending: Mapping[str, PendingQueue],
+        past: UsageHistory | None,
+        now: datetime,
     ) -> None:
         self._directory = directory
         self._members = members
         self._holders = holders
         self._pending = pending
+        self._past = past
+        self._now = now
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
 
     def local_queue(self, name: LocalQueueName) -> LocalQueueReport:
@@ -115,7 +125,7 @@ class ReportBuilder:
         if found is None:
             found = self._firsts[cluster_queue] = {}
             queue = self._pending.get(cluster_queue)
-            waiting = sorted(queue.entries(), key=lambda entry: entry.order) if queue is not None else ()
+            waiting = line(queue, self._directory, self._past, self._now) if queue is not None else ()
             for position, entry in enumerate(waiting, start=1):
                 first = found.setdefault(LocalQueueName(entry.ref.namespace, entry.queue), [])
                 if len(first) < FIRST:

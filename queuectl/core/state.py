@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TypeVar
 
 from queuectl.core.directory import Directory
+from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.model import (
@@ -76,19 +76,27 @@ class State:
         """Of the workload that was first seen last."""
         self.specs: dict[ConfigKey, str] = {}
         """As observed."""
+        self.authors: dict[ConfigKey, str | None] = {}
+        """Of the specs as observed; None: unknown."""
         self.recorded_specs: dict[ConfigKey, str] = {}
         """As the ledger has them."""
         self.due_configs: set[ConfigKey] = set()
-        self.due_steps: dict[WorkloadId, Step] = {}
+        self.due_steps = DueSteps()
         """What lifecycle decides next, of workloads where anything is due."""
+        self.apart: frozenset[str] = frozenset()
+        """Roots of trees in which the last plan ran no cycles, because of other decisions (C11)."""
+        self.left: tuple[str, ...] = ()
+        """Roots of trees that the budget of the last plan did not reach: they come first (C1)."""
         self.due_queues: set[str] = set()
         self.requeuer = Requeuer(self.directory, self.pending, self.claims, self.due_queues, configuration)
         self.unreported: dict[WorkloadId, Entry] = {}
         """Ineligible workloads whose reason is not reported yet."""
         self.frozen: set[str] = set()
-        """Roots of trees of which memory and ledger disagree."""
+        """Roots of which memory and ledger disagree, and workloads that are set aside."""
         self.outbox: dict[WorkloadId, Entry] = {}
         """Entries with a committed write that the driver does not have yet."""
+        self.may_forget = False
+        """Nodes, cells or pending queues may be unused: see `forgetting`."""
         self.changed: set[LocalQueueName] = set()
         self.changed_queues: set[str] = set()
 
@@ -118,10 +126,6 @@ class State:
             ):
                 yield key, spec
 
-    def first_due(self, count: int) -> list[tuple[Entry, Step]]:
-        """Return the first `count` workloads with a step that is due, with that step."""
-        return [(self.entries[key], step) for key, step in islice(self.due_steps.items(), count)]
-
     def step(self, entry: Entry) -> Step | None:
         """Return what lifecycle decides next about `entry`; None: nothing is due."""
         return step(entry, self.directory, self.configuration, self.clock)
@@ -133,26 +137,28 @@ class State:
         """
         if entry.id not in self.entries:
             return
-        if self.frozen and self.root(entry) in self.frozen:
-            self.due_steps.pop(entry.id, None)
+        if self.is_frozen(entry):
+            self.due_steps.set(entry, None)
             self.timers.set(entry.id, None)
             return
         what = self.step(entry)
         if isinstance(what, Resend):
             entry.start_refused = entry.dispatched = False
             what = self.step(entry)
-        if what is not None:
-            self.due_steps[entry.id] = what
-        else:
-            self.due_steps.pop(entry.id, None)
-            if entry.recorded is None and (entry.gone or (entry.observation and entry.observation.finished)):
-                self.drop(entry)  # it ended before anything was decided about it
-                return
+        self.due_steps.set(entry, what)
+        ended = entry.gone or (entry.observation and entry.observation.finished)
+        if what is None and entry.recorded is None and ended:
+            self.drop(entry)  # it ended before anything was decided about it
+            return
         self.timers.set(entry.id, next_time(entry, self.configuration, self.clock))
         if entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused):
             self.outbox[entry.id] = entry
         else:
             self.outbox.pop(entry.id, None)
+
+    def is_frozen(self, entry: Entry) -> bool:
+        """Return whether nothing is decided about `entry`, alone or with its tree."""
+        return bool(self.frozen) and (entry.id in self.frozen or self.root(entry) in self.frozen)
 
     def root(self, entry: Entry) -> str:
         """Return the root of its tree, as `Cohort/research`; empty if its queue does not exist."""
@@ -178,7 +184,7 @@ class State:
         self.note_change(entry)
         del self.entries[entry.id]
         _take_out(self.members, entry.local_queue, entry)
-        self.due_steps.pop(entry.id, None)
+        self.due_steps.set(entry, None)
         self.outbox.pop(entry.id, None)
         self.timers.set(entry.id, None)
 
@@ -203,11 +209,11 @@ class State:
         if kept is not None and workload.hold:  # L20
             entry.past, kept = NO_PAST_ATTEMPTS, None
         entry.ineligible = entry.ineligible or kept
-        if self.frozen and (root := self.root(entry)) in self.frozen:
+        if self.is_frozen(entry):
             if entry.recorded is None:
                 self.leave(entry)
                 return  # the ledger does not have it: nothing can be recorded of it
-            entry.ineligible = Reason(code=Code.LEDGER_MISMATCH, node=root or None)
+            entry.ineligible = Reason(code=Code.LEDGER_MISMATCH, node=self.root(entry) or None)
         seen = entry.observation
         waits = seen is not None and seen.suspended and not seen.finished and entry.current
         if entry.ineligible is not None or not waits or entry.cluster_queue is None:
@@ -246,7 +252,8 @@ class State:
         queue = self.directory.queues.get(name)
         strict = queue is not None and queue.queueing_strategy is QueueingStrategy.STRICT_FIFO
         usage_based = queue is not None and queue.usage_based and self.configuration.usage_sharing is not None
-        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based)
+        touched = self.requeuer.alike.touched
+        return PendingQueue(name, self.claims, strict=strict, usage_based=usage_based, touched=touched)
 
     # --- charges
 
@@ -324,6 +331,10 @@ class State:
         entry.attempt, entry.unacknowledged = None, None
         entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
         self.outbox.pop(entry.id, None)
+        unnamed = self.tree.numbering.unnamed
+        self.may_forget |= queue not in self.directory.queues or any(
+            cell in unnamed for cell, _ in entry.cells
+        )
 
     # --- out
 
@@ -360,6 +371,8 @@ class State:
     def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
         if not self.synced:
             return [], [], []
+        # An admission changes the positions in all LocalQueues of its ClusterQueue.
+        self.changed.update(*(self.directory.pointing_to(name) for name in self.changed_queues))
         locals_, queues = sorted(self.changed), sorted(self.changed_queues)
         self.changed, self.changed_queues = set(), set()
         directory, known = self.directory, self._known_queues()
@@ -371,14 +384,17 @@ class State:
         )
 
     def cluster_report(self) -> ClusterReport:
+        aside = sum(what in self.entries for what in self.frozen)
+        strays, gate = self._survey().strays(self._known_queues()), self.directory.gate is not None
         return ClusterReport(
-            strays=self._survey().strays(self._known_queues()),
-            frozen=len(self.frozen),
-            gate_installed=self.directory.gate is not None,
+            strays=strays, frozen=len(self.frozen) - aside, set_aside=aside, gate_installed=gate
         )
 
     def _survey(self) -> ReportBuilder:
-        return ReportBuilder(self.directory, self.members, self.holders, self.pending)
+        now = max(self.now, self.clock)
+        return ReportBuilder(
+            self.directory, self.members, self.holders, self.pending, self.usage_history, now
+        )
 
     def _known_queues(self) -> Set[str]:
         invalid = {key.name for key in self.directory.invalid if key.kind == "ClusterQueue"}

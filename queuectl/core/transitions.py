@@ -104,6 +104,7 @@ class IllegalTransition(Exception):
     """A decision that the table does not allow. The message has the story of the workload."""
 
     def __init__(self, entry: Entry, phase: Phase, decision: Decision) -> None:
+        self.workload = entry.id
         super().__init__(
             f"{entry.ref} (uid {entry.id}) is {phase}: {decision.verdict} is not in the table of transitions "
             f"(docs/scheduling.md, section L): {decision}\n{story(entry.recent)}"

@@ -33,10 +33,6 @@ from queuectl.kinds.node_constraints import (
     read_constraints,
 )
 
-ADMISSION_ANNOTATION: Final = "queuectl.dev/reserved-admission"
-SUBMITTER_ANNOTATION: Final = "queuectl.dev/reserved-submitter"
-BYPASS_ANNOTATION: Final = "queuectl.dev/reserved-bypass"
-
 CONTROLLER_USER: Final = "system:serviceaccount:queuectl-system:queuectl"
 """The user that may start pending workloads, as in the policies of manifests/."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from queuectl.core.events import ContextGone
@@ -14,6 +14,9 @@ from queuectl.kinds.jobs import conditions
 
 GATE: Final = "queuectl-jobs"
 """Name of the validating policy that keeps labelled workloads suspended."""
+
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""API servers label each Namespace with its name."""
 
 MAX_LABELS: Final = 1024
 MAX_RESOURCES: Final = 256
@@ -47,6 +50,12 @@ class ContextKind:
 
 def _namespace(obj: Json) -> Namespace:
     return Namespace(_name(obj), _labels(obj))
+
+
+def as_created(namespace: Namespace) -> Namespace:
+    """The Namespace of a manifest as an API server stores it: labelled with its name."""
+    labels = {**dict(namespace.labels), NAMESPACE_NAME_LABEL: namespace.name}
+    return replace(namespace, labels=tuple(sorted(labels.items())))
 
 
 def _priority_class(obj: Json) -> PriorityClass:

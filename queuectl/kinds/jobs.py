@@ -32,6 +32,8 @@ class Pods(NamedTuple):
     """Of its pod template, for messages."""
     spec: Json
     """The pod spec."""
+    metadata: Json
+    """That of its pod template."""
     priority_class: str | None = None
     """PriorityClass that the object names for all its pods; None: that of the pod spec."""
 
@@ -136,9 +138,13 @@ def _time(value: object) -> datetime | None:
         return None
 
 
-def catching_up(obj: Json) -> bool:
-    """Has its controller not yet seen the suspension? It may still create pods."""
-    return conditions(obj).get("Suspended") == "False"
+SUSPENDED: Final = "Suspended"
+"""The condition that the controllers of all kinds set after they have seen a suspension."""
+
+
+def says_suspended(obj: Json) -> bool:
+    """Does its status say that its controller has seen it suspended? It may be older than the spec."""
+    return conditions(obj).get(SUSPENDED) == "True"
 
 
 # --- batch/v1 Job -----------------------------------------------------------------------------------
@@ -151,7 +157,7 @@ def _job_pod_sets(obj: Json) -> list[Pods]:
     spec = mapping(obj, "spec", "")
     count = integer(spec, "parallelism", "spec", default=1)
     count = min(count, integer(spec, "completions", "spec", default=count))
-    return [Pods("main", count, "spec.template", _pod_spec(spec, "spec"))]
+    return [Pods("main", count, "spec.template", *_template(spec, "spec"))]
 
 
 def _job_status(obj: Json) -> Status:
@@ -220,8 +226,8 @@ def _replica_pod_sets(specs: str, order: tuple[str, ...]) -> Callable[[Json], li
                 path = f"spec.{specs}.{name}"
                 replica = mapping(replicas, name, f"spec.{specs}")
                 count = integer(replica, "replicas", path, default=1)
-                pod_spec = _pod_spec(replica, path)
-                pod_sets.append(Pods(name.lower(), count, f"{path}.template", pod_spec, priority_class))
+                template = _template(replica, path)
+                pod_sets.append(Pods(name.lower(), count, f"{path}.template", *template, priority_class))
         return pod_sets
 
     return find
@@ -263,11 +269,13 @@ def _replicas_run(obj: Json, specs: str, running: bool) -> bool | None:
     return True
 
 
-def _pod_spec(parent: Json, path: str) -> Json:
-    spec = mapping(mapping(parent, "template", path), "spec", f"{path}.template")
+def _template(parent: Json, path: str) -> tuple[Json, Json]:
+    """Spec and metadata of its pod template."""
+    template, path = mapping(parent, "template", path), f"{path}.template"
+    spec = mapping(template, "spec", path)
     if not spec:
-        raise BadField(f"{path}.template.spec", "no pod spec")
-    return spec
+        raise BadField(f"{path}.spec", "no pod spec")
+    return spec, mapping(template, "metadata", path)
 
 
 def _kubeflow(name: str, specs: str, order: tuple[str, ...], names: tuple[str, ...]) -> JobKind:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.events import PolicyInvalid
+from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY, leave_out
 from queuectl.kinds.fields import clean
 from queuectl.kinds.jobs import JOB_KINDS, PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
@@ -28,27 +29,21 @@ _MAX_NOTE: Final = 300
 _MAX_DEPTH: Final = 64
 
 NOT_THERE: Final = {
-    "AdmissionCheck": "admission checks are not supported yet",
-    "ProvisioningRequestConfig": "admission checks are not supported yet",
+    "AdmissionCheck": NO_CHECKS,
+    "ProvisioningRequestConfig": NO_CHECKS,
     "MultiKueueConfig": "queuectl manages one cluster",
     "MultiKueueCluster": "queuectl manages one cluster",
-    "Topology": "topology-aware placement is not supported yet",
+    "Topology": NO_TOPOLOGY,
     "Workload": "it is Kueue's own record of a job: the job itself is queued again",
-}
-NO_EFFECT: Final = {
-    "ClusterQueue": {
-        "admissionChecksStrategy": "admission checks are not supported yet: workloads start without them",
-        "concurrentAdmissionPolicy": "flavors are tried one after another, never at the same time",
-    },
-    "ResourceFlavor": {
-        "topologyName": "topology-aware placement is not supported yet: only quota is counted"
-    },
 }
 NO_SUCH_FIELD: Final = "there is no such field here"
 LEFT_OUT: Final = "left out: "
 _ELSEWHERE: Final = {
     "fairSharing": "converted to Cohort.spec.fairSharing of each root cohort",
-    "waitForPodsReady": "this timeout is not supported yet",
+    "waitForPodsReady": "set `scheduling.waitForPodsReady.timeoutSeconds` and its requeuing fields in "
+    "queuectl's configuration (docs/operations.md)",
+    "admissionFairSharing": "set `scheduling.admissionFairSharing.usageHalfLifeSeconds` and its other "
+    "fields in queuectl's configuration (docs/operations.md)",
     "manageJobsWithoutQueueName": "workloads without a queue label are never changed",
     "managedJobsNamespaceSelector": "manifests/gate selects the namespaces",
 }
@@ -154,9 +149,7 @@ def _policy(document: Mapping[str, Any], notes: list[Note]) -> Iterator[dict[str
     if isinstance(spec, dict):
         for rename in _RENAMES.get(kind, ()):
             rename(spec)
-        for field, why in NO_EFFECT.get(kind, {}).items():
-            if spec.pop(field, None) is not None:
-                notes.append(Note(name, f"spec.{field}", why))
+        notes += [Note(name, path, why) for path, why in leave_out(kind, made).items()]
     event = policy_event(made)
     if isinstance(event, PolicyInvalid):
         notes.append(Note(name, "", f"{LEFT_OUT}{event.detail}"))
@@ -188,12 +181,6 @@ def _parent_name(spec: dict[str, Any]) -> None:
         del spec["parent"]
 
 
-def _checks_strategy(spec: dict[str, Any]) -> None:
-    names = spec.pop("admissionChecks", None)
-    if isinstance(names, list) and names:
-        spec.setdefault("admissionChecksStrategy", {"admissionChecks": [{"name": name} for name in names]})
-
-
 def _fungibility(spec: dict[str, Any]) -> None:
     choices = spec.get("flavorFungibility")
     if isinstance(choices, dict):
@@ -203,7 +190,7 @@ def _fungibility(spec: dict[str, Any]) -> None:
 
 
 _RENAMES: Final[Mapping[str, tuple[Callable[[dict[str, Any]], None], ...]]] = {
-    "ClusterQueue": (_cohort_name, _checks_strategy, _fungibility),
+    "ClusterQueue": (_cohort_name, _fungibility),
     "Cohort": (_parent_name,),
 }
 """From names of v1beta1 (and Cohort's v1alpha1) to those of v1beta2, which queuectl uses."""

@@ -1,4 +1,4 @@
-"""The labels that queue a workload: queuectl's own, and Kueue's if they are honoured."""
+"""The labels that queue a workload: queuectl's own, and Kueue's with its annotations if they are honoured."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class QueueLabels:
 
     queue: tuple[str, ...]
     priority: tuple[str, ...]
+    topology: frozenset[str] = frozenset()
+    """Annotations of pod templates: each requires that its pods are placed in one domain of a topology."""
 
     @property
     def selection(self) -> Mapping[str, str]:
@@ -36,7 +38,11 @@ class QueueLabels:
 
 
 OWN: Final = QueueLabels((QUEUE_LABEL,), (PRIORITY_LABEL,))
-KUEUES_TOO: Final = QueueLabels((QUEUE_LABEL, KUEUE_QUEUE_LABEL), (PRIORITY_LABEL, KUEUE_PRIORITY_LABEL))
+KUEUES_TOO: Final = QueueLabels(
+    (QUEUE_LABEL, KUEUE_QUEUE_LABEL),
+    (PRIORITY_LABEL, KUEUE_PRIORITY_LABEL),
+    frozenset({"kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-slice-required-topology"}),
+)
 
 
 def first(names: tuple[str, ...], labels: Mapping[str, Any]) -> Any:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from queuectl.core.model import Effect, ObjectRef, Workload
+from queuectl.core.model import Attempt, Effect, ObjectRef, PodSetAssignment, Workload, WorkloadId
 from queuectl.core.policy import Condition
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
-from queuectl.kinds.admission import (
-    ADMISSION_ANNOTATION,
-    additions,
-    render,
-    rfc3339,
-)
-from queuectl.kinds.fields import clean
-from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, Path
+from queuectl.kinds.admission import additions, parse, render, rfc3339
+from queuectl.kinds.fields import Json, clean
+from queuectl.kinds.jobs import QUEUE_LABEL, SUSPENDED, JobKind, Path, says_suspended
 from queuectl.kinds.labels import queued_by
 from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
+from queuectl.kinds.workloads import finished
+from queuectl.kinds.written import ADMISSION_ANNOTATION, WORKLOAD_LABEL
 
 Operation = dict[str, Any]
 """One step of a JSON patch (RFC 6902)."""
@@ -30,6 +27,7 @@ MAX_NOTE: Final = 1024
 """Longest note of an Event that the API server accepts, in bytes."""
 MAX_WAITING: Final = 50
 _MAX_MESSAGE: Final = 1000
+_ASKED: Final = "queuectl suspended it; its quota is released once its controller has seen that"
 
 
 def pointer(path: Path) -> str:
@@ -53,6 +51,7 @@ def start(kind: JobKind, effect: Effect) -> list[Operation]:
         patch.append(_test(("metadata", "resourceVersion"), seen.resource_version))
         patch.append(_add(("metadata", "annotations"), {ADMISSION_ANNOTATION: annotation}))
     patch += _steer(kind, effect)
+    patch += _label(kind, effect)
     patch.append(_add(kind.suspend, False))
     return patch
 
@@ -70,14 +69,13 @@ def _steer(kind: JobKind, effect: Effect) -> list[Operation]:
 
     Fields that both leave empty, and that no former admission can have set, are not written.
     """
-    place = {pod_set.name: index for index, pod_set in enumerate(effect.workload.pod_sets)}
     patch = []
-    for pod_set in effect.attempt.assignment.pod_sets:
+    for pod_set, template in _templates(kind, effect):
         own = NodeConstraints(pod_set.node_selector, pod_set.tolerations)
         added = additions(pod_set, effect.flavors)
         wanted = own.steered(added)
         before = effect.observation.admission is not None
-        spec = (*kind.template(pod_set.name, place.get(pod_set.name, 0)), "spec")
+        spec = (*template, "spec")
         if before or added.node_selector:
             patch.append(_add((*spec, "nodeSelector"), dict(wanted.node_selector)))
         if before or added.tolerations:
@@ -85,12 +83,98 @@ def _steer(kind: JobKind, effect: Effect) -> list[Operation]:
     return patch
 
 
-def stop(kind: JobKind, ref: ObjectRef) -> dict[str, Any]:
-    """Suspend it: a merge patch, because the parent of the field may be missing. Another UID is refused."""
-    body: Any = True
-    for key in reversed(kind.suspend):
-        body = {key: body}
-    return {"metadata": {"uid": ref.uid}, **body}
+def _label(kind: JobKind, effect: Effect) -> list[Operation]:
+    """Labels of all pod templates, and so of the pods. Those of a former attempt are replaced."""
+    labels = {QUEUE_LABEL: effect.workload.queue, WORKLOAD_LABEL: effect.workload.id}
+    unlabelled = dict(effect.observation.unlabelled)
+    patch = []
+    for pod_set, template in _templates(kind, effect):
+        metadata = (*template, "metadata")
+        if pod_set.name not in unlabelled:
+            patch += [_add((*metadata, "labels", name), value) for name, value in labels.items()]
+        elif unlabelled[pod_set.name]:
+            patch.append(_add((*metadata, "labels"), labels))
+        else:
+            patch.append(_add(metadata, {"labels": labels}))
+    return patch
+
+
+def _templates(kind: JobKind, effect: Effect) -> Iterator[tuple[PodSetAssignment, Path]]:
+    """The podsets of the assignment, with the path of the pod template of each."""
+    place = {pod_set.name: index for index, pod_set in enumerate(effect.workload.pod_sets)}
+    for pod_set in effect.attempt.assignment.pod_sets:
+        yield pod_set, kind.template(pod_set.name, place.get(pod_set.name, 0))
+
+
+class Write(NamedTuple):
+    """A JSON patch of a workload's object."""
+
+    body: list[Operation]
+    subresource: str = ""
+
+
+def first_stop(kind: JobKind, effect: Effect) -> Write | None:
+    """The stop of an object that was last seen running; None: it must be read first.
+
+    A later start moves the generation, so a stop that is delayed on its way is refused then.
+    """
+    seen = effect.observation
+    if seen.suspended or _superseded(effect, seen.admission):
+        return None
+    return Write(_suspend(kind, effect.workload.ref, seen.generation))
+
+
+def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
+    """The next write of a stop, from the object as read or as the last write left it; None: it is done.
+
+    It is done where it is over, where a later attempt runs, and where it is suspended and its status does not
+    say so yet: what says so from then on was written by its controller after the stop.
+    """
+    ref, metadata = effect.workload.ref, obj["metadata"]
+    annotation = (metadata.get("annotations") or {}).get(ADMISSION_ANNOTATION)
+    admission = parse(annotation, WorkloadId(ref.uid))
+    generation = metadata.get("generation")
+    if finished(kind, obj) or _superseded(effect, admission.attempt if admission else None):
+        return None
+    if not kind.suspended(obj):
+        return Write(_suspend(kind, ref, generation, obj))
+    return Write(_ask(ref, generation, obj), "status") if says_suspended(obj) else None
+
+
+def _superseded(effect: Effect, marked: Attempt | None) -> bool:
+    """By time: an adopted attempt has a number of its own, the object the one of a former ledger (L4)."""
+    return marked is not None and marked.admitted_at > effect.attempt.admitted_at
+
+
+def _suspend(kind: JobKind, ref: ObjectRef, generation: object, obj: Json | None = None) -> list[Operation]:
+    """`obj`: the object, where parents of the field may be missing."""
+    patch = [_test(("metadata", "uid"), ref.uid), _test(("metadata", "generation"), generation)]
+    place: Json | None = obj
+    for depth, key in enumerate(kind.suspend[:-1], 1):
+        if place is not None:
+            place = place.get(key)
+            if place is None:
+                patch.append(_add(kind.suspend[:depth], {}))
+    return [*patch, _add(kind.suspend, True)]
+
+
+def _ask(ref: ObjectRef, generation: object, obj: Json) -> list[Operation]:
+    """On the status subresource: take back that it is suspended, which its controller said before the stop.
+
+    Its controller answers by saying it again, from an object that it has read after this write.
+    """
+    places = enumerate(obj["status"]["conditions"])
+    place = next(place for place, condition in places if condition.get("type") == SUSPENDED)
+    condition: Path = ("status", "conditions", place)
+    return [
+        _test(("metadata", "uid"), ref.uid),
+        _test(("metadata", "generation"), generation),
+        _test((*condition, "type"), SUSPENDED),
+        _test((*condition, "status"), "True"),
+        _add((*condition, "status"), "Unknown"),
+        _add((*condition, "reason"), "StopNotSeenYet"),
+        _add((*condition, "message"), _ASKED),
+    ]
 
 
 def forget_start_time(ref: ObjectRef) -> list[Operation]:

@@ -42,7 +42,10 @@ from queuectl.core.policy import (
 from queuectl.core.resources import BadQuantity, parse_quantity
 from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
+from queuectl.kinds.field_support import unsupported
 from queuectl.kinds.fields import Json, clean
+from queuectl.kinds.workloads import MAX_NAME
+from queuectl.kinds.written import AUTHOR_ANNOTATION
 
 _DETAIL: Final = 500
 _DIVISIBLE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -74,9 +77,15 @@ def policy_event(obj: Json) -> PolicyObserved | PolicyInvalid:
     key = ConfigKey(obj["kind"], metadata.get("namespace") or "", metadata["name"])
     try:
         model = _validated(key, {name: obj[name] for name in ("spec", "value", "description") if name in obj})
-        return PolicyObserved(key, _kind(key).value(key, model), _canonical(model))
+        return PolicyObserved(key, _kind(key).value(key, model), _canonical(model), _author(metadata))
     except BadPolicy as problem:
         return PolicyInvalid(key, clean(str(problem), _DETAIL))
+
+
+def _author(metadata: Json) -> str | None:
+    annotations = metadata.get("annotations")
+    author = annotations.get(AUTHOR_ANNOTATION) if isinstance(annotations, Mapping) else None
+    return clean(author, MAX_NAME) if isinstance(author, str) and author else None
 
 
 def drop_unknown(obj: dict[str, Any]) -> list[str]:
@@ -186,7 +195,12 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         weight=_weight(spec.fair_sharing),
         usage_based=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
+        unsupported=_unsupported(key, model),
     )
+
+
+def _unsupported(key: ConfigKey, model: schema.Part) -> tuple[str, ...]:
+    return unsupported(key.kind, model.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def _preemption(model: objects.Preemption) -> Preemption:
@@ -246,6 +260,7 @@ def _cohort(key: ConfigKey, model: objects.CohortObject) -> Cohort:
             if sharing and sharing.preemption_strategies
             else None,
         ),
+        unsupported=_unsupported(key, model),
     )
 
 
@@ -266,6 +281,7 @@ def _resource_flavor(key: ConfigKey, model: objects.ResourceFlavorObject) -> Res
             for one in spec.tolerations
         ),
         topology=spec.topology_name,
+        unsupported=_unsupported(key, model),
     )
 
 

@@ -173,11 +173,16 @@ class ClusterQueueSpec(Part):
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
     preemption: Preemption = Preemption()
     admission_checks_strategy: AdmissionChecksStrategy | None = None
+    """Not supported yet: a ClusterQueue with it admits nothing."""
+    admission_checks: Annotated[tuple[Name, ...], Field(max_length=64, json_schema_extra=SET)] = ()
+    """As in older objects of Kueue. Not supported yet: a ClusterQueue with it admits nothing."""
     stop_policy: StopPolicyName = "None"
     """Hold stops admission, HoldAndDrain also evicts admitted workloads."""
     fair_sharing: FairSharing | None = None
     admission_scope: AdmissionScope | None = None
+    """Usage-based order of its LocalQueues, where the configuration has scheduling.admissionFairSharing."""
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
+    """Not supported yet: a ClusterQueue with it admits nothing."""
 
 
 # --- Cohort -----------------------------------------------------------------------------------------
@@ -185,7 +190,7 @@ class ClusterQueueSpec(Part):
 
 class CohortFairSharing(FairSharing):
     enabled: bool | None = None
-    """On a root: whether its tree uses fair sharing."""
+    """Whether its tree uses fair sharing. On a root only: Not supported beside parentName."""
     preemption_strategies: (
         Annotated[
             tuple[Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ...],
@@ -203,7 +208,7 @@ class CohortFairSharing(FairSharing):
         ]
         | None
     ) = None
-    """On a root: how its tree selects victims by fair sharing."""
+    """How its tree selects victims by fair sharing. On a root only: Not supported beside parentName."""
 
 
 class CohortSpec(Part):
@@ -296,6 +301,7 @@ class ResourceFlavorSpec(Part):
     tolerations: Annotated[tuple[TolerationModel, ...], Field(max_length=8, json_schema_extra=ATOMIC)] = ()
     """Added to the pods of admitted workloads."""
     topology_name: Name | None = None
+    """Not supported yet: a ClusterQueue that uses the flavor admits nothing."""
 
 
 # --- LocalQueue ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from queuectl.core.resources import (
     format_amount,
     parse_quantity,
 )
-from queuectl.kinds.fields import BadField, Json, checked, clean, mapping, objects
+from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects
 
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 64
@@ -55,6 +55,22 @@ def pod_requests(pod: Json, path: str) -> Amounts:
     return amounts(total)
 
 
+def not_charged(pod: Json, path: str) -> str | None:
+    """Path of a request of the pod that `pod_requests` does not count; None: it counts all. Raises BadField.
+
+    What a resource claim amounts to is known only when its devices are allocated, and a pod as a whole cannot
+    request devices.
+    """
+    if array(pod, "resourceClaims", path, MAX_CONTAINERS):
+        return f"{path}.resourceClaims[0]"
+    level = mapping(pod, "resources", path)
+    for field in ("requests", "limits"):
+        for name in mapping(level, field, f"{path}.resources"):
+            if not _of_pods(name):
+                return clean(f"{path}.resources.{field}.{name}", 300)
+    return None
+
+
 def _containers(pod: Json, path: str) -> dict[str, int]:
     total: dict[str, int] = {}
     for index, container in enumerate(objects(pod, "containers", path, MAX_CONTAINERS)):
@@ -89,7 +105,11 @@ def _pod_level(level: Json, containers: dict[str, int], path: str) -> dict[str, 
 
 
 def _for_pods(found: dict[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in found.items() if name in _POD_LEVEL or _hugepages(name)}
+    return {name: amount for name, amount in found.items() if _of_pods(name)}
+
+
+def _of_pods(resource: str) -> bool:
+    return resource in _POD_LEVEL or _hugepages(resource)
 
 
 def _hugepages(resource: str) -> bool:

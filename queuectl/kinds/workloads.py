@@ -12,13 +12,7 @@ from typing import Final
 from queuectl.core.events import WorkloadObserved
 from queuectl.core.model import ObjectRef, Observation, Outcome, PodSet, Workload, WorkloadId
 from queuectl.core.reasons import Code, Reason
-from queuectl.kinds.admission import (
-    ADMISSION_ANNOTATION,
-    BYPASS_ANNOTATION,
-    SUBMITTER_ANNOTATION,
-    Admission,
-    parse,
-)
+from queuectl.kinds.admission import Admission, parse
 from queuectl.kinds.fields import (
     MAX_COUNT,
     BadField,
@@ -32,7 +26,8 @@ from queuectl.kinds.fields import (
 from queuectl.kinds.jobs import JobKind, Pods, run_times
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
 from queuectl.kinds.node_constraints import read_constraints, required_affinity
-from queuectl.kinds.requests import RequestProblem, pod_requests
+from queuectl.kinds.requests import RequestProblem, not_charged, pod_requests
+from queuectl.kinds.written import ADMISSION_ANNOTATION, BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 
@@ -59,7 +54,7 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
         return None
     namespace, name, uid = (str(part) for part in names)
     admission = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(uid))
-    pod_sets, problem = _pod_sets(kind, obj, admission)
+    pod_sets, problem = _pod_sets(kind, obj, admission, honoured)
     created, problem = _created(metadata, problem)
     max_run, problem = _max_run(labels, problem)
     return WorkloadObserved(
@@ -115,16 +110,26 @@ def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Obser
         ended_at=ended_at,
         ready=status.ready,
         reclaimable=status.reclaimable,
+        unlabelled=_unlabelled(kind, obj),
     )
 
 
+def _unlabelled(kind: JobKind, obj: Json) -> tuple[tuple[str, bool], ...]:
+    """The podsets whose pod template has no labels; empty if the templates are malformed."""
+    try:
+        found = kind.find(obj)
+    except BadField:
+        return ()
+    return tuple((pods.name, bool(pods.metadata)) for pods in found if not pods.metadata.get("labels"))
+
+
 def _pod_sets(
-    kind: JobKind, obj: Json, admission: Admission | None
+    kind: JobKind, obj: Json, admission: Admission | None, honoured: QueueLabels
 ) -> tuple[tuple[PodSet, ...], Reason | None]:
     try:
         _refuse_other_controller(kind, obj)
         _refuse_full(mapping(obj["metadata"], "annotations", "metadata"))
-        return tuple(_pod_set(pods, admission) for pods in kind.find(obj)), None
+        return tuple(_pod_set(pods, admission, honoured) for pods in kind.find(obj)), None
     except RequestProblem as problem:
         return (), problem.reason
     except BadField as problem:
@@ -153,7 +158,7 @@ def _refuse_full(annotations: Json) -> None:
         raise BadField("metadata.annotations", problem)
 
 
-def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:
+def _pod_set(pods: Pods, admission: Admission | None, honoured: QueueLabels) -> PodSet:
     path = f"{pods.path}.spec"
     current = read_constraints(pods.spec, path)
     own = admission.own(pods.name, current) if admission else current
@@ -161,10 +166,14 @@ def _pod_set(pods: Pods, admission: Admission | None) -> PodSet:
         name=pods.name,
         count=pods.pods,
         requests=pod_requests(pods.spec, path),
+        not_charged=not_charged(pods.spec, path),
         node_selector=own.node_selector,
         tolerations=own.tolerations,
         affinity=required_affinity(pods.spec, path),
         priority_class=pods.priority_class or text(pods.spec, "priorityClassName", path),
+        topology=not honoured.topology.isdisjoint(
+            mapping(pods.metadata, "annotations", f"{pods.path}.metadata")
+        ),
         runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -11,7 +12,7 @@ from queuectl.core.model import Effect, ObjectRef, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339
-from queuectl.kinds.jobs import JOB_KINDS, JobKind, catching_up
+from queuectl.kinds.jobs import JOB_KINDS, SUSPENDED, JobKind, conditions, says_suspended
 from queuectl.kinds.labels import OWN, QueueLabels, queued_by
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
@@ -28,9 +29,17 @@ from queuectl.kube.errors import (
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
 from queuectl.ports import ClusterUnavailable, Notice, WriteDenied
 
+log = logging.getLogger(__name__)
+
 Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
 
 _OVER: Final = ("Succeeded", "Failed")
+_STOP_WRITES: Final = 4
+"""Requests of one try to stop an object: enough for one that changes once meanwhile."""
+SILENT_COUNTS: Final = 27
+"""Some ten minutes, far longer than any request takes: a controller silent for so long is not there."""
+UNHEARD_COUNTS: Final = 4
+"""Some three seconds: the controller of this kind has not said anything about any object yet."""
 
 
 class KubeCluster:
@@ -48,6 +57,8 @@ class KubeCluster:
         self._now = now or session.server_time
         self._published: dict[str, Object] = {}
         """Status as last written, by path, with its condition's time."""
+        self._heard: set[str] = set()
+        """Kinds with a controller: it has said of an object whether it is suspended."""
         self._start_time_binds = False
         """This server has refused new node selectors because of a start time: it is older than 1.36."""
 
@@ -62,8 +73,9 @@ class KubeCluster:
         if self._start_time_binds and kind.start_time_binds and _goes_elsewhere(effect):
             await self._forget_start_time(kind, ref)
         try:
-            obj = await self._patch(kind, ref, patches.start(kind, effect), JSON_PATCH)
-            return _done(effect, _generation(obj))
+            body = patches.start(kind, effect)
+            obj = await self._session.patch(_path(kind, ref), body, content_type=JSON_PATCH)
+            return _done(effect, _generation(self._hear(kind, obj)))
         except NotFound:
             return _gone(effect)
         except (Invalid, Conflict) as refusal:
@@ -71,37 +83,54 @@ class KubeCluster:
         except TooManyRequests:
             raise
         except Unavailable as doubt:
-            return await self._doubted(kind, effect, doubt, self._started)
+            return await self._doubted(kind, effect, doubt)
         except Forbidden as refusal:
             raise WriteDenied(str(refusal)) from refusal
         except ApiError as error:
             raise _again(error) from error
 
     async def stop(self, effect: Effect) -> Settled:
-        """Suspend it with one patch, unless it has finished."""
+        """Suspend it with one patch, unless it has finished or a later attempt runs.
+
+        Where its status is older than the patch, another one asks its controller to say that it has seen it.
+        """
         kind, ref = _kind(effect.workload.ref), effect.workload.ref
         if effect.observation.finished:
             return _done(effect, effect.observation.generation)
+        write = patches.first_stop(kind, effect)
         try:
-            obj = await self._patch(kind, ref, patches.stop(kind, ref))
-            return _done(effect, _generation(obj))
-        except NotFound:
-            return _gone(effect)
-        except TooManyRequests:
+            for _ in range(_STOP_WRITES):
+                obj, doubt = await self._written(kind, ref, write)
+                if obj is None:
+                    return _gone(effect)
+                write = patches.next_stop(kind, effect, obj)
+                if write is None:
+                    return _done(effect, _generation(obj))
+                if doubt is not None:
+                    raise _again(doubt) from doubt
+        except ClusterUnavailable:
             raise
-        except (Invalid, Conflict, Unavailable) as doubt:
-            return await self._doubted(kind, effect, doubt, self._stopped)
         except ApiError as error:
             raise _again(error) from error
+        raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than it can be stopped")
 
-    async def anything_alive(self, ref: ObjectRef) -> bool:
-        """By consistent reads: does the object exist and is it not suspended, or is one of its pods alive?"""
+    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
+        """By consistent reads: may the object make pods, or is one of its pods alive?
+
+        A suspended object may make pods until its controller says that it has seen the suspension, unless
+        that controller has been silent for so many counts that it is not there.
+        """
         kind = _kind(ref)
         try:
             obj = await self._read(kind, ref)
-            if obj is not None and _may_make_pods(kind, obj):
+            silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
+            if obj is not None and _may_make_pods(kind, obj, silent=silent):
                 return True
-            return await self._pod_alive(kind, ref)
+            alive = await self._pod_alive(kind, ref)
+            if silent and not alive:
+                text = "%s has no pods after %d counts: its controller is not waited for any longer"
+                log.warning(text, "/".join(ref[:3]), counts)
+            return alive
         except ClusterUnavailable:
             raise
         except ApiError as error:
@@ -129,18 +158,12 @@ class KubeCluster:
             )
         return EffectSettled(effect.key, Result.REFUSED), event
 
-    async def _doubted(
-        self,
-        kind: JobKind,
-        effect: Effect,
-        doubt: ApiError,
-        shows: Callable[[JobKind, Effect, Object], bool],
-    ) -> Settled:
-        """Find out by a consistent read whether it was done. Raises ClusterUnavailable if it was not."""
+    async def _doubted(self, kind: JobKind, effect: Effect, doubt: ApiError) -> Settled:
+        """Find out by a consistent read whether it was started. Raises ClusterUnavailable if it was not."""
         obj = await self._reread(kind, effect.workload.ref, doubt)
         if obj is None:
             return _gone(effect)
-        if shows(kind, effect, obj):
+        if self._started(kind, effect, obj):
             return _done(effect, _generation(obj))
         raise _again(doubt) from doubt
 
@@ -151,9 +174,28 @@ class KubeCluster:
         ours = event.observation.admission.number == effect.attempt.number
         return ours and (not event.observation.suspended or event.observation.finished is not None)
 
-    @staticmethod
-    def _stopped(kind: JobKind, effect: Effect, obj: Object) -> bool:
-        return kind.suspended(obj) or finished(kind, obj) is not None
+    async def _written(
+        self, kind: JobKind, ref: ObjectRef, write: patches.Write | None
+    ) -> tuple[Object | None, ApiError | None]:
+        """The object after `write`, None if it is gone, and the error if it is not known whether it was done.
+
+        Without a write, and where it was refused because the object has changed: the object as it is.
+        """
+        doubt = None
+        if write is not None:
+            try:
+                path = _path(kind, ref, write.subresource)
+                obj = await self._session.patch(path, write.body, content_type=JSON_PATCH)
+                return self._hear(kind, obj), None
+            except NotFound:
+                return None, None
+            except TooManyRequests:
+                raise
+            except Unavailable as error:
+                doubt = error
+            except (Invalid, Conflict):
+                pass
+        return await self._read(kind, ref), doubt
 
     async def _reread(self, kind: JobKind, ref: ObjectRef, cause: ApiError) -> Object | None:
         try:
@@ -169,14 +211,12 @@ class KubeCluster:
             obj = await self._session.get(_path(kind, ref))
         except NotFound:
             return None
-        return obj if (obj.get("metadata") or {}).get("uid") == ref.uid else None
+        return self._hear(kind, obj) if (obj.get("metadata") or {}).get("uid") == ref.uid else None
 
-    async def _patch(
-        self, kind: JobKind, ref: ObjectRef, body: object, content_type: str | None = None
-    ) -> Object:
-        if content_type is None:
-            return await self._session.patch(_path(kind, ref), body)
-        return await self._session.patch(_path(kind, ref), body, content_type=content_type)
+    def _hear(self, kind: JobKind, obj: Object) -> Object:
+        if SUSPENDED in conditions(obj):
+            self._heard.add(kind.name)
+        return obj
 
     async def _forget_start_time(self, kind: JobKind, ref: ObjectRef) -> None:
         try:
@@ -275,6 +315,7 @@ def _moved(effect: Effect, now: WorkloadObserved) -> bool:
     before = effect.observation
     return (
         now.observation.generation != before.generation
+        or (before.annotated and not now.observation.annotated)
         or now.workload.queue != effect.workload.queue
         or queued_by(now.workload) != queued_by(effect.workload)
         or (not before.annotated and now.observation.resource_version != before.resource_version)
@@ -290,10 +331,12 @@ def _goes_elsewhere(effect: Effect) -> bool:
     return any(had.get(pods.name) != pods.flavors for pods in effect.attempt.assignment.pod_sets)
 
 
-def _may_make_pods(kind: JobKind, obj: Object) -> bool:
+def _may_make_pods(kind: JobKind, obj: Object, *, silent: bool) -> bool:
     if finished(kind, obj) is not None:
         return False
-    return not kind.suspended(obj) or catching_up(obj) or kind.status(obj).quiet is False
+    if not kind.suspended(obj):
+        return True
+    return not silent and (not says_suspended(obj) or kind.status(obj).quiet is False)
 
 
 def _alive(kind: JobKind, pod: Any, owner: str) -> bool:

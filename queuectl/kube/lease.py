@@ -37,11 +37,17 @@ EXIT_CODE: Final = 70
 class LeaseTimes:
     """In seconds."""
 
-    duration: float = 15.0
-    """A holder that has written nothing for this long has lost it."""
-    margin: float = 3.0
+    duration: float = 6.0
+    """A holder that has written nothing for this long has lost it. The epoch keeps two leaders apart."""
+    slow_duration: float = 15.0
+    """The same where the API server answers slowly: a leader that ends then makes its load worse."""
+    slow_answer: float = 0.25
+    """A read that takes longer is slow."""
+    slow_for: float = 60.0
+    """How long the API server counts as slow after a slow answer."""
+    margin: float = 2.0
     """How much earlier the holder itself regards it as lost."""
-    renew: float = 3.0
+    renew: float = 1.5
     """Between two writes, or two reads while another process holds it; random from half of it upwards."""
     patience: float = 2.0
     """After the lease is lost, until the process is ended if its work has not stopped."""
@@ -78,6 +84,8 @@ class KubeLease:
         self._record: tuple[str, object] = ("", None)
         self._changed_at = monotonic()
         self._trusted_until: float | None = None
+        self._renewed_at: float | None = None
+        self._slow_until = monotonic()
         self._held = False
         self._main: asyncio.AbstractEventLoop | None = None
         self._acquired = asyncio.Event()
@@ -107,10 +115,8 @@ class KubeLease:
 
     def age(self) -> float | None:
         """Seconds since our last successful write of it; None while it is not ours."""
-        trusted_until = self._trusted_until
-        if trusted_until is None or not self._held:
-            return None
-        return monotonic() - (trusted_until - self._times.duration + self._times.margin)
+        renewed_at = self._renewed_at
+        return None if renewed_at is None or not self._held else monotonic() - renewed_at
 
     async def release(self) -> None:
         """All work has stopped: give the lease up if it is still ours."""
@@ -181,12 +187,20 @@ class KubeLease:
                 if not self._free(lease.get("spec") or {}):
                     self._trusted_until = None
                     return
-                written = await session.request("PUT", self._path, self._claimed(session, lease))
+                duration = self._duration(begun)
+                written = await session.request("PUT", self._path, self._claimed(session, lease, duration))
         except (ApiError, TimeoutError) as error:
             _log.warning("lease: %s", error or "no answer in time")
             return
         self._note(written.get("spec") or {})
-        self._trusted_until = begun + self._times.duration - self._times.margin
+        self._renewed_at, self._trusted_until = begun, begun + duration - self._times.margin
+
+    def _duration(self, begun: float) -> float:
+        """For how long to ask, after a read that began then. Others wait as long as the Lease says."""
+        now = monotonic()
+        if now - begun > self._times.slow_answer:
+            self._slow_until = now + self._times.slow_for
+        return self._times.slow_duration if now < self._slow_until else self._times.duration
 
     def _led_from(self, lease: Object) -> str | None:
         """The ledger id on the Lease, if it is not ours."""
@@ -209,14 +223,14 @@ class KubeLease:
             self._record = record
             self._changed_at = monotonic()
 
-    def _claimed(self, session: Session, lease: Object) -> Object:
+    def _claimed(self, session: Session, lease: Object, duration: float) -> Object:
         before = lease.get("spec") or {}
         now = rfc3339(session.server_time())
         spec: dict[str, Any] = {
             **before,
             "holderIdentity": self._holder,
             # Whole seconds, rounded up: others wait at least as long as we regard it as ours.
-            "leaseDurationSeconds": max(1, -int(-self._times.duration // 1)),
+            "leaseDurationSeconds": max(1, -int(-duration // 1)),
             "renewTime": now,
         }
         if before.get("holderIdentity") != self._holder:

@@ -54,6 +54,7 @@ _NUMBERS: Final = {
     "requested": "requested",
     "available": "available",
     "shortBy": "short_by",
+    "awaited": "awaited",
 }
 _WORDS: Final = ("flavor", "resource", "node", "by", "detail", "considered")
 
@@ -66,10 +67,13 @@ def reason_to_json(reason: Reason) -> Json:
     for name, field in _NUMBERS.items():
         if (number := getattr(reason, field)) is not None:
             found[name] = number
-    if reason.limit is not None:
-        found["limit"] = reason.limit.value
-    if reason.cause is not None:
-        found["cause"] = reason.cause.value
+    others = {
+        "limit": reason.limit and reason.limit.value,
+        "cause": reason.cause and reason.cause.value,
+        "until": reason.until and reason.until.isoformat(),
+        "reserved": reason.reserved,
+    }
+    found |= {name: one for name, one in others.items() if one}
     if reason.victims:
         found["victims"] = [{"who": clean_or_none(who), "why": clean(why)} for who, why in reason.victims]
     if reason.others:
@@ -80,6 +84,8 @@ def reason_to_json(reason: Reason) -> Json:
 def reason_from_json(value: Json) -> Reason:
     return Reason(
         code=Code(value["code"]),
+        reserved=value.get("reserved", False),
+        until=datetime.fromisoformat(value["until"]) if "until" in value else None,
         limit=Limit(value["limit"]) if "limit" in value else None,
         cause=PreemptionCause(value["cause"]) if "cause" in value else None,
         victims=tuple(RejectedCandidate(one["who"], one["why"]) for one in value.get("victims", ())),

@@ -51,6 +51,7 @@ from queuectl.ledger.folded import (
     AttemptChange,
     HoldLine,
     NewAttempt,
+    NewConfig,
     NewDecision,
     ResizedAttempt,
     SeenWorkload,
@@ -95,9 +96,9 @@ class Fold:
         self.lines.append(line)
         segment = self._segment(decision)
         match decision:
-            case Configure(key, spec):
+            case Configure():
                 self.config_version = line.config_version = line.sequence
-                self._configure(segment, line, key, spec)
+                self._configure(segment, line, decision)
             case Enqueue():
                 self._enqueue(segment, line, decision)
             case Keep(workload, ref, reason):
@@ -142,15 +143,17 @@ class Fold:
             self._ended.add(subject)
         return self.segments[-1]
 
-    def _configure(self, segment: Segment, line: NewDecision, key: ConfigKey, spec: str | None) -> None:
-        key = ConfigKey(clean(key.kind), clean(key.namespace), clean(key.name))
+    def _configure(self, segment: Segment, line: NewDecision, decision: Configure) -> None:
+        key = ConfigKey(*(clean(part) for part in decision.key))
+        spec, author = decision.spec, clean_or_none(decision.author)
         line.payload = {
             "kind": key.kind,
             "namespace": key.namespace,
             "name": key.name,
             "spec": None if spec is None else cleaned(json.loads(spec)),
+            "author": author,
         }
-        segment.configs.append((line.sequence, key, clean_or_none(spec)))
+        segment.configs.append(NewConfig(line.sequence, key, clean_or_none(spec), author))
 
     def _enqueue(self, segment: Segment, line: NewDecision, decision: Enqueue) -> None:
         workload = decision.workload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from queuectl.core.model import AttemptState, ConfigKey, EffectKey, ObjectRef, PastAttempts, Phase, WorkloadId
 from queuectl.core.reasons import Reason
@@ -112,9 +113,19 @@ class ResizedAttempt:
     """All hold lines after the change; lines of unchanged podsets stay open."""
 
 
+class NewConfig(NamedTuple):
+    """A spec that comes into force."""
+
+    sequence: int
+    key: ConfigKey
+    spec: str | None
+    """None: the object is gone."""
+    author: str | None
+
+
 @dataclass(slots=True)
 class Segment:
-    configs: list[tuple[int, ConfigKey, str | None]] = field(default_factory=list)
+    configs: list[NewConfig] = field(default_factory=list)
     seen: list[SeenWorkload] = field(default_factory=list)
     changes: dict[WorkloadId, WorkloadChange] = field(default_factory=dict)
     opened: list[NewAttempt] = field(default_factory=list)

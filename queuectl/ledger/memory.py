@@ -261,7 +261,7 @@ class MemoryLedger:
 
     def _configure(self, segment: Segment, journal: _Journal) -> None:
         configs = self.store.configs
-        for sequence, key, spec in segment.configs:
+        for sequence, key, spec, _ in segment.configs:
             if spec is not None or configs.get(key, (0, None))[1] is not None:
                 journal.put(configs, key, (sequence, spec))
 

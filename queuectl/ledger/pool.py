@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, ParamSpec, TypeVar
 
 import asyncpg
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from queuectl.ports import LedgerRefused, LedgerUnavailable, LedgerUnfit, SchemaMismatch
+from queuectl.ports import LedgerRefused, LedgerUnavailable, LedgerUnfit, PlanFailed, SchemaMismatch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,6 +29,9 @@ _IDLE_TIMEOUT: Final = 10.0
 # By SQLSTATE, a class of two characters or a whole code (the longer match counts).
 _NOT_ALLOWED: Final = ("28",)  # password, pg_hba.conf
 _REFUSED: Final = ("22", "23")  # bad value, constraint
+_AWAY: Final = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
+"""The server, not the statement: connections, conflicts, resources, shutdown, disks, corruption."""
+_NOT_AWAY: Final = ("53400", "57014")  # a limit of the configuration; a statement that took too long
 _MISMATCH: Final = ("3D000", "3F000", "42P01", "42703", "42883")  # no such database, schema, table, column
 
 
@@ -80,14 +83,18 @@ def create_pool(url: str, *, read_only: bool = False, statement_timeout: float =
 
 @contextlib.asynccontextmanager
 async def reading(
-    pool: AsyncEngine, *, statement_timeout: float | None = None
+    pool: AsyncEngine, *, statement_timeout: float | None = None, idle_timeout: float | None = None
 ) -> AsyncIterator[AsyncConnection]:
-    """A read-only transaction that sees one committed state. The timeout is in seconds, 0: none."""
+    """A read-only transaction that sees one committed state. Timeouts are in seconds, 0: none.
+
+    `idle_timeout`: between two statements, where much is computed from what the first one answers.
+    """
     options = pool.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    given = {"statement_timeout": statement_timeout, "idle_in_transaction_session_timeout": idle_timeout}
     async with options.begin() as connection:
-        if statement_timeout is not None:
-            milliseconds = str(int(statement_timeout * 1000))
-            await connection.execute(select(func.set_config("statement_timeout", milliseconds, True)))
+        for name, seconds in given.items():
+            if seconds is not None:
+                await connection.execute(select(func.set_config(name, str(int(seconds * 1000)), True)))
         yield connection
 
 
@@ -116,8 +123,10 @@ def translated(error: BaseException) -> Exception | None:
     A dead server causes many different errors; every error that is not clearly a refused statement counts as
     LedgerUnavailable, after which a call may be repeated.
     """
+    if isinstance(error, PlanFailed):
+        return None  # it says more than its cause
     chain = _chain(error)
-    state = next((s for e in chain if (s := getattr(e, "sqlstate", None))), None)
+    state = _sqlstate(chain)
     message = _message(error)
     if state is not None:
         if "startup parameter" in message:
@@ -140,6 +149,25 @@ def translated(error: BaseException) -> Exception | None:
         asyncpg.InternalClientError,
     )
     return LedgerUnavailable(message) if isinstance(error, known) else None
+
+
+@contextlib.contextmanager
+def storing() -> Iterator[None]:
+    """Raises PlanFailed where the server answers that it can't store what the block sends, for a reason that
+    is neither a refusal nor an outage."""
+    try:
+        yield
+    except DBAPIError as error:
+        state = _sqlstate(_chain(error)) or _AWAY[0]
+        away = state.startswith(_AWAY) and state not in _NOT_AWAY
+        failed = translated(error)
+        if away or type(failed) is not LedgerUnavailable:
+            raise
+        raise PlanFailed(str(failed), state) from error
+
+
+def _sqlstate(chain: list[BaseException]) -> str | None:
+    return next((state for error in chain if (state := getattr(error, "sqlstate", None))), None)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -18,10 +18,13 @@ from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
 from queuectl.ledger.fold import Beside, Fold
 from queuectl.ledger.past_usage import past_usage, preemptions, preemptors
-from queuectl.ledger.pool import ledger_call, reading
+from queuectl.ledger.pool import ledger_call, reading, storing
 from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
 from queuectl.ledger.writing import Writing
 from queuectl.ports import LedgerRefused, LostLeadership
+
+_LOAD_TIMEOUT = 120.0
+"""Seconds in which the open workloads that were read become values, on a busy machine too."""
 
 
 class PostgresLedger:
@@ -40,14 +43,19 @@ class PostgresLedger:
         self._cluster = cluster_id
         self._beside = beside
         self._settings = settings or SchedulingConfiguration()
+        self._holder = ""
+        self._stored = 0
+        """The last decision that is known to be stored."""
 
     @ledger_call
     async def take_epoch(self, holder: str) -> int:
         table = t.leadership
+        # Above every epoch that was ever taken, also where the row is new or comes from a backup: an epoch is
+        # the time at which it was taken. docs/decisions/0016-epochs.md
+        time = cast(func.date_part("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
         fresh = upsert(table).values(
             cluster_id=self._cluster,
-            # Not 1: a writer of a lost database must not be valid in its successor.
-            epoch=cast(func.date_part("epoch", func.clock_timestamp()), BigInteger),
+            epoch=time,
             sequence=0,
             config_sequence=0,
             batches=0,
@@ -56,20 +64,26 @@ class PostgresLedger:
         )
         raised = fresh.on_conflict_do_update(
             index_elements=[table.c.cluster_id],
-            set_={"epoch": table.c.epoch + 1, "holder": holder, "taken_at": func.clock_timestamp()},
+            set_={
+                "epoch": func.greatest(table.c.epoch + 1, time),
+                "holder": holder,
+                "taken_at": func.clock_timestamp(),
+            },
         ).returning(table.c.epoch)
         async with self._pool.begin() as connection:
             epoch = int((await connection.execute(raised)).scalar_one())
             await connection.execute(
                 delete(t.batch).where(t.batch.c.cluster_id == self._cluster, t.batch.c.epoch < epoch)
             )
-            return epoch
+        self._holder = holder
+        return epoch
 
     @ledger_call
     async def load(self) -> LedgerSnapshot:
-        async with reading(self._pool) as connection:
+        async with reading(self._pool, idle_timeout=_LOAD_TIMEOUT) as connection:
             found = (await connection.execute(_leadership(self._cluster))).one_or_none()
             sequence, now = (found.sequence, found.now) if found else (0, None)
+            self._stored = sequence
             return LedgerSnapshot(
                 sequence=sequence,
                 now=now,
@@ -116,19 +130,26 @@ class PostgresLedger:
         recorded = plan.recorded
         async with self._pool.begin() as connection:
             writing = Writing(connection, self._cluster, plan.now)
-            fence = await writing.fence(epoch, len(recorded))
+            fence = await writing.fence(epoch, self._holder, len(recorded))
             if fence is None:
                 raise await self._refusal(connection, epoch, plan.now)
             first = fence.sequence - len(recorded) + 1
+            if first <= self._stored:
+                raise LostLeadership(
+                    f"the ledger is at decision {first - 1}, this process has stored decision "
+                    f"{self._stored}: the database was restored from a backup"
+                )
             # Only now, with the row locked: a first attempt of this batch may have committed until now.
             known = await writing.begin_batch(batch, epoch, first, fence.batches)
             if known is not None:
                 await connection.rollback()
                 return known
-            await writing.acknowledge(acknowledged)
             fold = Fold(first, plan.now, fence.config_sequence, self._beside)
             fold.add_all(recorded)
-            await writing.store(fold, epoch=epoch, cycle=plan.cycle)
+            with storing():
+                await writing.acknowledge(acknowledged)
+                await writing.store(fold, epoch=epoch, cycle=plan.cycle)
+        self._stored = fence.sequence
         return first
 
     async def _refusal(self, connection: AsyncConnection, epoch: int, now: datetime) -> Exception:
@@ -136,7 +157,7 @@ class PostgresLedger:
         found = (await connection.execute(_leadership(self._cluster))).one_or_none()
         if found is None:
             return LostLeadership(f"the ledger has no leader of cluster {self._cluster}: was it replaced?")
-        if found.epoch != epoch:
+        if (found.epoch, found.holder) != (epoch, self._holder):
             return LostLeadership(f"epoch {epoch} is over: {found.holder} took epoch {found.epoch}")
         return LedgerRefused(f"time ran back: the plan is of {now}, the last commit of {found.now}")
 

@@ -45,7 +45,7 @@ class LedgerReadings:
             epoch, last, committed_at, taken_at, read_at = found
             return Reading(
                 sequence=last,
-                committed_at=committed_at or taken_at,
+                committed_at=max(committed_at or taken_at, taken_at),
                 read_at=read_at,
                 epoch=epoch,
                 workloads=tuple(await self._workloads(connection, sequence)),

@@ -75,7 +75,7 @@ async def _rebuild(pool: AsyncEngine, cluster: str, found: list[Found]) -> int:
         writing = Writing(connection, cluster, now)
         stopped = [one for one in found if one.observation.suspended]
         rows = 2 * len(found) + len(stopped)
-        fence = await writing.fence(epoch, rows)
+        fence = await writing.fence(epoch, _HOLDER, rows)
         if fence is None:
             raise LostLeadership(
                 "a controller took the leadership during the rebuild: stop it, then try again"

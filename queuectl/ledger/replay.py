@@ -83,7 +83,7 @@ class Replay:
     unreadable: set[ConfigKey] = field(default_factory=set)
     """Invalid specs: while there are any, availability cannot be computed."""
     trusted: set[str] = field(default_factory=set)
-    """Workloads whose first decisions are no longer stored."""
+    """Open workloads whose first decisions are no longer stored."""
     findings: list[Finding] = field(default_factory=list)
 
     def find(self, code: str, subject: str, detail: str) -> None:
@@ -111,6 +111,11 @@ class Replay:
         expected.updated = row.sequence
         expected.past = row.payload.get("past", expected.past)
         return self._moved_on(row, expected)
+
+    def forget(self, row: Any) -> None:
+        """After all checks of a row: a workload that is over is not trusted any longer."""
+        if row.verdict == Verdict.RETIRED:
+            self.trusted.discard(row.workload)
 
     def _moved_on(self, row: Any, expected: Expected) -> tuple[Line, ...] | None:
         match row.verdict:
@@ -144,11 +149,14 @@ class Replay:
 
     def _configured(self, row: Any) -> None:
         key = ConfigKey(row.payload["kind"], row.payload["namespace"], row.payload["name"])
-        spec = row.payload["spec"]
+        self.configure(key, row.sequence, row.payload["spec"])
+
+    def configure(self, key: ConfigKey, sequence: int, spec: Json | None) -> None:
+        """Policy that is in force from decision `sequence` on; None: it is deleted."""
         if spec is None:
             self.configs.pop(key, None)
         else:
-            self.configs[key] = (row.sequence, dump(spec))
+            self.configs[key] = (sequence, dump(spec))
         if key.kind in ("ClusterQueue", "Cohort"):
             self._set_quota(key, spec)
 
@@ -173,7 +181,7 @@ class Replay:
             self.find(
                 "SecondAttempt", _name(row), f"admitted while attempt {expected.holding.number} is open"
             )
-            self._charge(expected.holding, -1)
+            self.charge(expected.holding, -1)
         if row.attempt <= expected.attempts:
             self.find("AttemptAgain", _name(row), f"it has had {expected.attempts} attempts already")
         rebuilt: int | None = payload.get("rebuiltFrom")
@@ -188,12 +196,15 @@ class Replay:
             effect=None if free else row.sequence,
         )
         expected.holding, expected.attempts, expected.phase = holding, row.attempt, Phase.ADMITTED
-        if not free and not self.trusted and not self.unreadable:
+        if not free and not self.unreadable:
             self._within_quota(row, holding)
-        self._charge(holding, 1)
+        self.charge(holding, 1)
 
     def _within_quota(self, row: Any, holding: Holding) -> None:
-        """Was all that it holds available to its queue, own and borrowed quota together (Q4)?"""
+        """Was all that it holds available to its queue, own and borrowed quota together (Q4)?
+
+        What trusted workloads hold is not known, and counts as available.
+        """
         node = self.tree.queue(holding.cluster_queue)
         for cell, amount in holding.usage().items():
             available = max(0, self.tree.available(node, self.tree.cell(cell)))
@@ -226,10 +237,10 @@ class Replay:
         for pod_set, count, _, resource, _ in smaller:
             if count > (before := counts.get((pod_set, resource), 0)):
                 self.find("Grown", _name(row), f"{resource} of {count} pods of {pod_set}, before of {before}")
-        self._charge(holding, -1)
+        self.charge(holding, -1)
         closed = tuple(sorted(set(holding.lines) - set(smaller)))
         holding.lines = smaller
-        self._charge(holding, 1)
+        self.charge(holding, 1)
         return closed
 
     def _closed(self, row: Any, expected: Expected) -> tuple[Line, ...]:
@@ -237,7 +248,7 @@ class Replay:
         expected.holding, expected.phase = None, Phase.PENDING
         if holding is None:
             return ()
-        self._charge(holding, -1)
+        self.charge(holding, -1)
         return holding.lines
 
     def _idle(self, row: Any, expected: Expected) -> None:
@@ -245,7 +256,7 @@ class Replay:
             self.find(
                 "AttemptLeftOpen", _name(row), f"attempt {expected.holding.number} is not closed with it"
             )
-            self._charge(expected.holding, -1)
+            self.charge(expected.holding, -1)
 
     def _held(self, row: Any, expected: Expected) -> Holding | None:
         holding = expected.holding
@@ -255,7 +266,8 @@ class Replay:
             return None
         return holding
 
-    def _charge(self, holding: Holding, sign: int) -> None:
+    def charge(self, holding: Holding, sign: int) -> None:
+        """Add what an attempt holds to the usage of its queue (`sign` 1), or take it away (-1)."""
         usage = self.usage.setdefault(holding.cluster_queue, {})
         held = holding.usage()
         for cell, amount in held.items():

@@ -101,6 +101,7 @@ FENCE: Final = (
     .where(
         t.leadership.c.cluster_id == CLUSTER,
         t.leadership.c.epoch == _parameter("epoch", _INT),
+        t.leadership.c.holder == _parameter("holder", _TEXT),
         or_(t.leadership.c.now.is_(None), t.leadership.c.now <= NOW),
     )
     .values(
@@ -110,7 +111,7 @@ FENCE: Final = (
     )
     .returning(t.leadership.c.sequence, t.leadership.c.config_sequence, t.leadership.c.batches)
 )
-"""Locks the cluster's row for this transaction, checks the epoch, and numbers the decisions."""
+"""Locks the cluster's row for this transaction, checks epoch and holder, and numbers the decisions."""
 
 CLOCK: Final = select(
     func.greatest(
@@ -355,7 +356,7 @@ ACKNOWLEDGE: Final = (
 
 # --- policy
 
-_CONFIG_NAMES: Final = ("kind", "namespace", "name", "from_seq", "spec")
+_CONFIG_NAMES: Final = ("kind", "namespace", "name", "from_seq", "spec", "author")
 CONFIG_ROWS: Final = Columns(*columns_of(t.config_revision, *_CONFIG_NAMES))
 CONFIGS: Final = insert(t.config_revision).from_select(
     *rows_from(t.config_revision, CONFIG_ROWS, _CONFIG_NAMES, cluster_id=CLUSTER, from_at=NOW)

@@ -61,6 +61,18 @@ config_revision = Table(
     Column("from_at", _Time, nullable=False),
     Column("to_at", _Time),
     Column("spec", Text, nullable=False),  # text, so that it is read exactly as it was written
+    Column("author", Text),  # null: unknown
+)
+
+checkpoint = Table(
+    "checkpoint",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("format", SmallInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),  # of the last decision that it covers
+    Column("digest", Text, nullable=False),  # SHA-256 of the state
+    Column("state", Text, nullable=False),  # what `verify` computed from the decisions up to there
+    Column("stored_at", _Time, nullable=False),
 )
 
 

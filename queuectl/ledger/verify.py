@@ -1,6 +1,7 @@
 """Recomputes the open state from history and compares it with the rows.
 
-Both are streamed: memory grows with the open state, not with history.
+Both are streamed: memory grows with the open state, not with history. History is read from its beginning, or
+from the decision after a stored checkpoint.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-from sqlalchemy import Numeric, Select, cast, func, select
+from sqlalchemy import Numeric, Select, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.model import AttemptState, ConfigKey, Verb
 from queuectl.core.resources import FlavorResource
+from queuectl.ledger import checkpoint
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.partitions import used_defaults
@@ -28,40 +30,77 @@ _CHUNK: Final = 1000
 """Rows fetched at a time."""
 
 
-async def verify(url: str, cluster_id: str | None = None) -> list[Finding]:
+async def verify(url: str, cluster_id: str | None = None, *, from_checkpoint: bool = False) -> list[Finding]:
     """All findings on the ledger of one cluster, or of all in this database; empty if it is consistent.
 
-    Raises LedgerUnavailable or SchemaMismatch.
+    `from_checkpoint`: decisions that a stored checkpoint covers are not read. Raises LedgerUnavailable or
+    SchemaMismatch.
     """
     pool = create_pool(url, read_only=True, statement_timeout=_TIMEOUT)
     try:
         await check_schema(pool)
         found: list[Finding] = []
         for cluster in [cluster_id] if cluster_id is not None else await clusters(pool):
-            found += await Verifier(pool, cluster).run()
+            found += await Verifier(pool, cluster).run(whole=not from_checkpoint)
         return found
     finally:
         await pool.dispose()
 
 
 class Verifier:
-    """Verifies one cluster's ledger repeatedly: after the first run it reads only new decisions."""
+    """Verifies one cluster's ledger repeatedly: each run reads only what is newer than the last one.
+
+    The first run, and each one after findings, begins at the stored checkpoint.
+    """
 
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
         self._pool = pool
         self._cluster = cluster_id
-        self._replay = Replay()
+        self._replay: Replay | None = None
+        """The state of the last run; None after findings, and before the first decision."""
+        self._stored = 0
+        """Sequence of the stored checkpoint."""
 
     @ledger_call
-    async def run(self) -> list[Finding]:
-        """The current findings. While there are any, each run starts from the beginning."""
-        replay, self._replay = self._replay, Replay()
+    async def run(self, *, whole: bool = False) -> list[Finding]:
+        """The current findings. `whole`: of all history, also of what was read before."""
+        replay, self._replay = self._replay, None
         async with reading(self._pool, statement_timeout=_TIMEOUT) as connection:
+            if whole or replay is None:
+                replay = None if whole else await checkpoint.load(connection, self._cluster)
+                self._stored = replay.sequence if replay else 0
+                replay = replay or await self._beginning(connection)
             await self._play(connection, replay)
             await self._compare(connection, replay)
-        if not replay.findings:
-            self._replay = replay
-        return replay.findings
+            if replay.sequence and not replay.findings:
+                self._replay = replay
+            # Not of the replayed state: a run after it need not read that again.
+            return replay.findings + await self._used_defaults(connection)
+
+    @ledger_call
+    async def store(self, least: int) -> None:
+        """Store the state of the last run as checkpoint, if it had no findings and `least` are new."""
+        replay = self._replay
+        if replay is not None and replay.sequence >= self._stored + least:
+            await checkpoint.store(self._pool, self._cluster, replay)
+            self._stored = replay.sequence
+
+    async def _beginning(self, connection: AsyncConnection) -> Replay:
+        """The state before the first stored decision: the policy then in force, which is never dropped."""
+        replay, decision, row = Replay(), t.decision.c, t.config_revision.c
+        decided = select(func.min(decision.sequence)).where(decision.cluster_id == self._cluster)
+        first: int | None = (await connection.execute(decided)).scalar_one()
+        if first is None or first == 1:
+            return replay
+        query = (
+            select(row.kind, row.namespace, row.name, row.from_seq, row.spec)
+            .where(row.cluster_id == self._cluster, row.from_seq < first)
+            .where(or_(row.to_seq.is_(None), row.to_seq >= first))
+            .order_by(row.from_seq)
+        )
+        async for kind, namespace, name, sequence, spec in _stream(connection, query):
+            replay.configure(ConfigKey(kind, namespace, name), sequence, cleaned(json.loads(spec)))
+        return replay
 
     async def _play(self, connection: AsyncConnection, replay: Replay) -> None:
         closed = _Groups(self._closed_lines(connection, replay.sequence))
@@ -82,6 +121,7 @@ class Verifier:
                 )
             elif lines is None and stored and one.workload not in replay.trusted:
                 replay.find("ClosedHolds", f"decision {one.sequence}", f"ends no attempt, but {stored}")
+            replay.forget(one)
         await closed.take(None, replay)
 
     async def _closed_lines(self, connection: AsyncConnection, after: int) -> AsyncIterator[tuple[int, Line]]:
@@ -101,8 +141,10 @@ class Verifier:
         await self._compare_usage(connection, replay)
         await self._compare_effects(connection, replay)
         await self._compare_configs(connection, replay)
-        for name in await used_defaults(connection):
-            replay.find("DefaultPartition", name, "has rows: a month's partition was missing when they came")
+
+    async def _used_defaults(self, connection: AsyncConnection) -> list[Finding]:
+        detail = "has rows: a month's partition was missing when they came"
+        return [Finding("DefaultPartition", name, detail) for name in await used_defaults(connection)]
 
     async def _compare_leadership(self, connection: AsyncConnection, replay: Replay) -> None:
         row = t.leadership.c

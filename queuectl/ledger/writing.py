@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Delete, Executable, Insert, Row, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import AttemptState, ConfigKey, EffectKey, PastAttempts
+from queuectl.core.model import AttemptState, EffectKey, PastAttempts
 from queuectl.ledger import shrinking
 from queuectl.ledger import statements as s
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
@@ -17,6 +17,7 @@ from queuectl.ledger.fold import RULES_VERSION, Fold, decision_reason
 from queuectl.ledger.folded import (
     AttemptChange,
     HoldLine,
+    NewConfig,
     NewDecision,
     ResizedAttempt,
     Segment,
@@ -42,9 +43,9 @@ class Writing:
         self._connection = connection
         self._fixed: dict[str, Any] = {"cluster": cluster, "now": now}
 
-    async def fence(self, epoch: int, rows: int) -> Fence | None:
-        """Lock the cluster's row and number `rows` decisions. None: another epoch, or time ran back."""
-        found = await self._rows(s.FENCE, epoch=epoch, rows=rows)
+    async def fence(self, epoch: int, holder: str, rows: int) -> Fence | None:
+        """Lock the cluster's row and number `rows` decisions. None: another leads, or time ran back."""
+        found = await self._rows(s.FENCE, epoch=epoch, holder=holder, rows=rows)
         return Fence._make(found[0]) if found else None
 
     async def begin_batch(self, batch: str, epoch: int, first: int, number: int) -> int | None:
@@ -81,11 +82,11 @@ class Writing:
         if any(segment.configs for segment in fold.segments):
             await self._run(s.CONFIGURED, config_sequence=fold.config_version)
 
-    async def _configs(self, configs: list[tuple[int, ConfigKey, str | None]]) -> None:
+    async def _configs(self, configs: list[NewConfig]) -> None:
         if not configs:
             return
-        await self._bulk(s.END_CONFIGS, s.CONFIG_END_ROWS, [(*key, sequence) for sequence, key, _ in configs])
-        fresh = [(*key, sequence, spec) for sequence, key, spec in configs if spec is not None]
+        await self._bulk(s.END_CONFIGS, s.CONFIG_END_ROWS, [(*one.key, one.sequence) for one in configs])
+        fresh = [(*one.key, one.sequence, one.spec, one.author) for one in configs if one.spec is not None]
         if fresh:
             await self._bulk(s.CONFIGS, s.CONFIG_ROWS, fresh)
 

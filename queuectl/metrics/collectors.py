@@ -132,6 +132,11 @@ class Health(Collector):
             report.frozen,
         )
         yield _one(
+            "set_aside_workloads",
+            "Workloads that nothing is decided about: the ledger fails to store it, or no decision is legal.",
+            report.set_aside,
+        )
+        yield _one(
             "gate_installed", "1 if the policy queuectl-jobs is installed.", float(report.gate_installed)
         )
         count, oldest = sampled.unsettled()

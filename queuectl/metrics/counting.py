@@ -32,6 +32,9 @@ class Counting:
     def ledger_refused(self) -> None:
         self._metrics.commit_failed("refused")
 
+    def set_aside(self) -> None:
+        self._metrics.commit_failed("set-aside")
+
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
         self._metrics.effect_settled(key.verb, result, seconds)
 

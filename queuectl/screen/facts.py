@@ -116,6 +116,8 @@ class Facts:
     sequence: int = 0
     age_seconds: float = 0.0
     """Since the ledger last confirmed this state, at the time of the answer."""
+    silent_seconds: float = 0.0
+    """Since a controller last committed, at the time of the answer."""
     stale: bool = False
     queues: tuple[Queue, ...] = ()
     more_queues: bool = False
@@ -144,6 +146,7 @@ def facts(answers: Answers) -> Facts:
         return Facts(
             sequence=int(answers.queues["sequence"]),
             age_seconds=float(answers.queues["ageSeconds"]),
+            silent_seconds=float((answers.queues.get("controller") or {}).get("seconds", 0)),
             stale=bool(answers.queues.get("stale")),
             queues=tuple(_queue(item) for item in answers.queues["items"]),
             more_queues=bool(answers.queues["next"]),
@@ -277,7 +280,8 @@ def _detail(verdict: str, details: Document) -> str:
     if verdict == "Queued":
         return f"in {details.get('clusterQueue') or details.get('queue')}, priority {details.get('priority')}"
     if verdict == "Configured":
-        return "" if details.get("spec") is not None else "deleted"
+        by = f"by {author}" if (author := details.get("author")) else ""
+        return by if details.get("spec") is not None else "deleted"
     return str(details.get("detail") or details.get("outcome") or "")
 
 

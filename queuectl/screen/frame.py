@@ -9,6 +9,7 @@ from typing import Final
 
 from rich.text import Text
 
+from queuectl.ports import SILENT_SECONDS
 from queuectl.screen.columns import Row, fit, header, line, shown
 from queuectl.screen.explanation import explanation
 from queuectl.screen.facts import Document, Facts, Target
@@ -151,6 +152,10 @@ def _age(picture: Picture) -> Text:
         return Text(
             f" STALE: ledger not reachable · state of {duration(old)} ago ", style="bold white on red"
         )
+    silence = facts.silent_seconds + picture.silent_seconds
+    if silence > SILENT_SECONDS:
+        text = f" NO CONTROLLER: none has committed for {duration(silence)}, nothing is decided "
+        return Text(text, style="bold white on red")
     style = "yellow" if old > _PATIENT_SECONDS else "bright_black"
     return Text(f"decision {facts.sequence} · {old:.0f} s old · {picture.now:%H:%M:%S}", style=style)
 

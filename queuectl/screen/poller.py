@@ -110,6 +110,7 @@ def plain(seen: Seen, filter: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {
         "sequence": seen.facts.sequence,
         "ageSeconds": seen.facts.age_seconds,
+        "controller": answers.queues.get("controller"),
         "stale": seen.facts.stale,
         "clusterQueues": [item for item in answers.queues["items"] if item["name"] in names],
         "running": of_queues(answers.evicting, answers.admitted),

@@ -77,8 +77,8 @@ Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str,
 class DatabaseSettings(Section):
     url: SecretStr | None = Field(default=None, strict=False)
     """`postgresql://USER@HOST/DATABASE`; the variable QUEUECTL_DATABASE_URL comes before it."""
-    keep_months: int | None = Field(default=None, ge=1, le=1200)
-    """History older than this many whole months is dropped; none: it is kept for ever."""
+    keep_months: int | None = Field(default=13, ge=1, le=1200)
+    """History older than this many whole months is dropped; null: it is kept for ever."""
 
     @field_validator("url")
     @classmethod
@@ -99,6 +99,8 @@ class ControllerSettings(Section):
     """Kubernetes writes under way at one time."""
     status_seconds: float = Field(default=5.0, ge=1.0, le=3600.0)
     """Least time between two writes of one queue's status."""
+    event_seconds: float = Field(default=5.0, ge=0.0, le=3600.0)
+    """How long a workload waits before an Event says why."""
     verify_seconds: float = Field(default=60.0, ge=1.0, le=86_400.0)
     """Time between two comparisons of the ledger with its own history."""
 

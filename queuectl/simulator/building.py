@@ -38,6 +38,7 @@ from queuectl.core.policy import (
 from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import amounts
+from queuectl.kinds.context import as_created
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.requests import RequestProblem
@@ -122,7 +123,7 @@ def _implied(scenario: Scenario) -> Iterator[Event]:
     workloads = scenario.document.workloads
     given = {event.value.name for event in scenario.policy if isinstance(event, ContextObserved)}
     for namespace in sorted({workload.namespace for workload in workloads} - given):
-        yield ContextObserved(Namespace(namespace))
+        yield ContextObserved(as_created(Namespace(namespace)))
     for value in sorted({workload.priority for workload in workloads}):
         name = _priority_class(value)
         spec = f'{{"value":{value}}}'

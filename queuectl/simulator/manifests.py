@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from queuectl.core.events import ContextObserved, Event, PolicyInvalid, PolicyObserved
-from queuectl.kinds.context import CONTEXT_KINDS
+from queuectl.core.policy import Namespace
+from queuectl.kinds.context import CONTEXT_KINDS, as_created
+from queuectl.kinds.field_support import unsupported
 from queuectl.kinds.fields import Json
-from queuectl.kinds.kueue import KUEUE, LEFT_OUT, NO_EFFECT, NO_SUCH_FIELD, NOT_THERE, import_kueue
+from queuectl.kinds.kueue import KUEUE, LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_kueue
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION, GROUP
 
@@ -117,9 +119,7 @@ def _policy(obj: Json, namespace: str, here: Path, without: list[str]) -> Policy
         raise _placed(here, event.detail)
     for path in drop_unknown(whole):
         raise BadDocument((*here, *_steps(path)), NO_SUCH_FIELD)
-    for field, why in NO_EFFECT.get(obj["kind"], {}).items():
-        if (obj.get("spec") or {}).get(field) is not None:
-            without.append(f"{event.key} spec.{field}: {why}")
+    without += [f"{event.key} {field}" for field in unsupported(obj["kind"], whole)]
     return event
 
 
@@ -128,9 +128,9 @@ def _namespace(obj: Json, here: Path) -> ContextObserved:
     if not (labels is None or isinstance(labels, dict)):
         raise BadDocument((*here, "metadata", "labels"), "must be an object")
     found = CONTEXT_KINDS["Namespace"].observe(obj)
-    if found is None:
+    if not isinstance(found, Namespace):
         raise BadDocument((*here, "metadata"), "can't be read as a Namespace")
-    return ContextObserved(found)
+    return ContextObserved(as_created(found))
 
 
 def _placed(here: Path, detail: str) -> BadDocument:

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import orjson
 
-from queuectl.kinds.admission import BYPASS_ANNOTATION, CONTROLLER_USER, SUBMITTER_ANNOTATION
+from queuectl.kinds.admission import CONTROLLER_USER
 from queuectl.kinds.fields import BadField, Json, mapping, text
 from queuectl.kinds.jobs import JOB_KINDS, JobKind
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.patches import Operation, pointer
+from queuectl.kinds.written import BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _MAX_UID: Final = 253

@@ -121,6 +121,8 @@ class CannedReadings:
         self.sequence = 0
         self.epoch = 1
         self.down: Exception | None = None
+        self.silence = timedelta()
+        """Since a controller last committed."""
         self.reads: list[int] = []
         self.rows: list[DecisionRow] = []
         self.effects: list[EffectRow] = []
@@ -147,7 +149,7 @@ class CannedReadings:
         return Reading(
             sequence=self.sequence,
             committed_at=EPOCH_START,
-            read_at=EPOCH_START,
+            read_at=EPOCH_START + self.silence,
             epoch=self.epoch,
             workloads=tuple(
                 one

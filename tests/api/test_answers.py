@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ Serve = Callable[[CannedReadings], Awaitable[Rest]]
 async def test_a_cluster_queue_has_what_is_used_and_what_is_free(rest: Rest) -> None:
     found = await rest.get("/api/v1/clusterqueues/team-a")
     assert found.pop("ageSeconds") >= 0
+    assert found.pop("controller")["seconds"] >= 0
     assert found == {
         "name": "team-a",
         "cohort": "all",
@@ -49,7 +51,7 @@ async def test_a_queue_with_a_missing_flavor_says_so_until_the_flavor_appears(re
 async def test_lists_have_one_shape_and_the_sequence_of_their_state(rest: Rest) -> None:
     for path in ("clusterqueues", "localqueues", "workloads"):
         found = await rest.get(f"/api/v1/{path}")
-        assert set(found) == {"items", "next", "sequence", "ageSeconds"}
+        assert set(found) == {"items", "next", "sequence", "ageSeconds", "controller"}
         assert found["sequence"] == 2
         assert found["next"] is None
         assert found["items"]
@@ -374,6 +376,19 @@ async def test_while_the_ledger_is_down_the_last_state_is_returned_and_marked_st
     rest.readings.down = None
     await rest.view.refresh()
     assert "stale" not in await rest.get("/api/v1/workloads")
+
+
+async def test_a_silent_controller_is_reported(rest: Rest) -> None:
+    lists = ("clusterqueues", "clusterqueues/team-a", "workloads", "workloads/default/job/waits")
+    for silence in (4, 31):
+        rest.readings.silence = timedelta(seconds=silence)
+        await rest.view.refresh()
+        for path in (*(f"/api/v1/{one}" for one in lists), "/readyz"):
+            found = (await rest.get(path))["controller"]
+            assert found["lastSeen"] == "2026-01-05T10:00:00Z"
+            assert silence <= found["seconds"] < silence + 30
+        detail = (await rest.get("/readyz")).get("detail", "")
+        assert ("no controller has committed for 31 s" in detail) is (silence > 30)
 
 
 async def test_before_the_first_state_every_request_is_503_and_the_server_is_not_ready(serve: Serve) -> None:

@@ -147,12 +147,18 @@ async def test_without_the_ledger_there_are_no_decisions(serve: Serve) -> None:
 async def test_policy_is_shown_to_callers_that_may_read_it(serve: Serve) -> None:
     readings, reviews = long_ledger(1), CannedReviews()
     configured = decision(1, SMALL, "Configured")
-    spec: dict[str, object] = {"kind": "ClusterQueue", "name": "team-a", "spec": {"cohort": "x"}}
+    spec: dict[str, object] = {
+        "kind": "ClusterQueue",
+        "name": "team-a",
+        "spec": {"cohort": "x"},
+        "author": "ada",
+    }
     readings.rows = [replace(configured, ref=None, payload=spec)]
     reviews.admin("admin")
     reviews.add("watcher", Access("list", "workloads"))
     rest = await serve(readings, reviews, Clock())
-    for token, expected in (("admin", {"cohort": "x"}), ("watcher", None)):
+    for token, expected, author in (("admin", {"cohort": "x"}, "ada"), ("watcher", None, None)):
         (item,) = (await rest.get(DECISIONS, token=token, after="0"))["items"]
         assert item["details"].get("spec") == expected
+        assert item["details"].get("author") == author
         assert (item["namespace"], item["kind"], item["name"], item["uid"]) == (None,) * 4

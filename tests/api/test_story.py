@@ -42,6 +42,7 @@ async def test_a_story_has_decisions_and_writes_in_the_order_of_their_times(rest
     rest.readings.effects = [EffectRow(2, Verb.START, 1, acknowledged_at=at(2.5))]
     found = await rest.get(PATH)
     assert found.pop("ageSeconds") >= 0
+    assert found.pop("controller")["seconds"] >= 0
     assert found == {
         "items": [
             {"time": "2026-01-05T10:00:01Z", "what": "decided", "detail": "Queued: LocalQueue main"},

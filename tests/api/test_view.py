@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 
 from queuectl.api.state import State
 from queuectl.api.view import View
@@ -167,6 +168,19 @@ async def test_a_ledger_that_does_not_answer_makes_the_state_stale_before_the_ti
     sight = view.sight()
     assert sight is not None
     assert (sight.age_seconds, sight.stale) == (2.5, False)
+
+
+async def test_the_silence_of_the_controller_grows_while_the_ledger_confirms_the_state() -> None:
+    now = [100.0]
+    readings = CannedReadings()
+    view = View(readings, parse_policy, clock=lambda: now[0])
+    for passed in (0, 20, 40):
+        readings.silence = timedelta(seconds=passed)
+        await view.refresh()
+        now[0] += 1.0
+        sight = view.sight()
+        assert sight is not None
+        assert (sight.age_seconds, sight.silent_seconds) == (1.0, passed + 1.0)
 
 
 async def test_a_ledger_that_cannot_be_parsed_leaves_the_last_state_and_makes_it_stale() -> None:

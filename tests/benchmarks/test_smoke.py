@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import sys
@@ -14,10 +15,12 @@ import pytest
 
 from benchmarks.machine import children
 from benchmarks.report import Figure, Goal, percentile, shown
+from benchmarks.server_profile import stacks
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
 
 LEAST = 1000
 """Divisor of all sizes; each size stays at least one."""
+GATED, BARE = "bare watcher, our policies", "bare watcher, no policy"
 
 
 async def _bench(*arguments: str, assets: bool = True) -> tuple[int, str]:
@@ -86,16 +89,20 @@ async def test_a_benchmark_that_needs_a_control_plane_is_skipped_with_a_message_
 
 
 @pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
-async def test_jobs_end_to_end_are_measured_beside_a_bare_watcher(tmp_path: Path) -> None:
-    code, out = await _bench("--only", "jobs", "--json", str(tmp_path / "found.json"))
+async def test_jobs_are_measured_beside_bare_watchers_with_and_without_policies(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "jobs,contended", "--json", str(tmp_path / "found.json"))
     assert code == 0, out
-    (jobs,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
-    _figures(jobs)
-    requests = {
-        row["resource"]: row for row in jobs["details"][-1]["rows"] if row["verb"] in ("POST", "PATCH")
-    }
-    assert requests["jobs"]["queuectl"] == requests["jobs"]["bare watcher"] == 1
-    assert requests["events"]["bare watcher"] == 0
+    for report in json.loads((tmp_path / "found.json").read_text())["benchmarks"]:
+        figures = _figures(report)
+        assert [figure["bound"] for figure in figures[:2]] == [BARE, GATED]
+        requests = {
+            row["resource"]: row for row in report["details"][-1]["rows"] if row["verb"] in ("POST", "PATCH")
+        }
+        for watcher in (GATED, BARE):
+            assert requests["jobs"][watcher] == requests["jobs/status"][watcher] == 1
+            assert requests["events"][watcher] == 0
+        # Of the contended load some are stopped and started again.
+        assert requests["jobs"]["queuectl"] >= 1
 
 
 @pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
@@ -124,6 +131,28 @@ def test_a_goal_is_of_the_figure_or_of_its_ratio() -> None:
     assert not Goal("value", "least", 61.0).met(figure)
     assert Goal("value", "most", 60.0).met(figure)
     assert str(Goal("ratio", "least", 0.7)) == "≥ 70%"
+
+
+def test_a_profile_of_a_go_program_is_read_as_stacks() -> None:
+    """Go writes up to two numbers of a repeated field one by one, and more of them packed."""
+
+    def field(number: int, value: int | bytes) -> bytes:
+        if isinstance(value, int):
+            return bytes([number << 3, value])
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    texts = [b"", b"main.serve", b"main.decode", b"runtime.mallocgc"]
+    functions = [field(1, number) + field(2, number) for number in (1, 2, 3)]
+    places = [field(1, 10 + number) + field(4, field(1, number)) for number in (1, 2, 3)]
+    unpacked = field(1, 12) + field(1, 11) + field(2, 5) + field(2, 50)
+    packed = field(1, bytes([13, 12, 11])) + field(2, 7) + field(2, 70)
+    profile = [field(2, one) for one in (unpacked, packed)]
+    profile += [field(4, one) for one in places] + [field(5, one) for one in functions]
+    profile += [field(6, text) for text in texts]
+    assert list(stacks(gzip.compress(b"".join(profile)))) == [
+        (["main.decode", "main.serve"], 5),
+        (["runtime.mallocgc", "main.decode", "main.serve"], 7),
+    ]
 
 
 def test_a_percentile_is_one_of_the_values() -> None:

@@ -58,6 +58,29 @@ def test_a_hold_of_a_running_workload_says_that_it_is_evicted(change: Run, clust
     assert "evicted" in change("hold", "train").stdout
 
 
+@pytest.mark.parametrize("line", ["hold job/train", "release job/train"])
+def test_a_change_of_a_finished_workload_says_that_it_is_over(
+    change: Run, cluster: Cluster, line: str
+) -> None:
+    annotations = {} if line.startswith("hold") else HELD
+    ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+    cluster.objects[JOB] = merged(
+        cluster.objects[JOB],
+        {"spec": {"suspend": False}, "metadata": {"annotations": annotations}, "status": ended},
+    )
+    said = change(*line.split()).stdout
+    assert "It is over" in said
+    assert "evicted" not in said
+    assert "pending queue" not in said
+
+
+def test_a_hold_with_wait_of_a_finished_workload_ends_at_once(change: Run, cluster: Cluster) -> None:
+    ended = {"conditions": [{"type": "Failed", "status": "True"}]}
+    cluster.objects[JOB] = merged(cluster.objects[JOB], {"spec": {"suspend": False}, "status": ended})
+    result = change("hold", "job/train", "--wait", "--timeout", "1")
+    assert result.exit_code == 0, result.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "path", "before"),
     [

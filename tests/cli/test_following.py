@@ -38,7 +38,9 @@ LIFE = [
 ]
 QUOTA = {
     **decision(
-        2, "Configured", details={"kind": "ClusterQueue", "namespace": "", "name": "team-a", "spec": {}}
+        2,
+        "Configured",
+        details={"kind": "ClusterQueue", "namespace": "", "name": "team-a", "spec": {}, "author": "bob"},
     ),
     **dict.fromkeys(("namespace", "kind", "name", "uid")),
 }
@@ -90,6 +92,7 @@ def test_decisions_are_listed_with_their_subject(run: Run, script: Script, scrip
     result = run("get", "decisions", "--after", "0", "--server", scripted)
     lines = result.stdout.splitlines()[1:]
     assert [line.split()[5] for line in lines] == ["default/job/train", "clusterqueue/team-a"]
+    assert [line.split()[-1] for line in lines] == ["alice", "bob"]
     assert script.asked[0] == ("decisions", {"after": "0", "limit": "1000"})
 
 

@@ -179,6 +179,18 @@ def test_a_watch_shows_existing_objects_and_then_changes(script: Script, scripte
         assert process.wait(DEADLINE_SECONDS) == 0
 
 
+@pytest.mark.parametrize("resource", ["wl", "cq"])
+def test_a_silent_controller_is_noted(run: Run, script: Script, scripted: str, resource: str) -> None:
+    silence = {"lastSeen": "2026-01-02T03:03:23Z", "seconds": 42.3}
+    page: Document = {"items": [], "next": None, "sequence": 9, "ageSeconds": 0.1, "controller": silence}
+    for path in ("workloads", "clusterqueues"):
+        script.answers[path] = lambda query: (200, page)
+    told = "no controller: none has committed for 42 s: nothing is decided until one runs"
+    assert told in run("get", resource, "--server", scripted).stderr
+    silence["seconds"] = 12.0
+    assert "no controller" not in run("get", resource, "--server", scripted).stderr
+
+
 def test_notes_on_all_responses_are_printed_once(run: Run, script: Script, scripted: str) -> None:
     pages = {"a": "b", "b": "c", "c": None}
 

@@ -37,8 +37,8 @@ class App(ModuleType):
             setattr(self, name, self._function(name))
 
     def _function(self, name: str) -> Callable[..., Any]:
-        async def call(*arguments: Any) -> object:
-            self.calls.append((name, arguments))
+        async def call(*arguments: Any, **named: Any) -> object:
+            self.calls.append((name, (*arguments, *named.items())))
             if self.error is not None:
                 raise self.error
             return self.result
@@ -122,6 +122,15 @@ def test_verify_exits_1_when_it_finds_something(run: Run, app: App) -> None:
     result = run("verify", "--database-url", URL, "-o", "json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["findings"][0] == {"place": "hold 7", "amount": 3}
+
+
+def test_verify_reads_all_history_unless_it_is_told_to_begin_at_the_checkpoint(run: Run, app: App) -> None:
+    assert run("verify", "--database-url", URL).exit_code == 0
+    assert run("verify", "--database-url", URL, "--from-checkpoint").exit_code == 0
+    assert [arguments[-1] for _, arguments in app.calls] == [
+        ("from_checkpoint", False),
+        ("from_checkpoint", True),
+    ]
 
 
 @pytest.fixture(autouse=True)

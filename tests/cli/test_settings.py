@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
+import queuectl
 from queuectl.core import policy
-from queuectl.settings import Address, ConfigurationError, load
+from queuectl.kinds.kueue import import_kueue
+from queuectl.settings import Address, ConfigurationError, Settings, load
+
+DOCS = Path(queuectl.__file__).parent.parent / "docs"
 
 URL = "postgresql://queuectl@db/queuectl"
 Write = Callable[[str | bytes], Path]
@@ -175,6 +182,33 @@ def test_all_replicas_on_one_database_sign_cursors_with_the_same_key() -> None:
 # --- section `scheduling`
 
 
+def test_documents_and_notes_of_an_import_name_settings_that_exist() -> None:
+    configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    kueue = {**configuration, "waitForPodsReady": {"timeout": "30m"}, "admissionFairSharing": {}}
+    texts = {note.field: note.text for note in import_kueue([("file", kueue)]).notes}
+    texts |= {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
+    named = {(where, path) for where, text in texts.items() for path in _named_settings(text)}
+    assert {("waitForPodsReady", "scheduling.waitForPodsReady.timeoutSeconds")} <= named
+    assert [one for one in sorted(named) if not _exists(one[1])] == []
+
+
+def _named_settings(text: str) -> Iterator[str]:
+    """Paths in backquotes that begin with a section of the configuration."""
+    sections = "|".join(field.alias or "" for field in Settings.model_fields.values())
+    yield from re.findall(rf"`((?:{sections})[.][A-Za-z.]+)`", text)
+
+
+def _exists(path: str) -> bool:
+    model: type[BaseModel] | None = Settings
+    for name in path.split("."):
+        fields = {} if model is None else {field.alias: field for field in model.model_fields.values()}
+        if name not in fields:
+            return False
+        parts = (fields[name].annotation, *get_args(fields[name].annotation))
+        model = next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+    return True
+
+
 def test_without_a_section_scheduling_has_the_defaults_of_the_core() -> None:
     assert load(environ={}).scheduling.configuration() == policy.SchedulingConfiguration()
 
@@ -269,6 +303,12 @@ def test_invalid_scheduling_is_reported_with_its_path_and_limit(
 ) -> None:
     path = write(f"scheduling: {{{section}}}")
     assert problems(path) == (f"{path}: scheduling.{told}",)
+
+
+def test_history_is_kept_for_13_months_or_as_long_as_is_set(write: Write) -> None:
+    assert load(environ={}).database.keep_months == 13
+    assert load(write("database: {keepMonths: null}"), environ={}).database.keep_months is None
+    assert load(write("database: {keepMonths: 3}"), environ={}).database.keep_months == 3
 
 
 def test_the_retained_history_must_cover_the_past_usage_that_counts(write: Write) -> None:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
+import queuectl
 from tests.cli.conftest import Run
 from tests.simulator.cases import H100, cycle, pending, queue
 
@@ -125,6 +126,20 @@ def test_policy_comes_from_manifests_and_documents_from_standard_input(tmp_path:
     found = CliRunner().invoke(main, ["test", "-p", str(tmp_path), "-"], input=text)
     assert found.exit_code == 0, found.output
     assert "standard input:1" in found.stdout
+
+
+def test_namespaces_have_the_label_that_every_api_server_adds(run: Run, tmp_path: Path) -> None:
+    """The queues of manifests/examples select their namespace by it."""
+    examples = Path(queuectl.__file__).parent.parent / "manifests" / "examples"
+    document = cycle(
+        [], [pending("team-a/train", 8)], {"admitted": {"team-a/train": {"clusterQueue": "team-a"}}}
+    )
+    found = run("test", "-p", str(examples), written(tmp_path, document | {"objects": []}))
+    assert found.exit_code == 0, found.output
+    own = cycle(queue("a", 8, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "a"}}), [])
+    expect: Any = {"admitted": {"a/train": {}}}
+    found = run("test", written(tmp_path, own | {"workloads": [pending("a/train", 8)], "expect": expect}))
+    assert found.exit_code == 0, found.output
 
 
 @pytest.mark.parametrize("more", [[], ["--policy"]])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.decisions import Admit, Plan
+from queuectl.core.decisions import Admit, Decision, Plan
 from queuectl.core.events import EffectSettled, Event, Listed, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import (
     AttemptState,
@@ -19,8 +20,18 @@ from queuectl.core.model import (
 )
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ledger.memory import MemoryLedger
-from queuectl.ports import ClusterUnavailable, LedgerRefused, LedgerUnavailable, Notice, WriteDenied
+from queuectl.ports import (
+    ClusterUnavailable,
+    LedgerRefused,
+    LedgerUnavailable,
+    Notice,
+    PlanFailed,
+    WriteDenied,
+)
 from tests.builders import seen
+
+PATIENCE = 5
+"""Number of counts for which a controller is waited for that says nothing."""
 
 
 class Crash(BaseException):
@@ -50,6 +61,8 @@ class CrashingLedger:
         """Number of calls that are refused first."""
         self.refuses: str | None = None
         """ClusterQueue for which admissions are refused."""
+        self.fails: Callable[[Decision], bool] = lambda decision: False
+        """Whether a plan with this decision can't be stored, although the ledger answers."""
         self.lost_acks = 0
         """Number of commits that are stored without an answer."""
 
@@ -72,6 +85,8 @@ class CrashingLedger:
         for decision in plan.recorded:
             if isinstance(decision, Admit) and decision.attempt.assignment.cluster_queue == self.refuses:
                 raise LedgerRefused(f"admissions to {self.refuses} are refused")
+            if self.fails(decision):
+                raise PlanFailed("I do not like it", "P0001")
         self._crashes.boundary("before commit")
         first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch)
         if self.lost_acks:
@@ -111,6 +126,17 @@ class JobCluster:
         """How many starts are denied before one is accepted; None: all."""
         self.refuses_status_of = ""
         """LocalQueue of which status writes are refused."""
+        self.mute = False
+        """The controller of the Jobs does not say that it has seen a stop."""
+        self.away_at: int | None = None
+        """Number of counts after which the API server is unavailable once."""
+        self.counted: asyncio.Event | None = None
+        """Counts wait for it."""
+        self.counts: list[int] = []
+        """Of each count of pods, how many it was told of before."""
+        self.unanswered = 0
+        """Number of starts that get no answer at first; `arrive` lets them through."""
+        self.late: list[Effect] = []
         self.defect = ""
         """Job with a start that triggers a bug."""
         self._crashes = crashes
@@ -176,6 +202,10 @@ class JobCluster:
             raise WriteDenied("policy x says no")
         if effect.workload.ref.name == self.defect:
             raise KeyError("a bug")
+        if self.unanswered:
+            self.unanswered -= 1
+            self.late.append(effect)
+            raise ClusterUnavailable("no answer in time")
         self._crashes.boundary("before start")
         job = self.jobs.get(effect.key.workload)
         if job is None:
@@ -191,6 +221,11 @@ class JobCluster:
         self.emit([self.seen(effect.key.workload)])
         return EffectSettled(effect.key, Result.DONE, job.generation), None
 
+    async def arrive(self) -> None:
+        """Let the starts through that got no answer."""
+        for effect in self.late:
+            await self.start(effect)
+
     async def stop(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
         self._maybe_away()
         self._crashes.boundary("before stop")
@@ -204,9 +239,16 @@ class JobCluster:
         self.emit([self.seen(effect.key.workload)])
         return EffectSettled(effect.key, Result.DONE, job.generation), None
 
-    async def anything_alive(self, ref: ObjectRef) -> bool:
+    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
+        if len(self.counts) == self.away_at:
+            self.away_at, self.unavailable = None, 1
+        self._maybe_away()
+        self.counts.append(counts)
+        if self.counted is not None:
+            await self.counted.wait()
         job = self.jobs.get(WorkloadId(ref.uid))
-        return job is not None and (job.pods > 0 or (not job.suspended and not job.finished))
+        unseen = self.mute and counts < PATIENCE
+        return job is not None and (job.pods > 0 or unseen or (not job.suspended and not job.finished))
 
     async def announce(self, notice: Notice) -> None:
         self.notices.append(notice)

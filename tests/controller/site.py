@@ -26,6 +26,7 @@ class Silent:
     def committed(self, plan: object, *, seconds: float, sequence: int) -> None: ...
     def ledger_unavailable(self) -> None: ...
     def ledger_refused(self) -> None: ...
+    def set_aside(self) -> None: ...
     def capacity(self, flavors: object) -> None: ...
     def settled(self, key: object, result: object, *, seconds: float) -> None: ...
     def reported(self, local_queues: object, cluster_queues: object, gone: object) -> None: ...
@@ -42,6 +43,7 @@ class Site:
         self.cluster = JobCluster(self.crashes)
         self.store = MemoryStore()
         self.confirm_seconds = 3600.0
+        self.event_seconds = 5.0
         self.ticks = 0
         """Number of reads of the ledger's clock."""
         self._leader: asyncio.Future[None] | None = None
@@ -70,6 +72,7 @@ class Site:
             observer=Silent(),
             holder="test",
             status_seconds=0.01,
+            event_seconds=self.event_seconds,
             confirm_seconds=self.confirm_seconds,
         )
         self.cluster.emit = controller.emit

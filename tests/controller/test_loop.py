@@ -7,13 +7,14 @@ import contextlib
 
 import pytest
 
-from queuectl.controller import effects
-from queuectl.core.model import AttemptState
+from queuectl.controller import effects, loop
+from queuectl.core.events import WorkloadGone
+from queuectl.core.model import AttemptState, WorkloadId
 from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ports import LostLeadership
-from tests.builders import local_queue, queue, workload
-from tests.controller.fakes import Crash, opened
+from tests.builders import local_queue, observed, queue, workload
+from tests.controller.fakes import PATIENCE, Crash, opened
 from tests.controller.site import DEADLINE, Site
 
 
@@ -38,15 +39,47 @@ async def test_an_acknowledged_start_is_not_sent_again_by_the_next_leader() -> N
     assert site.crashes.passed.count("before start") == 1
 
 
-async def test_a_pending_workload_gets_one_event_and_starts_when_quota_is_free() -> None:
+async def test_a_pending_workload_gets_one_event_and_starts_when_quota_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_SAY_EVERY", 0.001)
     site = Site()
+    site.event_seconds = 0.0
     async with site.leading():
         site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
-        await site.until(lambda: site.cluster.running() == ["a"])
+        await site.until(lambda: "Pending" in [notice.reason for notice in site.cluster.notices])
         site.cluster.finish("a")
         await site.until(lambda: site.cluster.running() == ["b"])
     told = [(notice.ref.name, notice.reason) for notice in site.cluster.notices]
     assert sorted(told) == [("a", "Admitted"), ("b", "Admitted"), ("b", "Pending")]
+
+
+async def test_a_workload_that_starts_soon_gets_no_event_for_having_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_SAY_EVERY", 0.001)
+    site = Site()
+    site.event_seconds = 3600.0
+    async with site.leading():
+        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
+        await site.until(lambda: any(one.reason is not None for one in site.store.workloads.values()))
+        site.cluster.finish("a")
+        await site.until(lambda: len(site.cluster.notices) == 2)
+    assert [notice.reason for notice in site.cluster.notices] == ["Admitted", "Admitted"]
+
+
+async def test_a_new_leader_says_no_reason_again_that_did_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_SAY_EVERY", 0.001)
+    site = Site()
+    site.event_seconds = 0.0
+    async with site.leading():
+        waiting = [workload(f"b{number}", gpus=2, created=number + 1) for number in range(20)]
+        site.cluster.submit(workload("a", gpus=2), *waiting)
+        await site.until(lambda: len(site.cluster.notices) == 21)
+    async with site.leading():
+        site.cluster.delete("b19")
+        await site.until(lambda: len(site.store.workloads) == 20)
+    assert len(site.cluster.notices) == 21
 
 
 async def test_an_unavailable_ledger_pauses_admission_and_nothing_else() -> None:
@@ -113,7 +146,7 @@ async def test_a_root_refused_by_the_ledger_is_frozen_and_reloaded_while_others_
     site.policies += [queue("bad", 2), local_queue("bad", "bad")]
     async with site.leading():
         site.cluster.submit(workload("x", "bad", gpus=2), workload("b", "bad", created=1))
-        await site.until(lambda: site.cluster.running() == ["x"] and len(site.cluster.notices) == 2)
+        await site.until(lambda: site.cluster.running() == ["x"] and len(site.cluster.notices) == 1)
         site.ledger.refuses = "bad"
         site.cluster.finish("x")
         site.cluster.submit(workload("new", "bad", created=2), workload("a", "lq", created=3))
@@ -217,6 +250,66 @@ async def test_a_hold_stops_a_running_workload_and_its_end_requeues_it() -> None
     assert site.cluster.jobs[workload("a").id].starts == [1, 2]
 
 
+async def test_a_start_whose_outcome_is_not_known_is_settled_before_its_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise it may still arrive when its quota is given to another workload."""
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.05)
+    site = Site()
+    site.cluster.unanswered = 1
+    async with site.leading():
+        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
+        await site.until(lambda: bool(site.cluster.late))
+        site.cluster.label(workload("a", gpus=2, hold=True))
+        await site.until(lambda: site.cluster.running() == ["b"])
+        await site.cluster.arrive()
+    assert site.cluster.running() == ["b"]
+
+
+async def test_a_stop_does_not_wait_for_a_count_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.001)
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"] and not site.store.effects)
+        site.cluster.counted = asyncio.Event()
+        site.cluster.emit([WorkloadGone(workload("a").id)])  # it has lost its label
+        await site.until(lambda: bool(site.cluster.counts))
+        site.cluster.label(workload("a", hold=True))
+        await site.until(lambda: bool(site.store.effects))
+        site.cluster.counted.set()
+        await site.until(lambda: site.cluster.running() == [])
+
+
+async def _hold_with_a_silent_controller(site: Site) -> None:
+    """Hold `a`, of which the controller says nothing: `b` gets its quota in the end."""
+    site.cluster.mute = True
+    async with site.leading():
+        site.cluster.submit(workload("a", gpus=2), workload("b", gpus=2, created=1))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.cluster.edit(workload("a", gpus=2, hold=True))
+        await site.until(lambda: site.cluster.running() == ["b"])
+
+
+async def test_a_controller_that_never_says_that_it_has_seen_a_stop_does_not_keep_quota_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+    site = Site()
+    await _hold_with_a_silent_controller(site)
+    assert site.cluster.counts == [*range(PATIENCE + 1)]
+
+
+async def test_a_controller_is_not_silent_while_the_api_server_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effects, "_FIRST_RETRY", 0.0)
+    site = Site()
+    site.cluster.away_at = PATIENCE
+    await _hold_with_a_silent_controller(site)
+    assert site.cluster.counts == [*range(PATIENCE), *range(PATIENCE + 1)]
+
+
 async def test_a_job_deleted_while_it_runs_gives_its_quota_to_the_next() -> None:
     site = Site()
     async with site.leading():
@@ -297,3 +390,51 @@ async def test_a_crash_at_any_boundary_loses_nothing_and_starts_nothing_twice() 
         assert site.store.holds == {}, f"quota leaked after a crash at {site.crashes.passed[at - 1]}"
         assert site.store.effects == {}
     assert hit > boundaries / 2
+
+
+async def test_while_the_ledger_is_unavailable_only_the_latest_of_each_job_is_kept() -> None:
+    site = Site()
+    async with site.leading() as controller:
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.ledger.unavailable = 1_000_000
+        site.cluster.submit(workload("b"))
+        await site.until(lambda: site.ledger.unavailable < 1_000_000)
+        one = workload("c")
+        for _ in range(1000):
+            controller.emit([observed(one)])
+        assert len(controller._inbox) <= 4
+        site.ledger.unavailable = 0
+        await site.until(lambda: WorkloadId("uid-c") in site.store.workloads)
+
+
+async def test_acknowledged_writes_are_stored_with_the_next_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_ALONE", 3600.0)
+    site = Site()
+    async with site.leading() as controller:
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        await site.until(lambda: bool(controller._acknowledged))
+        before = site.crashes.passed.count("before commit")
+        assert [key.workload for key in site.store.effects] == ["uid-a"]
+        site.cluster.submit(workload("b"))
+        await site.until(lambda: site.cluster.running() == ["a", "b"])
+        assert [key.workload for key in site.store.effects] == ["uid-b"]
+        assert site.crashes.passed.count("before commit") == before + 1
+
+
+async def test_acknowledged_writes_are_stored_soon_if_nothing_is_decided() -> None:
+    site = Site()
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        await site.until(lambda: not site.store.effects)
+
+
+async def test_plans_are_further_apart_where_transactions_take_long() -> None:
+    controller = Site().controller()
+    pauses = []
+    for seconds in (0.0, 0.01, 10.0):
+        controller._commit_seconds = seconds
+        pauses.append(controller._pause)
+    assert pauses == [0.02, 0.04, 0.1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +12,7 @@ from queuectl.core.decisions import Admit, Enqueue, Evict, Keep, Plan, Release, 
 from queuectl.core.model import Attempt, ObjectRef, WorkloadId
 from queuectl.core.policy import ClusterQueue, Preemption, PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.reasons import PreemptionCause
+from queuectl.core.reasons import PreemptionCause, Reason
 from queuectl.core.resources import FlavorResource
 from tests.builders import T0
 from tests.core.reference import Cell, Named, Policy, Usage
@@ -394,6 +395,24 @@ def share_causes_occur_only_with_fair_sharing(context: PlanContext) -> None:
             assert PreemptionCause.IN_COHORT_FAIR_SHARING not in causes
 
 
+def a_row_says_more_than_other_numbers(context: PlanContext) -> None:
+    """R2: for a workload that waits already, a change of amounts, counts or times alone makes no row."""
+    for decision in context.plan.recorded:
+        if isinstance(decision, Keep) and (one := context.stored.get(decision.workload)) is not None:
+            assert one.reason is None or _without_numbers(one.reason) != _without_numbers(decision.reason), (
+                f"{decision.ref} waits with {one.reason}, and is told {decision.reason}"
+            )
+
+
+def _without_numbers(reason: Reason) -> tuple[object, ...]:
+    """Return what identifies a reason, its text without digits."""
+    text = re.sub(r"\d+", "0", reason.detail or "")
+    return (
+        *(reason.code, reason.flavor, reason.resource, reason.limit, reason.node),
+        *(reason.cause, reason.by, text),
+    )
+
+
 ALL = (
     no_workload_is_admitted_on_quota_that_is_not_available,
     preemptors_of_a_plan_fit_after_their_victims_end,
@@ -406,4 +425,5 @@ ALL = (
     a_queue_loses_only_what_it_borrows,
     the_preemptor_is_below_its_guarantee,
     share_causes_occur_only_with_fair_sharing,
+    a_row_says_more_than_other_numbers,
 )

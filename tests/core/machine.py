@@ -59,7 +59,6 @@ SETTINGS = SchedulingConfiguration(
 )
 
 PREEMPTED_FIRST = Code.WAITING_FOR_PREEMPTED_WORKLOADS
-RESERVED = "the free quota is reserved for workloads ahead of it"
 
 
 def wait_for(call: Coroutine[Any, Any, T]) -> T:
@@ -228,7 +227,7 @@ class Cluster:
                 quiet=job.quiet,
                 admission=job.admission,
                 ready=job.ready,
-                reclaimable=(("main", job.ended),) if job.ended else (),
+                reclaimable=((job.workload.pod_sets[0].name, job.ended),) if job.ended else (),
             ),
         )
 
@@ -349,7 +348,8 @@ class Cluster:
             reason = stored[WorkloadId(uid)].reason
             assert reason is not None, f"{uid} is pending with {code}, but has no reason"
             if code is None and (claiming or self.policy.has_strict_queue):
-                assert reason.detail == RESERVED, f"{uid} fits, but has reason {reason}"
+                # What is available is reserved. The row may be older, from when it was in use (R2).
+                assert reason.code is Code.WAITING_FOR_QUOTA, f"{uid} fits, but has reason {reason}"
                 continue
             assert code is not None, f"{uid} fits, but was not admitted"
             if code is Code.WAITING_FOR_QUOTA and reason.code is Code.MIN_RUN_TIME_PROTECTED:

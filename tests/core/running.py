@@ -11,7 +11,7 @@ from queuectl.core.decisions import Admit, Plan
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import Event, PolicyObserved, TimeCame, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Outcome, WorkloadId
-from queuectl.core.policy import StopPolicy, WorkloadPriorityClass
+from queuectl.core.policy import LocalQueueName, StopPolicy, WorkloadPriorityClass
 from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0
 from tests.core.laws import PlanContext
@@ -137,6 +137,7 @@ class Running(Cluster):
             self.change_priority,
             self.change_policy,
             self.wait,
+            self.end_some_pods,
             lambda _: self.start(),
             lambda _: self.decide(),
         ]
@@ -146,6 +147,22 @@ class Running(Cluster):
     def submit_some(self, dice: Dice) -> None:
         for _ in range(1 + dice.below(3)):
             self.submit_one(dice)
+
+    def remove_everything(self) -> None:
+        """Delete all jobs, and all queues, cohorts and flavors in some order."""
+        for uid in list(self.jobs):
+            self.delete(uid)
+        known = self.policy
+        everything: dict[str, list[str] | list[LocalQueueName]] = {
+            "ResourceFlavor": list(known.flavors),
+            "ClusterQueue": list(known.queues),
+            "LocalQueue": list(known.local_queues),
+            "Cohort": list(known.cohorts),
+        }
+        for kind, names in everything.items():
+            for name in names:
+                self.unset(kind, name)
+                self.deliver()
 
     def any_job(self, dice: Dice, *, running: bool | None = None) -> WorkloadId | None:
         found = [
@@ -159,6 +176,14 @@ class Running(Cluster):
         if uid := self.any_job(dice, running=True):
             quiet = dice.pick(True, False)
             self.write(uid, spec=False, finished=Outcome.SUCCEEDED, quiet=quiet, pods=not quiet)
+
+    def end_some_pods(self, dice: Dice) -> None:
+        """Some pods of the first podset of a running workload end for good."""
+        uid = self.any_job(dice, running=True)
+        if uid is not None and (most := self.jobs[uid].workload.pod_sets[0].count - 1) > self.jobs[uid].ended:
+            self.write(
+                uid, spec=False, ended=self.jobs[uid].ended + 1 + dice.below(most - self.jobs[uid].ended)
+            )
 
     def remove(self, dice: Dice) -> None:
         if uid := self.any_job(dice):

@@ -62,6 +62,27 @@ def test_a_start_is_not_sent_again_for_more_pods_than_charged() -> None:
     assert [p.count for p in again.attempt.assignment.pod_sets] == [3]
 
 
+@pytest.mark.parametrize(
+    ("asked", "least", "sent"), [(5, 1, True), (5, 2, True), (2, 1, True), (5, 3, False), (1, None, False)]
+)
+def test_a_start_of_fewer_pods_than_asked_is_sent_again_if_that_many_are_enough(
+    asked: int, least: int | None, sent: bool
+) -> None:
+    """F9, L7: it holds two of the five pods that it asked for."""
+    world = World(queue("cq", 2), LQ)
+    world.submit(workload("a", pods=[pod_set(5, {GPU: 1}, min_count=1)]))
+    (attempt,) = (d.attempt for d in world.run() if isinstance(d, Admit))
+    assert attempt.assignment.pods == 2
+    (effect,) = world.engine.take_effects()
+    changed = workload("a", pods=[pod_set(asked, {GPU: 1}, min_count=least)])
+    world.tell(observed(changed, generation=2), EffectSettled(effect.key, Result.REFUSED))
+    decided = world.run()
+    assert (decided == []) is sent
+    if sent:
+        (again,) = world.engine.take_effects()
+        assert (again.key, again.attempt) == (effect.key, effect.attempt)
+
+
 def test_a_pod_count_of_an_earlier_attempt_releases_no_quota() -> None:
     world = in_its_second_attempt()
     world.settle(generation=3)

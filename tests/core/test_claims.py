@@ -62,17 +62,6 @@ def test_a_claim_waits_for_its_last_victim_and_is_granted_then() -> None:
     assert (granted.state, granted.assignment) == (ClaimState.GRANTED, ASSIGNMENT)
 
 
-def test_after_a_change_of_policy_the_owner_is_first_and_nothing_is_reserved() -> None:
-    claims = PreemptionClaims()
-    claims.open(claim(FIRST))
-    claims.renominate("cq")
-    assert list(claims) == []
-    found = claims.owned_by("cq", OWNER)
-    assert found is not None
-    assert (found.state, found.cells) == (ClaimState.FIRST, ())
-    assert list(claims.ended(FIRST)) == []
-
-
 def test_one_victim_may_be_of_two_claims_and_dropping_one_leaves_the_other() -> None:
     claims = PreemptionClaims()
     claims.open(claim(FIRST))

@@ -10,7 +10,7 @@ from queuectl.core.decisions import Admit, Evict, Keep, Release, Retire
 from queuectl.core.engine import StalePlan
 from queuectl.core.events import EffectSettled, PodsCounted, Result, TimeCame, WorkloadGone
 from queuectl.core.model import Outcome, WorkloadId
-from queuectl.core.policy import QueueingStrategy, StopPolicy, Taint
+from queuectl.core.policy import Cohort, QueueingStrategy, StopPolicy, Taint
 from queuectl.core.reasons import Code, Limit
 from tests.builders import (
     GPU,
@@ -236,9 +236,8 @@ def test_a_denied_start_releases_its_quota_and_backs_off_until_an_edit() -> None
     assert [type(d) for d in decisions] == [Release, Admit, Keep]
     assert admitted(decisions) == ["b"]
     (keep,) = (d for d in decisions if isinstance(d, Keep))
-    assert (keep.reason.code, keep.reason.detail) == (
-        Code.BACKING_OFF,
-        "until 2030-01-01T00:01:00Z: its start was denied: policy x says no",
+    assert keep.reason.message == (
+        "BackingOff, until 2030-01-01T00:01:00Z: its start was denied: policy x says no"
     )
     world.tell(observed(workload("a"), generation=2))
     assert reasons(world) == {"a": Code.WAITING_FOR_QUOTA}
@@ -286,6 +285,9 @@ def test_a_gang_is_charged_whole_or_not_at_all() -> None:
     assert (keep.reason.requested, keep.reason.available) == (4, 3)
 
 
+CLAIMS = pod_set(1, {GPU: 1}, not_charged="spec.template.spec.resourceClaims[0]")
+
+
 @pytest.mark.parametrize(
     ("setup", "code"),
     [
@@ -294,6 +296,8 @@ def test_a_gang_is_charged_whole_or_not_at_all() -> None:
         ("no flavor", Code.MISCONFIGURED),
         ("namespace", Code.NAMESPACE_NOT_ALLOWED),
         ("resource", Code.RESOURCE_NOT_COVERED),
+        ("not charged", Code.RESOURCE_NOT_COVERED),
+        ("unsupported", Code.MISCONFIGURED),
         ("priority", Code.PRIORITY_NOT_FOUND),
         ("hold", Code.ON_HOLD),
     ],
@@ -305,12 +309,60 @@ def test_each_failed_eligibility_check_has_its_own_reason(setup: str, code: Code
         "no flavor": (World(flavor("other"), queue("cq", 1), LQ), workload("a")),
         "namespace": (World(queue("cq", 1, selector=None), LQ), workload("a")),
         "resource": (World(queue("cq", 1), LQ), workload("a", pods=[pod_set(1, {"foo.com/x": 1})])),
+        "not charged": (World(queue("cq", 1), LQ), workload("a", pods=[CLAIMS])),
+        "unsupported": (World(queue("cq", 1, unsupported=("spec.x: why",)), LQ), workload("a")),
         "priority": (World(queue("cq", 1), LQ), workload("a", priority_class="missing")),
         "hold": (World(queue("cq", 1), LQ), workload("a", hold=True)),
     }
     world, one = given[setup]
     world.submit(one)
     assert reasons(world) == {"a": code}
+
+
+def test_a_request_that_cannot_be_charged_is_named_and_never_started() -> None:
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a", pods=[pod_set(1, {GPU: 1}), CLAIMS]), workload("b"))
+    decisions = world.run()
+    assert admitted(decisions) == ["b"]
+    (keep,) = (d for d in decisions if isinstance(d, Keep))
+    assert keep.reason.message == (
+        "ResourceNotCovered: spec.template.spec.resourceClaims[0] cannot be charged to a quota"
+    )
+    # An edit between its admission and its start adds the claim.
+    (effect,) = world.engine.take_effects()
+    world.tell(observed(workload("b", pods=[CLAIMS]), generation=2))
+    world.tell(EffectSettled(effect.key, Result.REFUSED))
+    assert [type(d) for d in world.run()] == [Release, Keep]
+    assert world.engine.take_effects() == []
+
+
+def test_what_can_be_charged_of_a_running_workload_is_charged() -> None:
+    world = World(queue("cq", 1), LQ)
+    world.tell(observed(workload("a", pods=[CLAIMS]), suspended=False))
+    (admit,) = (d for d in world.run() if isinstance(d, Admit))
+    assert admit.attempt.debt
+    assert admit.attempt.assignment.resources() == {GPU: 1}
+
+
+def test_a_queue_with_an_unsupported_field_admits_nothing_until_the_field_is_gone() -> None:
+    world = World(queue("cq", 2), LQ)
+    world.submit(workload("a"))
+    assert admitted(world.run()) == ["a"]
+    world.tell(policy(queue("cq", 2, unsupported=("spec.x: why",))))
+    world.submit(workload("b"))
+    assert reasons(world) == {"b": Code.MISCONFIGURED}
+    assert world.run() == [], "what runs is left alone"
+    world.tell(policy(queue("cq", 2)))
+    assert admitted(world.run()) == ["b"]
+    for concerned in (
+        flavor("default", unsupported=("spec.x: why",)),
+        Cohort(name="all", unsupported=("spec.x: why",)),
+    ):
+        world = World(
+            queue("cq", 2, cohort="c"), LQ, Cohort(name="c", parent="all"), queue("other", 2), concerned
+        )
+        world.submit(workload("a"))
+        assert reasons(world) == {"a": Code.MISCONFIGURED}
 
 
 def test_a_new_flavor_requeues_the_workloads_that_need_it() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from queuectl.core.decisions import Admit, Keep, Release
+import pytest
+
+from queuectl.core.decisions import Admit, Evict, Keep, Release
 from queuectl.core.model import AttemptState, EffectKey, LedgerSnapshot, Phase, StoredWorkload, Verb
+from queuectl.core.policy import Preemption, PreemptionPolicy
 from queuectl.core.reasons import Code
-from tests.builders import T0, World, admitted, local_queue, observed, queue, workload
+from tests.builders import T0, World, admitted, local_queue, observed, priority, queue, workload
 
 LQ = local_queue("lq", "cq")
 
@@ -79,6 +82,22 @@ def test_after_a_reload_workloads_missing_in_the_ledger_are_queued() -> None:
     world.engine.freeze("ClusterQueue/cq")
     world.engine.thaw("ClusterQueue/cq", LedgerSnapshot(sequence=0, now=None))
     assert admitted(world.run()) == ["a"]
+
+
+@pytest.mark.parametrize(("aside", "victim"), [("a", "b"), ("b", "a")])
+def test_a_workload_that_is_set_aside_is_no_victim_and_gets_no_decision(aside: str, victim: str) -> None:
+    preempting = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World(queue("cq", 2, preemption=preempting), LQ)
+    world.tell(priority("high", 2))
+    world.submit(workload("a", gpus=1), workload("b", gpus=1, created=1))
+    world.run()
+    world.engine.freeze(f"uid-{aside}")
+    world.submit(workload("c", gpus=1, created=2, priority_class="high"))
+    assert {d.ref.name for d in world.run() if isinstance(d, Evict)} == {victim}
+    world.tell(observed(workload(aside, gpus=1, hold=True), suspended=False, generation=2))
+    assert world.run() == []
+    assert world.engine.check() == []
+    assert world.engine.cluster_report().set_aside == 1
 
 
 def test_a_plan_is_split_by_root_into_independent_parts() -> None:

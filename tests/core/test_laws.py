@@ -17,16 +17,24 @@ laws of YuniKorn hold here as follows:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
+from datetime import datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.decisions import Admit, Enqueue, Keep, Plan
-from queuectl.core.events import Event
+from queuectl.core.engine import Engine
+from queuectl.core.events import Event, TimeCame
+from queuectl.core.model import WorkloadId
+from queuectl.core.policy import MinRunTime, Preemption, PreemptionPolicy, WorkloadPriorityClass
+from queuectl.core.queues.line import line
 from queuectl.core.reasons import Code
+from tests.builders import SETTINGS, flavor, local_queue, queue, workload
 from tests.core import laws, profiles
 from tests.core.running import Law, Running, forked
 from tests.core.trees import Dice, world
+from tests.core.trees import World as WorldOf
 
 profiles.load()
 
@@ -80,6 +88,57 @@ def test_every_victim_is_allowed_by_policy_and_priority(
 ) -> None:
     judges = (laws.priority_is_respected, laws.share_causes_occur_only_with_fair_sharing)
     play(made, jobs, script, *judges).come_to_rest(cycles)
+
+
+@profiles.sequences(100)
+@given(WORLD, JOBS, SCRIPT, CYCLES)
+def test_a_change_of_numbers_or_times_alone_makes_no_row(
+    made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
+) -> None:
+    play(made, jobs, script, laws.a_row_says_more_than_other_numbers).come_to_rest(cycles)
+
+
+def preempts(protected: MinRunTime) -> Preemption:
+    return Preemption(
+        within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY,
+        reclaim_within_cohort=PreemptionPolicy.ANY,
+        min_run_time=protected,
+    )
+
+
+def busy(*, cohort: bool) -> WorldOf:
+    """One queue, or a lender and a borrower; a running workload is protected for a minute."""
+    guarded = preempts(MinRunTime(in_cluster_queue=60, in_cohort_reclamation=60))
+    queues = [queue("q", 3, cohort="all" if cohort else None, preemption=guarded)]
+    queues += [queue("borrows", 0, cohort="all", preemption=guarded)] if cohort else []
+    classes = (WorkloadPriorityClass("low", -1), WorkloadPriorityClass("high", 1))
+    locals_ = [local_queue(one.name, one.name) for one in queues]
+    return WorldOf((flavor("default"), *classes, *queues, *locals_), SETTINGS, (), 0, 0)
+
+
+@profiles.sequences(200)
+@given(st.booleans(), st.lists(st.integers(0, 9), min_size=8, max_size=30))
+def test_behind_protections_that_move_a_waiting_workload_gets_no_row(cohort: bool, script: list[int]) -> None:
+    """R2, P10, P11. Work comes and ends all the time; equal workloads of high priority wait behind it."""
+    running = Running(busy(cohort=cohort), laws.a_row_says_more_than_other_numbers)
+    for number, action in enumerate(script):
+        match action:
+            case 0 | 1 | 2:
+                where = "borrows" if cohort else "q"
+                running.submit(workload(f"w{number}", where, priority_class="low"))
+            case 3 | 4:
+                for copy in "ab":
+                    running.submit(workload(f"w{number}{copy}", "q", 2 + action % 2, priority_class="high"))
+            case 5 | 6:
+                running.finish(Dice(bytes([number])))
+            case 7:
+                running.end_pods()
+            case _:
+                running.now += timedelta(seconds=7 if action == 8 else 31)
+        running.deliver()
+        running.tell_time()
+        while running.decide():
+            pass
 
 
 @profiles.sequences(120)
@@ -231,3 +290,81 @@ def meaning(plan: Plan) -> Counter[str]:
         else:
             found[repr(decision)] += 1
     return found
+
+
+@profiles.sequences(80)
+@given(WORLD, JOBS, SCRIPT)
+def test_nothing_is_left_of_deleted_queues_and_workloads(
+    made: bytes, jobs: list[bytes], script: list[bytes]
+) -> None:
+    running = play(made, jobs, script)
+    running.remove_everything()
+    running.come_to_rest()
+    state = running.engine._state
+    assert running.engine.check() == []
+    left = (state.entries, state.members, state.holders, state.pending, state.due_queues, state.tree.cells)
+    assert not any(left), left
+    assert list(state.tree.nodes()) == []
+    assert list(state.claims) == []
+
+
+@profiles.sequences(180)
+@given(WORLD, JOBS, SCRIPT)
+def test_a_newly_started_process_knows_what_the_running_one_knows(
+    made: bytes, jobs: list[bytes], script: list[bytes]
+) -> None:
+    """U5, O2, O7: usage, past usage and order, also in the middle of evictions and shrunk holds."""
+    running = play(made, jobs, script)
+    for _ in range(3):
+        live, fresh = running.engine, running.fresh()
+        stored = running.ledger.store.workloads
+        assert known(fresh, running.now, stored) == known(live, running.now, stored)
+        running.end_some_pods(Dice(jobs[0]))
+        running.deliver()
+        running.come_to_rest()
+        running.now += timedelta(seconds=100)
+
+
+@profiles.sequences(300)
+@given(WORLD, JOBS, SCRIPT, JOBS)
+def test_a_newly_started_process_admits_what_the_running_one_admits(
+    made: bytes, jobs: list[bytes], script: list[bytes], late: list[bytes]
+) -> None:
+    """C12: of requests that come at rest. A cycle takes one head of each queue, and what an earlier process
+    refused takes the turn of no other."""
+    running = play(made, jobs, script)
+    running.come_to_rest()
+    running.now += timedelta(seconds=100)
+    running.tell_time()
+    running.come_to_rest()
+    for one in late:
+        running.submit_some(Dice(one))
+    running.deliver()
+    fresh = running.fresh()
+    fresh.handle([TimeCame(running.now)])
+    assert moves(fresh.decide(running.now, 10_000)) == moves(running.plan(10_000))
+
+
+def moves(plan: Plan) -> list[str]:
+    """Return what a plan admits and evicts."""
+    admitted = [f"{d.ref.name}: {d.attempt.assignment}" for d in plan.decisions if isinstance(d, Admit)]
+    return sorted([*admitted, *(f"{victim.ref.name} for {victim.preemptor}" for victim in plan.victims)])
+
+
+def known(engine: Engine, now: datetime, stored: Container[WorkloadId]) -> dict[str, object]:
+    """Return what decisions depend on, by name; of the pending workloads those that the ledger has."""
+    state = engine._state
+    tree, past = state.tree, state.usage_history
+    usage = {
+        (str(node), name): node.usage[cell]
+        for node in tree.nodes()
+        for name, cell in tree.cells.items()
+        if node.usage[cell]
+    }
+    usages = {name: past.usage(name, 1000, now) for name in state.directory.local_queues} if past else {}
+    lines = {
+        name: [one.id for one in line(queue, state.directory, past, now) if one.id in stored]
+        for name, queue in state.pending.items()
+    }
+    lines = {name: found for name, found in lines.items() if found}
+    return {"usage": usage, "past usage": usages, "lines": lines}

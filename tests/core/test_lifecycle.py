@@ -418,7 +418,7 @@ def test_pods_not_ready_in_time_cause_an_eviction_and_a_longer_backoff_each_time
         until = life.world.engine.due_at
         assert until is not None
         assert life.reason is not None
-        assert f"until {until:%Y-%m-%dT%H:%M:%SZ}" in str(life.reason.detail)
+        assert f"until {until:%Y-%m-%dT%H:%M:%SZ}" in life.reason.message
         pause = (until - begun).total_seconds()
         assert life.wait(pause - 1) == []
         assert admitted(life.wait(1)) == ["a"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from queuectl.core.decisions import Keep
 from queuectl.core.model import Outcome
 from queuectl.core.policy import (
     BorrowWithinCohort,
@@ -221,3 +222,42 @@ def test_a_workload_preempted_up_to_its_budget_is_protected_for_the_window() -> 
     decisions = world.request("third", "q")
     assert evicted(decisions) == []
     assert pending_reasons(decisions) == {"third": Code.MIN_RUN_TIME_PROTECTED}
+
+
+def test_a_cooldown_protects_and_is_listed_beside_the_reason() -> None:
+    """It lasts for seconds: as a reason of its own it would come and go with whatever runs."""
+    world = PreemptionWorld(queue("q", 1, preemption=OWN), settings=SchedulingConfiguration(cooldown=60))
+    world.hold("there", "q", priority_class="low")
+    assert evicted(world.request("first", "q")) == ["there"]
+    assert admitted(world.end_eviction("there")) == ["first"]
+    world.settle()
+    world.tell(observed(workload("first", "q"), suspended=False, finished=Outcome.SUCCEEDED, generation=2))
+    assert admitted(world.run()) == ["there"]
+    world.settle(generation=4)
+    world.tell(observed(workload("there", "q", priority_class="low"), suspended=False, generation=4))
+    (keep,) = (d for d in world.request("second", "q") if isinstance(d, Keep))
+    assert keep.reason.code is Code.WAITING_FOR_QUOTA
+    assert str(keep.reason.considered).startswith("1 protected until 2030-01-01T00:01:00Z")
+    world.pass_time(60)
+    assert evicted(world.run()) == ["there"]
+
+
+# --- what is reserved
+
+
+def test_quota_that_ends_up_reserved_for_others_is_waited_for_as_before() -> None:
+    """C7, R2: to those behind a preemptor the same limit binds before and after its victim ends."""
+    world = PreemptionWorld(
+        queue("q", 2, cohort="all", preemption=RECLAIMS), queue("other", 0, cohort="all", preemption=OWN)
+    )
+    world.hold("a", "other")
+    world.hold("b", "other")
+    (told,) = (d for d in world.request("late", "other") if isinstance(d, Keep))
+    assert (told.reason.code, told.reason.node) == (Code.WAITING_FOR_QUOTA, "Cohort/all")
+    assert sorted(evicted(world.request("owner", "q", 2))) == ["a", "b"]
+    decisions = world.end_eviction("a")
+    (again,) = (d for d in decisions if isinstance(d, Keep))
+    assert again.ref.name == "a", "of the equivalent workloads only the one that was evicted gets a row"
+    assert again.reason.key == told.reason.key
+    assert (again.reason.available, again.reason.reserved) == (1, True)
+    assert "1 available, which is reserved for workloads ahead of it" in again.reason.message

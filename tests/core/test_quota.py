@@ -7,7 +7,15 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.policy import ClusterQueue, Cohort, FlavorQuotas, ResourceGroup, ResourceQuota
+from queuectl.core.directory import condition
+from queuectl.core.policy import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+)
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 from tests.core import profiles
@@ -195,13 +203,17 @@ def test_a_cohort_cycle_deactivates_only_its_members_and_the_queues_below(
 ) -> None:
     tree = QuotaTree()
     parents: dict[str, str | None] = dict.fromkeys(COHORTS)
-    for name in QUEUES:
-        tree.set_queue(ClusterQueue(name=name, cohort=f"c{name[1:]}"))
+    cohorts: dict[str, Cohort] = {}
+    queues = [ClusterQueue(name=name, cohort=f"c{name[1:]}") for name in QUEUES]
+    for queue in queues:
+        tree.set_queue(queue)
     for child, parent in edits:
         parents[child] = parent
-        tree.set_cohort(Cohort(name=child, parent=parent))
-        for name in QUEUES:
-            assert tree.cyclic(name) == circular(f"c{name[1:]}", parents)
+        cohorts[child] = Cohort(name=child, parent=parent)
+        tree.set_cohort(cohorts[child])
+        for queue in queues:
+            reason = condition(queue, {}, cohorts).reason
+            assert reason == ("CohortCycle" if circular(queue.cohort, parents) else "Ready")
         for node in tree.nodes():
             assert len(list(node.path())) <= len(COHORTS) + 1
             attached = node.parent is not None and node.parent.name == node.wanted
@@ -211,7 +223,7 @@ def test_a_cohort_cycle_deactivates_only_its_members_and_the_queues_below(
     check_all(tree)
 
 
-def circular(name: str, parents: dict[str, str | None]) -> bool:
+def circular(name: str | None, parents: dict[str, str | None]) -> bool:
     seen: list[str | None] = []
     at: str | None = name
     while at is not None and at not in seen:
@@ -236,15 +248,17 @@ def test_a_tree_of_depth_one_thousand_works() -> None:
     tree = QuotaTree()
     cell = tree.cell(CELLS[0])
     names = [f"c{n}" for n in range(1000)]
-    for child, parent in pairwise(names):
-        tree.set_cohort(Cohort(name=child, parent=parent))
+    cohorts = {child: Cohort(name=child, parent=parent) for child, parent in pairwise(names)}
+    for cohort in cohorts.values():
+        tree.set_cohort(cohort)
     group = FlavorQuotas(name="a", resources=(("gpu", ResourceQuota(nominal=3)),))
     groups = (ResourceGroup(covered=("gpu",), flavors=(group,)),)
-    tree.set_queue(ClusterQueue(name="q", cohort="c0", resource_groups=groups))
+    queue = ClusterQueue(name="q", cohort="c0", resource_groups=groups)
+    tree.set_queue(queue)
     tree.add(tree.queue("q"), [(cell, 2)])
     assert tree.available(tree.queue("q"), cell) == 1
     assert tree.potential(tree.queue("q"), cell) == 3
-    assert not tree.cyclic("q")
+    assert condition(queue, {"a": ResourceFlavor(name="a")}, cohorts).active
 
 
 def test_a_queue_and_a_cohort_may_have_the_same_name() -> None:
@@ -254,5 +268,6 @@ def test_a_queue_and_a_cohort_may_have_the_same_name() -> None:
     tree.set_queue(ClusterQueue(name="x", cohort="x"))
     tree.set_queue(ClusterQueue(name="y", cohort=None))
     tree.set_cohort(Cohort(name="y", parent=None))
-    assert not tree.cyclic("x")
+    cohorts = {"x": Cohort(name="x", parent="y"), "y": Cohort(name="y", parent=None)}
+    assert condition(ClusterQueue(name="x", cohort="x"), {}, cohorts).active
     assert [str(node) for node in tree.queue("x").path()] == ["ClusterQueue/x", "Cohort/x", "Cohort/y"]

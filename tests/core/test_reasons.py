@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,9 @@ FULL = Reason(
     requested=3,
     available=2,
     short_by=1,
+    reserved=True,
+    awaited=2,
+    until=datetime(2030, 1, 1, tzinfo=UTC),
     limit=Limit.NOMINAL_QUOTA,
     node="ClusterQueue/q",
     cause=PreemptionCause.IN_COHORT_RECLAMATION,
@@ -98,12 +102,17 @@ FULL = Reason(
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Reason)])
-def test_a_reason_is_new_unless_only_its_numbers_change(name: str) -> None:
+def test_a_reason_is_new_unless_only_its_numbers_and_times_change(name: str) -> None:
     other: object = None
     if name == "code":
         other = Code.EXCEEDS_MAX_QUOTA
     elif name in ("others", "victims"):
         other = ()
+    elif name == "reserved":
+        other = False
     changed = replace(FULL, **{name: other})  # type: ignore[arg-type]
-    numbers = name in ("requested", "available", "short_by", "others", "considered", "victims")
+    numbers = name in (
+        *("requested", "available", "short_by", "reserved", "awaited", "until"),
+        *("others", "considered", "victims"),
+    )
     assert (changed.key == FULL.key) is numbers

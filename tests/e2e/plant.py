@@ -31,7 +31,7 @@ from tests.e2e.world import World
 from tests.sandbox.cluster import WallClock
 
 NAMESPACE = "work"
-_STAY = frozenset({"api", "kube-apiserver"})
+_STAY = frozenset({"api", "etcd", "kube-apiserver", "kube-controller-manager"})
 LEASE = "queuectl-system/queuectl-controller"
 """As in the shipped configuration."""
 
@@ -46,10 +46,14 @@ class Plant(Site):
 
     # --- processes of queuectl
 
-    async def controller(self, name: str = "controller", *, lease: str | None = None) -> Child:
-        """Start a controller; it does not lead yet."""
+    async def controller(
+        self, name: str = "controller", *, lease: str | None = None, kubeconfig: Path | None = None
+    ) -> Child:
+        """Start a controller; it does not lead yet. `kubeconfig`: with a context `controller`."""
         settings = f"listen: '127.0.0.1:0', verifySeconds: 2{f', lease: {lease}' if lease else ''}"
-        return await self._command(name, "controller", f"controller: {{{settings}}}", "controller")
+        return await self._command(
+            name, "controller", f"controller: {{{settings}}}", "controller", kubeconfig
+        )
 
     async def begin_rest(self, api: Client) -> None:
         """Start REST and wait until it answers; before a controller has led it has nothing to serve."""
@@ -60,10 +64,13 @@ class Plant(Site):
         await self._command("api", "api", config, "admin")
         await self.says("api", "REST at")
 
-    async def _command(self, name: str, command: str, config: str, context: str) -> Child:
+    async def _command(
+        self, name: str, command: str, config: str, context: str, kubeconfig: Path | None = None
+    ) -> Child:
         file = self.data / f"{name}.yaml"
         file.write_text(config)
-        flags = ["--config", str(file), "--kubeconfig", str(self.kubeconfig), "--context", context]
+        flags = ["--config", str(file), "--kubeconfig", str(kubeconfig or self.kubeconfig)]
+        flags += ["--context", context]
         child = await spawn(
             [sys.executable, "-m", "queuectl", command, *flags],
             name=name,
@@ -132,9 +139,9 @@ class Plant(Site):
             await self.postgres.__aenter__()
 
     @contextlib.contextmanager
-    def api_server_frozen(self) -> Iterator[None]:
-        """Freeze the real API server: connections stay open and get no answer."""
-        with frozen([self._api_server()]):
+    def server_frozen(self, program: str = "kube-apiserver") -> Iterator[None]:
+        """Freeze the real API server, or another program of the plane: connections get no answer."""
+        with frozen([self._server(program)]):
             yield
 
     @asynccontextmanager
@@ -148,19 +155,26 @@ class Plant(Site):
             finally:
                 self.plane = await SmallApi(self.data / "kubernetes", port=port).__aenter__()
             return
-        server = self._api_server()
-        argv = Path(f"/proc/{server}/cmdline").read_text().rstrip("\0").split("\0")
-        os.kill(server, signal.SIGKILL)
+        async with self.server_away("kube-apiserver"):
+            yield
+
+    @asynccontextmanager
+    async def server_away(self, program: str) -> AsyncIterator[None]:
+        """Kill a program of the real control plane; then start it again on its data."""
+        argv = self.command_line(program)
+        os.kill(self._server(program), signal.SIGKILL)
         try:
             yield
         finally:
-            self.children["kube-apiserver"] = await spawn(
-                argv, name="kube-apiserver", log=self.data / "kube-apiserver.log"
-            )
+            self.children[program] = await spawn(argv, name=program, log=self.data / f"{program}.log")
 
-    def _api_server(self) -> int:
-        again = self.children.get("kube-apiserver")
-        return again.pid if again else _api_server_of(self.data)
+    def command_line(self, program: str) -> list[str]:
+        """Of a program of the real control plane, while it runs."""
+        return Path(f"/proc/{self._server(program)}/cmdline").read_text().rstrip("\0").split("\0")
+
+    def _server(self, program: str) -> int:
+        again = self.children.get(program)
+        return again.pid if again else _server_of(self.data, program)
 
     # --- queries
 
@@ -204,13 +218,13 @@ def _alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def _api_server_of(folder: Path) -> int:
+def _server_of(folder: Path, name: str) -> int:
     """The child of this process that keeps its files there; other sites may run too."""
     for pid in _children(os.getpid()):
         program, *arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        if Path(program).name == "kube-apiserver" and any(str(folder) in one for one in arguments):
+        if Path(program).name == name and any(str(folder) in one for one in arguments):
             return pid
-    raise AssertionError(f"no kube-apiserver of {folder}")
+    raise AssertionError(f"no {name} of {folder}")
 
 
 @asynccontextmanager

@@ -99,6 +99,29 @@ async def test_09_a_queue_with_a_missing_flavor_is_inactive_until_it_exists_and_
     await _condition(world, "True", "Ready", "")
 
 
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("admissionChecksStrategy", {"admissionChecks": [{"name": "budget"}]}),
+        ("admissionChecks", ["budget"]),
+    ],
+)
+async def test_a_queue_that_asks_for_admission_checks_is_inactive_until_they_are_gone(
+    world: World, field: str, asked: object
+) -> None:
+    queue = cluster_queue(world.namespace, 8)
+    queue["spec"][field] = asked
+    await world.policy(queue)
+    await world.submit(job("early", template=pod_template(1)))
+    reason = await world.reason_is("early", "Misconfigured")
+    assert f"Unsupported: spec.{field}: " in reason["detail"]
+    await _condition(world, "False", "Unsupported", f"spec.{field}")
+    queue["spec"][field] = None
+    await world.policy(queue)
+    await world.phase("early", "Finished")
+    await _condition(world, "True", "Ready", "")
+
+
 async def _condition(world: World, status: str, reason: str, words: str) -> None:
     """The queue's condition over REST and, within the seconds between two status writes, on the object."""
     found = await world.site.rest(f"/clusterqueues/{world.namespace}")

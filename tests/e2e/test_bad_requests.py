@@ -204,3 +204,10 @@ async def test_25_a_resource_that_no_queue_covers_keeps_the_job_pending_and_is_n
     assert (reason["limit"], reason["node"]) == ("coveredResources", f"ClusterQueue/{world.namespace}")
     assert "foo.com/x" in (await world.site.queuectl("explain", "job/strange", "-n", world.namespace)).out
     await served_promptly(world, "other")
+
+
+async def test_a_resource_claim_keeps_the_job_pending_and_is_named(world: World) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    await world.submit(job("claims", template=pod_template(1, resourceClaims=claims)))
+    reason = await world.reason_is("claims", "ResourceNotCovered")
+    assert "spec.template.spec.resourceClaims[0]" in reason["detail"]

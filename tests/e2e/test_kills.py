@@ -196,7 +196,7 @@ async def test_a_deposed_controller_exits_and_its_successor_continues(control_pl
                 try:
                     epoch = await _has_committed(books, first, 0)
                     second = await site.controller()
-                    assert await _has_committed(books, second, epoch) == epoch + 1
+                    assert await _has_committed(books, second, epoch) > epoch
                 finally:
                     await books.close()
                 async with asyncio.timeout(LIFE):

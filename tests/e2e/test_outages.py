@@ -216,7 +216,7 @@ async def test_while_the_api_server_is_frozen_nothing_is_decided_on_uncertain_st
     await world.reason_is("waits", "WaitingForQuota")
     before = await _running_pods(world, "runs")
     sequence = await site.ask("SELECT sequence FROM queuectl.leadership")
-    with site.api_server_frozen():
+    with site.server_frozen():
         # Longer than the timeout of any request of queuectl.
         await _hold(15)
         assert await site.ask("SELECT sequence FROM queuectl.leadership") == sequence

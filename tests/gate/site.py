@@ -22,6 +22,7 @@ NAMESPACE = "team-a"
 QUEUE = "queuectl.dev/queue-name"
 ADMISSION = "queuectl.dev/reserved-admission"
 SUBMITTER = "queuectl.dev/reserved-submitter"
+AUTHOR = "queuectl.dev/reserved-author"
 BYPASS = "queuectl.dev/reserved-bypass"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -236,8 +237,9 @@ async def _prepare(site: Site, pytorch_crd: Path) -> None:
         assert code == 0, output
     code, output = await site.kubectl("wait", "--for=condition=Established", "crd", "--all")
     assert code == 0, output
-    code, output = await site.kubectl("apply", "-k", str(MANIFESTS / "examples"))
-    assert code == 0, output
+    for folder in (MANIFESTS / "examples", MANIFESTS / "authors")[: 1 + site.mutating]:
+        code, output = await site.kubectl("apply", "-k", str(folder))
+        assert code == 0, output
     # All rights on jobs, so that only the gate can refuse a request.
     await _grant(site, "tenant", NAMESPACE)
     await _grant(site, CONTROLLER_USER, NAMESPACE)
@@ -271,6 +273,7 @@ async def _in_force(site: Site) -> None:
     queues = "/apis/queuectl.dev/v1beta1/clusterqueues"
     lent = partial(site.admin.request, "POST", queues, _overlent(), query=probe)
     await _until(partial(_denied, lent, "queuectl-policies"), "queuectl-policies")
+    await _until(partial(_authored, site, probe), "queuectl-authors")
     await site.create(PYTORCH_JOB, "probe")
     grown = partial(
         site.merge, site.tenant, PYTORCH_JOB, "probe", {"spec": {"replicas": 9}}, "scale?dryRun=All"
@@ -299,6 +302,23 @@ async def _gated(site: Site, kind: Kind, probe: Mapping[str, str]) -> bool:
     return await _denied(
         partial(site.tenant.request, "POST", kind.path(), body, query=probe), "queuectl-jobs"
     )
+
+
+async def _authored(site: Site, probe: Mapping[str, str]) -> bool:
+    path = "/apis/queuectl.dev/v1beta1/workloadpriorityclasses"
+    forged: Json = {
+        "apiVersion": "queuectl.dev/v1beta1",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "probe", "annotations": {AUTHOR: "another"}},
+        "value": 1,
+    }
+    write = partial(site.admin.request, "POST", path, forged, query=probe)
+    if not site.mutating:
+        return await _denied(write, "queuectl-authors")
+    try:
+        return bool(look(await write(), ("metadata", "annotations", AUTHOR)) == "admin")
+    except ApiError:
+        return False  # 503 for up to 5 s, or the mutating policy is not in force yet
 
 
 async def _denied(request: Callable[[], Awaitable[object]], policy: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 
 import pytest
 
+from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import JSON_PATCH, ApiError
 from tests.gate.site import (
     ADMISSION,
@@ -68,18 +69,21 @@ async def _start(site: Site, kind: Kind, obj: Json, generation: int) -> Json:
 
 
 IMAGE = "another image"
-NO_PART_OF_A_POD = "writes no part of a pod template but nodeSelector and tolerations"
+NO_OTHER_FIELD = (
+    "writes no field of the spec but suspend, "
+    "and of pod templates nodeSelector, tolerations and its own labels"
+)
 BEYOND_DUTY = {
-    IMAGE: NO_PART_OF_A_POD,
-    "service account": NO_PART_OF_A_POD,
-    "pod labels": NO_PART_OF_A_POD,
+    IMAGE: NO_OTHER_FIELD,
+    "service account": NO_OTHER_FIELD,
+    "pod labels": NO_OTHER_FIELD,
     "size": "",
     "labels": "writes no metadata but annotations queuectl.dev/reserved-*",
     "queue": "writes no metadata but annotations queuectl.dev/reserved-*",
     "finalizers": "writes no metadata but annotations queuectl.dev/reserved-*",
     "owners": "writes no metadata but annotations queuectl.dev/reserved-*",
     "other annotations": "writes no metadata but annotations queuectl.dev/reserved-*",
-    "rest of the spec": "writes no field of the spec but suspend and what steers its pods",
+    "rest of the spec": NO_OTHER_FIELD,
 }
 
 
@@ -144,6 +148,31 @@ async def test_the_controller_may_remove_the_start_time_from_a_status_and_nothin
     patch: list[Json] = [{"op": "remove", "path": "/status/startTime"}]
     await site.controller.request("PATCH", kind.path("status", "status"), patch, content_type=JSON_PATCH)
     assert look(await site.get(kind, "status"), ("status", "startTime")) is None
+
+
+async def test_the_controller_may_make_the_condition_suspended_unknown_and_change_no_other(
+    site: Site, kind: Kind
+) -> None:
+    await site.create(kind, "asked")
+    at = "2030-01-01T00:00:00Z"
+    said = {"type": "Suspended", "status": "True", "reason": "Said", "lastTransitionTime": at}
+    other = {"type": "Other", "status": "True", "reason": "Said", "lastTransitionTime": at}
+    asked = {**said, "status": "Unknown", "reason": "Asked"}
+
+    async def write(client: Client, *conditions: Json) -> None:
+        await site.merge(client, kind, "asked", {"status": {"conditions": conditions}}, "status")
+
+    await write(site.admin, other, said)
+    for forbidden in (
+        (other,),
+        (asked, asked),
+        (asked, {**other, "status": "False"}),
+        (other, {**said, "status": "False"}),
+        (other, asked, {**other, "type": "Another"}),
+    ):
+        assert "makes Suspended Unknown" in await _refused(write(site.controller, *forbidden))
+    await write(site.controller, other, asked)
+    assert look(await site.get(kind, "asked"), ("status", "conditions", 1, "status")) == "Unknown"
 
 
 async def test_a_user_with_the_bypass_right_starts_a_job_and_is_recorded_by_the_mutating_policy(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.kinds.admission import Admission, additions, parse, render
 from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.node_constraints import NodeConstraints
-from queuectl.kinds.patches import pointer, start, stop
+from queuectl.kinds.patches import first_stop, next_stop, pointer, start
 from queuectl.kinds.workloads import observe
 from tests.kinds.job_objects import UID, job, pytorch_job
 
@@ -50,7 +51,7 @@ def _attempt(*pod_sets: PodSetAssignment, number: int = 1) -> Attempt:
         number=number,
         state=AttemptState.ADMITTED,
         assignment=Assignment(cluster_queue="gpus", pod_sets=pod_sets or (_pod_set(),)),
-        admitted_at=datetime(2026, 11, 21, 10, 0, 0, 123456, tzinfo=UTC),
+        admitted_at=datetime(2026, 11, 21, 10, 0, number - 1, 123456, tzinfo=UTC),
         sequence=7,
     )
 
@@ -72,9 +73,9 @@ def _applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]
     obj = json.loads(json.dumps(obj))
     for step in patch:
         *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
-        holder = obj
+        holder: Any = obj
         for part in parents:
-            holder = holder[part]
+            holder = holder[int(part) if isinstance(holder, list) else part]
         if step["op"] == "test":
             assert holder[last] == step["value"], step["path"]
         else:
@@ -240,14 +241,95 @@ def test_a_start_that_adds_nothing_touches_no_scheduling_field() -> None:
     attempt = _attempt(_pod_set(requests=(("cpu", 1),), flavors=(("cpu", "plain"),)))
     effect = _effect(obj, "Job", attempt)
     paths = [step["path"] for step in start(JOB_KINDS["Job"], effect)]
-    assert not any(path.startswith("/spec/template") for path in paths)
+    assert not any(path.startswith("/spec/template/spec") for path in paths)
 
 
-def test_a_stop_is_one_merge_patch_with_the_uid_of_the_object() -> None:
-    for name, spec in (("Job", {"suspend": True}), ("PyTorchJob", {"runPolicy": {"suspend": True}})):
-        event = observe(JOB_KINDS[name], job() if name == "Job" else pytorch_job(Worker=1))
-        assert event is not None
-        assert stop(JOB_KINDS[name], event.workload.ref) == {"metadata": {"uid": UID}, "spec": spec}
+OURS = {"queuectl.dev/queue-name": "main", "queuectl.dev/workload": UID}
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"annotations": {"a": "b"}}, {"labels": {"app": "x"}}])
+def test_a_start_labels_the_pods_with_queue_and_workload(metadata: dict[str, Any] | None) -> None:
+    """Whatever metadata the pod templates have: a JSON patch cannot create parents."""
+    kinds = {"Job": job(), "PyTorchJob": pytorch_job(Master=1, Worker=3)}
+    pods = {"Job": [_pod_set()], "PyTorchJob": [_pod_set("master", count=1), _pod_set("worker", count=3)]}
+    for name, obj in kinds.items():
+        for template in _templates(obj):
+            if metadata is not None:
+                template["metadata"] = deepcopy(metadata)
+        after = _applied(obj, start(JOB_KINDS[name], _effect(obj, name, _attempt(*pods[name]))))
+        for template in _templates(after):
+            found = template["metadata"]
+            assert found == {**(metadata or {}), "labels": {**(metadata or {}).get("labels", {}), **OURS}}
+
+
+def test_the_next_start_replaces_the_labels_of_the_pods() -> None:
+    obj = job()
+    obj["spec"]["template"]["metadata"] = {"labels": {**OURS, "queuectl.dev/queue-name": "before"}}
+    after = _applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
+    assert after["spec"]["template"]["metadata"]["labels"] == OURS
+
+
+def _templates(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    replicas = obj["spec"].get("pytorchReplicaSpecs", {"": obj["spec"]})
+    return [replica["template"] for replica in replicas.values()]
+
+
+@pytest.mark.parametrize("name", ["Job", "PyTorchJob"])
+def test_a_stop_tests_uid_and_generation(name: str) -> None:
+    kind, obj = JOB_KINDS[name], job() if name == "Job" else pytorch_job(Worker=1)
+    started = _applied(
+        obj, start(kind, _effect(obj, name, _attempt(_pod_set(name="main" if name == "Job" else "worker"))))
+    )
+    write = first_stop(kind, _effect(started, name, _attempt()))
+    assert write is not None
+    assert write.subresource == ""
+    assert kind.suspended(_applied(started, write.body))
+    assert {step["path"] for step in write.body if step["op"] == "test"} == {
+        "/metadata/uid",
+        "/metadata/generation",
+    }
+    started["metadata"]["generation"] += 1
+    with pytest.raises(AssertionError, match="generation"):
+        _applied(started, write.body)
+
+
+def test_a_stop_adds_missing_parents_once_the_object_was_read() -> None:
+    kind, obj = JOB_KINDS["PyTorchJob"], pytorch_job(Worker=1)
+    del obj["spec"]["runPolicy"]
+    write = next_stop(kind, _effect(obj, "PyTorchJob", _attempt()), obj)
+    assert write is not None
+    assert kind.suspended(_applied(obj, write.body))
+
+
+def test_an_object_last_seen_suspended_or_in_a_later_attempt_is_read_before_a_stop() -> None:
+    kind, obj = JOB_KINDS["Job"], job()
+    assert first_stop(kind, _effect(obj, "Job", _attempt())) is None
+    second = _applied(obj, start(kind, _effect(obj, "Job", _attempt(number=2))))
+    first = _effect(second, "Job", _attempt())
+    assert first_stop(kind, first) is None
+    assert next_stop(kind, first, second) is None
+
+
+def test_a_stop_takes_back_what_the_status_said_before_and_nothing_else() -> None:
+    kind, obj = JOB_KINDS["Job"], job()
+    other = {"type": "SuccessCriteriaMet", "status": "False"}
+    obj["status"]["conditions"] = [other, {"type": "Suspended", "status": "True", "reason": "JobSuspended"}]
+    effect = _effect(obj, "Job", _attempt())
+    write = next_stop(kind, effect, obj)
+    assert write is not None
+    assert write.subresource == "status"
+    asked = _applied(obj, write.body)
+    assert asked["status"]["conditions"][0] == other
+    assert asked["status"]["conditions"][1]["status"] == "Unknown"
+    assert asked["spec"] == obj["spec"]
+    assert next_stop(kind, effect, asked) is None
+
+
+@pytest.mark.parametrize("conditions", [None, [], [{"type": "Suspended", "status": "False"}]])
+def test_a_stop_asks_nothing_where_the_status_does_not_say_that_it_is_suspended(conditions: Any) -> None:
+    obj = job()
+    obj["status"] = {"conditions": conditions}
+    assert next_stop(JOB_KINDS["Job"], _effect(obj, "Job", _attempt()), obj) is None
 
 
 def test_special_characters_in_json_pointers_are_escaped() -> None:

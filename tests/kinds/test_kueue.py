@@ -92,7 +92,7 @@ def test_the_names_of_v1beta1_become_those_of_v1beta2() -> None:
 @pytest.mark.parametrize(
     ("kind", "spec", "field"),
     [
-        ("ClusterQueue", {"admissionChecks": ["prov"]}, "spec.admissionChecksStrategy"),
+        ("ClusterQueue", {"admissionChecks": ["prov"]}, "spec.admissionChecks"),
         (
             "ClusterQueue",
             {"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}},

@@ -88,6 +88,15 @@ def test_a_cluster_queue_is_read_with_amounts_in_base_units() -> None:
     )
 
 
+@pytest.mark.parametrize(("annotation", "author"), [("ada", "ada"), ("", None), (7, None)])
+def test_the_user_that_wrote_a_spec_is_read_and_no_part_of_the_spec(annotation: object, author: str) -> None:
+    obj = _object("Cohort", spec={})
+    bare = _observed(obj)
+    obj["metadata"]["annotations"] = {"queuectl.dev/reserved-author": annotation}
+    assert bare.author is None
+    assert (_observed(obj).author, _observed(obj).spec) == (author, bare.spec)
+
+
 def test_no_namespace_selector_selects_no_namespace_and_an_empty_one_all() -> None:
     selects_none = _observed(cluster_queue()).value
     selects_all = _observed(cluster_queue(namespaceSelector={})).value

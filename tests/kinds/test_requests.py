@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queuectl.core.reasons import Code
 from queuectl.kinds.fields import BadField
-from queuectl.kinds.requests import RequestProblem, pod_requests
+from queuectl.kinds.requests import RequestProblem, not_charged, pod_requests
 
 
 def _one(requests: dict[str, Any] | None = None, limits: dict[str, Any] | None = None, **more: Any) -> Any:
@@ -126,3 +129,50 @@ def test_more_resources_or_containers_than_the_limit_are_refused() -> None:
         pod_requests({"containers": [_one({f"r{i}": "1" for i in range(65)})]}, "spec")
     with pytest.raises(BadField, match="1001 items"):
         pod_requests({"containers": [{}] * 1001}, "spec")
+
+
+@pytest.mark.parametrize(
+    ("pod", "path"),
+    [
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}, "resourceClaims[0]"),
+        (
+            {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "8"}}},
+            "resources.requests.nvidia.com/gpu",
+        ),
+        ({"resources": {"limits": {"nvidia.com/gpu": "8"}}}, "resources.limits.nvidia.com/gpu"),
+        ({"resourceClaims": [], "resources": {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}}, None),
+        ({"overhead": {"cpu": "1"}, "initContainers": [_sidecar({"nvidia.com/gpu": "1"})]}, None),
+        ({"ephemeralContainers": [_one({"cpu": "9"})]}, None),
+    ],
+)
+def test_a_request_that_cannot_be_charged_is_named_by_its_path(pod: dict[str, Any], path: str | None) -> None:
+    found = not_charged({"containers": [_one({"nvidia.com/gpu": "1"})], **pod}, "spec.template.spec")
+    assert found == (None if path is None else f"spec.template.spec.{path}")
+
+
+_ASKED: Any = st.fixed_dictionaries(
+    {}, optional={"requests": st.just({"gpu": "2"}), "limits": st.just({"gpu": "2"})}
+)
+_CONTAINERS: Any = st.lists(
+    st.fixed_dictionaries({"resources": _ASKED}, optional={"restartPolicy": st.just("Always")}), max_size=2
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "containers": _CONTAINERS,
+            "initContainers": _CONTAINERS,
+            "resources": _ASKED,
+            "resourceClaims": st.lists(st.just({"name": "gpu"}), max_size=1),
+            "overhead": st.just({"gpu": "1"}),
+        },
+    )
+)
+def test_law_whatever_a_pod_requests_is_charged_or_named(pod: dict[str, Any]) -> None:
+    requested = "gpu" in json.dumps(pod)
+    charged, named = dict(pod_requests(pod, "spec")), not_charged(pod, "spec")
+    assert bool(charged or named) is requested
+    if pod.get("resourceClaims") or pod.get("resources"):
+        assert named is not None

@@ -14,6 +14,7 @@ from queuectl.core.model import ObjectRef, Outcome
 from queuectl.core.policy import Requirement, Toleration
 from queuectl.core.reasons import Code
 from queuectl.kinds.jobs import JOB_KINDS, job_kind
+from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kinds.workloads import MAX_ANNOTATIONS, observe
 from tests.kinds.job_objects import UID, container, job, metadata, pytorch_job
 
@@ -319,3 +320,34 @@ def test_annotations_that_leave_no_space_for_ours_are_a_problem_and_ours_do_not_
     problem = _problem(obj)
     assert problem.code is Code.MISCONFIGURED
     assert "metadata.annotations" in problem.detail
+
+
+def test_a_resource_claim_is_named_and_everything_else_is_read() -> None:
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
+    (main,) = _seen(job(pod=claims)).workload.pod_sets
+    assert main.not_charged == "spec.template.spec.resourceClaims[0]"
+    assert main.requests == (("nvidia.com/gpu", 2),)
+    obj = pytorch_job(Master=1, Worker=1)
+    obj["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"] |= claims
+    master, worker = _seen(obj, "PyTorchJob").workload.pod_sets
+    assert master.not_charged is None
+    assert worker.not_charged == "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaims[0]"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "asks"),
+    [
+        ("kueue.x-k8s.io/podset-required-topology", True),
+        ("kueue.x-k8s.io/podset-slice-required-topology", True),
+        ("kueue.x-k8s.io/podset-preferred-topology", False),
+        ("example.com/podset-required-topology", False),
+    ],
+)
+def test_a_required_topology_of_kueue_s_is_honoured_with_its_labels(annotation: str, asks: bool) -> None:
+    """No flavor has a topology yet: it waits instead of running anywhere."""
+    obj = job()
+    obj["spec"]["template"]["metadata"] = {"annotations": {annotation: "rack"}}
+    for honoured, expected in ((KUEUES_TOO, asks), (OWN, False)):
+        event = observe(JOB, obj, honoured)
+        assert event is not None
+        assert [one.topology for one in event.workload.pod_sets] == [expected]

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,7 @@ def effect(
             number=attempt,
             state=AttemptState.ADMITTED,
             assignment=Assignment(cluster_queue="gpus", pod_sets=pod_sets),
-            admitted_at=AT,
+            admitted_at=AT + timedelta(seconds=attempt),
             sequence=attempt,
         ),
         flavors=(SPOT,),
@@ -165,7 +165,7 @@ async def small(folder: Path, **options: Any) -> AsyncIterator[Site]:
     faults = Faults()
     async with SmallApi(folder / "small", faults=faults, **options) as api:
         api.write_kubeconfig(folder / "small.kubeconfig")
-        async with _site(folder / "small.kubeconfig", faults) as site:
+        async with served(folder / "small.kubeconfig", faults) as site:
             yield site
 
 
@@ -193,7 +193,7 @@ async def real(folder: Path, **options: Any) -> AsyncIterator[Site]:
         folder / "real", Path(assets), controllers=False, fsync=False, **options
     ) as plane:
         plane.write_kubeconfig(folder / "real.kubeconfig")
-        async with _site(folder / "real.kubeconfig", None) as site:
+        async with served(folder / "real.kubeconfig", None) as site:
             # No controller creates it here, and pods are refused without it.
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
             await site.create(api_path("", "v1", "serviceaccounts", NAMESPACE), account)
@@ -204,7 +204,8 @@ SITES: dict[str, Callable[[Path], Any]] = {"small": small, "in_process": in_proc
 
 
 @asynccontextmanager
-async def _site(kubeconfig: Path, faults: Faults | None) -> AsyncIterator[Site]:
+async def served(kubeconfig: Path, faults: Faults | None) -> AsyncIterator[Site]:
+    """The server of a kubeconfig."""
     session = await Session.from_kubeconfig(str(kubeconfig), "admin")
     try:
         await _prepare(session)

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OLD = "1.33"
 TIME = "2026-11-21T10:00:00Z"
+SUSPENDED = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "lastTransitionTime": TIME}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["today", OLD])
@@ -82,7 +83,13 @@ async def test_the_gate_permits_starts_and_stops_of_the_controller(
         settled, _ = await cluster.stop(stopping)
         assert settled.result is Result.DONE
         assert kind.suspended(await site.get(kind, "ours"))
+        assert await cluster.anything_alive(stopping.workload.ref)
+        await site.merge(site.admin, kind, "ours", {"status": {"conditions": [SUSPENDED]}}, "status")
         assert not await cluster.anything_alive(stopping.workload.ref)
+        # It may ask its controller to say that again.
+        again = effect(await site.get(kind, "ours"), kind.name, attempt=attempt, verb=Verb.STOP)
+        await cluster.stop(again)
+        assert await cluster.anything_alive(stopping.workload.ref)
     await site.admin.request("DELETE", kind.path("ours"))
 
 
@@ -94,8 +101,7 @@ async def test_a_job_that_ran_before_gets_new_node_selectors_on_old_servers_too(
     await cluster.start(effect(await site.get(JOB, "ran")))
     await cluster.stop(effect(await site.get(JOB, "ran"), verb=Verb.STOP))
     # The status as set by the Job controller.
-    suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "lastTransitionTime": TIME}
-    status = {"status": {"startTime": TIME, "conditions": [suspended]}}
+    status = {"status": {"startTime": TIME, "conditions": [SUSPENDED]}}
     await site.merge(site.admin, JOB, "ran", status, "status")
     another = ResourceFlavor(name="spot", node_labels=(("pool", "another"),))
     tries = 1

@@ -213,7 +213,7 @@ async def test_a_pytorch_job_without_a_run_policy_can_be_stopped(site: Site) -> 
 
 
 async def test_pods_keep_a_stopped_job_alive_until_they_end(site: Site) -> None:
-    obj = await site.job("alive")
+    obj = await _suspended(site, "alive")
     uid = obj["metadata"]["uid"]
     ref = effect(obj).workload.ref
     assert not await site.cluster.anything_alive(ref)
@@ -320,11 +320,18 @@ async def test_a_write_is_retried_later_after_a_server_error(flawed: Flawed, cod
 
 async def test_nothing_counts_as_dead_while_reads_fail(flawed: Flawed) -> None:
     site, faults = flawed
-    ref = effect(await site.job("unsaid")).workload.ref
+    ref = effect(await _suspended(site, "unsaid")).workload.ref
     for resource in ("jobs", "pods"):
         faults.add(Fault(Action.REFUSE, resource=resource, code=503))
         with pytest.raises(ClusterUnavailable):
             await site.cluster.anything_alive(ref)
+
+
+async def _suspended(site: Site, name: str) -> dict[str, Any]:
+    """A Job whose controller has seen that it is suspended."""
+    await site.job(name)
+    condition = {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+    return await _patch(site, f"{jobs(name)}/status", {"status": {"conditions": [condition]}})
 
 
 async def _pytorch(site: Site) -> None:

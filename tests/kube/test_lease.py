@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -17,7 +17,7 @@ from queuectl.kube.lease import EXIT_CODE, LEDGER_ANNOTATION, KubeLease, LeaseTi
 from queuectl.kube.session import Deadlines, Session
 from queuectl.ports import ForeignLedger, Lease
 
-QUICK = LeaseTimes(duration=1.0, margin=0.4, renew=0.05, patience=0.15)
+QUICK = LeaseTimes(duration=1.0, slow_duration=1.0, margin=0.4, renew=0.05, patience=0.15)
 
 
 @dataclass
@@ -33,12 +33,15 @@ class _Server:
     def __init__(self, **spec: Any) -> None:
         self.lease: dict[str, Any] = {"metadata": {"name": "l", "resourceVersion": "1"}, "spec": spec}
         self.trouble = ""
+        self.takes = 0.0
+        """Seconds for each answer."""
         self.writes = 0
         self._lock = threading.Lock()
 
     async def handle(self, method: str, path: str, query: Any, headers: Any, body: bytes) -> _Answer:
         while self.trouble == "hang":
             await asyncio.sleep(0.01)
+        await asyncio.sleep(self.takes)
         if self.trouble:
             return _Answer(500, b"<html>")
         with self._lock:
@@ -58,7 +61,12 @@ class _Server:
 
 @asynccontextmanager
 async def _lease(
-    server: _Server, holder: str = "a", *, ended: list[int] | None = None, ledger: str | None = None
+    server: _Server,
+    holder: str = "a",
+    *,
+    ended: list[int] | None = None,
+    ledger: str | None = None,
+    times: LeaseTimes = QUICK,
 ) -> AsyncIterator[KubeLease]:
     async def connect() -> Session:
         return Session(InProcessTransport(server.handle), deadlines=Deadlines(unary=30))
@@ -70,7 +78,7 @@ async def _lease(
         name="l",
         holder=holder,
         ledger=ledger,
-        times=QUICK,
+        times=times,
         random=Random(holder),
         end=end,
     )
@@ -118,6 +126,18 @@ async def test_a_holder_gives_up_on_a_hanging_server_before_another_can_take_ove
         server.trouble = "hang"
         await lease.lost()
         assert time.monotonic() - begun < QUICK.duration - QUICK.margin + 0.3
+
+
+async def test_a_lease_of_a_slow_server_lasts_longer() -> None:
+    server = _Server()
+    server.takes = 0.05
+    times = replace(QUICK, slow_duration=9.0, slow_answer=0.04)
+    async with _lease(server, times=times) as lease:
+        await lease.acquire()
+        assert server.lease["spec"]["leaseDurationSeconds"] == 9
+        server.trouble = "hang"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(lease.lost(), QUICK.duration)
 
 
 async def test_a_holder_gives_up_when_the_server_refuses_renewals() -> None:

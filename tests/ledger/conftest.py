@@ -8,8 +8,10 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuectl.ledger.pool import create_pool
+from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import migrate
 from queuectl.sandbox.postgres import EmbeddedPostgres
+from tests.ledger.edits import World, write_each_kind
 from tests.ledger.places import reachable_folder
 
 _numbers = itertools.count(1)
@@ -37,3 +39,16 @@ async def pool(server: EmbeddedPostgres) -> AsyncIterator[AsyncEngine]:
     out = pool.pool.checkedout()  # type: ignore[attr-defined]
     await pool.dispose()
     assert out == 0, f"{out} connections were not given back"
+
+
+@pytest.fixture
+async def world(pool: AsyncEngine, server: EmbeddedPostgres, cluster: str) -> World:
+    ledger = PostgresLedger(pool, cluster)
+    return World(pool, server.url, cluster, ledger, await ledger.take_epoch("test"))
+
+
+@pytest.fixture
+async def busy(world: World) -> World:
+    await write_each_kind(world)
+    assert await world.codes() == set()
+    return world

@@ -45,6 +45,8 @@ WAITING = Reason(
     requested=8,
     available=3,
     short_by=5,
+    reserved=True,
+    awaited=2,
     limit=Limit.NOMINAL_QUOTA,
     node="ClusterQueue/team-a",
     others=(Reason(code=Code.NO_MATCHING_FLAVOR, flavor="spot", detail="taint x is not tolerated"),),
@@ -57,7 +59,11 @@ PREEMPTED = Reason(
 BACKING_OFF = PastAttempts(
     run_ms=12_345,
     failures=2,
-    barred=Reason(code=Code.BACKING_OFF, detail="until 2026-01-02T04:04:05Z: its pods were not all ready"),
+    barred=Reason(
+        code=Code.BACKING_OFF,
+        until=datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC),
+        detail="its pods were not all ready",
+    ),
     until=datetime(2026, 1, 2, 4, 4, 5, 678, tzinfo=UTC),
     ready=1,
 )

@@ -54,6 +54,10 @@ def _shrink(name: str, number: int, workers: int, gpus: int) -> Decision:
     return shrink(name, number, workers=workers, gpus=gpus)
 
 
+def _configure(name: str, nominal: int | None, author: str | None) -> Decision:
+    return replace(configure(name, nominal), author=author)
+
+
 DECISIONS: st.SearchStrategy[Decision] = st.one_of(
     st.builds(_enqueue, NAMES, st.sampled_from(["team-a", None]), st.integers(-5, 5), PASTS),
     st.builds(keep, NAMES, recorded=st.booleans()),
@@ -65,7 +69,12 @@ DECISIONS: st.SearchStrategy[Decision] = st.one_of(
     st.builds(evict, NAMES, NUMBERS, past=st.none() | PASTS),
     st.builds(release, NAMES, NUMBERS, st.none() | PASTS),
     st.builds(retire, NAMES, st.none() | NUMBERS, st.sampled_from(list(Outcome))),
-    st.builds(configure, st.sampled_from(["team-a", "b"]), st.none() | st.just(1000)),
+    st.builds(
+        _configure,
+        st.sampled_from(["team-a", "b"]),
+        st.none() | st.just(1000),
+        st.sampled_from([None, "ada", "a\0da"]),
+    ),
 )
 KEYS = st.builds(lambda n, i, v: EffectKey(wid(n), i, v), NAMES, NUMBERS, st.sampled_from(list(Verb)))
 STEPS = st.lists(st.tuples(st.lists(DECISIONS, max_size=5), st.lists(KEYS, max_size=2)), max_size=12)
@@ -120,6 +129,12 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
             objects = text("SELECT workload FROM queuectl.workload_object WHERE cluster_id = :c ORDER BY 1")
             rows = await connection.execute(objects, {"c": cluster})
             assert list(rows.scalars()) == sorted(memory.store.workloads)
+            others = text(
+                "SELECT count(*) FROM queuectl.config_revision r JOIN queuectl.decision d "
+                "ON d.cluster_id = r.cluster_id AND d.sequence = r.from_seq "
+                "WHERE r.cluster_id = :c AND r.author IS DISTINCT FROM d.payload->>'author'"
+            )
+            assert (await connection.execute(others, {"c": cluster})).scalar_one() == 0
     finally:
         await pool.dispose()
 

@@ -112,7 +112,7 @@ async def test_a_new_ledger_is_empty(book: Book) -> None:
 
 
 async def test_each_taken_epoch_is_higher_than_the_last(book: Book) -> None:
-    assert await book.ledger.take_epoch("second") == book.epoch + 1
+    assert await book.ledger.take_epoch("second") > book.epoch
 
 
 async def test_a_queued_workload_is_read_back_as_it_was_observed(book: Book) -> None:

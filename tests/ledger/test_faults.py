@@ -15,14 +15,15 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.model import EffectKey, Verb
-from queuectl.ledger.pool import create_pool, translated, uncancelled
+from queuectl.ledger.past_usage import preemptions
+from queuectl.ledger.pool import create_pool, storing, translated, uncancelled
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.schema import migrate
 from queuectl.ledger.verify import verify
-from queuectl.ports import LedgerRefused, LedgerUnavailable, SchemaMismatch
+from queuectl.ports import LedgerRefused, LedgerUnavailable, LostLeadership, PlanFailed, SchemaMismatch
 from queuectl.sandbox.postgres import DATABASE, USER, EmbeddedPostgres
 from tests.ledger.places import reachable_folder
 from tests.ledger.plans import admit, configure, enqueue, evict, keep, plan, wid
@@ -38,8 +39,8 @@ def folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def connection_pool(url: str) -> AsyncIterator[AsyncEngine]:
-    pool = create_pool(url)
+async def connection_pool(url: str, statement_timeout: float = 10.0) -> AsyncIterator[AsyncEngine]:
+    pool = create_pool(url, statement_timeout=statement_timeout)
     try:
         yield pool
     finally:
@@ -125,7 +126,135 @@ async def test_taking_the_epoch_waits_for_a_commit_under_way(pool: AsyncEngine, 
             taking = group.create_task(PostgresLedger(pool, cluster).take_epoch("second"))
             await _until_blocked(pool)
             assert not taking.done()
-        assert await taking == epoch + 1
+        assert await taking > epoch
+
+
+async def test_a_load_may_compute_longer_between_two_statements_than_a_commit(
+    pool: AsyncEngine, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50,000 waiting workloads become values within the transaction: Postgres must not end it meanwhile."""
+    ledger = PostgresLedger(pool, cluster)
+    epoch = await ledger.take_epoch("test")
+
+    async def asked(connection: AsyncConnection, *arguments: Any) -> Any:
+        found = await preemptions(connection, *arguments)
+        query = text("SELECT current_setting('idle_in_transaction_session_timeout')")
+        assert (await connection.execute(query)).scalar_one() == "2min"
+        return found
+
+    now = await ledger.now()
+    await ledger.commit(plan(enqueue("one"), now=now), [], epoch=epoch, batch="a")
+    monkeypatch.setattr("queuectl.ledger.postgres.preemptions", asked)
+    assert len((await ledger.load()).workloads) == 1
+
+
+# --- plans that can't be stored
+
+
+_POISON = """CREATE FUNCTION queuectl.no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+IF NEW.name = 'poison' THEN {body}; END IF; RETURN NEW; END $$"""
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        ("RAISE EXCEPTION 'I do not like it'", "P0001"),
+        ("PERFORM pg_sleep(60)", "57014"),
+        ("RAISE EXCEPTION 'too long' USING ERRCODE = '54000'", "54000"),
+        ("RAISE EXCEPTION 'no right' USING ERRCODE = '42501'", "42501"),
+    ],
+)
+async def test_a_plan_that_the_server_fails_to_store_is_told_from_an_outage_and_not_stored(
+    server: EmbeddedPostgres, pool: AsyncEngine, cluster: str, body: str, state: str
+) -> None:
+    async with connection_pool(server.url, statement_timeout=1.0) as hasty, asyncio.timeout(DEADLINE):
+        ledger = PostgresLedger(hasty, cluster)
+        epoch = await ledger.take_epoch("test")
+        async with pool.begin() as connection:
+            await connection.execute(text(_POISON.format(body=body)))
+            await connection.execute(
+                text(
+                    "CREATE TRIGGER no BEFORE INSERT ON queuectl.workload_open "
+                    "FOR EACH ROW EXECUTE FUNCTION queuectl.no()"
+                )
+            )
+        try:
+            now = await ledger.now()
+            with pytest.raises(PlanFailed) as failed:
+                await ledger.commit(plan(enqueue("poison"), now=now), [], epoch=epoch, batch="a")
+            assert failed.value.state == state
+            assert await ledger.commit(plan(enqueue("one"), now=now), [], epoch=epoch, batch="b") == 1
+        finally:
+            async with pool.begin() as connection:
+                await connection.execute(text("DROP FUNCTION queuectl.no() CASCADE"))
+
+
+@pytest.mark.parametrize("state", ["08006", "40001", "53100", "55P03", "57P01", "58030", "25006"])
+async def test_an_outage_is_no_failure_of_a_plan(pool: AsyncEngine, state: str) -> None:
+    raised = f"DO $$ BEGIN RAISE EXCEPTION 'away' USING ERRCODE = '{state}'; END $$"
+    with pytest.raises(DBAPIError) as away, storing():
+        async with pool.begin() as connection:
+            await connection.execute(text(raised))
+    assert type(translated(away.value)) is LedgerUnavailable
+
+
+# --- a database that was restored from a backup
+
+
+async def _restored(pool: AsyncEngine, cluster: str, backup: dict[str, Any]) -> None:
+    """Set the cluster's row back to what a backup has; its decisions are of no matter here."""
+    columns = ", ".join(f"{name} = :{name}" for name in backup)
+    async with pool.begin() as connection:
+        await connection.execute(
+            text(f"UPDATE queuectl.leadership SET {columns} WHERE cluster_id = :c"), backup | {"c": cluster}
+        )
+
+
+async def _backup(pool: AsyncEngine, cluster: str) -> dict[str, Any]:
+    query = "SELECT epoch, holder, sequence, batches, now FROM queuectl.leadership WHERE cluster_id = :c"
+    async with pool.begin() as connection:
+        return dict((await connection.execute(text(query), {"c": cluster})).mappings().one())
+
+
+async def test_an_epoch_taken_after_a_restore_is_above_every_epoch_that_was_ever_taken(
+    pool: AsyncEngine, cluster: str
+) -> None:
+    await PostgresLedger(pool, cluster).take_epoch("first")
+    backup = await _backup(pool, cluster)
+    alive = [await PostgresLedger(pool, cluster).take_epoch(f"later {n}") for n in range(3)]
+    await _restored(pool, cluster, backup)
+    assert await PostgresLedger(pool, cluster).take_epoch("after the restore") > max(alive)
+
+
+async def test_a_live_process_with_the_same_epoch_is_fenced_off_whatever_the_clock_says(
+    pool: AsyncEngine, cluster: str
+) -> None:
+    """The clock of the server of the restored database may be behind: then an epoch can be taken twice."""
+    deposed, leader = PostgresLedger(pool, cluster), PostgresLedger(pool, cluster)
+    same = await deposed.take_epoch("deposed")
+    await leader.take_epoch("leader")
+    await _restored(pool, cluster, {"epoch": same})
+    now = await leader.now()
+    with pytest.raises(LostLeadership, match=f"epoch {same} is over: leader took epoch {same}"):
+        await deposed.commit(plan(enqueue("one"), now=now), [], epoch=same, batch="a")
+    assert await leader.commit(plan(enqueue("one"), now=now), [], epoch=same, batch="a") == 1
+
+
+async def test_a_leader_under_which_the_database_is_restored_stores_nothing_more(
+    pool: AsyncEngine, cluster: str
+) -> None:
+    """What it has in memory is not in the ledger any more."""
+    ledger = PostgresLedger(pool, cluster)
+    epoch = await ledger.take_epoch("leader")
+    backup = await _backup(pool, cluster)
+    await ledger.commit(plan(enqueue("one"), now=await ledger.now()), [], epoch=epoch, batch="a")
+    await _restored(pool, cluster, backup)
+    now = await ledger.now()
+    with pytest.raises(
+        LostLeadership, match=r"is at decision 0, this process has stored decision 1: .*restored"
+    ):
+        await ledger.commit(plan(enqueue("two"), now=now), [], epoch=epoch, batch="b")
+    assert (await _backup(pool, cluster))["sequence"] == 0
 
 
 # --- cancellation

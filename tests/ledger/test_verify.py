@@ -1,27 +1,23 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.core.decisions import Admit, Decision, Enqueue
+from queuectl.core.decisions import Enqueue
 from queuectl.core.model import Observation, Outcome
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.rebuild import Found, open_holds, rebuild
 from queuectl.ledger.verify import Verifier, verify
 from queuectl.ports import LedgerRefused
-from queuectl.sandbox.postgres import EmbeddedPostgres
+from tests.ledger.edits import EDITS, Edit, World
 from tests.ledger.plans import (
-    BACKING_OFF,
     admit,
-    amend,
     attempt,
     configure,
     enqueue,
     evict,
-    keep,
     plan,
     ref,
     release,
@@ -32,159 +28,16 @@ from tests.ledger.plans import (
 )
 
 
-@dataclass
-class World:
-    pool: AsyncEngine
-    url: str
-    cluster: str
-    ledger: PostgresLedger
-    epoch: int
-    batches: int = 0
-
-    async def write(self, *decisions: Decision) -> int:
-        self.batches += 1
-        now = await self.ledger.now()
-        batch = f"{self.cluster}-{self.batches}"
-        return await self.ledger.commit(plan(*decisions, now=now), [], epoch=self.epoch, batch=batch)
-
-    async def admit(self, name: str, number: int = 1, *, gpus: int = 4, debt: bool = False) -> Admit:
-        return admit(name, number, now=await self.ledger.now(), gpus=gpus, debt=debt)
-
-    async def tamper(self, statement: str) -> None:
-        """Run SQL as a superuser, without the triggers."""
-        async with self.pool.begin() as connection:
-            await connection.execute(text("SET LOCAL session_replication_role = replica"))
-            result = await connection.execute(text(statement), {"c": self.cluster})
-            assert result.rowcount > 0
-
-    async def codes(self) -> set[str]:
-        return {finding.code for finding in await verify(self.url, self.cluster)}
-
-
-@pytest.fixture
-async def world(pool: AsyncEngine, server: EmbeddedPostgres, cluster: str) -> World:
-    ledger = PostgresLedger(pool, cluster)
-    return World(pool, server.url, cluster, ledger, await ledger.take_epoch("test"))
-
-
-@pytest.fixture
-async def busy(world: World) -> World:
-    """A ledger in which each kind of decision was stored once."""
-    await world.write(configure("team-a", 100), configure("old", 1), configure("old", None))
-    names = ("runs", "waits", "leaves", "ended", "adopted", "again")
-    await world.write(*(enqueue(name, arrival=i) for i, name in enumerate(names)), keep("waits"))
-    await world.write(
-        *[await world.admit(name) for name in ("runs", "leaves", "ended", "again")],
-        await world.admit("adopted", debt=True),
-    )
-    await world.write(evict("leaves"), evict("again"), release("again"), retire("ended", 1))
-    await world.write(amend("runs", past=BACKING_OFF), shrink("adopted", workers=1))
-    await world.write(await world.admit("again", 2, gpus=2))
-    assert await verify(world.url, world.cluster) == []
-    return world
-
-
 async def test_a_ledger_written_only_by_queuectl_has_no_findings(busy: World) -> None:
     assert await verify(busy.url, busy.cluster) == []
     assert await busy.codes() == set()
 
 
-@pytest.mark.parametrize(
-    ("statement", "code"),
-    [
-        ("DELETE FROM queuectl.decision WHERE cluster_id = :c AND sequence = 9", "Gap"),
-        (
-            "DELETE FROM queuectl.decision WHERE cluster_id = :c AND "
-            "sequence = (SELECT max(sequence) FROM queuectl.decision WHERE cluster_id = :c)",
-            "Gap",
-        ),
-        ("UPDATE queuectl.decision SET epoch = 1 WHERE cluster_id = :c AND sequence = 9", "OldEpoch"),
-        (
-            "UPDATE queuectl.decision SET now = now - interval '1 minute' "
-            "WHERE cluster_id = :c AND sequence = 11",
-            "TimeRanBack",
-        ),
-        (
-            "UPDATE queuectl.workload SET past = NULL WHERE cluster_id = :c AND name = 'runs'",
-            "Past",
-        ),
-        (
-            "UPDATE queuectl.hold_line SET count = 2 WHERE cluster_id = :c AND open "
-            "AND workload = 'uid-adopted' AND pod_set = 'worker'",
-            "OpenHolds",
-        ),
-        (
-            "UPDATE queuectl.hold_line SET count = 3 WHERE cluster_id = :c AND NOT open "
-            "AND workload = 'uid-adopted'",
-            "ClosedHolds",
-        ),
-        (
-            "UPDATE queuectl.attempt SET pod_sets = jsonb_set(pod_sets, '{1,count}', '2') "
-            "WHERE cluster_id = :c AND workload = 'uid-adopted'",
-            "Attempt",
-        ),
-        ("UPDATE queuectl.leadership SET sequence = sequence + 1 WHERE cluster_id = :c", "Gap"),
-        (
-            "UPDATE queuectl.workload SET phase = 'Evicting' WHERE cluster_id = :c AND name = 'runs'",
-            "Workload",
-        ),
-        (
-            "UPDATE queuectl.workload SET attempts = 7 WHERE cluster_id = :c AND name = 'waits'",
-            "Workload",
-        ),
-        ("DELETE FROM queuectl.workload WHERE cluster_id = :c AND name = 'waits'", "MissingWorkload"),
-        (
-            "UPDATE queuectl.attempt SET workload = 'uid-waits' WHERE cluster_id = :c "
-            "AND workload = 'uid-runs'",
-            "ExtraAttempt",
-        ),
-        ("DELETE FROM queuectl.attempt WHERE cluster_id = :c AND workload = 'uid-runs'", "MissingAttempt"),
-        (
-            "UPDATE queuectl.attempt SET debt = true WHERE cluster_id = :c AND workload = 'uid-runs'",
-            "Attempt",
-        ),
-        (
-            "UPDATE queuectl.hold_line SET amount = amount + 1 WHERE cluster_id = :c "
-            "AND workload = 'uid-runs' AND resource = 'cpu'",
-            "Usage",
-        ),
-        ("DELETE FROM queuectl.hold_line WHERE cluster_id = :c AND workload = 'uid-runs'", "OpenHolds"),
-        (
-            "UPDATE queuectl.hold_line SET cluster_queue = 'other' WHERE cluster_id = :c "
-            "AND workload = 'uid-runs'",
-            "Usage",
-        ),
-        (
-            "UPDATE queuectl.hold_line SET amount = 1 WHERE cluster_id = :c AND workload = 'uid-ended'",
-            "ClosedHolds",
-        ),
-        (
-            "UPDATE queuectl.hold_line SET to_seq = to_seq + 1 WHERE cluster_id = :c "
-            "AND workload = 'uid-ended'",
-            "ClosedHolds",
-        ),
-        ("DELETE FROM queuectl.hold_line WHERE cluster_id = :c AND workload = 'uid-ended'", "ClosedHolds"),
-        ("DELETE FROM queuectl.effect WHERE cluster_id = :c AND workload = 'uid-runs'", "MissingEffect"),
-        (
-            "UPDATE queuectl.effect SET verb = 'Stop' WHERE cluster_id = :c AND workload = 'uid-runs'",
-            "ExtraEffect",
-        ),
-        (
-            "UPDATE queuectl.config_revision SET spec = '{}' WHERE cluster_id = :c AND name = 'team-a'",
-            "Policy",
-        ),
-        ("DELETE FROM queuectl.config_revision WHERE cluster_id = :c AND name = 'team-a'", "Policy"),
-        (
-            "UPDATE queuectl.config_revision SET to_seq = NULL, to_at = NULL "
-            "WHERE cluster_id = :c AND name = 'old'",
-            "Policy",
-        ),
-    ],
-)
-async def test_a_manual_edit_is_found_and_named(busy: World, statement: str, code: str) -> None:
-    await busy.tamper(statement)
+@pytest.mark.parametrize("edit", EDITS)
+async def test_a_manual_edit_is_found_and_named(busy: World, edit: Edit) -> None:
+    await busy.tamper(edit.statement)
     found = await verify(busy.url, busy.cluster)
-    assert code in {finding.code for finding in found}, [str(finding) for finding in found]
+    assert edit.code in {finding.code for finding in found}, [str(finding) for finding in found]
 
 
 async def test_an_admission_over_the_quota_of_its_time_is_found(world: World) -> None:
@@ -260,6 +113,20 @@ async def test_rows_older_than_the_retained_history_are_assumed_correct(busy: Wo
     assert await verify(busy.url, busy.cluster) == []
     await busy.write(enqueue("new", arrival=9), release("runs"))
     assert await verify(busy.url, busy.cluster) == []
+
+
+async def test_an_admission_is_judged_by_the_policy_that_is_older_than_the_retained_history(
+    world: World,
+) -> None:
+    await world.write(configure("team-a", 16), enqueue("one"), await world.admit("one"))
+    await world.tamper("DELETE FROM queuectl.decision WHERE cluster_id = :c")
+    verifier = Verifier(world.pool, world.cluster)
+    assert await verifier.run() == []
+    await world.write(enqueue("two", arrival=2), await world.admit("two"))
+    assert await verifier.run() == []
+    assert await verify(world.url, world.cluster) == []
+    await world.write(enqueue("big", arrival=3), await world.admit("big", gpus=5))
+    assert await world.codes() == {"OverQuota"}
 
 
 # --- rebuild

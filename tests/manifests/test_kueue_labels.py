@@ -16,7 +16,9 @@ from queuectl.sandbox.control_plane import find_assets
 from tests.manifests.kueue_labels import COMPONENT, changed, patches
 from tests.manifests.rendered import MANIFESTS, NAMESPACE, Json, documents, one, rights
 
-POLICIES = ("queuectl-jobs", "queuectl-self", "queuectl-suspend")
+UNQUEUED = "queuectl-self-unqueued"
+"""Applies to the objects that all other policies ignore."""
+POLICIES = ("queuectl-jobs", "queuectl-self", UNQUEUED, "queuectl-suspend", "queuectl-bypass")
 
 
 def _queued(item: Json) -> str:
@@ -34,9 +36,13 @@ def test_gate_policy_and_webhook_apply_to_the_same_objects() -> None:
     touched = {(kind, name) for kind, name, _ in patches()}
     found = [item for item in every if (item["kind"], item["metadata"]["name"]) in touched]
     assert len(found) == len(touched)
-    (looked_at,) = {_queued(item) for item in found if item["metadata"]["name"] != "queuectl-self"}
+    (looked_at,) = {_queued(item) for item in found if item["metadata"]["name"] != UNQUEUED}
     for label in KUEUES_TOO.queue:
         assert f"'{label}'" in looked_at
+    (rest,) = [item for item in found if item["metadata"]["name"] == UNQUEUED]
+    assert rest["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"] == [
+        {"key": label, "operator": "DoesNotExist"} for label in KUEUES_TOO.queue
+    ]
 
 
 def test_the_component_changes_nothing_else_of_the_gate() -> None:

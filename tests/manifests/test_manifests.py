@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -12,6 +13,14 @@ from queuectl.core.events import PolicyObserved
 from queuectl.kinds.context import GATE
 from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
+from queuectl.kinds.written import (
+    ADMISSION_ANNOTATION,
+    AUTHOR_ANNOTATION,
+    BYPASS_ANNOTATION,
+    POD_LABELS,
+    RESERVED,
+    SUBMITTER_ANNOTATION,
+)
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from queuectl.settings import load
 from tests.manifests.rendered import (
@@ -37,6 +46,7 @@ CONTROLLER_RIGHTS = {
     *(("batch", "jobs", None, verb) for verb in (*READ, "patch")),
     ("batch", "jobs/status", None, "patch"),
     *(("kubeflow.org", "pytorchjobs", None, verb) for verb in (*READ, "patch")),
+    ("kubeflow.org", "pytorchjobs/status", None, "patch"),
     ("", "pods", None, "list"),
     *(("", resource, None, verb) for resource in ("namespaces", "nodes") for verb in READ),
     *(("scheduling.k8s.io", "priorityclasses", None, verb) for verb in READ),
@@ -116,14 +126,34 @@ def test_every_job_kind_has_its_entries_in_the_gate(row: Any) -> None:
     policies = {
         "queuectl-jobs": {row.plural, f"{row.plural}/status"},
         "queuectl-self": {row.plural, f"{row.plural}/*"},
+        "queuectl-self-unqueued": {row.plural, f"{row.plural}/*"},
     }
     for name, resources in policies.items():
         assert _matched(one("ValidatingAdmissionPolicy", name), row.group, row.version) >= resources
-    suspend = one("MutatingAdmissionPolicy", "queuectl-suspend", MANIFESTS / "mutating")
-    assert row.plural in _matched(suspend, row.group, row.version)
+    for name in ("queuectl-suspend", "queuectl-bypass"):
+        mutating = one("MutatingAdmissionPolicy", name, MANIFESTS / "mutating")
+        assert row.plural in _matched(mutating, row.group, row.version)
     nested = row.suspend == ("spec", "runPolicy", "suspend")
     assert nested == (row.group == "kubeflow.org")
     assert nested or row.suspend == ("spec", "suspend")
+
+
+def test_the_policies_protect_what_queuectl_writes_on_objects_of_users() -> None:
+    """The one list of all labels and annotations is kinds/written."""
+    for annotation in (ADMISSION_ANNOTATION, SUBMITTER_ANNOTATION, BYPASS_ANNOTATION):
+        assert annotation.startswith(RESERVED)
+    jobs, own, pods = (
+        json.dumps(one("ValidatingAdmissionPolicy", f"queuectl-{name}")) for name in ("jobs", "self", "pods")
+    )
+    assert f"startsWith('{RESERVED}')" in jobs
+    assert f"startsWith('{RESERVED}')" in own
+    for label in POD_LABELS:
+        assert all(f"'{label}'" in text for text in (jobs, own, pods))
+    mutating = json.dumps(documents(MANIFESTS / "mutating"))
+    assert set(re.findall(RESERVED + "[a-z]+", mutating)) == {SUBMITTER_ANNOTATION, BYPASS_ANNOTATION}
+    for folder in ("authors", "gate"):
+        authors = (MANIFESTS / folder / "authors.yaml").read_text()
+        assert set(re.findall(RESERVED + "[a-z]+", authors)) == {AUTHOR_ANNOTATION}
 
 
 def _matched(policy: Json, group: str, version: str) -> set[str]:

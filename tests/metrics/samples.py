@@ -91,7 +91,7 @@ def controller() -> Metrics:
             leads=lambda: True,
             lease_age=lambda: 1.0,
             silence=lambda: {"Job": 1.0},
-            cluster_report=lambda: ClusterReport(strays=(), frozen=0, gate_installed=True),
+            cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
             unsettled=lambda: (0, 0.0),
         )
     )

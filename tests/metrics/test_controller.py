@@ -54,7 +54,7 @@ PROBES = Sampled(
     leads=lambda: True,
     lease_age=lambda: 1.0,
     silence=dict,
-    cluster_report=lambda: ClusterReport(strays=(), frozen=0, gate_installed=True),
+    cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
     unsettled=lambda: (0, 0.0),
 )
 
@@ -189,12 +189,13 @@ def test_evictions_are_counted_by_reason_and_by_the_rule_of_a_preemption() -> No
 
 def test_workloads_without_a_queue_are_counted_too() -> None:
     metrics = Metrics()
-    standing = ClusterReport(strays=((Code.QUEUE_NOT_FOUND, 4),), frozen=2, gate_installed=False)
+    standing = ClusterReport(strays=((Code.QUEUE_NOT_FOUND, 4),), frozen=2, set_aside=3, gate_installed=False)
     metrics.observe(replace(PROBES, cluster_report=lambda: standing, unsettled=lambda: (3, 12.5)))
     found = lines(metrics)
     for line in (
         'queuectl_pending_workloads{cluster_queue="",reason="QueueNotFound"} 4.0',
         "queuectl_frozen_roots 2.0",
+        "queuectl_set_aside_workloads 3.0",
         "queuectl_gate_installed 0.0",
         "queuectl_effects_unsettled 3.0",
         "queuectl_effect_oldest_age_seconds 12.5",

@@ -1,5 +1,7 @@
 """Run the fast tests of the core on each planted bug, and report bugs that no test catches: `make mutants`.
 
+On a bug outside the core the tests that its patch names are run.
+
 Each bug is applied to its own copy of the checkout. The tests run until the first failure. Without a bug they
 must pass. This takes minutes. Exit status 1: a bug was not caught, or a patch does not apply.
 """
@@ -70,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="queuectl-mutants-") as folder:
         console.print("running the tests without a bug …")
-        baseline = _run(Path(folder), None)
+        named = {test for patch in patches for test in patch.tests}
+        baseline = _run(Path(folder), None, sorted(named))
         if baseline.caught_by or baseline.trouble:
             console.print(
                 f"the tests fail without a bug: {baseline.caught_by or baseline.trouble}", style="bold red"
@@ -104,12 +107,13 @@ def _run_all(folder: Path, patches: list[Patch], jobs: int, console: Console) ->
     return [(patch, results[patch.name]) for patch in patches]
 
 
-def _run(folder: Path, patch: Patch | None) -> Result:
-    """Run the tests on a copy with the bug, the most likely to fail first."""
+def _run(folder: Path, patch: Patch | None, named: Sequence[str] = ()) -> Result:
+    """Run the tests on a copy with the bug, the most likely to fail first; `named`: more tests."""
     began = time.monotonic()
+    rounds = [_core_tests(patch), REST, named] if patch is None or not patch.tests else [patch.tests]
     try:
         with _copy(folder, patch) as copy:
-            for tests in (_core_tests(patch), REST):
+            for tests in filter(None, rounds):
                 caught_by, trouble = _pytest(copy, tests)
                 if caught_by or trouble:
                     break

@@ -17,7 +17,9 @@ from typing import Final
 FOLDER: Final = Path(__file__).parent / "planted"
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _CONTEXT: Final = 3
-_HEAD: Final = re.compile(r"Rule: (?P<rule>[A-Z][0-9]+)\n(?P<sentence>[^\n]+)\n")
+_HEAD: Final = re.compile(
+    r"Rule: (?P<rule>[A-Z][0-9]+)\n(?P<sentence>[^\n]+)\n(?:Tests: (?P<tests>[^\n]+)\n)?"
+)
 _FILE: Final = re.compile(r"^--- a/(?P<old>\S+)[^\n]*\n\+\+\+ b/(?P<new>\S+)[^\n]*\n", re.MULTILINE)
 _HUNK: Final = re.compile(r"^@@ [^\n]*\n", re.MULTILINE)
 
@@ -36,6 +38,8 @@ class Patch:
     """Path of the file that it changes, relative to the checkout."""
     hunks: tuple[tuple[str, ...], ...]
     """Lines without line ends, each with its mark: a space, `-` or `+`."""
+    tests: tuple[str, ...] = ()
+    """Test files that must catch it, of a bug outside the core."""
 
     def applied(self, text: str) -> str:
         """Return `text`, the content of its file, with the bug. Raises DoesNotApply."""
@@ -64,7 +68,8 @@ class Patch:
             f"a/{self.path}",
             f"b/{self.path}",
         )
-        return f"Rule: {self.rule}\n{self.sentence}\n\n{''.join(diff)}"
+        tests = f"Tests: {' '.join(self.tests)}\n" if self.tests else ""
+        return f"Rule: {self.rule}\n{self.sentence}\n{tests}\n{''.join(diff)}"
 
 
 def read(path: Path) -> Patch:
@@ -76,7 +81,8 @@ def read(path: Path) -> Patch:
     if file is None or file["old"] != file["new"] or len(_FILE.findall(text)) > 1:
         raise ValueError(f"{path}: must change exactly one file, without a rename")
     hunks = tuple(tuple(hunk.splitlines()) for hunk in _HUNK.split(text[file.end() :])[1:])
-    return Patch(path.stem, head["rule"], head["sentence"], file["old"], hunks)
+    tests = tuple((head["tests"] or "").split())
+    return Patch(path.stem, head["rule"], head["sentence"], file["old"], hunks, tests)
 
 
 def all_patches() -> Iterator[Patch]:

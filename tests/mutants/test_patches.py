@@ -17,7 +17,9 @@ PATCH = Patch("p", "Q1", "says", "f.py", ((" two", " three", "-four", "+FOUR", "
 def test_every_part_that_decides_has_planted_bugs() -> None:
     assert len(PATCHES) >= 36
     assert len({patch.path for patch in PATCHES}) >= 15
-    assert all(patch.path.startswith("queuectl/core/") for patch in PATCHES)
+    for patch in PATCHES:
+        assert patch.path.startswith("queuectl/core/" if not patch.tests else "queuectl/"), patch.name
+        assert all((CHECKOUT / test).is_file() for test in patch.tests), patch.name
     assert len({patch.sentence for patch in PATCHES}) == len(PATCHES)
 
 

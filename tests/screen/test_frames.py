@@ -96,6 +96,12 @@ def test_a_stale_ledger_and_a_silent_server_are_reported_with_their_age() -> Non
     assert "team-a/job/train" in text, "what it said last stays"
 
 
+def test_a_silent_controller_is_reported_with_its_silence() -> None:
+    for silence, said in ((29, False), (42, True)):
+        text = shown(facts(answers(controller={"lastSeen": "2026-01-02T03:03:23Z", "seconds": silence})))
+        assert ("NO CONTROLLER: none has committed for 42s" in text) is said
+
+
 def test_a_narrow_terminal_keeps_workload_reason_and_shortage() -> None:
     text = shown(busy(), width=80, height=30)
     line = next(line for line in text.splitlines() if "WaitingForQuota" in line and line.strip()[0] == "2")

@@ -18,7 +18,7 @@ def queue(name: str, gpus: int, **spec: Any) -> list[dict[str, Any]]:
         "flavors": [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": gpus}]}],
     }
     return [
-        manifest("ClusterQueue", name, namespaceSelector={}, resourceGroups=[quota], **spec),
+        manifest("ClusterQueue", name, **{"namespaceSelector": {}, "resourceGroups": [quota], **spec}),
         manifest("LocalQueue", "main", namespace=name, clusterQueue=name),
     ]
 

@@ -123,7 +123,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an unknown reason": (
         cycle([], [pending("a/w")], {"reasons": {"a/w": "NoQuota"}}),
-        "expect.reasons.a/w: no reason is called 'NoQuota'; there are AdmissionCheck,",
+        "expect.reasons.a/w: no reason is called 'NoQuota'; there are BackingOff,",
     ),
     "an object twice": (cycle([H100], []), "objects[1]: ResourceFlavor h100 is given twice"),
     "a kind of no use": (
@@ -177,8 +177,7 @@ def test_a_field_that_is_not_supported_yet_leaves_the_document_out() -> None:
         "tier topology is not there yet",
         "documents of kind quota-available are not run",
         "LimitRange x: LimitRanges are not read",
-        "ResourceFlavor/x spec.topologyName: topology-aware placement is not supported yet: "
-        "only quota is counted",
+        "ResourceFlavor/x spec.topologyName: topology-aware placement is not supported yet",
         "no workload is admitted through a LocalQueue that is gone",
     ]  # fmt: skip
 

@@ -57,12 +57,17 @@ def test_the_webhook_may_write_one_secret_and_one_configuration_and_nothing_else
         assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
 
 
-def test_the_webhook_is_called_for_the_objects_of_the_mutating_policy() -> None:
-    policy = one("MutatingAdmissionPolicy", MANIFESTS / "mutating")["spec"]["matchConstraints"]
+def test_the_webhook_is_called_for_the_objects_of_the_mutating_policies() -> None:
+    kind = "MutatingAdmissionPolicy"
+    policies = [item["spec"] for item in documents(MANIFESTS / "mutating") if item["kind"] == kind]
+    created, updated = (policy["matchConstraints"] for policy in policies)
     rules = [{key: value for key, value in rule.items() if key != "scope"} for rule in hook()["rules"]]
-    assert rules == policy["resourceRules"]
+    assert rules == [
+        {**one, "operations": one["operations"] + two["operations"]}
+        for one, two in zip(created["resourceRules"], updated["resourceRules"], strict=True)
+    ]
     assert {rule["scope"] for rule in hook()["rules"]} == {"Namespaced"}
-    assert hook()["objectSelector"] == policy["objectSelector"]
+    assert hook()["objectSelector"] == created["objectSelector"] == updated["objectSelector"]
     assert hook()["objectSelector"]["matchExpressions"][0]["key"] == QUEUE_LABEL
     resources = {(rule["apiGroups"][0], *rule["resources"]) for rule in rules}
     assert resources == {(row.group, row.plural) for row in JOB_KINDS.values()}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 from queuectl.core.cycle.cycle_pass import CyclePass, NominatedHead, Preempting
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
+from queuectl.core.cycle.woken_lanes import Followers, WokenLanes
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, Mode, reserved_for_others
+from queuectl.core.flavors.queue_flavors import LastTriedFlavors
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
@@ -20,6 +25,8 @@ from queuectl.core.quota.limits import UsageJournal
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Reason
+
+NO_LANES: Final[Mapping[QuotaNode, WokenLanes]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -33,7 +40,8 @@ class CycleOutcome:
     unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
     """Heads that the next cycle would have nominated again, had there been one."""
     work: int = 0
-    more: bool = False
+    left: list[str] = field(default_factory=list)
+    """Roots of trees with heads that the budget did not reach, those first that got no cycle."""
 
 
 class Cycles:
@@ -47,59 +55,108 @@ class Cycles:
         claims: Iterable[PreemptionClaim],
         budget: int,
         limit: int | None = None,
+        first: Sequence[str] = (),
     ) -> None:
+        """`first`: roots of trees that come before all others, in this order."""
         self._snapshot = snapshot
         self._journal = journal
         self._tree = snapshot.tree
         self._nominator = nominator
         self._budget = budget
         self._limit = limit
+        self._first = {root: place for place, root in enumerate(first)}
         self._claims: dict[QuotaNode, list[PreemptionClaim]] = {}
         for claim in claims:
             self._claims.setdefault(self._root(claim.cluster_queue), []).append(claim)
+        self._lanes: dict[QuotaNode, WokenLanes] = {}
+        self._all_heads: list[QueueHeads] = []
+        self._judged_again = 0
+        """Groups judged before the cycles (C12), which have a budget of their own: each plan gets on."""
         self.outcome = CycleOutcome()
 
     def _root(self, cluster_queue: str) -> QuotaNode:
         return self._tree.root(self._tree.queue(cluster_queue))
 
-    def run(self, queues: Iterable[QueueHeads]) -> CycleOutcome:
-        roots: dict[QuotaNode, list[QueueHeads]] = {}
+    def run(
+        self, queues: Iterable[QueueHeads], lanes: Mapping[QuotaNode, WokenLanes] = NO_LANES
+    ) -> CycleOutcome:
+        """`lanes`: by root, requeued groups whose heads are nominated only as far as needed (W5)."""
+        self._lanes = dict(lanes)
+        roots: dict[QuotaNode, list[QueueHeads]] = {root: [] for root in lanes}
         for heads in queues:
             roots.setdefault(self._root(heads.queue.name), []).append(heads)
-        all_heads = [heads for found in roots.values() for heads in found]
+        self._all_heads = [heads for found in roots.values() for heads in found]
+        if self._first:
+            last_place = len(self._first)
+            roots = dict(sorted(roots.items(), key=lambda item: self._first.get(str(item[0]), last_place)))
         done = 0
         last: dict[QuotaNode, list[NominatedHead]] = {}
         while roots and (self._limit is None or done < self._limit):
             done += 1
-            for root in list(roots):
+            order = list(roots)
+            for place, root in enumerate(order):
+                if done == 1:
+                    self._refuse_again(roots[root])
                 left = [heads for heads in roots[root] if heads.advance(self._tree) is not None]
-                if all(heads.reserving_only for heads in left):
+                lanes_fit = root in self._lanes and self._lanes[root].fit
+                if all(heads.reserving_only for heads in left) and not lanes_fit:
                     del roots[root]
                     last.pop(root, None)
                     continue
                 if self.outcome.work >= self._budget:
-                    self.outcome.more = True
+                    self.outcome.left = [str(root) for root in (*order[place:], *order[:place])]
                     roots.clear()
                     break
                 roots[root] = left
                 last[root] = self._cycle(root, left)
         if last:
             self._leave_unfinished(head for heads in last.values() for head in heads)
-        for heads in all_heads:
+        for heads in self._all_heads:
             heads.put_back()
         return self.outcome
 
-    def _cycle(self, root: QuotaNode, queues: Sequence[QueueHeads]) -> list[NominatedHead]:
+    def _refuse_again(self, queues: Iterable[QueueHeads]) -> None:
+        """Nominate what an earlier process refused: what has no chance now takes no turn in a cycle (C12)."""
+        for heads in queues:
+            if heads.refused and not heads.blocked and heads.preemptor is None:
+                heads.drop({group for group in heads.refused if self._is_refused_again(heads, group)})
+
+    def _is_refused_again(self, heads: QueueHeads, group: EquivalenceGroup) -> bool:
+        entry = group.head()
+        if entry is None or self._judged_again >= self._budget:
+            return False
+        self._judged_again += 1
+        head = self._nominated(heads, entry, NOTHING)
+        while head.nomination.found.tried and not head.nomination.promising:
+            head = self._nominated(heads, entry, head.nomination.found.tried)
+        reason = head.nomination.found.reason
+        if head.nomination.promising or reason is None:
+            return False
+        if head.nomination.mode.preempts and not entry.refused:
+            return False  # it came first in its group meanwhile: other workloads are newer than it (P2)
+        reserves = self._note_refusal(head, reason, reserved=False)
+        heads.reserving_only |= reserves
+        heads.blocked |= heads.queue.strict and not reserves
+        return not reserves
+
+    def _cycle(self, root: QuotaNode, queues: list[QueueHeads]) -> list[NominatedHead]:
         """One cycle of one tree: nominate all heads, then process them in order (C1 to C4).
 
-        Returns the heads that are to be nominated again.
+        Returns the heads that are to be nominated again. Adds to `queues` those of lanes that moved.
         """
         again: list[NominatedHead] = []
         skipped: list[NominatedHead] = []
         nominated, progress = self._nominate_all(queues, again)
+        behind: dict[QueueHeads, Followers] = {}
+        if (lanes := self._lanes.get(root)) is not None:
+            progress |= self._nominate_lanes(root, queues, nominated, behind, again)
         cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, self._claims.get(root, []))
-        for head in self._in_order(nominated):
+        late: list[NominatedHead] = []
+        for head in self._in_order(nominated, late):
+            followers = behind.pop(head.heads, None)
             match cycle_pass.process(head):
+                case None if followers is not None:
+                    pass  # nothing of its lane fits any more
                 case None:
                     skipped.append(head)
                 case Mode.NO_CANDIDATES:
@@ -108,6 +165,10 @@ class Cycles:
                     progress = True
                     head.heads.admit()
                     head.heads.blocked |= verdict is Mode.PREEMPT
+                    if lanes is not None and followers is not None:
+                        self._move(lanes, head.heads, queues)
+                        with cycle_pass.as_nominated():
+                            late += self._next(lanes, followers, queues, behind, again)
         self._take_over(root, cycle_pass)
         for head in skipped:
             if progress:
@@ -124,23 +185,83 @@ class Cycles:
         nominated: list[NominatedHead] = []
         progress = False
         for heads in queues:
-            entry = heads.head()
-            assert entry is not None
-            self.outcome.work += 1
-            last_tried = heads.last_tried.get(entry.id, entry.last_tried)
-            nomination = self._nominator.nominate(entry, last_tried)
-            if last_tried:  # groups that were tried to the end are not tried anew: the search ends (F8)
-                left = nomination.found.tried.items()
-                nomination.found.tried = {group: last for group, last in left if group in last_tried}
-            over = not nomination.found.tried if last_tried else heads.reserving_only
-            if over and not nomination.promising:
-                nomination = self._from_all_flavors(entry)
-            head = NominatedHead(heads, nomination)
-            if nomination.mode is Mode.NO_FIT:
+            head = self._nominate(heads)
+            if head.nomination.mode is Mode.NO_FIT:
                 progress |= self._refuse(head, again)
             else:
                 nominated.append(head)
         return nominated, progress
+
+    def _nominate(self, heads: QueueHeads) -> NominatedHead:
+        entry = heads.head()
+        assert entry is not None
+        self.outcome.work += 1
+        return self._nominated(heads, entry, heads.last_tried.get(entry.id, entry.last_tried))
+
+    def _nominated(self, heads: QueueHeads, entry: Entry, last_tried: LastTriedFlavors) -> NominatedHead:
+        nomination = self._nominator.nominate(entry, last_tried)
+        if last_tried:  # groups that were tried to the end are not tried anew: the search ends (F8)
+            left = nomination.found.tried.items()
+            nomination.found.tried = {group: last for group, last in left if group in last_tried}
+        over = not nomination.found.tried if last_tried else heads.reserving_only
+        if over and not nomination.promising:
+            nomination = self._from_all_flavors(entry)
+        return NominatedHead(heads, nomination)
+
+    # --- lanes of groups that are alike (W5)
+
+    def _nominate_lanes(
+        self,
+        root: QuotaNode,
+        queues: list[QueueHeads],
+        nominated: list[NominatedHead],
+        behind: dict[QueueHeads, Followers],
+        again: list[NominatedHead],
+    ) -> bool:
+        """Add the first head of each lane to `nominated`, and what is `behind` it. Return whether any moved.
+
+        If a head preempts or reserves quota, all others count, and all are nominated.
+        """
+        lanes, before = self._lanes[root], len(queues)
+        for followers in lanes.start():
+            nominated += self._next(lanes, followers, queues, behind, again)
+        moved = len(queues) > before
+        if any(head.preempted or head.nomination.mode is not Mode.FIT for head in nominated):
+            del self._lanes[root]
+            for heads in behind:
+                self._move(lanes, heads, queues)
+            behind.clear()
+            others = list(lanes.all())
+            for heads in others:
+                self._move(lanes, heads, queues)
+            found, refused = self._nominate_all(others, again)
+            nominated += found
+            moved |= refused
+        return moved
+
+    def _next(
+        self,
+        lanes: WokenLanes,
+        followers: Followers,
+        queues: list[QueueHeads],
+        behind: dict[QueueHeads, Followers],
+        again: list[NominatedHead],
+    ) -> list[NominatedHead]:
+        """Return the next head of a lane that has a chance, if any; those before it are refused."""
+        for heads in followers:
+            head = self._nominate(heads)
+            if head.nomination.mode is not Mode.NO_FIT:
+                behind[heads] = followers
+                return [head]
+            self._refuse(head, again)
+            self._move(lanes, heads, queues)
+        return []
+
+    def _move(self, lanes: WokenLanes, heads: QueueHeads, queues: list[QueueHeads]) -> None:
+        """From now on the queue of `heads`, which was in lanes, is looked at by itself."""
+        lanes.take(heads)
+        queues.append(heads)
+        self._all_heads.append(heads)
 
     def _take_over(self, root: QuotaNode, cycle_pass: CyclePass) -> None:
         """Add what came of a cycle to the outcome."""
@@ -162,17 +283,23 @@ class Cycles:
         found.tried = NOTHING
         return nomination
 
-    def _in_order(self, nominated: list[NominatedHead]) -> Iterator[NominatedHead]:
-        """Yield the heads of one tree: preemptors first (C7), then in the order of O5 or S4."""
+    def _in_order(self, nominated: list[NominatedHead], late: list[NominatedHead]) -> Iterator[NominatedHead]:
+        """Yield the heads of one tree: preemptors first (C7), then in the order of O5 or S4.
+
+        In a tree without fair sharing, heads that are put into `late` meanwhile take their places.
+        """
         if nominated and self._snapshot.fair(nominated[0].node):
             first = [head for head in nominated if head.preempted]
             others = [head for head in nominated if not head.preempted]  # asked before any of `first` moves
             yield from first
             yield from tournament(self._tree, others)
-        else:
-            yield from sorted(
-                nominated, key=lambda head: (not head.preempted, head.nomination.found.level, *head.order)
-            )
+            return
+        heap = [(_place(head), head) for head in nominated]
+        heapq.heapify(heap)
+        while heap:
+            yield heapq.heappop(heap)[1]
+            while late:
+                heapq.heappush(heap, (_place(late[-1]), late.pop()))
 
     def _refuse(self, head: NominatedHead, again: list[NominatedHead], reason: Reason | None = None) -> bool:
         """The head stays pending: inadmissible with its group, unless it has flavors left to try (F8)."""
@@ -184,10 +311,19 @@ class Cycles:
             head.heads.last_tried[head.entry.id] = found.tried
             again.append(head)
             return True
+        if self._note_refusal(head, reason, reserved=reserved):
+            known = head.heads.reserving_only
+            head.heads.reserving_only = True
+            return not known
+        head.heads.mark_inadmissible()
+        return True
+
+    def _note_refusal(self, head: NominatedHead, reason: Reason, *, reserved: bool) -> bool:
+        """Its group becomes inadmissible. Return whether the head reserves quota all the same (C6)."""
         rules = self._snapshot.rules(head.node)
         reserves = (
             head.heads.queue.strict
-            and found.mode.preempts
+            and head.nomination.mode.preempts
             and rules.reclaim_within_cohort is not PreemptionPolicy.ANY
         )
         evaluation = Evaluation(
@@ -198,12 +334,7 @@ class Cycles:
         group = head.entry.group
         assert group is not None
         self.outcome.refused[group] = (head.entry, reason, evaluation)
-        if reserves:
-            known = head.heads.reserving_only
-            head.heads.reserving_only = True
-            return not known
-        head.heads.mark_inadmissible()
-        return True
+        return reserves
 
     def _reserved(self, head: NominatedHead) -> Reason:
         """It would fit, but what is available is reserved for workloads that come first."""
@@ -217,6 +348,11 @@ class Cycles:
             last_tried = head.heads.last_tried.get(head.entry.id, NOTHING)
             evaluation = Evaluation(again=True, last_tried=tuple(last_tried.items()))
             self.outcome.unfinished.append((head.entry, reason, evaluation))
+
+
+def _place(head: NominatedHead) -> tuple[object, ...]:
+    """Return the place of a head in O5; no two have the same."""
+    return (not head.preempted, head.nomination.found.level, *head.order)
 
 
 def unreported(

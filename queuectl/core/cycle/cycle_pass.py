@@ -171,13 +171,19 @@ class CyclePass:
         """Return whether it fits beside the victims, too: nothing starts on quota that is still in use."""
         if not self._ahead:
             return True
-        ahead = self._journal.undo(self._mark)
-        mark = self._journal.mark()
-        self._charge_admitted()
-        fits = self._journal.fits(node, cells)
-        self._journal.undo(mark)
-        self._journal.redo(ahead)
+        with self.as_nominated():
+            mark = self._journal.mark()
+            self._charge_admitted()
+            fits = self._journal.fits(node, cells)
+            self._journal.undo(mark)
         return fits
+
+    @contextmanager
+    def as_nominated(self) -> Iterator[None]:
+        """The usage that the heads of this cycle are nominated against."""
+        ahead = self._journal.undo(self._mark)
+        yield
+        self._journal.redo(ahead)
 
     def _charge_admitted(self) -> None:
         for _, found in self.admitted:
@@ -191,9 +197,8 @@ class CyclePass:
 
 
 def _waits_for(nomination: Nomination, victims: int) -> Reason:
-    detail = f"{victims} {'workload has' if victims == 1 else 'workloads have'} to end first"
     found = nomination.found.reason
     if found is None:  # all victims terminate already
         found = Reason(code=Code.WAITING_FOR_QUOTA, node=str(nomination.flavors.node))
     code = Code.WAITING_FOR_PREEMPTED_WORKLOADS
-    return replace(found, code=code, detail=detail, considered=None, victims=(), others=())
+    return replace(found, code=code, awaited=victims, considered=None, victims=(), others=())

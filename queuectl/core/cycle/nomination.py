@@ -24,7 +24,7 @@ from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target
 from queuectl.core.quota.tree import Cells
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.reasons import Code
 
 
 @dataclass(slots=True)
@@ -132,8 +132,10 @@ class Nominator:
         protected, reason = simulation.protected, found.reason
         if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
             nomination.protected = min(protected.values())
-            if found.mode.preempts and found.needed <= protected.keys():
-                found.reason = _protected(reason, nomination.protected)
+            if found.mode.preempts and found.needed <= protected.keys() and simulation.lasting:
+                # Candidates would be enough, but for a protection that ends by itself (P10, P11).
+                code = Code.MIN_RUN_TIME_PROTECTED
+                found.reason = replace(reason, code=code, until=nomination.protected)
         if found.reason is not None and not nomination.victims:
             found.reason = simulation.rejected.added_to(found.reason)
         return nomination
@@ -149,6 +151,8 @@ class PreemptionSimulation:
         self.rejected = RejectedCandidates()
         self.protected: dict[int, datetime] = {}
         """Cells for which nothing but protections is in the way, with the end of the first."""
+        self.lasting = False
+        """Whether any of these protections is more than a cooldown."""
         self.work = 0
 
     def offer(self, cell: int, amount: int) -> GranularMode:
@@ -190,6 +194,7 @@ class PreemptionSimulation:
             bold = PreemptionSearch(self._snapshot, node, entry, cells, needed, heeds_protection=False)
             if self._search(bold):
                 self.protected |= dict.fromkeys(search.needed, min(search.protected.values()))
+                self.lasting |= search.lasting
         return victims
 
     def _search(self, search: PreemptionSearch) -> Sequence[Target]:
@@ -200,9 +205,3 @@ class PreemptionSimulation:
             strategies = search.tree.root(search.node).sharing.strategies
             return fair_victims(search, strategies or search.configuration.strategies)
         return classical_victims(search)
-
-
-def _protected(reason: Reason, until: datetime) -> Reason:
-    """Candidates would be enough, but for a protection that ends by itself (P10, P11)."""
-    detail = f"workloads that could be preempted are protected until {until.isoformat(timespec='seconds')}"
-    return replace(reason, code=Code.MIN_RUN_TIME_PROTECTED, detail=detail)

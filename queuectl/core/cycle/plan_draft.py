@@ -6,15 +6,18 @@ from collections.abc import Iterable, Iterator, Set
 from datetime import datetime
 
 from queuectl.core.cycle.queue_heads import QueueHeads
+from queuectl.core.cycle.woken_lanes import WokenLanes
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.model import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
-from queuectl.core.queues.inadmissible import Freed, Groups, helped_by
+from queuectl.core.queues.alike import Lane
+from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, helps, queues_below
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.limits import UsageJournal
 from queuectl.core.quota.tree import QuotaNode
+from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
 
 
@@ -31,6 +34,7 @@ class PlanDraft:
             configuration=state.configuration,
             now=now,
         )
+        self.snapshot.set_aside = state.frozen
         self.snapshot.past_usage = state.past_usage(now, self.snapshot.admitted_usage)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan admits, or retires."""
@@ -62,10 +66,10 @@ class PlanDraft:
             self.freed.setdefault(node, set()).update(tree.names[cell] for cell, _ in entry.cells)
 
     def defer(self, entry: Entry) -> None:
-        """`entry` terminates, or changes its priority: the next plan sees which candidates that exposes."""
-        assert entry.attempt is not None
-        tree = self._state.tree
-        self.deferred.add(tree.root(tree.queue(entry.attempt.assignment.cluster_queue)))
+        """What `entry` uses, or whether it may be preempted, is not known before the next plan."""
+        if entry.cluster_queue is not None:
+            tree = self._state.tree
+            self.deferred.add(tree.root(tree.queue(entry.cluster_queue)))
 
     def claims(self) -> tuple[list[PreemptionClaim], set[str]]:
         """Return the claims that still wait for victims, and the ClusterQueues of those that do not."""
@@ -81,9 +85,56 @@ class PlanDraft:
 
     # --- which heads are nominated
 
-    def requeued(self) -> Groups:
-        """Return the inadmissible groups that what the plan makes available may help (W2)."""
-        return helped_by(self._state.tree, self._state.pending, self.freed)
+    def requeued(self, *, all_single: bool) -> tuple[Groups, dict[QuotaNode, WokenLanes]]:
+        """Return the inadmissible groups that what the plan makes available may help (W2).
+
+        Those that are alike are in the lanes of their tree instead (W5). `all_single`: there are no lanes.
+        """
+        state = self._state
+        found: Groups = {}
+        lanes: dict[QuotaNode, WokenLanes] = {}
+        changed = {node.name for node in self.journal.changed}
+        if self.freed:
+            state.requeuer.alike.update(but=changed)
+        for root, cells in by_root(state.tree, self.freed).items():
+            if root in self.deferred:
+                continue
+            queues = queues_below(root, state.pending)
+            if not (all_single or self._each_counts(root)):
+                names = self._single(root, changed)
+                lanes[root] = self._lanes(root, cells, names)
+                queues = (state.pending[name] for name in sorted(names) if name in state.pending)
+            found |= helped_by(state.tree, queues, cells)
+        return found, lanes
+
+    def _each_counts(self, root: QuotaNode) -> bool:
+        """Return whether heads count for others that are not admitted: by shares, or what is reserved."""
+        state = self._state
+        child = next(iter(root.children.values()), None)
+        if child is not None and state.requeuer.fair(child):
+            return True
+        reserving = {*state.requeuer.reserving, *state.claims.cluster_queues}
+        return any(state.tree.root(state.tree.queue(name)) is root for name in reserving)
+
+    def _single(self, root: QuotaNode, changed: Set[str]) -> Set[str]:
+        """Return the names of the pending queues of a tree that are looked at one by one."""
+        tree, own = self._state.tree, self._state.due_queues | changed
+        found = {name for name in own if tree.root(tree.queue(name)) is root}
+        return found | self._state.requeuer.alike.apart(root)
+
+    def _lanes(self, root: QuotaNode, cells: Set[FlavorResource], single: Set[str]) -> WokenLanes:
+        state, alike = self._state, self._state.requeuer.alike
+        woken: dict[Lane, None] = {}
+        for lane in alike.lanes(root):
+            first = next((group for _, group in lane.members if group.cluster_queue not in single), None)
+            if first is not None and helps(state.tree, lane, first, cells):
+                woken[lane] = None
+
+        def heads_of(name: str) -> QueueHeads:
+            groups = [one.group for one in alike.members(name) if one.lane in woken]
+            return self._heads(state.pending[name], groups)
+
+        return WokenLanes(state.tree, state.pending, woken, single, heads_of)
 
     def due_queues(self, requeued: Groups, granted: Set[str]) -> list[PendingQueue]:
         """Return the pending queues in which something is to be decided, but for those of deferred trees."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from queuectl.core.entries import Entry, EquivalenceGroup
@@ -30,6 +30,7 @@ class QueueHeads:
         "last_tried",
         "preemptor",
         "queue",
+        "refused",
         "reserving_only",
     )
 
@@ -53,8 +54,12 @@ class QueueHeads:
         """One heap, or one for each LocalQueue where those are ordered by past usage (U1)."""
         self._taken: list[tuple[EquivalenceGroup, tuple[Place, int, Entry]]] = []
         self._admitted: set[WorkloadId] = set()
+        self.refused: list[EquivalenceGroup] = []
+        """Groups that an earlier process refused (C12)."""
         for group in groups:
             self._push(group)
+            if group.refused:
+                self.refused.append(group)
 
     def _push(self, group: EquivalenceGroup) -> None:
         head = group.head()
@@ -93,13 +98,21 @@ class QueueHeads:
         usage_of = self._usage_of
         return queues[min(waiting, key=lambda name: (usage_of(name), queues[name][0][0]))]
 
+    def drop(self, dropped: Collection[EquivalenceGroup]) -> None:
+        """Nominate no head of these groups."""
+        for groups in self._by_local_queue.values():
+            kept = [item for item in groups if item[1] not in dropped]
+            if len(kept) != len(groups):
+                groups[:] = kept
+                heapq.heapify(groups)
+
     def admit(self) -> None:
         """The head is admitted, or preempts: the next of its group takes its place."""
         if self.preemptor is not None:
             self._admitted.add(self.preemptor.id)
             group, self.preemptor = self.preemptor.group, None
             if group is not None:
-                self._remove(group)
+                self.drop((group,))
                 self._push(group)
             return
         _, group = heapq.heappop(self._groups())
@@ -111,18 +124,11 @@ class QueueHeads:
         if self.preemptor is not None:
             entry, self.preemptor = self.preemptor, None
             if entry.group is not None and entry.group.head() is entry:
-                self._remove(entry.group)
+                self.drop((entry.group,))
         else:
             heapq.heappop(self._groups())
         if self.queue.strict:
             self.blocked = True
-
-    def _remove(self, group: EquivalenceGroup) -> None:
-        for groups in self._by_local_queue.values():
-            kept = [item for item in groups if item[1] is not group]
-            if len(kept) != len(groups):
-                groups[:] = kept
-                heapq.heapify(groups)
 
     def put_back(self) -> None:
         """Restore the heaps of the groups."""

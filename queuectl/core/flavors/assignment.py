@@ -383,14 +383,9 @@ def never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:
 
 
 def reserved_for_others(tree: QuotaTree, node: QuotaNode, cells: Iterable[tuple[int, int]]) -> Reason:
-    """Return the reason of a workload whose quota is reserved for workloads ahead of it (C6, C7)."""
+    """Return the reason of a workload whose quota is reserved for workloads ahead of it (C6, C7).
+
+    It names the limit that leaves least: the limit that binds while that quota is in use.
+    """
     cell, amount = max(cells, key=lambda item: item[1] - tree.available(node, item[0]))
-    flavor, resource = tree.names[cell]
-    return Reason(
-        code=Code.WAITING_FOR_QUOTA,
-        flavor=flavor,
-        resource=resource,
-        requested=amount,
-        node=str(node),
-        detail="the free quota is reserved for workloads ahead of it",
-    )
+    return replace(tree.explain(node, cell, amount), short_by=None, reserved=True)

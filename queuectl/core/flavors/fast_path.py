@@ -31,11 +31,13 @@ class Choice:
 class FastPath:
     """One podset in one ClusterQueue. `groups`: matching flavors by resource group, in order."""
 
-    __slots__ = ("_finished", "_queue_flavors", "charge", "groups")
+    __slots__ = ("_finished", "_queue_flavors", "charge", "groups", "offers")
 
     def __init__(self, queue_flavors: QueueFlavors, charge: Charge, groups: dict[int, list[Choice]]) -> None:
         self.charge = charge
         self.groups = groups
+        self.offers = tuple(tuple(tuple(choice.cells) for choice in choices) for choices in groups.values())
+        """What may be charged: cells and amounts by resource group and flavor. Hashable."""
         self._queue_flavors = queue_flavors
         self._finished: dict[tuple[int, ...], _Finished] = {}
 
@@ -89,7 +91,7 @@ def fitting(
     None means that the full assignment has to decide. `preempts`: the ClusterQueue may preempt, so a flavor
     that does not fit may be better than the next one.
     """
-    path = _path(queue_flavors, charges)
+    path = fast_path(queue_flavors, charges)
     if path is None:
         return None
     tree, node = queue_flavors.tree, queue_flavors.node
@@ -112,7 +114,7 @@ def fitting(
     return path.assigned(chosen, levels)
 
 
-def _path(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> FastPath | None:
+def fast_path(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> FastPath | None:
     """Return the cached fast path of a workload with one podset, or None if it has none."""
     if len(charges) != 1:
         return None

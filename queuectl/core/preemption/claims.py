@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -66,6 +66,11 @@ class PreemptionClaims:
         """Those that reserve something."""
         return (claim for claim in self._by_queue.values() if claim.state is not ClaimState.FIRST)
 
+    @property
+    def cluster_queues(self) -> Collection[str]:
+        """Names of the ClusterQueues with a claim, whether it reserves something or not."""
+        return self._by_queue.keys()
+
     def of(self, cluster_queue: str) -> PreemptionClaim | None:
         return self._by_queue.get(cluster_queue)
 
@@ -90,12 +95,6 @@ class PreemptionClaims:
             if not queues:
                 del self._by_victim[victim.workload]
         return claim
-
-    def renominate(self, cluster_queue: str) -> None:
-        """Policy changed: the owner is still first, but is nominated anew, and nothing is reserved for it."""
-        claim = self.drop(cluster_queue)
-        if claim is not None:
-            self.open(PreemptionClaim(owner=claim.owner, cluster_queue=cluster_queue))
 
     def ended(self, victim: WorkloadId) -> Iterable[str]:
         """`victim` holds nothing any more. Return the ClusterQueues whose claims wait for no other victim."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -21,7 +21,7 @@ from queuectl.core.policy import (
 from queuectl.core.quota.limits import AdmissionLimit
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.reasons import PreemptionCause, Reason, RejectedCandidate
+from queuectl.core.reasons import PreemptionCause, Reason, RejectedCandidate, utc
 
 _ID: Final = attrgetter("id")
 _PRIORITY: Final = attrgetter("priority")
@@ -56,6 +56,8 @@ class Snapshot:
     """What the plan admits, by LocalQueue and resource."""
     released: set[WorkloadId] = field(default_factory=set)
     """Holders that the plan releases."""
+    set_aside: Set[str] = frozenset()
+    """Holders about which nothing is decided: they are no candidates."""
 
     def fair(self, node: QuotaNode) -> bool:
         """Return whether the tree of `node` shares fairly (S1)."""
@@ -77,9 +79,10 @@ class Snapshot:
         found = self.holders.get(node.name)
         if not found:
             return ()
-        if not self.released:
+        if not (self.released or self.set_aside):
             return found.values()
-        return [entry for entry in found.values() if entry.id not in self.released]
+        out = self.released | self.set_aside
+        return [entry for entry in found.values() if entry.id not in out]
 
 
 _MOST_NAMED: Final = 4
@@ -109,12 +112,12 @@ class RejectedCandidates:
         ends = [until for _, until in self._rejected.values() if until is not None]
         counts = [
             (len(self._rejected) - len(ends), "whose priority is not lower"),
-            (len(ends), f"protected until {_utc(min(ends))} or later" if ends else ""),
+            (len(ends), f"protected until {utc(min(ends))} or later" if ends else ""),
             (self._tried, "that may be preempted and are not enough together"),
         ]
         victims = tuple(
             RejectedCandidate(
-                str(entry.ref), f"protected until {_utc(until)}" if until else "its priority is not lower"
+                str(entry.ref), f"protected until {utc(until)}" if until else "its priority is not lower"
             )
             for entry, until in islice(self._rejected.values(), _MOST_NAMED)
         )
@@ -123,10 +126,6 @@ class RejectedCandidates:
             considered=", ".join(f"{count} {what}" for count, what in counts if count),
             victims=victims,
         )
-
-
-def _utc(when: datetime) -> str:
-    return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class PreemptionSearch:
@@ -141,6 +140,7 @@ class PreemptionSearch:
         "any_terminating",
         "cells",
         "entry",
+        "lasting",
         "limit",
         "needed",
         "node",
@@ -177,6 +177,8 @@ class PreemptionSearch:
         """Some of the candidates sorted so far are being evicted, or over."""
         self.protected: dict[WorkloadId, datetime] = {}
         """Workloads that could be preempted but are protected, and until when."""
+        self.lasting = False
+        """Some of them are protected by more than the cooldown, which lasts for seconds (P11)."""
         asked = dict(cells)
         self.within_nominal = not any(node.borrows(cell, asked.get(cell, 0)) for cell in self.needed)
         """Whether its queue, with the whole request, stays within nominal quota on all needed cells (P9)."""
@@ -226,6 +228,9 @@ class PreemptionSearch:
         self.rejected.add(entry, until)
         known = self.protected.get(entry.id)
         self.protected[entry.id] = until if known is None else min(known, until)
+        if not self.lasting:
+            lasts = protected_until(entry, seconds, self.configuration, cooling=False)
+            self.lasting = lasts is not None and lasts > self.snapshot.now
         return True
 
     def holds_what_is_borrowed(self, entry: Entry, queue: QuotaNode, below: QuotaNode | None) -> bool:
@@ -330,14 +335,19 @@ def terminating(entry: Entry) -> bool:
     return entry.phase is Phase.EVICTING or entry.gone or (seen is not None and seen.finished is not None)
 
 
-def protected_until(entry: Entry, seconds: int, configuration: SchedulingConfiguration) -> datetime | None:
-    """Return when the protection of `entry` ends; `seconds` of minimum run time (P10, P11)."""
+def protected_until(
+    entry: Entry, seconds: int, configuration: SchedulingConfiguration, *, cooling: bool = True
+) -> datetime | None:
+    """Return when the protection of `entry` ends; `seconds` of minimum run time (P10, P11).
+
+    `cooling`: whether the cooldown counts.
+    """
     attempt = entry.attempt
     assert attempt is not None
     until = attempt.admitted_at + timedelta(seconds=seconds) if seconds else None
     past = entry.preempted_at
     if past:
-        rested = attempt.admitted_at + timedelta(seconds=configuration.cooldown)
+        rested = attempt.admitted_at + timedelta(seconds=configuration.cooldown if cooling else 0)
         if len(past) >= configuration.eviction_budget:
             oldest = past[-configuration.eviction_budget]
             if past[-1] < oldest + timedelta(seconds=configuration.eviction_window):

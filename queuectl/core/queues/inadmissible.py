@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.policy import ClusterQueue, PreemptionPolicy, SchedulingConfiguration
+from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
+from queuectl.core.queues.alike import AlikeGroups, Lane
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.requeueing import Timers
 from queuectl.core.quota.shares import shares_fairly
@@ -38,6 +39,7 @@ class Requeuer:
         self._pending = pending
         self._due = due
         self._claims = claims
+        self.alike = AlikeGroups(directory, pending)
         self.reserving: set[str] = set()
         """Names of the queues whose heads reserve something (C6); some may not do so any more."""
         self._freed: Freed = {}
@@ -51,30 +53,72 @@ class Requeuer:
         """Requeue the groups that the changes since the last call may help (W2, W3)."""
         freed, self._freed = self._freed, {}
         charged, self._charged = self._charged, []
-        groups = helped_by(self._tree, self._pending, freed)
-        groups |= may_preempt_one_of(self._tree, self._pending, self._directory.queues, charged, self._fair)
+        if not (freed or charged):
+            return
+        self.alike.update()
+        groups = self._helped_by(freed)
+        groups |= self._may_preempt_one_of(charged)
         for group in groups:
             self._pending[group.cluster_queue].requeue(group)
             self._due.add(group.cluster_queue)
 
-    def _fair(self, node: QuotaNode) -> bool:
+    def _helped_by(self, freed: Freed) -> Groups:
+        found: Groups = {}
+        for root, cells in by_root(self._tree, freed).items():
+            apart = (self._pending[name] for name in self.alike.apart(root))
+            found |= helped_by(self._tree, apart, cells)
+            for lane in self.alike.lanes(root):
+                if helps(self._tree, lane, lane.members[0][1], cells):
+                    found |= dict.fromkeys(group for _, group in lane.members)
+        return found
+
+    def _may_preempt_one_of(self, charged: Iterable[Entry]) -> Groups:
+        """Return the groups that may preempt a workload of `charged`, or one that it exposes (W3)."""
+        found: Groups = {}
+        roots: dict[QuotaNode, None] = {}
+        for entry in charged:
+            if entry.attempt is None:
+                continue
+            node = self._tree.queue(entry.attempt.assignment.cluster_queue)
+            pending = self._pending.get(node.name)
+            if pending is not None and pending.may_preempt:
+                found |= _before(pending, entry)
+            if node.parent is not None and (self.fair(node) or _borrows(node, entry)):
+                roots[self._tree.root(node)] = None
+        for root in roots:
+            for name in self.alike.apart(root):
+                policy = self._directory.queues.get(name)
+                if (
+                    policy is not None
+                    and policy.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
+                ):
+                    found |= self._pending[name].may_preempt
+        return found
+
+    def fair(self, node: QuotaNode) -> bool:
+        """Return whether the tree of a queue shares fairly (S1). There any charge may change a share."""
         return shares_fairly(self._tree, node, self._configuration)
 
     def renominate(self, queue: PendingQueue) -> None:
-        """Nominate all of a queue again, also for what a claim of it was made."""
+        """Nominate all of a queue again, its preemptor first; nothing is reserved for that any more."""
         queue.activate_all()
-        self._claims.renominate(queue.name)
+        claim = self._drop(queue.name)
+        if claim is not None:
+            self._claims.open(PreemptionClaim(owner=claim.owner, cluster_queue=queue.name))
         self._due.add(queue.name)
 
     # --- what happened
 
     def free(self, node: QuotaNode, cells: Iterable[FlavorResource]) -> None:
         """Some of `cells` became available at a ClusterQueue."""
+        self.alike.touched.add(node.name)
         self._freed.setdefault(node, set()).update(cells)
 
     def charge(self, entry: Entry) -> None:
         """`entry` holds quota, or holds it at another priority: others may preempt it now (W3)."""
         self._charged.append(entry)
+        if entry.attempt is not None:
+            self.alike.touched.add(entry.attempt.assignment.cluster_queue)
 
     def ended(self, entry: Entry) -> None:
         """`entry` holds nothing any more: claims that waited for it alone are granted."""
@@ -82,23 +126,23 @@ class Requeuer:
 
     def leave(self, entry: Entry) -> None:
         """`entry` leaves its pending queue, and loses what was reserved for it."""
-        if entry.group is None:
+        group = entry.group
+        if group is None:
             return
-        queue = self._pending[entry.group.cluster_queue]
-        if queue.reserves and entry.group.head() is entry:
+        queue = self._pending[group.cluster_queue]
+        if queue.reserves and group.head() is entry:
             self.reserve(queue, frozenset())
         self.drop_claim(queue, entry)
         queue.remove(entry)
+        if not group.members:
+            self.protect(group, None)
         self._due.add(queue.name)
 
     # --- what is reserved
 
     def open_claim(self, claim: PreemptionClaim) -> None:
         """Reserve for a preemptor what its victims leave (C7)."""
-        if self._claims.owned_by(claim.cluster_queue, claim.owner):
-            self._claims.drop(claim.cluster_queue)
-        else:
-            self._drop(claim.cluster_queue)
+        self._drop(claim.cluster_queue, kept=claim.cells)
         self._claims.open(claim)
         if not claim.victims:
             self._due.add(claim.cluster_queue)
@@ -108,11 +152,13 @@ class Requeuer:
         if queue.preempted(entry):
             self._drop(queue.name)
 
-    def _drop(self, cluster_queue: str) -> None:
-        claim = self._claims.drop(cluster_queue)
-        if claim is not None and claim.cells:
-            names = self._tree.names
-            self.free(self._tree.queue(cluster_queue), (names[cell] for cell, _ in claim.cells))
+    def _drop(self, cluster_queue: str, kept: Iterable[tuple[int, int]] = ()) -> PreemptionClaim | None:
+        """End a claim: what it reserved becomes available, but for the cells and amounts of `kept`."""
+        claim, left, names = self._claims.drop(cluster_queue), dict(kept), self._tree.names
+        freed = [names[cell] for cell, amount in claim.cells if left.get(cell, 0) < amount] if claim else ()
+        if freed:
+            self.free(self._tree.queue(cluster_queue), freed)
+        return claim
 
     def reserve(self, queue: PendingQueue, cells: frozenset[FlavorResource]) -> None:
         """The head of `queue` reserves some of `cells` from now on, and nothing else (C6)."""
@@ -142,21 +188,33 @@ class Requeuer:
         self._claims.queued(entry.id, queue.name)
 
 
-def helped_by(tree: QuotaTree, pending: Mapping[str, PendingQueue], freed: Freed) -> Groups:
-    """Return the inadmissible groups that may fit now, or find victims now (W2, W3). Changes nothing."""
-    found: Groups = {}
-    roots: Freed = {}
+def by_root(tree: QuotaTree, freed: Freed) -> dict[QuotaNode, set[FlavorResource]]:
+    """Return what became available in each tree."""
+    roots: dict[QuotaNode, set[FlavorResource]] = {}
     for node, cells in freed.items():
         roots.setdefault(tree.root(node), set()).update(cells)
-    for root, cells in roots.items():
-        for queue in queues_below(root, pending):
-            found |= queue.may_preempt
-            if queue.by_missing:
-                found |= _fitting_now(tree, queue, cells)
+    return roots
+
+
+def helped_by(tree: QuotaTree, queues: Iterable[PendingQueue], cells: Set[FlavorResource]) -> Groups:
+    """Return the inadmissible groups of `queues` that `cells` may help to fit, or to victims (W2, W3)."""
+    found: Groups = {}
+    for queue in queues:
+        found |= queue.may_preempt
+        if queue.by_missing:
+            found |= _fitting_now(tree, queue, cells)
     return found
 
 
-def _fitting_now(tree: QuotaTree, queue: PendingQueue, cells: set[FlavorResource]) -> Groups:
+def helps(tree: QuotaTree, lane: Lane, group: EquivalenceGroup, cells: Set[FlavorResource]) -> bool:
+    """Return whether one of `cells` helps `group` of `lane`, and with it all others (W2, W5)."""
+    node = tree.queue(group.cluster_queue)
+    return any(
+        name in cells and amount <= tree.available(node, tree.cell(name)) for name, amount in lane.missing
+    )
+
+
+def _fitting_now(tree: QuotaTree, queue: PendingQueue, cells: Set[FlavorResource]) -> Groups:
     found: Groups = {}
     node = tree.queue(queue.name)
     for name in cells & queue.by_missing.keys():
@@ -164,36 +222,6 @@ def _fitting_now(tree: QuotaTree, queue: PendingQueue, cells: set[FlavorResource
         for group, amount in queue.by_missing[name].items():
             if amount <= available:
                 found[group] = None
-    return found
-
-
-def may_preempt_one_of(
-    tree: QuotaTree,
-    pending: Mapping[str, PendingQueue],
-    queues: Mapping[str, ClusterQueue],
-    charged: Iterable[Entry],
-    fair: Callable[[QuotaNode], bool],
-) -> Groups:
-    """Return the inadmissible groups that may preempt a workload of `charged`, or one that it exposes (W3).
-
-    `fair`: whether the tree of a queue shares fairly. There any charge may change a share.
-    """
-    found: Groups = {}
-    roots: dict[QuotaNode, None] = {}
-    for entry in charged:
-        if entry.attempt is None:
-            continue
-        node = tree.queue(entry.attempt.assignment.cluster_queue)
-        queue = pending.get(node.name)
-        if queue is not None and queue.may_preempt:
-            found |= _before(queue, entry)
-        if node.parent is not None and (fair(node) or _borrows(node, entry)):
-            roots[tree.root(node)] = None
-    for root in roots:
-        for queue in queues_below(root, pending):
-            policy = queues.get(queue.name)
-            if policy is not None and policy.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
-                found |= queue.may_preempt
     return found
 
 

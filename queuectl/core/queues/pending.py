@@ -7,8 +7,10 @@ one nomination, not 10,000.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime
+from typing import Final
 
 from queuectl.core.entries import Entry, EquivalenceGroup, Shape
 from queuectl.core.model import Place
@@ -31,11 +33,21 @@ def queue_place(
     return (-priority, int(created_at.timestamp()), arrival, workload)
 
 
+_MOST_INSERTED: Final = 1000
+"""Workloads that are inserted or deleted one by one; for more, the line is sorted again when asked for."""
+
+
+def _order(entry: Entry) -> Place:
+    return entry.order
+
+
 class PendingQueue:
     """The pending workloads of one ClusterQueue."""
 
     __slots__ = (
         "_claims",
+        "_inserted",
+        "_line",
         "active",
         "by_missing",
         "groups",
@@ -44,15 +56,28 @@ class PendingQueue:
         "requeued",
         "reserves",
         "strict",
+        "touched",
         "unreported",
         "usage_based",
     )
 
     def __init__(
-        self, name: str, claims: PreemptionClaims, *, strict: bool = False, usage_based: bool = False
+        self,
+        name: str,
+        claims: PreemptionClaims,
+        *,
+        strict: bool = False,
+        usage_based: bool = False,
+        touched: set[str] | None = None,
     ) -> None:
         self._claims = claims
+        self._line: list[Entry] | None = None
+        """Its workloads in the order of O1, O2 and O6; None: it is to be sorted when it is asked for."""
+        self._inserted = 0
+        """Number of changes of `_line` since it was last asked for."""
         self.name = name
+        self.touched: set[str] = set() if touched is None else touched
+        """Gets its name when its groups change (queues/alike.py)."""
         self.strict = strict
         """StrictFIFO: the head alone is nominated."""
         self.usage_based = usage_based
@@ -92,6 +117,7 @@ class PendingQueue:
 
     def add(self, entry: Entry, shape: Shape, place: Place) -> None:
         """Queue `entry`. Under StrictFIFO all are one group, since the head alone is nominated."""
+        self.touched.add(self.name)
         queue = entry.local_queue if self.usage_based else None
         key = queue if self.strict else (shape, place[0], queue)
         group = self.groups.get(key)
@@ -105,6 +131,9 @@ class PendingQueue:
         entry.heap_version += 1
         group.push(entry)
         group.members[entry.id] = entry
+        group.refused |= entry.refused
+        if (line := self._line_to_change()) is not None:
+            insort(line, entry, key=_order)
         if entry.reason is None or entry.reason.key != group.reported:
             self._mark_unreported(group, entry)
         if former is not None and place < former.order:
@@ -117,8 +146,11 @@ class PendingQueue:
         group = entry.group
         if group is None:
             return
+        self.touched.add(self.name)
         led = self.strict and group.head() is entry
         entry.group = None
+        if (line := self._line_to_change()) is not None:
+            del line[bisect_left(line, entry.order, key=_order)]
         del group.members[entry.id]
         self.mark_reported(group, entry)
         if not group.members:
@@ -132,12 +164,27 @@ class PendingQueue:
         for group in self.groups.values():
             yield from group.members.values()
 
+    def in_order(self) -> Sequence[Entry]:
+        """All pending workloads in the order of O1, O2 and O6. Sorted once, then kept in order."""
+        if self._line is None:
+            self._line = sorted(self.entries(), key=_order)
+        self._inserted = 0
+        return self._line
+
+    def _line_to_change(self) -> list[Entry] | None:
+        """Return what `in_order` has returned; None where so much changed since that it is sorted again."""
+        self._inserted += 1
+        if self._inserted > _MOST_INSERTED:
+            self._line = None
+        return self._line
+
     # --- inadmissible groups
 
     def mark_inadmissible(self, entry: Entry, reason: Reason) -> None:
         """`entry`, the head of its group, was nominated and not admitted."""
         group = entry.group
         assert group is not None
+        self.touched.add(self.name)
         self.activate(group)
         partly = any(charge.pod_set.min_count is not None for charge in entry.shape)
         group.inadmissible, group.missing = reason, tuple(missing(reason, partly=partly))
@@ -157,6 +204,7 @@ class PendingQueue:
         self.requeued.pop(group, None)
         if group.inadmissible is None:
             return
+        self.touched.add(self.name)
         for cell, _ in group.missing:
             if (there := self.by_missing.get(cell)) is not None:
                 there.pop(group, None)
@@ -217,6 +265,26 @@ class PendingQueue:
         if not self.preempted(entry):  # it waits for its victims, whatever is queued before it meanwhile
             group.unreported[entry.id] = entry
             self.unreported[group] = None
+
+
+def is_refusal(reason: Reason) -> bool:
+    """Return whether a workload that waits with that reason was nominated and not admitted.
+
+    The head of its group was, where it is not the head itself.
+    """
+    if reason.code is Code.RESOURCE_NOT_COVERED:
+        return reason.resource is not None  # without one it is ineligible (G1)
+    return reason.code in _REFUSALS
+
+
+_REFUSALS: Final = frozenset(
+    {
+        Code.EXCEEDS_MAX_QUOTA,
+        Code.NO_MATCHING_FLAVOR,
+        Code.WAITING_FOR_QUOTA,
+        Code.MIN_RUN_TIME_PROTECTED,
+    }
+)
 
 
 _MISSING = (Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED)

@@ -47,8 +47,8 @@ def failed(past: PastAttempts, now: datetime, rules: RequeuingStrategy, why: str
     until = now + timedelta(seconds=seconds)
     if until.microsecond:
         until = until.replace(microsecond=0) + _SECOND  # whole seconds, as in the message
-    detail = f"until {until:%Y-%m-%dT%H:%M:%SZ}: {why}"
-    return replace(past, failures=count, barred=Reason(code=Code.BACKING_OFF, detail=detail), until=until)
+    barred = Reason(code=Code.BACKING_OFF, until=until, detail=why)
+    return replace(past, failures=count, barred=barred, until=until)
 
 
 def kept_out(past: PastAttempts, limit: int | None, now: datetime) -> Reason | None:

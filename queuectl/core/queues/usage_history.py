@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Context
@@ -160,10 +160,16 @@ class UsageHistory:
         self, local_queue: LocalQueueName, weight: int, now: datetime, adding: Mapping[str, int] = _NOTHING
     ) -> UsageValue:
         """Its usage over `weight` (thousandths), as if `adding` were admitted now as well."""
+        return self.growing(local_queue, weight, now)(adding)
+
+    def growing(
+        self, local_queue: LocalQueueName, weight: int, now: datetime
+    ) -> Callable[[Mapping[str, int]], UsageValue]:
+        """Return its usage over `weight` as a function of what else is admitted now."""
         if weight <= 0:
-            return math.inf
+            return lambda adding: math.inf
         if not self._half_life:
-            return 0
+            return lambda adding: 0
         moment = max(_microseconds(now), self._newest)
         period, part = divmod(moment, self._half_life)
         oldest = period - HALF_LIVES
@@ -171,14 +177,19 @@ class UsageHistory:
         # What started later than this counts as if it had started then (U4).
         latest = moment - self._interval
         latest_term = self._term(latest, oldest)
-        total = self._weighted(adding) * (scale - latest_term)
+        total = 0
         if (queue := self._queues.get(local_queue)) is not None:
             total += queue.held * scale
             total += sum(terms << at - oldest for at, terms in queue.sums.items() if at >= oldest)
             for attempt in queue.recent.values():
                 if attempt.start > latest:
                     total += attempt.amount * (self._term(attempt.start, oldest) - latest_term)
-        return (total * 1000 << _VALUE_DIGITS) // (scale * weight)
+
+        def value(adding: Mapping[str, int]) -> UsageValue:
+            added = self._weighted(adding) * (scale - latest_term)
+            return ((total + added) * 1000 << _VALUE_DIGITS) // (scale * weight)
+
+        return value
 
     # --- terms
 

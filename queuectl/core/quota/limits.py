@@ -44,6 +44,11 @@ class UsageJournal:
         self._limit = limit
         self._changes: list[Change] = []
 
+    @property
+    def changed(self) -> Iterable[QuotaNode]:
+        """The ClusterQueues that changes were made at."""
+        return (node for node, _, _ in self._changes)
+
     def fits(self, node: QuotaNode, cells: Cells) -> bool:
         return self._limit.fits(node, cells)
 

@@ -6,7 +6,7 @@ indexed by that number. The cost of a change of quota, parent or usage is the de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from queuectl.core.policy import (
     NORMAL_WEIGHT,
@@ -15,8 +15,8 @@ from queuectl.core.policy import (
     FairSharing,
     ResourceGroup,
     cohorts_above,
-    cyclic,
 )
+from queuectl.core.quota.cells import CellNumbers
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import FlavorResource, Usage
 
@@ -34,6 +34,7 @@ class QuotaNode:
         "lending",
         "lends",
         "name",
+        "named",
         "nominal",
         "parent",
         "private",
@@ -53,6 +54,8 @@ class QuotaNode:
         self.lends: tuple[int, dict[str, int]] = (-1, {})
         """(version of the tree, lendable quota by resource): the cache of `shares.lendable` (S2)."""
         self.children: dict[tuple[str, str], QuotaNode] = {}
+        self.named: frozenset[int] = frozenset()
+        """The cells that its spec names."""
         self.nominal = [0] * cells
         self.borrowing: list[int | None] = [None] * cells
         """Borrowing limit; None: no limit."""
@@ -109,10 +112,12 @@ class QuotaTree:
     """All nodes of all cohort trees. Usage is the sum of the open attempts."""
 
     def __init__(self) -> None:
-        self.cells: dict[FlavorResource, int] = {}
-        self.names: list[FlavorResource] = []
+        self.numbering = CellNumbers()
+        self.cells, self.names = self.numbering.numbers, self.numbering.names
         self._queues: dict[str, QuotaNode] = {}
         self._cohorts: dict[str, QuotaNode] = {}
+        self._objects: set[str] = set()
+        """Names of the cohorts that have an object; the others are only named by nodes below them."""
         self._left_open: dict[QuotaNode, None] = {}
         """Cohorts that are detached because the parent in their spec would close a cycle (Q7)."""
         self._heights: dict[QuotaNode, int] = {}
@@ -135,6 +140,7 @@ class QuotaTree:
 
     def set_cohort(self, cohort: Cohort) -> None:
         """Set parent, quota, weight and fair sharing of the node from `cohort`."""
+        self._objects.add(cohort.name)
         node = self._cohort(cohort.name)
         node.weight, node.sharing = cohort.weight, cohort.sharing
         self._set(node, cohort.parent, cohort.resource_groups)
@@ -148,19 +154,44 @@ class QuotaTree:
         node = self._cohort(name)
         node.weight, node.sharing = NORMAL_WEIGHT, FairSharing()
         self._set(node, None, ())
+        self._objects.discard(name)
+        self._forget_cohort(name)
 
-    def cyclic(self, queue: str) -> bool:
-        """Return whether the cohort that this queue names, or one above it, is its own ancestor."""
-        return cyclic(cohorts_above(self.queue(queue).wanted, lambda name: self._cohorts[name].wanted))
+    def forget_queue(self, name: str) -> None:
+        """Forget the node of a ClusterQueue that has no object and no usage."""
+        self._set(self.queue(name), None, ())
+        del self._queues[name]
+
+    def _forget_cohort(self, name: str | None) -> None:
+        """Forget the node of a cohort that has no object, unless another node names it."""
+        node = self._cohorts.get(name or "")
+        if node is None or node.name in self._objects or node.children:
+            return
+        if all(other.wanted != name for other in self._left_open):
+            del self._cohorts[node.name]
+
+    def queue_names(self) -> Set[str]:
+        """Return the names of all nodes that are ClusterQueues, also of those without an object."""
+        return self._queues.keys()
+
+    def under(self, cohort: str) -> dict[QuotaNode, None]:
+        """Return this cohort and the ClusterQueues below it by their specs, which may close a cycle."""
+        found = {self._cohorts[cohort]: None} if cohort in self._cohorts else {}
+        found |= {queue: None for queue in self._queues.values() if cohort in self._above(queue)}
+        return found
+
+    def _above(self, queue: QuotaNode) -> list[str]:
+        return cohorts_above(queue.wanted, lambda name: self._cohorts[name].wanted)
 
     def cell(self, name: FlavorResource) -> int:
-        """Return the number of a cell. A new cell gets the next number."""
+        """Return the number of a cell, which may be a new one."""
         number = self.cells.get(name)
         if number is None:
-            number = self.cells[name] = len(self.names)
-            self.names.append(name)
-            for node in self.nodes():
-                node.widen()
+            before = len(self.names)
+            number = self.numbering.add(name)
+            if number == before:
+                for node in self.nodes():
+                    node.widen()
         return number
 
     def numbered(self, usage: Usage) -> Cells:
@@ -188,8 +219,11 @@ class QuotaTree:
         ]
         size = len(self.names)
         self.version += 1
+        named = frozenset(cell for cell, _ in quotas)
+        self.numbering.change_spec(node.named, named)
+        node.named = named
         self._detach(node)
-        before = node.nominal
+        before, former = node.nominal, node.wanted
         node.nominal, node.borrowing, node.lending = [0] * size, [None] * size, [None] * size
         for cell, quota in quotas:
             node.nominal[cell] = quota.nominal
@@ -203,6 +237,7 @@ class QuotaTree:
         for other in list(self._left_open):
             if other is not node:
                 self._attach(other)
+        self._forget_cohort(former)
 
     def _attach(self, node: QuotaNode) -> None:
         """Attach `node` to the parent in its spec, unless this would close a cycle (Q7)."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from queuectl.kinds.context import NAMESPACE_NAME_LABEL
 from queuectl.kinds.jobs import conditions
 from queuectl.sandbox.kubernetes.resources import CRDS, EVENTS, JOBS, NAMESPACES, PODS, Kind
 from queuectl.sandbox.kubernetes.wire import Cause, Json, required
@@ -42,7 +43,7 @@ def prepare_create(kind: Kind, obj: Json) -> None:
     elif kind.collection == PODS:
         obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
     elif kind.collection == NAMESPACES:
-        metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
+        metadata.setdefault("labels", {})[NAMESPACE_NAME_LABEL] = metadata["name"]
         obj.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
     elif kind.collection == CRDS:
         obj["status"] = _accepted(obj)

@@ -8,8 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from queuectl.kinds.jobs import JOB_KINDS, conditions
+from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, conditions
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, KUEUES_TOO, OWN, first
+from queuectl.kinds.written import (
+    BYPASS_ANNOTATION,
+    POD_LABELS,
+    RESERVED,
+    SUBMITTER_ANNOTATION,
+    WORKLOAD_LABEL,
+)
 from queuectl.sandbox.kubernetes.identities import CONTROLLER_USER, Access, User, allowed
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.store import Store
@@ -17,12 +24,10 @@ from queuectl.sandbox.kubernetes.wire import Json
 
 JOBS_POLICY = "queuectl-jobs"
 SELF_POLICY = "queuectl-self"
+UNQUEUED_POLICY = "queuectl-self-unqueued"
 SUSPEND_POLICY = "queuectl-suspend"
+BYPASS_POLICY = "queuectl-bypass"
 Labels = tuple[str, ...]
-RESERVED = "queuectl.dev/reserved-"
-SUBMITTER = RESERVED + "submitter"
-BYPASS = RESERVED + "bypass"
-
 
 _JOBS = {row.resource: row for row in JOB_KINDS.values()}
 _REPLICAS = {"pytorchjobs.kubeflow.org": "pytorchReplicaSpecs"}
@@ -40,16 +45,15 @@ class Gate:
         if (
             kind.collection not in _JOBS
             or user.name == CONTROLLER_USER
-            or not self._in_force("mutating", SUSPEND_POLICY)
+            or not self._in_force("mutating", policy := SUSPEND_POLICY if old is None else BYPASS_POLICY)
+            or not _managed(self._labels("mutating", policy), old, new)
         ):
-            return
-        if not _managed(self._labels("mutating", SUSPEND_POLICY), old, new):
             return
         if old is None:
             _set_suspend(kind, new)
-            new["metadata"].setdefault("annotations", {})[SUBMITTER] = user.name
+            new["metadata"].setdefault("annotations", {})[SUBMITTER_ANNOTATION] = user.name
         elif _suspended(kind, old) and not _suspended(kind, new):
-            new["metadata"].setdefault("annotations", {})[BYPASS] = user.name
+            new["metadata"].setdefault("annotations", {})[BYPASS_ANNOTATION] = user.name
 
     def validate(
         self, kind: Kind, old: Json | None, new: Json | None, user: User, subresource: str = ""
@@ -58,9 +62,12 @@ class Gate:
         if kind.collection not in _JOBS:
             return
         if user.name == CONTROLLER_USER:
+            if self._in_force("validating", UNQUEUED_POLICY):
+                labels = self._labels("validating", UNQUEUED_POLICY)
+                unqueued = any(obj and not _managed(labels, None, obj) for obj in (old, new))
+                self._deny(kind, new or old or {}, UNQUEUED_POLICY, iter([0] if unqueued else []))
             if self._in_force("validating", SELF_POLICY):
-                labels = self._labels("validating", SELF_POLICY)
-                found = _beyond_duty(kind, labels, old, new, subresource)
+                found = _beyond_duty(kind, old, new, subresource)
                 self._deny(kind, new or old or {}, SELF_POLICY, found)
         elif new and self._in_force("validating", JOBS_POLICY) and not _may_bypass(user):
             labels = self._labels("validating", JOBS_POLICY)
@@ -102,7 +109,7 @@ class Gate:
 def _on_create(kind: Kind, new: Json, user: User) -> Iterator[int]:
     if not _suspended(kind, new):
         yield 0
-    if _reserved(new) not in ({}, {SUBMITTER: user.name}):
+    if _reserved(new) not in ({}, {SUBMITTER_ANNOTATION: user.name}):
         yield 7
 
 
@@ -123,33 +130,37 @@ def _on_update(kind: Kind, labels: Labels, old: Json, new: Json) -> Iterator[int
         parts, had = _parts(kind, new), _parts(kind, old)
         if any(name not in had or _count(part) > _count(had[name]) for name, part in parts.items()):
             yield 5
-        if any(name in had and _pod(part) != _pod(had[name]) for name, part in parts.items()):
+        if any(name in had and _charged(part) != _charged(had[name]) for name, part in parts.items()):
             yield 6
     if _reserved(new) != _reserved(old):
         yield 7
 
 
-def _beyond_duty(
-    kind: Kind, labels: Labels, old: Json | None, new: Json | None, subresource: str
-) -> Iterator[int]:
+def _beyond_duty(kind: Kind, old: Json | None, new: Json | None, subresource: str) -> Iterator[int]:
     """Writes that are denied to queuectl's own service account."""
     if old is None or new is None:
         yield 0
         return
-    if not _queue(labels, old):
+    if _split(kind, new) != _split(kind, old) or not _own_labels(kind, old, new):
         yield 1
     if _metadata_but_ours(old) != _metadata_but_ours(new):
         yield 2
-    (spec, parts), (spec_had, parts_had) = _split(kind, new), _split(kind, old)
-    if spec != spec_had:
-        yield 3
-    if parts != parts_had:
-        yield 4
     status, status_had = dict(new.get("status") or {}), dict(old.get("status") or {})
     if subresource == "status" and status != status_had:
         status_had.pop("startTime", None)
-        if status != status_had:
-            yield 5
+        told, told_had = (found.pop("conditions", None) for found in (status, status_had))
+        if status != status_had or (told != told_had and not _asks(told or [], told_had or [])):
+            yield 3
+
+
+def _asks(conditions: list[Json], old: list[Json]) -> bool:
+    """The condition Suspended has become Unknown, and no other has changed."""
+    asked = all(one in old or (one["type"], one["status"]) == ("Suspended", "Unknown") for one in conditions)
+    return (
+        len(conditions) == len(old)
+        and asked
+        and all(one["type"] == "Suspended" or one in conditions for one in old)
+    )
 
 
 def _managed(labels: Labels, old: Json | None, new: Json) -> bool:
@@ -197,9 +208,33 @@ def _pod(part: Json) -> Json:
     return (part.get("template") or {}).get("spec") or {}
 
 
+def _charged(part: Json) -> tuple[Json, list[str | None]]:
+    """What a running workload keeps of a pod template: its spec and queuectl's labels."""
+    return _pod(part), [_pod_labels(part).get(label) for label in POD_LABELS]
+
+
 def _metadata_but_ours(obj: Json) -> Json:
     kept = {name: obj["metadata"].get(name) for name in ("labels", "finalizers", "ownerReferences")}
     return {**kept, "annotations": _reserved(obj, ours=False)}
+
+
+def _own_labels(kind: Kind, old: Json, new: Json) -> bool:
+    """Whether queuectl's labels of each pod template are unchanged, or as a start writes them."""
+    had = _parts(kind, old)
+    given = new["metadata"].get("labels") or {}
+    as_started = {
+        QUEUE_LABEL: [first(KUEUES_TOO.queue, given)],
+        WORKLOAD_LABEL: [new["metadata"]["uid"]],
+    }
+    return all(
+        _pod_labels(part).get(label) in [*values, _pod_labels(had.get(name, {})).get(label)]
+        for name, part in _parts(kind, new).items()
+        for label, values in as_started.items()
+    )
+
+
+def _pod_labels(part: Json) -> Json:
+    return ((part.get("template") or {}).get("metadata") or {}).get("labels") or {}
 
 
 def _split(kind: Kind, obj: Json) -> tuple[Json, Json]:
@@ -207,7 +242,10 @@ def _split(kind: Kind, obj: Json) -> tuple[Json, Json]:
     spec, parts = dict(obj["spec"]), {}
     for name, part in _parts(kind, obj).items():
         steered = {k: v for k, v in _pod(part).items() if k not in ("nodeSelector", "tolerations")}
-        parts[name] = {**(part.get("template") or {}), "spec": steered}
+        template = part.get("template") or {}
+        labels = {k: v for k, v in _pod_labels(part).items() if k not in POD_LABELS}
+        metadata = {**(template.get("metadata") or {}), "labels": labels}
+        parts[name] = {**template, "metadata": metadata, "spec": steered}
     if field := _REPLICAS.get(kind.collection):
         rest = {name: {**part, "template": None} for name, part in (spec.get(field) or {}).items()}
         policy = {**(spec.get("runPolicy") or {}), "suspend": None}

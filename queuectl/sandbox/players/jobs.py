@@ -167,7 +167,9 @@ class JobController(PodController):
             return
         metadata = job["metadata"]
         path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}/status"
-        body: Object = {"metadata": {"uid": metadata["uid"]}, "status": changes}
+        # As that of the real one, it is refused if the Job has changed since it was read.
+        read = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body: Object = {"metadata": read, "status": changes}
         self._jobs.observe(await self._api.request("PATCH", path, body, content_type=MERGE_PATCH))
 
     async def _expire(self, key: str, view: _View) -> None:

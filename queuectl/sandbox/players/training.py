@@ -73,7 +73,10 @@ class TrainingOperator(PodController):
         if not changes:
             return
         changes["lastReconcileTime"] = stamp(now)
-        body: Object = {"metadata": {"uid": job["metadata"]["uid"]}, "status": changes}
+        metadata = job["metadata"]
+        # As that of the real one, it is refused if the job has changed since it was read.
+        read = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body: Object = {"metadata": read, "status": changes}
         answer = await self._api.request("PATCH", _path(job, "/status"), body, content_type=MERGE_PATCH)
         self._jobs.observe(answer)
 

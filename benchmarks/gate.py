@@ -1,0 +1,198 @@
+"""What the gate costs the API server: its CPU for the requests of a Job, without policies and with them.
+
+A Job is created by a tenant, started with the controller's patch, and reported complete in one status patch,
+as in the load of `jobs`; then it is deleted. Each step is done for all Jobs before the next one, so that each
+has its own figure. Both sets of policies are in force one after another on the same server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from benchmarks.following import follow
+from benchmarks.load import over
+from benchmarks.machine import child_named, cpu_seconds, scratch
+from benchmarks.objects import GPU, rights, training_job
+from benchmarks.progress import bar
+from benchmarks.report import Detail, Figure, Goal, Report
+from queuectl.core.model import (
+    Assignment,
+    Attempt,
+    AttemptState,
+    Effect,
+    EffectKey,
+    PodSetAssignment,
+    Verb,
+    Workload,
+)
+from queuectl.core.policy import ResourceFlavor
+from queuectl.kinds import patches
+from queuectl.kinds.jobs import JOB_KINDS
+from queuectl.kinds.workloads import observe
+from queuectl.sandbox import tenancy
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.control_plane import ControlPlane, find_assets
+from queuectl.sandbox.install import Installer, read_kustomization
+from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, Object
+from queuectl.shipped import shipped
+
+JOBS, WARM, ROUNDS = 600, 200, 2
+"""Jobs measured in a round, Jobs before that, and rounds of each set of policies."""
+GOAL: Final = 1.6
+"""API server CPU of a Job with the whole gate, divided by that without any policy."""
+_AT_ONCE: Final = 16
+_PATH: Final = "/apis/batch/v1/namespaces/default/jobs"
+_STEPS: Final = ("create", "start", "status", "delete")
+_NONE, _VALIDATING, _ALL = "no policy", "validating", "validating and mutating"
+_POLICIES: Final = ("AdmissionPolicy", "AdmissionPolicyBinding")
+_FLAVOR: Final = ResourceFlavor(name="a100", node_labels=(("example.com/accelerator", "a100"),))
+
+Costs = dict[str, float]
+"""CPU milliseconds of the API server per Job, by step."""
+
+
+def run(scale: int = 1) -> Report:
+    return asyncio.run(_run(max(20, JOBS // scale), WARM // scale, ROUNDS if scale < 10 else 1))
+
+
+async def _run(count: int, warm: int, rounds: int) -> Report:
+    assets = find_assets()
+    assert assets is not None, "the caller has looked for them"
+    found: dict[str, Costs] = {}
+    with scratch() as folder, bar("gate", 3 * (rounds * count + warm)) as done:
+        async with (
+            ControlPlane(folder / "plane", assets, controllers=False, fsync=False) as plane,
+            AsyncExitStack() as stack,
+        ):
+            clients = [
+                await stack.enter_async_context(Client(plane.url, plane.ssl_context(), plane.tokens[name]))
+                for name in ("admin", "tenant", "controller")
+            ]
+            load = Load(*clients)
+            finished = 0
+            for name, objects in _sets():
+                await load.install(objects, gated=name != _NONE, mutating=name == _ALL)
+                await load.measure("warm", warm)
+                costs = [await load.measure(f"{number}", count) for number in range(rounds)]
+                found[name] = {step: sum(one[step] for one in costs) / rounds for step in _STEPS}
+                finished += warm + rounds * count
+                done(finished)
+    return _report(found)
+
+
+def _sets() -> Iterator[tuple[str, Sequence[Object]]]:
+    """What each set of policies adds to the one before it."""
+    everything = read_kustomization(shipped("manifests"))
+    rest = [thing for thing in everything if not thing["kind"].endswith(_POLICIES)]
+    yield _NONE, [*rest, *rights()]
+    yield _VALIDATING, [thing for thing in everything if thing["kind"].endswith(_POLICIES)]
+    yield _ALL, read_kustomization(shipped("manifests") / "mutating")
+
+
+class Load:
+    """The requests of Jobs, by the three users that send them in a cluster."""
+
+    def __init__(self, admin: Client, tenant: Client, controller: Client) -> None:
+        self._admin, self._tenant, self._controller = admin, tenant, controller
+
+    async def install(self, objects: Sequence[Object], *, gated: bool, mutating: bool) -> None:
+        await Installer(self._admin).apply(objects)
+        if gated:
+            await tenancy.wait_for_gate(self._tenant, mutating=mutating)
+
+    async def measure(self, prefix: str, count: int) -> Costs:
+        """Create, start, finish and delete this number of Jobs, while one client watches."""
+        names = [f"{prefix}-{number}" for number in range(count)]
+        made: dict[str, Object] = {}
+        listed = asyncio.Event()
+
+        async def create(name: str) -> None:
+            made[name] = await self._tenant.request("POST", _PATH, training_job(name))
+
+        async def start(name: str) -> None:
+            patch = patches.start(JOB_KINDS["Job"], _effect(made[name]))
+            await self._controller.request("PATCH", f"{_PATH}/{name}", patch, content_type=JSON_PATCH)
+
+        async def finish(name: str) -> None:
+            ended = over(made[name]["metadata"]["creationTimestamp"])
+            await self._admin.request("PATCH", f"{_PATH}/{name}/status", ended, content_type=MERGE_PATCH)
+
+        async def delete(name: str) -> None:
+            await self._admin.request("DELETE", f"{_PATH}/{name}", {"propagationPolicy": "Background"})
+
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(follow(self._admin, lambda job: None, listed.set))
+            await listed.wait()
+            steps = zip(_STEPS, (create, start, finish, delete), strict=True)
+            found = {step: await _cpu(send, names) for step, send in steps}
+            watching.cancel()
+        return found
+
+
+async def _cpu(send: Callable[[str], Awaitable[None]], names: Sequence[str]) -> float:
+    server = child_named("kube-apiserver")
+    before, left = cpu_seconds(server), iter(names)
+
+    async def worker() -> None:
+        for name in left:
+            await send(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(_AT_ONCE):
+            tasks.create_task(worker())
+    return (cpu_seconds(server) - before) / max(1, len(names)) * 1e3
+
+
+def _effect(job: Object) -> Effect:
+    event = observe(JOB_KINDS["Job"], job)
+    assert event is not None
+    workload = event.workload
+    return Effect(
+        key=EffectKey(workload.id, 1, Verb.START),
+        workload=workload,
+        observation=event.observation,
+        attempt=_attempt(workload),
+        flavors=(_FLAVOR,),
+    )
+
+
+def _attempt(workload: Workload) -> Attempt:
+    pod_sets = tuple(
+        PodSetAssignment(
+            name=pods.name,
+            count=pods.count,
+            requests=pods.requests,
+            flavors=tuple((resource, _FLAVOR.name) for resource, _ in pods.requests),
+            node_selector=pods.node_selector,
+            tolerations=pods.tolerations,
+        )
+        for pods in workload.pod_sets
+    )
+    return Attempt(
+        workload=workload.id,
+        number=1,
+        state=AttemptState.ADMITTED,
+        assignment=Assignment(cluster_queue=GPU, pod_sets=pod_sets),
+        admitted_at=workload.created_at,
+        sequence=1,
+    )
+
+
+def _report(found: dict[str, Costs]) -> Report:
+    total = {name: sum(costs.values()) for name, costs in found.items()}
+    figures = [
+        Figure(
+            name=f"API server CPU, {name}",
+            value=total[name],
+            unit="ms a Job",
+            ceiling=total[_NONE],
+            bound=_NONE,
+            goal=Goal("ratio", "most", GOAL) if name == _ALL else None,
+        )
+        for name in (_VALIDATING, _ALL)
+    ]
+    rows = tuple((name, *(costs[step] for step in _STEPS), total[name]) for name, costs in found.items())
+    return Report("gate", figures, [Detail("ms of API server CPU a Job", ("", *_STEPS, "all"), rows)])

@@ -1,0 +1,155 @@
+"""Events that the loop has not taken yet. Each has a whole object, so the latest of an object is enough.
+
+While the ledger is unavailable the loop takes nothing. What is kept grows with the number of objects, not
+with that of their changes: merging leaves out what makes no difference to the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import chain
+
+from queuectl.core.events import (
+    ConfigurationObserved,
+    ContextGone,
+    ContextObserved,
+    EffectSettled,
+    Event,
+    Listed,
+    PodsCounted,
+    PolicyGone,
+    PolicyInvalid,
+    PolicyObserved,
+    TimeCame,
+    WorkloadGone,
+    WorkloadObserved,
+)
+from queuectl.core.model import Observation, WorkloadId
+from queuectl.core.observing import Rules, outdated, precedes
+from queuectl.core.policy import Gate
+
+WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._rules: dict[Hashable, Rules] = {}
+        """Policy, context and configuration."""
+        self._workloads: dict[WorkloadId, list[WorkloadEvent]] = {}
+        self._kinds: dict[WorkloadId, str] = {}
+        """Of workloads that were observed."""
+        self._listed: dict[str, set[WorkloadId] | None] = {}
+        """By source: the workloads of its last list, and those with events after it. Taken last."""
+
+    def __bool__(self) -> bool:
+        return bool(self._rules or self._workloads or self._listed)
+
+    def __len__(self) -> int:
+        """Number of events that are kept."""
+        return len(self._rules) + len(self._listed) + sum(len(there) for there in self._workloads.values())
+
+    def extend(self, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case WorkloadObserved():
+                    self._observe(event)
+                case WorkloadGone():
+                    self._end(event)
+                    self._known(event.workload, *self._listed)
+                case EffectSettled(key):
+                    self._workloads.setdefault(key.workload, []).append(event)
+                case PodsCounted(workload):
+                    self._workloads.setdefault(workload, []).append(event)
+                case Listed():
+                    self._list(event)
+                case TimeCame():
+                    raise AssertionError("time is told by the loop itself")
+                case _:
+                    self._rule(event)
+
+    def events(self) -> list[Event]:
+        """Return what is kept. The events of one workload are in their order."""
+        lists = (
+            Listed(source, None if present is None else frozenset(present))
+            for source, present in self._listed.items()
+        )
+        return [*self._rules.values(), *chain.from_iterable(self._workloads.values()), *lists]
+
+    # --- workloads
+
+    def _observe(self, event: WorkloadObserved) -> None:
+        workload, seen = event.workload.id, event.observation
+        kind = self._kinds[workload] = event.workload.ref.kind
+        present = self._listed.get(kind)
+        if present is not None and workload not in present:
+            self._end(WorkloadGone(workload))  # the list before did not have it
+            self._known(workload, kind)
+        there = self._workloads.setdefault(workload, [])
+        if there and isinstance(last := there[-1], WorkloadObserved) and outdated(seen, last.observation):
+            return
+        if there and isinstance(last := there[-1], WorkloadGone):
+            if precedes(seen.resource_version, last.resource_version):
+                return
+            del there[_start(there, len(there) - 1, WorkloadObserved) : -1]
+        # That it ran meanwhile matters: its pods have to be counted again.
+        while there and isinstance(last := there[-1], WorkloadObserved):
+            if _runs(last.observation) and not _runs(seen):
+                break
+            there.pop()
+        there.append(event)
+
+    def _end(self, event: WorkloadGone) -> None:
+        there = self._workloads.setdefault(event.workload, [])
+        if there and isinstance(there[-1], WorkloadGone):
+            there.pop()
+        # The outcome may be known from the last observation before.
+        first = _start(there, len(there), WorkloadObserved)
+        if first and isinstance(there[first - 1], WorkloadGone):
+            del there[first - 1]
+        there.append(event)
+
+    def _known(self, workload: WorkloadId, *sources: str) -> None:
+        """An event of a workload came after these lists, which say nothing about it any more."""
+        for source in sources:
+            if (present := self._listed[source]) is not None:
+                present.add(workload)
+
+    def _list(self, event: Listed) -> None:
+        """Nothing of that kind exists, but for what is listed."""
+        if event.workloads is None:
+            self._listed.setdefault(event.source, None)
+            return
+        for workload, kind in self._kinds.items():
+            if kind == event.source and workload not in event.workloads:
+                self._end(WorkloadGone(workload))
+        self._listed[event.source] = set(event.workloads)
+
+    # --- policy and context
+
+    def _rule(self, event: Rules) -> None:
+        match event:
+            case PolicyObserved(key) | PolicyGone(key):
+                self._rules.pop((PolicyInvalid, key), None)
+                self._rules[key] = event
+            case PolicyInvalid(key):  # the valid one before stays in force
+                self._rules[PolicyInvalid, key] = event
+            case ContextObserved(value):
+                self._rules.pop((ContextGone, type(value), value.name), None)
+                self._rules[type(value), value.name] = event
+            case ContextGone(kind, name) if kind is Gate:  # that there was one is remembered
+                self._rules[ContextGone, kind, name] = event
+            case ContextGone(kind, name):
+                self._rules[kind, name] = event
+            case _:
+                self._rules[ConfigurationObserved] = event
+
+
+def _start(there: list[WorkloadEvent], end: int, kind: type[WorkloadEvent]) -> int:
+    """Return where the events of `kind` begin that are together before `end`."""
+    while end and isinstance(there[end - 1], kind):
+        end -= 1
+    return end
+
+
+def _runs(seen: Observation) -> bool:
+    return not seen.suspended and seen.finished is None

@@ -1,0 +1,29 @@
+"""Every label and annotation that queuectl and its policies write on objects of users and on pods.
+
+The policies of manifests/gate confine queuectl's own service account to the annotations with this prefix and
+to the labels of pods; tests/manifests compares them with this list.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuectl.kinds.jobs import QUEUE_LABEL
+
+RESERVED: Final = "queuectl.dev/reserved-"
+"""Prefix of annotations that users may not write."""
+
+ADMISSION_ANNOTATION: Final = RESERVED + "admission"
+"""On an admitted object, written by the controller: kinds/admission."""
+SUBMITTER_ANNOTATION: Final = RESERVED + "submitter"
+"""On an object, written at its creation by the mutating policy or the webhook: the user that created it."""
+BYPASS_ANNOTATION: Final = RESERVED + "bypass"
+"""On an object, written by the same: the user that started it past the queue."""
+
+AUTHOR_ANNOTATION: Final = RESERVED + "author"
+"""On a policy object, written by the mutating policy whenever its spec changes: the user that wrote it."""
+
+WORKLOAD_LABEL: Final = "queuectl.dev/workload"
+"""On pod templates, and so on pods, written at each start: the id of the workload."""
+POD_LABELS: Final = (QUEUE_LABEL, WORKLOAD_LABEL)
+"""Labels on pod templates, written at each start. On an object itself its user writes the first."""

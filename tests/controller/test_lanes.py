@@ -1,0 +1,60 @@
+"""In which order Kubernetes writes are sent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from queuectl.controller.effects import Lanes
+from queuectl.core.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, Verb
+from queuectl.ports import Notice
+from tests.builders import T0, seen, workload
+from tests.controller.fakes import Crashes, JobCluster
+
+
+class OneAfterAnother(JobCluster):
+    """Keeps what is written, in order. The first Event waits for `answer`."""
+
+    def __init__(self) -> None:
+        super().__init__(Crashes())
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.written: list[str] = []
+
+    async def announce(self, notice: Notice) -> None:
+        self.asked.set()
+        await self.answer.wait()
+        self.written.append(f"Event {notice.ref.name}")
+
+    async def start(self, effect: Effect) -> tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]:
+        self.written.append(f"start {effect.workload.ref.name}")
+        return EffectSettled(effect.key, Result.DONE, 2), None
+
+
+def start(name: str) -> Effect:
+    job = workload(name)
+    assignment = Assignment(cluster_queue="cq", pod_sets=())
+    return Effect(
+        key=EffectKey(job.id, 1, Verb.START),
+        workload=job,
+        observation=seen(),
+        attempt=Attempt(
+            workload=job.id, number=1, state=AttemptState.ADMITTED, assignment=assignment, admitted_at=T0
+        ),
+        flavors=(),
+    )
+
+
+async def test_starts_come_before_events_that_wait() -> None:
+    cluster = OneAfterAnother()
+    lanes = Lanes(cluster, lambda events: None, lambda *_, **__: None, workers=1)
+    events = [(workload(name).id, Notice(workload(name).ref, "Pending", "it waits")) for name in "abc"]
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.add_notices(events)
+        await cluster.asked.wait()
+        lanes.add_effects([start("c"), start("d")])  # c has an Event that waits, d has none
+        cluster.answer.set()
+        while len(cluster.written) < 5:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert cluster.written == ["Event a", "start c", "start d", "Event b", "Event c"]

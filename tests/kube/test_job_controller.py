@@ -1,0 +1,197 @@
+"""Stops right after starts, with the real Job controller, whose pods wait for an admission webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from queuectl.core.events import Result
+from queuectl.core.model import Verb
+from queuectl.kinds.jobs import says_suspended
+from queuectl.kube.session import api_path
+from queuectl.sandbox.control_plane import ControlPlane, find_assets
+from tests.certificates.issuing import DAY, issue, key_pem, new_key, pem
+from tests.kube.sites import NAMESPACE, Site, effect, jobs, served
+from tests.sandbox.polling import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PODS = api_path("", "v1", "pods", NAMESPACE)
+WEBHOOKS = api_path("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
+
+
+class SlowPods:
+    """A webhook that lets pods through while it is `open`."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    def hold(self) -> None:
+        self.open.clear()
+        self.asked.clear()
+
+    async def review(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        self.asked.set()
+        await self.open.wait()
+        answer = {"uid": review["request"]["uid"], "allowed": True}
+        return web.json_response(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+        )
+
+
+@dataclass
+class Cluster:
+    site: Site
+    plane: ControlPlane
+    pods: SlowPods
+
+    async def job(self, name: str) -> dict[str, Any]:
+        return await self.site.session.get(jobs(name))
+
+    async def count(self) -> int:
+        return len((await self.site.session.get(PODS))["items"])
+
+    def controllers(self, number: signal.Signals) -> None:
+        """Signal the controller manager."""
+        manager = next(child for child in self.plane._children if "controller-manager" in child.name)
+        manager.send(number)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    assets = find_assets()
+    if assets is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: the real Job controller is not tried")
+    folder = tmp_path_factory.mktemp("plane")
+    async with ControlPlane(folder / "plane", assets, fsync=False) as plane:
+        plane.write_kubeconfig(folder / "kubeconfig")
+        async with served(folder / "kubeconfig", None) as site:
+            slow = SlowPods()
+            runner = web.AppRunner(_app(slow), access_log=None, shutdown_timeout=0.1)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_tls(folder)).start()
+            await site.create(WEBHOOKS, _webhook(folder, runner.addresses[0][1]))
+            try:
+                yield Cluster(site, plane, slow)
+            finally:
+                slow.open.set()
+                await runner.cleanup()
+
+
+def _app(slow: SlowPods) -> web.Application:
+    app = web.Application()
+    app.router.add_post("/review", slow.review)
+    return app
+
+
+def _tls(folder: Path) -> ssl.SSLContext:
+    key, now = new_key(), datetime.now(UTC)  # noqa: TID251 (the API server checks it by its own clock)
+    certificate = issue("localhost", key, begins=now - timedelta(hours=1), ends=now + DAY, authority=True)
+    (folder / "tls.crt").write_bytes(pem(certificate))
+    (folder / "tls.key").write_bytes(key_pem(key))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    return context
+
+
+def _webhook(folder: Path, port: int) -> dict[str, Any]:
+    authority = base64.b64encode((folder / "tls.crt").read_bytes()).decode()
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    webhook = {
+        "name": "slow.example.com",
+        "clientConfig": {"url": f"https://localhost:{port}/review", "caBundle": authority},
+        "rules": [rule],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 30,
+        "failurePolicy": "Fail",
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "slow"},
+        "webhooks": [webhook],
+    }
+
+
+async def _started(cluster: Cluster, obj: dict[str, Any]) -> dict[str, Any]:
+    """The Job after its start."""
+    assert (await cluster.site.cluster.start(effect(obj)))[0].result is Result.DONE
+    return await cluster.job(obj["metadata"]["name"])
+
+
+async def _seen(cluster: Cluster, name: str) -> dict[str, Any]:
+    """The Job once its controller has seen it suspended."""
+
+    async def said() -> bool:
+        return says_suspended(await cluster.job(name))
+
+    await eventually(said, "the Job controller to have seen the Job", 60)
+    return await cluster.job(name)
+
+
+async def _stopped_too_early(cluster: Cluster, started: dict[str, Any]) -> None:
+    """Stop it; no pod is there yet, and more may come."""
+    stop = effect(started, verb=Verb.STOP)
+    assert (await cluster.site.cluster.stop(stop))[0].result is Result.DONE
+    assert await cluster.count() == 0
+    assert await cluster.site.cluster.anything_alive(stop.workload.ref)
+
+
+async def _comes_to_rest(cluster: Cluster, obj: dict[str, Any]) -> None:
+    ref = effect(obj).workload.ref
+
+    async def quiet() -> bool:
+        return not await cluster.site.cluster.anything_alive(ref)
+
+    await eventually(quiet, "the Job controller to have seen the stop", 60)
+    assert await cluster.count() == 0
+    assert says_suspended(await cluster.job(ref.name))
+
+
+async def test_a_stop_while_pods_are_being_made_waits_for_them(cluster: Cluster) -> None:
+    cluster.pods.hold()
+    async with asyncio.timeout(120):
+        await cluster.site.job("making", parallelism=2, completions=2)
+        started = await _started(cluster, await _seen(cluster, "making"))
+        await cluster.pods.asked.wait()
+        await _stopped_too_early(cluster, started)
+        cluster.pods.open.set()
+        await _comes_to_rest(cluster, started)
+
+
+async def test_a_stop_of_a_job_that_its_controller_first_saw_running_waits_too(cluster: Cluster) -> None:
+    cluster.pods.hold()
+    async with asyncio.timeout(120):
+        cluster.controllers(signal.SIGSTOP)
+        started = await _started(cluster, await cluster.site.job("new", parallelism=2, completions=2))
+        cluster.controllers(signal.SIGCONT)
+        await cluster.pods.asked.wait()
+        await _stopped_too_early(cluster, started)
+        cluster.pods.open.set()
+        await _comes_to_rest(cluster, started)
+
+
+async def test_a_start_and_a_stop_that_its_controller_never_saw_return_quota(cluster: Cluster) -> None:
+    cluster.pods.open.set()
+    async with asyncio.timeout(120):
+        await cluster.site.job("unseen")
+        obj = await _seen(cluster, "unseen")
+        cluster.controllers(signal.SIGSTOP)
+        started = await _started(cluster, obj)
+        await _stopped_too_early(cluster, started)
+        cluster.controllers(signal.SIGCONT)
+        await _comes_to_rest(cluster, started)
