@@ -117,9 +117,14 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
         return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
     if entry.recorded != facts(entry):  # L3
         return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
-    if not seen.suspended and entry.cluster_queue is not None and entry.workload.problem is None:
+    if not seen.suspended and entry.cluster_queue is not None and _can_be_charged(entry.workload):
         return _adoption(entry, directory)
     return None
+
+
+def _can_be_charged(workload: Workload) -> bool:
+    """Return whether its pods are known, also where another problem keeps it from being queued (G1)."""
+    return workload.problem is None or bool(workload.pod_sets)
 
 
 def _adoption(entry: Entry, directory: Directory) -> Adopt:
@@ -256,7 +261,7 @@ def _changed(
     """Records changes of a workload that stays admitted (L15, L16)."""
     attempt, workload, seen = entry.attempt, entry.workload, entry.observation
     assert attempt is not None
-    if workload is None or workload.problem is not None or seen is None:
+    if workload is None or not _can_be_charged(workload) or seen is None:
         return None
     if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
         return smaller

@@ -110,7 +110,8 @@ class Workload:
     max_run_seconds: int | None = None
     """Longest run time in seconds over all attempts (L13); None: no limit."""
     problem: Reason | None = None
-    """Why its requests cannot be counted, such as a quantity out of range (G1); `pod_sets` is then empty."""
+    """Why it cannot be queued (G1), such as a quantity out of range. Where its requests cannot be counted,
+    `pod_sets` is empty."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

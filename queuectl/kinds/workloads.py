@@ -55,6 +55,7 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
     namespace, name, uid = (str(part) for part in names)
     admission = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(uid))
     pod_sets, problem = _pod_sets(kind, obj, admission, honoured)
+    problem = problem or _full(annotations)
     created, problem = _created(metadata, problem)
     max_run, problem = _max_run(labels, problem)
     return WorkloadObserved(
@@ -63,7 +64,7 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
             ref=ObjectRef(namespace, kind.name, name, uid),
             queue=queue,
             created_at=created,
-            pod_sets=() if problem else pod_sets,
+            pod_sets=pod_sets,
             priority_class=_short(first(honoured.priority, labels), MAX_NAME) or None,
             submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
             labels=tuple(_labels(labels)),
@@ -128,7 +129,6 @@ def _pod_sets(
 ) -> tuple[tuple[PodSet, ...], Reason | None]:
     try:
         _refuse_other_controller(kind, obj)
-        _refuse_full(mapping(obj["metadata"], "annotations", "metadata"))
         return tuple(_pod_set(pods, admission, honoured) for pods in kind.find(obj)), None
     except RequestProblem as problem:
         return (), problem.reason
@@ -146,16 +146,17 @@ def _refuse_other_controller(kind: JobKind, obj: Json) -> None:
         raise BadField(".".join(path), f"{found!r} runs it, only {' or '.join(ours)} can be queued for")
 
 
-def _refuse_full(annotations: Json) -> None:
+def _full(annotations: Json) -> Reason | None:
     size = sum(
         len(text.encode(errors="replace"))
         for key, value in annotations.items()
         if key != ADMISSION_ANNOTATION
         for text in (key, str(value))
     )
-    if size > MAX_ANNOTATIONS:
-        problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {MAX_ANNOTATIONS} do"
-        raise BadField("metadata.annotations", problem)
+    if size <= MAX_ANNOTATIONS:
+        return None
+    problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {MAX_ANNOTATIONS} do"
+    return Reason(code=Code.MISCONFIGURED, detail=str(BadField("metadata.annotations", problem)))
 
 
 def _pod_set(pods: Pods, admission: Admission | None, honoured: QueueLabels) -> PodSet:

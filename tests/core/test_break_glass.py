@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from queuectl.core.decisions import Admit, Evict
@@ -9,7 +11,7 @@ from queuectl.core.engine import Engine
 from queuectl.core.events import ContextGone, ContextObserved, Listed, PodsCounted
 from queuectl.core.model import Attempt, LedgerSnapshot, Phase, StoredWorkload, Verb
 from queuectl.core.policy import Gate, Namespace
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, Reason
 from tests.builders import (
     SOURCES,
     T0,
@@ -129,3 +131,16 @@ def test_an_admission_newer_than_the_ledger_is_one_that_the_ledger_has_forgotten
     admit, evictions = adopted(world)
     assert (admit.detail, evictions) == ("runs by an admission that the ledger has no memory of", [])
     assert admit.attempt.assignment == before.assignment
+
+
+def test_a_workload_that_cannot_be_queued_is_charged_while_it_runs_if_its_pods_are_known() -> None:
+    world = World(queue("cq", 4), local_queue("lq", "cq"))
+    world.tell(ContextObserved(GATE))
+    full = replace(workload("a", created=5), problem=Reason(code=Code.MISCONFIGURED, detail="annotations"))
+    world.submit(full)
+    assert not [d for d in world.run() if isinstance(d, Admit)]
+    world.tell(observed(full, suspended=False, generation=2, bypassed_by="boss"))
+    admit, evictions = adopted(world)
+    assert (admit.detail, admit.attempt.debt) == ("was let past the gate by boss", True)
+    assert admit.attempt.assignment.usage()
+    assert not evictions

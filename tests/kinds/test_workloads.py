@@ -300,7 +300,7 @@ def test_no_object_of_the_usual_structure_raises(
     event = observe(JOB_KINDS[kind], _replaced(obj, path, value))
     if event is not None:
         orjson.dumps(event.workload, default=str)
-        assert event.workload.problem is None or event.workload.pod_sets == ()
+        assert event.workload.problem is not None or event.workload.pod_sets
         assert event.workload.problem is None or event.workload.problem.message
 
 
@@ -317,9 +317,29 @@ def test_annotations_that_leave_no_space_for_ours_are_a_problem_and_ours_do_not_
     obj["metadata"]["annotations"]["queuectl.dev/reserved-admission"] = 9000 * "x"
     assert _seen(obj).workload.problem is None
     obj["metadata"]["annotations"]["example.com/more"] = "x"
-    problem = _problem(obj)
-    assert problem.code is Code.MISCONFIGURED
-    assert "metadata.annotations" in problem.detail
+    full = _seen(obj).workload
+    assert full.problem is not None
+    assert full.problem.code is Code.MISCONFIGURED
+    assert "metadata.annotations" in full.problem.detail
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"example.com/book": MAX_ANNOTATIONS * "x"}},
+        {"labels": {"queuectl.dev/queue-name": "main", "queuectl.dev/max-exec-time-seconds": "soon"}},
+        {"creationTimestamp": "yesterday"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_problem_of_the_metadata_leaves_the_pods_known_so_that_they_can_be_charged(
+    metadata: dict[str, Any],
+) -> None:
+    obj, plain = job(), _seen(job()).workload
+    obj["metadata"] |= metadata
+    workload = _seen(obj).workload
+    assert workload.problem is not None
+    assert workload.pod_sets == plain.pod_sets != ()
 
 
 def test_a_resource_claim_is_named_and_everything_else_is_read() -> None:
