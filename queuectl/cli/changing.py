@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from queuectl.cli import completion, contexts, printing, rest
+from queuectl.cli.arguments import kind_and_name, meant
 from queuectl.cli.operating import call
 from queuectl.cli.options import Failure, NotGood, Options, with_options
 from queuectl.cli.progress import waiting
-from queuectl.cli.resources import meant, split
+from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
     from queuectl.app.changing import Change, Target
@@ -40,7 +41,7 @@ _TIMEOUT = click.option(
 
 
 @click.command("hold")
-@click.argument("workload", metavar="KIND/NAME", shell_complete=completion.workloads)
+@kind_and_name("workload", completion.workloads)
 @_NAMESPACE
 @_WAIT
 @_TIMEOUT
@@ -51,7 +52,7 @@ def hold(options: Options, workload: str, namespace: str | None, wait: bool, tim
 
 
 @click.command("release")
-@click.argument("workload", metavar="KIND/NAME", shell_complete=completion.workloads)
+@kind_and_name("workload", completion.workloads)
 @_NAMESPACE
 @_WAIT
 @_TIMEOUT
@@ -62,7 +63,7 @@ def release(options: Options, workload: str, namespace: str | None, wait: bool, 
 
 
 @click.command("stop")
-@click.argument("queue", metavar="KIND/NAME", shell_complete=completion.queues)
+@kind_and_name("queue", completion.queues)
 @_NAMESPACE
 @click.option("--drain", is_flag=True, help="Evict its admitted workloads too.")
 @_WAIT
@@ -77,7 +78,7 @@ def stop(
 
 
 @click.command("resume")
-@click.argument("queue", metavar="KIND/NAME", shell_complete=completion.queues)
+@kind_and_name("queue", completion.queues)
 @_NAMESPACE
 @_WAIT
 @_TIMEOUT

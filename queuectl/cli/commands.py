@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from keyword import iskeyword
 from typing import Final
 
 import click
 
 from queuectl import __version__
 from queuectl.cli import printing
+from queuectl.cli.arguments import meant
 from queuectl.cli.options import Options, common, given_first, with_options
 
 _COMMANDS: Final = {
@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "events": ("following", "Show decisions as they are committed."),
     "explain": ("reading", "Explain why a workload is pending, and what would help."),
     "get": ("reading", "List queues, workloads or decisions, or show one."),
+    "help": ("commands", "Show the help of queuectl, or of one command."),
     "history": ("reading", "Show all decisions on a workload."),
     "hold": ("changing", "Keep a workload out of its queue."),
     "import": ("importing", "Convert manifests of Kueue."),
@@ -45,14 +46,27 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command = getattr(import_module(f"queuectl.cli.{_COMMANDS[cmd_name][0]}"), name)
+        module = import_module(f"queuectl.cli.{_COMMANDS[cmd_name][0]}")
+        # A name that Python has taken ends in an underscore.
+        command = getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_")
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise _unknown(error.command_name, ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # The common flags are accepted here too; the help of each command lists them.
         self.format_commands(ctx, formatter)
+        with formatter.section("Options"):
+            formatter.write_dl(
+                [("-h, --help", "Show this message and exit."), ("--version", "Print the version.")]
+            )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -63,6 +77,7 @@ class _Commands(click.Group):
     cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.option("-n", "--namespace")
+@click.version_option(__version__, message="queuectl %(version)s")
 @common
 def main(**_: object) -> None:
     """Queues, quota and fair sharing for batch and training workloads on Kubernetes."""
@@ -73,6 +88,26 @@ def main(**_: object) -> None:
 def kubectl() -> None:
     """The program `kubectl-queue`: the same commands as a kubectl plugin."""
     main(prog_name="kubectl queue")
+
+
+def _unknown(name: str, context: click.Context) -> click.UsageError:
+    return click.UsageError(f"there is no command {name!r}{meant(name, _COMMANDS)}", context)
+
+
+@click.command("help")
+@click.argument("command", required=False)
+@click.pass_context
+def help_(context: click.Context, command: str | None) -> None:
+    """Show the help of queuectl, or of one command."""
+    top = context.find_root()
+    if command is None:
+        click.echo(main.get_help(top))
+        return
+    found = main.get_command(top, command)
+    if found is None:
+        raise _unknown(command, top)
+    with click.Context(found, parent=top, info_name=command) as about:
+        click.echo(found.get_help(about))
 
 
 @click.command("version")

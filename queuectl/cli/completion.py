@@ -73,6 +73,9 @@ def objects(context: click.Context, parameter: click.Parameter, incomplete: str)
     if not isinstance(named, Named) or named.name is not None or not named.resource.single:
         return []
     resource = named.resource
+    if named.kind is not None:
+        found = _items(context, resource.name, {"kind": named.kind})
+        return _fitting((item["name"] for item in found), incomplete)
     if resource.name == "workloads":
         return workloads(context, parameter, incomplete)
     return _fitting((item["name"] for item in _items(context, resource.name, {})), incomplete)

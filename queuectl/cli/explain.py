@@ -13,9 +13,9 @@ from typing import Final
 import click
 
 from queuectl.cli import decisions, rest
+from queuectl.cli.arguments import meant
 from queuectl.cli.options import Failure
 from queuectl.cli.printing import Column, ago, amount, local, printable, table
-from queuectl.cli.resources import meant
 from queuectl.cli.rest import Document, Server
 
 _MAX_DEPTH: Final = 64

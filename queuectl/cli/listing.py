@@ -9,8 +9,9 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import printing
+from queuectl.cli.arguments import meant
 from queuectl.cli.options import Failure, Options
-from queuectl.cli.resources import Resource, meant
+from queuectl.cli.resources import Resource
 from queuectl.cli.rest import Document, NoAnswer, Server
 
 WATCH_SECONDS: Final = 2.0

@@ -7,14 +7,17 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import completion, contexts, decisions, printing, rest
+from queuectl.cli.arguments import Word, kind_and_name, meant
 from queuectl.cli.options import Failure, Options, with_options
-from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, meant, split
+from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, split
 from queuectl.cli.rest import Document, NotThere, Server
+from queuectl.core.model import Phase
+from queuectl.core.reasons import Code
 from queuectl.kinds.jobs import JOB_KINDS, job_kind
 
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
-_WORKLOAD = click.argument("workload", metavar="KIND/NAME", shell_complete=completion.workloads)
+_WORKLOAD = kind_and_name("workload", completion.workloads)
 _NAMESPACE = click.option(
     "-n",
     "--namespace",
@@ -44,8 +47,15 @@ _NAMESPACE = click.option(
     help="Only items of this ClusterQueue.",
     shell_complete=completion.cluster_queues,
 )
-@click.option("--phase", help="Pending, Admitted, Evicting, Finished or Deleted.  [default: the first three]")
-@click.option("--reason", help="Reason code, such as WaitingForQuota.")
+@click.option(
+    "--phase",
+    type=Word("phase", Phase),
+    metavar="PHASE",
+    help="Pending, Admitted, Evicting, Finished or Deleted.  [default: the first three]",
+)
+@click.option(
+    "--reason", type=Word("reason code", Code), metavar="CODE", help="Reason code, such as WaitingForQuota."
+)
 @click.option("--kind", help="Job, PyTorchJob.")
 @click.option("--after", metavar="SEQUENCE", help="Decisions after this one.")
 @click.option("--sort", metavar="FIELD", help="By a field of -o json, such as priority; -FIELD: descending.")
@@ -59,6 +69,10 @@ def get(
     from queuectl.cli import listing
 
     resource, name = named.resource, _only(named.name, name)
+    if named.kind is not None and name is not None:
+        name = f"{named.kind.lower()}/{name}"
+    elif named.kind is not None:
+        given["kind"] = given["kind"] or named.kind
     limit, sort = given.pop("limit"), given.pop("sort")
     if all_namespaces and given["namespace"] is not None:
         raise click.UsageError("-A does not go with -n")

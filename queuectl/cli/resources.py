@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
 from queuectl.cli import decisions
+from queuectl.cli.arguments import meant
 from queuectl.cli.printing import Column, Shares, ago, amount, local
 from queuectl.cli.rest import Document
 from queuectl.kinds.jobs import job_kind
@@ -198,10 +198,12 @@ class Named(NamedTuple):
 
     resource: Resource
     name: str | None
+    kind: str | None = None
+    """Of workloads: only those of this kind."""
 
 
 class ResourceName(click.ParamType[Named]):
-    """A resource by any of its names: RESOURCE, RESOURCE/NAME, or KIND/NAME of a workload."""
+    """A resource by any of its names: RESOURCE, RESOURCE/NAME, or KIND or KIND/NAME of workloads."""
 
     name = "resource"
 
@@ -210,8 +212,9 @@ class ResourceName(click.ParamType[Named]):
             return value
         word, slash, name = str(value).partition("/")
         found = _BY_NAME.get(word.lower())
-        if found is None and slash and job_kind(word) is not None:
-            return Named(RESOURCES["workloads"], str(value))
+        if found is None and (kind := job_kind(word)) is not None:
+            workloads = RESOURCES["workloads"]
+            return Named(workloads, str(value)) if slash else Named(workloads, None, kind.name)
         if found is None:
             problem = f"{word!r} is none of {', '.join(RESOURCES)}{meant(word, _BY_NAME)}"
             self.fail(problem, param, ctx)
@@ -221,9 +224,3 @@ class ResourceName(click.ParamType[Named]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         return [CompletionItem(name) for name in RESOURCES if name.startswith(incomplete)]
-
-
-def meant(text: str, known: Any) -> str:
-    """A hint on a mistyped one of `known`; empty if none is similar."""
-    near = get_close_matches(text.lower(), [str(one) for one in known], n=3, cutoff=0.6)
-    return f": did you mean {' or '.join(near)}?" if near else ""

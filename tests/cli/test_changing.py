@@ -102,6 +102,12 @@ def test_a_change_that_is_in_place_already_is_not_written(
     assert "nothing is written" in result.stdout
 
 
+def test_a_workload_may_be_named_by_two_words(change: Run, cluster: Cluster) -> None:
+    assert change("hold", "job", "train").exit_code == 0
+    assert change("release", "job", "train").exit_code == 0
+    assert [path for path, _ in cluster.writes] == [JOB, JOB]
+
+
 def test_a_release_removes_the_annotation(change: Run, cluster: Cluster) -> None:
     cluster.objects[JOB] = merged(cluster.objects[JOB], {"metadata": {"annotations": {**HELD, "own": "1"}}})
     result = change("release", "job/train")
@@ -117,6 +123,7 @@ def test_a_release_removes_the_annotation(change: Run, cluster: Cluster) -> None
         ("stop cq/team-a --drain", QUEUE, "HoldAndDrain", "are evicted and queue again"),
         ("stop localqueue/main -n default", LOCAL, "Hold", "It admits no more"),
         ("stop lq/main --drain", LOCAL, "HoldAndDrain", "are evicted"),
+        ("stop cq team-a", QUEUE, "Hold", "It admits no more"),
     ],
 )
 def test_a_stop_is_one_patch_of_the_stop_policy(
@@ -128,7 +135,7 @@ def test_a_stop_is_one_patch_of_the_stop_policy(
     assert cluster.writes == [(path, {"metadata": {"uid": f"uid-{name}"}, "spec": {"stopPolicy": policy}})]
     assert f"stopPolicy None -> {policy}" in result.stdout
     assert told in result.stdout
-    assert change("resume", *line.split()[1:2]).exit_code == 0
+    assert change("resume", *(word for word in line.split()[1:] if word != "--drain")).exit_code == 0
     assert cluster.objects[path]["spec"]["stopPolicy"] == "None"
 
 

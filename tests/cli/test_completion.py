@@ -74,6 +74,7 @@ def test_a_shell_requests_completion_by_an_environment_variable(scripted: str) -
         ("explain ", ["job/train", "job/train-2", "pytorchjob/test"]),
         ("hold job/train-", ["job/train-2"]),
         ("stop ", ["clusterqueue/team-a", "clusterqueue/team-b", "localqueue/main"]),
+        ("get pytorchjob t", ["test", "train", "train-2"]),
         ("explain job/x -n w", ["web"]),
         ("get wl --cluster-queue team-b", ["team-b"]),
         ("completion f", ["fish"]),

@@ -1,0 +1,58 @@
+"""Arguments and options that several commands take: objects by KIND/NAME or KIND NAME, words in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def kind_and_name(argument: str, complete: Complete) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The argument KIND/NAME, which may be two words as in kubectl; the command gets one text."""
+    return click.argument(
+        argument,
+        nargs=-1,
+        required=True,
+        metavar="KIND/NAME",
+        callback=_joined,
+        shell_complete=complete,
+    )
+
+
+def _joined(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
+    if len(words) > 2 or (len(words) == 2 and any("/" in word for word in words)):
+        raise click.UsageError(f"{' '.join(words)!r}: one object is expected, as KIND/NAME or KIND NAME")
+    return "/".join(words)
+
+
+class Word(click.ParamType[str]):
+    """One of several words, in any case."""
+
+    def __init__(self, name: str, words: Iterable[str]) -> None:
+        self.name = name
+        self._words = tuple(words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        for word in self._words:
+            if word.lower() == text.lower():
+                return word
+        near = meant(text, self._words) or f": one of {', '.join(self._words)}"
+        self.fail(f"{text[:80]!r} is no {self.name}{near}", param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in self._words if word.lower().startswith(incomplete.lower())]
+
+
+def meant(text: str, known: Iterable[object]) -> str:
+    """A hint on a mistyped one of `known`; empty if none is similar."""
+    words = {str(one).lower(): str(one) for one in known}
+    near = get_close_matches(text.lower(), words, n=3, cutoff=0.6)
+    return f": did you mean {' or '.join(words[one] for one in near)}?" if near else ""
