@@ -1,8 +1,8 @@
 """`python -m benchmarks.load PLAN.json`: creates Jobs as a tenant, and ends each once it has run.
 
 It replaces users, scheduler, kubelet and Job controller, in a separate process, and writes its measurements
-to the file named in its plan. It sends one create and one status patch per Job, two more per eviction, and
-one watch.
+to the file named in its plan. It sends one create and one status patch per Job, and one watch. It never
+writes the condition Suspended: an evicted Job gives its quota back some seconds later than on a cluster.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from queuectl.sandbox.players.api import MERGE_PATCH, ApiError, Object
 
 _AT_ONCE = 48
 """Concurrent writes."""
-_STALL = 2.0
-"""Seconds without a start after which it is said of all Jobs that wait that they are suspended."""
 _PATIENCE = 120.0
 """Seconds without an ended Job after which it gives up."""
 
@@ -133,16 +131,13 @@ class Load:
         self._listed = asyncio.Event()
         self._waits: dict[str, list[float]] = {stream.group: [] for stream in plan.streams}
         self._evictions = 0
-        self._waiting: dict[int, Object] = {}
-        """Jobs that wait for their first start, and of which it is not said that they are suspended."""
-        self._started_at = 0.0
         self._usage = _Usage()
         self._tasks = asyncio.TaskGroup()
 
     async def run(self) -> Result:
         async with self._tasks as tasks:
             watching = follow(self._admin, self._look, self._listed.set)
-            aside = [tasks.create_task(work) for work in (watching, self._tell(), self._say_suspended())]
+            aside = [tasks.create_task(work) for work in (watching, self._tell())]
             await self._listed.wait()
             began, cpu = time.perf_counter(), time.process_time()
             for stream in self._plan.streams:
@@ -187,14 +182,6 @@ class Load:
         elif not runs and job.since is not None:
             self._evictions += 1
             self._stopped(job, now)
-        told = next((c["status"] for c in status.get("conditions") or () if c["type"] == "Suspended"), None)
-        self._waiting.pop(id(job), None)
-        # The real controller says it of every Job. Here it would be the most frequent write, so it is said
-        # where quota depends on it: of Jobs that were evicted, and of all that wait once nothing starts.
-        if told == "True" if runs else (job.run > 0 or told is not None) and told != "True":
-            self._tasks.create_task(self._write(found, suspended(found, not runs)))
-        elif not runs and told is None:
-            self._waiting[id(job)] = found
 
     def _over(self, job: _Job, now: float) -> None:
         job.over = True
@@ -208,7 +195,7 @@ class Load:
         if not job.run:
             self._waits[job.stream.group].append(now - job.created)
         job.run += 1
-        job.since = self._started_at = now
+        job.since = now
         self._usage.begin(job)
 
     def _stopped(self, job: _Job, now: float) -> None:
@@ -233,15 +220,6 @@ class Load:
                 # It has changed since: a write that is still due follows from the change.
                 if error.status not in (409, 422):
                     raise
-
-    async def _say_suspended(self) -> None:
-        """A Job that is evicted before its start was sent gives back its quota only after that is said."""
-        while True:
-            await asyncio.sleep(_STALL)
-            if time.perf_counter() - self._started_at > _STALL:
-                waiting, self._waiting = self._waiting, {}
-                for found in waiting.values():
-                    await self._write(found, suspended(found, True))
 
     async def _tell(self) -> None:
         """Record the progress; give up without any."""
@@ -269,14 +247,6 @@ def over(at: str) -> dict[str, Any]:
     conditions = _conditions({"SuccessCriteriaMet": "True", "Complete": "True"}, at)
     counts = {"succeeded": 1, "active": 0, "ready": 0, "terminating": 0}
     return {"status": {"startTime": at, "completionTime": at, "conditions": conditions, **counts}}
-
-
-def suspended(job: Object, value: bool) -> dict[str, Any]:
-    """The status that the Job controller writes at a suspension, once no pod is left, and at its end."""
-    metadata = job["metadata"]
-    conditions = _conditions({"Suspended": str(value)}, metadata["creationTimestamp"])
-    read = {"resourceVersion": metadata["resourceVersion"]}
-    return {"metadata": read, "status": {"conditions": conditions, "active": 0, "terminating": 0}}
 
 
 def _conditions(found: Mapping[str, str], at: str) -> list[Object]:

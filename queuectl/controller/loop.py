@@ -39,9 +39,9 @@ with the next plan. If the process dies before, the next leader sends them again
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 _LONGEST_SLEEP = 3600.0
 """Seconds until the ledger's clock is read again if nothing is due before: the two clocks may drift."""
-_SAY_EVERY, _MOST_SAID = 1.0, 200
-"""Seconds between two looks at which reasons are to be Events, and the most of them at a time: where many
-workloads begin to wait together, starts and stops must not wait behind thousands of Events."""
+_SAY_EVERY, _MOST_SAID = 1.0, 20
+"""Seconds between two looks at which reasons are to be Events, and the most of them at a time: where
+thousands of workloads begin to wait together, Events must cost the API server less than their starts."""
 _SAME_FAILURES, _MOST_FAILURES = 3, 64
 """Equal failures of a plan after which it is stored in parts; of parts, after which it is decided again."""
 _MOST_UNWRITTEN = 3

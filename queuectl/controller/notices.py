@@ -35,21 +35,24 @@ class Notices:
     """Chooses Events. Starts and stops are said at once; reasons of waiting workloads wait for their turn.
 
     A first reason is said if the workload still waits after `patience` seconds, later ones at most every
-    PAUSE seconds, and the newest one always, unless the workload starts or ends before. Workloads that change
-    nothing cost nothing. `now` is in seconds, of any clock that does not run back.
+    PAUSE seconds, and the newest one always, unless the workload starts or ends before. Namespaces take
+    turns where more are due than may be said. Workloads that change nothing cost nothing. `now` is in
+    seconds, of any clock that does not run back.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._waiting: dict[WorkloadId, _Waiting] = {}
         self._fresh: dict[WorkloadId, float] = {}
-        """When to say the reason of a workload; in order of time, as is the next."""
+        """When the reason of a workload is due; in order of time, as is the next."""
         self._quiet: dict[WorkloadId, float] = {}
         """Until when to say nothing of a workload, because a reason was said shortly before."""
+        self._due: dict[str, dict[WorkloadId, None]] = {}
+        """By namespace, what is due; the namespace that had its turn last comes last."""
 
     def __len__(self) -> int:
         """Return the number of workloads of which anything is kept."""
-        return len(self._waiting.keys() | self._fresh.keys() | self._quiet.keys())
+        return len(self._waiting.keys() | self._fresh.keys() | self._quiet.keys()) + len(self._due)
 
     def of(self, plan: Plan, now: float) -> Iterator[Told]:
         """Yield what is said at once of a committed plan, in its order; remember the new reasons in it."""
@@ -79,33 +82,52 @@ class Notices:
 
     def due(self, now: float, most: int) -> Iterator[Told]:
         """Yield the reasons whose turn it is, `most` at most: the rest is due at the next call."""
+        self._find_due(now)
+        while most > 0 and self._due:
+            namespace = next(iter(self._due))
+            line = self._due.pop(namespace)
+            workload = next(iter(line))
+            del line[workload]
+            if line:
+                self._due[namespace] = line
+            one = self._waiting[workload]
+            if one.said == one.reason.key:
+                continue  # it is back to what was said
+            one.said = one.reason.key
+            self._quiet[workload] = now + PAUSE
+            most -= 1
+            yield (
+                workload,
+                Notice(one.ref, "Pending", one.reason.message, key=one.at.isoformat(), at=one.at),
+            )
+
+    def _find_due(self, now: float) -> None:
         for line in (self._quiet, self._fresh):
-            while most > 0 and line:
+            while line:
                 workload, when = next(iter(line.items()))
                 if when > now:
                     break
                 del line[workload]
-                one = self._waiting.get(workload)
-                if one is not None and one.said != one.reason.key:
-                    one.said = one.reason.key
-                    self._quiet[workload] = now + PAUSE
-                    most -= 1
-                    yield (
-                        workload,
-                        Notice(one.ref, "Pending", one.reason.message, key=one.at.isoformat(), at=one.at),
-                    )
+                if (one := self._waiting.get(workload)) is not None:
+                    self._due.setdefault(one.ref.namespace, {})[workload] = None
 
     def _wait(self, workload: WorkloadId, newest: _Waiting, now: float) -> None:
         if (known := self._waiting.get(workload)) is not None:
             newest.said = known.said
         self._waiting[workload] = newest
-        if workload not in self._fresh and workload not in self._quiet:
+        due = workload in self._due.get(newest.ref.namespace, ())
+        if not due and workload not in self._fresh and workload not in self._quiet:
             self._fresh[workload] = now + self._patience
 
     def _leave(self, workload: WorkloadId) -> None:
         """It does not wait any more. That a reason was said shortly before still counts if it waits again."""
-        self._waiting.pop(workload, None)
         self._fresh.pop(workload, None)
+        one = self._waiting.pop(workload, None)
+        line = self._due.get(one.ref.namespace, {}) if one is not None else {}
+        if workload in line:
+            del line[workload]
+            if not line and one is not None:
+                del self._due[one.ref.namespace]
 
 
 def _flavors(assignment: Assignment) -> str:

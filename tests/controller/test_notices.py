@@ -19,13 +19,15 @@ ALL = 10**6
 ONE, OTHER = Code.WAITING_FOR_QUOTA, Code.WAITING_FOR_HEAD
 
 
-def ref(name: str) -> ObjectRef:
-    return ObjectRef("ns", "Job", name, f"uid-{name}")
+def ref(name: str, namespace: str = "ns") -> ObjectRef:
+    return ObjectRef(namespace, "Job", name, f"uid-{name}")
 
 
-def keep(code: Code, name: str = "a", *, recorded: bool = True, available: int = 0) -> Keep:
+def keep(
+    code: Code, name: str = "a", *, recorded: bool = True, available: int = 0, namespace: str = "ns"
+) -> Keep:
     reason = Reason(code=code, resource="gpu", requested=4, available=available)
-    return Keep(WorkloadId(f"uid-{name}"), ref(name), reason, recorded)
+    return Keep(WorkloadId(f"uid-{name}"), ref(name, namespace), reason, recorded)
 
 
 def admit(name: str = "a", number: int = 1) -> Admit:
@@ -164,6 +166,33 @@ def test_what_is_due_together_is_said_in_parts_and_completely() -> None:
         teller.passes(PATIENCE + step, most=10)
         assert len(teller.said) == 10 * (step + 1)
     assert len({name for _, name, _, _ in teller.said}) == 50
+
+
+def test_namespaces_take_turns_where_more_is_due_than_may_be_said() -> None:
+    teller = Teller()
+    teller.hears(0, *(keep(ONE, f"w{number}") for number in range(50)))
+    teller.hears(1, keep(ONE, "single", namespace="small"), keep(ONE, "pair", namespace="small"))
+    teller.passes(PATIENCE, most=10)
+    teller.passes(PATIENCE + 1, most=3)
+    assert [name for _, name, _, _ in teller.said[10:]] == ["w10", "single", "w11"]
+    teller.passes(PATIENCE + 2, most=1)
+    assert teller.said[-1][1] == "pair"
+
+
+def test_a_workload_that_leaves_or_returns_to_what_was_said_gives_its_turn_to_the_next() -> None:
+    teller = Teller()
+    teller.hears(0, keep(ONE, "first"), keep(ONE, "b"), keep(ONE, "c"))
+    teller.passes(PATIENCE, most=1)
+    teller.hears(6, keep(OTHER, "first"), admit("b"))
+    teller.passes(PATIENCE + PAUSE, most=1)
+    assert [(name, message) for _, name, what, message in teller.said if what == "Pending"] == [
+        ("first", ONE),
+        ("c", ONE),
+    ]
+    teller.passes(PATIENCE + PAUSE + 1, most=0)
+    teller.hears(PATIENCE + PAUSE + 1, keep(ONE, "first"))
+    teller.passes(ALL)
+    assert len(teller.said) == 3
 
 
 def test_events_of_equal_reasons_at_different_times_are_different_objects() -> None:
