@@ -11,6 +11,7 @@ import click
 from queuectl.cli import printing
 from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.policies import policy_option, read_policies
 from queuectl.cli.printing import Column
 from queuectl.cli.progress import done_of
 from queuectl.screen.text import figure
@@ -22,6 +23,7 @@ _PICTURES: Final = (".svg", ".png")
 
 @click.command("simulate")
 @click.argument("file")
+@policy_option
 @click.option(
     "--picture",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -29,7 +31,7 @@ _PICTURES: Final = (".svg", ".png")
     help="Draw usage and waits over time.",
 )
 @with_options
-def simulate(options: Options, file: str, picture: Path | None) -> None:
+def simulate(options: Options, file: str, policies: tuple[str, ...], picture: Path | None) -> None:
     """Simulate the workloads in FILE in virtual time, and print measurements.
 
     FILE is a scenario document of kind `simulation`: queues, workloads with run times, and templates
@@ -38,7 +40,7 @@ def simulate(options: Options, file: str, picture: Path | None) -> None:
     """
     if picture is not None:
         _check_picture(picture)
-    found = _played(file)
+    found = _played(file, policies)
     if options.output == "table":
         _show(found)
     else:
@@ -47,17 +49,21 @@ def simulate(options: Options, file: str, picture: Path | None) -> None:
         _draw(found, picture)
 
 
-def _played(file: str) -> Document:
+def _played(file: str, policies: tuple[str, ...]) -> Document:
     from queuectl.files import BadFile
     from queuectl.simulator.playing import NeverEnds
     from queuectl.simulator.reading import BadScenarios
     from queuectl.simulator.staging import play, read_simulation
 
+    wrong: list[str] = []
+    policy = read_policies(policies, wrong)
+    if wrong:
+        raise Failure("\n".join(wrong))
     try:
         (name, text), *more = texts(file)
         if more:
             raise Failure(f"{file}: one file is simulated at a time")
-        scenario = read_simulation(text, name)
+        scenario = read_simulation(text, name, policy)
         with done_of(f"playing {name}") as progress:
             return play(scenario, progress)
     except BadFile as problem:

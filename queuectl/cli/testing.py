@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from queuectl.cli import printing
-from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.policies import policy_option, read_each, read_policies
 from queuectl.cli.printing import Column, printable
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from queuectl.simulator.judging import Verdict
     from queuectl.simulator.reading import Scenario
 
-T = TypeVar("T")
 _COLUMNS: Final = (
     Column("RESULT"),
     Column("DOCUMENT"),
@@ -29,18 +27,12 @@ _COLUMNS: Final = (
     Column("WHERE"),
     Column("WHY"),
 )
+_COLORS: Final = {"-": "red", "+": "green"}
 
 
 @click.command("test")
 @click.argument("names", nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "-p",
-    "--policy",
-    "policies",
-    multiple=True,
-    metavar="FILE",
-    help="Manifests for all documents: a file, or a folder. May be given several times.",
-)
+@policy_option
 @click.option(
     "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit XML."
 )
@@ -89,16 +81,12 @@ def test(
 def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bool) -> list[Scenario]:
     """All documents of all files. Raises Failure with all their errors."""
     from queuectl.simulator.documents import Cycle, Preemption
-    from queuectl.simulator.manifests import Manifests
-    from queuectl.simulator.reading import read_policy, read_scenarios
+    from queuectl.simulator.reading import read_scenarios
 
-    policy, found = Manifests(), []
+    found: list[Scenario] = []
     wrong: list[str] = []
-    for given in _each(policies, read_policy, wrong):
-        for note in given.without:
-            click.echo(printable(note), err=True)  # the same as in a cluster
-        policy = policy.under(Manifests(given.events))
-    for scenarios in _each(names, lambda text, name: read_scenarios(text, name, policy), wrong):
+    policy = read_policies(policies, wrong)
+    for scenarios in read_each(names, lambda text, name: read_scenarios(text, name, policy), wrong):
         found += scenarios
     if needs_expect:
         wrong += [
@@ -109,22 +97,6 @@ def _read(names: tuple[str, ...], policies: tuple[str, ...], *, needs_expect: bo
     if wrong:
         raise Failure("\n".join(wrong))
     return found
-
-
-def _each(names: tuple[str, ...], read: Callable[[bytes, str], T], wrong: list[str]) -> Iterator[T]:
-    """The results of `read` for each file; errors are added to `wrong`."""
-    from queuectl.files import BadFile
-    from queuectl.simulator.reading import BadScenarios
-
-    for name in names:
-        try:
-            for shown, text in texts(name):
-                try:
-                    yield read(text, shown)
-                except BadScenarios as error:
-                    wrong += error.problems
-        except BadFile as error:
-            wrong.append(str(error))
 
 
 def _write(verdicts: list[Verdict], path: Path) -> None:
@@ -144,9 +116,8 @@ def _table(verdicts: list[Verdict], *, wide: bool) -> None:
             click.echo(
                 f"\n{printable(scenario.header.title)} ({printable(scenario.file)}: line {scenario.line})"
             )
-            for one in verdict.differences:
-                for line in one.lines():
-                    click.secho(printable(line), fg="red" if line.startswith("-") else "green")
+            for line in verdict.lines():
+                click.secho(printable(line), fg=_COLORS.get(line[0]))
 
 
 def _row(verdict: Verdict) -> tuple[object, ...]:
@@ -174,6 +145,10 @@ def _told(verdict: Verdict) -> dict[str, Any]:
         found["differences"] = [
             {"path": one.path, "expected": one.expected, "observed": one.observed}
             for one in verdict.differences
+        ]
+        found["findings"] = [
+            {**one._asdict(), "behind": list(one.behind), "step": one.step or None}
+            for one in verdict.findings
         ]
     return found
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from queuectl.simulator.comparing import Difference, differences
 from queuectl.simulator.documents import Cycle, Expect, Preemption, PreemptionExpect
+from queuectl.simulator.findings import Finding, concerned
 from queuectl.simulator.preempting import preempted
 from queuectl.simulator.reading import Scenario
 from queuectl.simulator.running import Run
@@ -28,6 +30,8 @@ class Verdict:
     steps: tuple[Expect | None, ...] = ()
     """State after each of its steps; None: that step is no cycle."""
     differences: tuple[Difference, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """The findings on workloads that the differences are about."""
 
     @property
     def result(self) -> Result:
@@ -35,22 +39,49 @@ class Verdict:
             return Result.SKIPPED
         return Result.FAILED if self.differences else Result.PASSED
 
+    def lines(self) -> Iterator[str]:
+        """The differences as in a diff, then the findings, indented."""
+        for difference in self.differences:
+            yield from difference.lines()
+        for finding in self.findings:
+            yield from finding.lines()
+
 
 def judge(scenario: Scenario) -> Verdict:
     """Run it and compare."""
     document = scenario.document
-    if not isinstance(document, Cycle | Preemption):
-        return Verdict(scenario=scenario)
-    found: list[Difference] = []
     if isinstance(document, Cycle):
-        observed, after = Run(scenario).outcome()
-        for number, (step, told) in enumerate(zip(document.steps, after, strict=False)):
-            if step.expect is not None and told is not None:
-                found += differences(step.expect, told, f"steps[{number}].")
-        if document.expect is not None:
-            found += differences(document.expect, observed)
-        return Verdict(scenario=scenario, observed=observed, steps=tuple(after), differences=tuple(found))
-    victims = preempted(scenario)
+        return _cycles(scenario, document)
+    if not isinstance(document, Preemption):
+        return Verdict(scenario=scenario)
+    victims, finding = preempted(scenario)
+    found = [] if document.expect is None else differences(document.expect, victims)
+    return Verdict(
+        scenario=scenario,
+        observed=victims,
+        differences=tuple(found),
+        findings=(finding,) if found else (),
+    )
+
+
+def _cycles(scenario: Scenario, document: Cycle) -> Verdict:
+    last, after = Run(scenario).outcome()
+    found: list[Difference] = []
+    why: list[Finding] = []
+    for number, (step, told) in enumerate(zip(document.steps, after, strict=False)):
+        if step.expect is not None and told is not None:
+            here = f"steps[{number}]"
+            differ = differences(step.expect, told.expect, f"{here}.")
+            found += differ
+            why += (one._replace(step=here) for one in concerned(differ, told.findings))
     if document.expect is not None:
-        found = differences(document.expect, victims)
-    return Verdict(scenario=scenario, observed=victims, differences=tuple(found))
+        differ = differences(document.expect, last.expect)
+        found += differ
+        why += concerned(differ, last.findings)
+    return Verdict(
+        scenario=scenario,
+        observed=last.expect,
+        steps=tuple(told and told.expect for told in after),
+        differences=tuple(found),
+        findings=tuple(why),
+    )

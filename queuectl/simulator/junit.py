@@ -36,7 +36,7 @@ def _case(verdict: Verdict) -> TestCase:
         failure.text = "\n".join(
             [
                 _legal(f"{scenario.file}: line {scenario.line}"),
-                *(_legal(line) for one in verdict.differences for line in one.lines()),
+                *map(_legal, verdict.lines()),
             ]
         )
         case.result = [failure]

@@ -7,14 +7,17 @@ from queuectl.core.observing import fold
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot, Target
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource, Usage
 from queuectl.core.state import State
 from queuectl.simulator.building import SOURCE, beginning, identity, settings
-from queuectl.simulator.documents import Preemption, PreemptionExpect, Victim, Workload
+from queuectl.simulator.documents import Incoming, Preemption, PreemptionExpect, Victim, Workload
+from queuectl.simulator.findings import Finding, WorkloadState, rejected
 from queuectl.simulator.reading import Scenario
 
 
-def preempted(scenario: Scenario) -> PreemptionExpect:
+def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
+    """The victims, and what the search found."""
     document = scenario.document
     assert isinstance(document, Preemption)
     start = beginning(scenario)
@@ -31,38 +34,53 @@ def preempted(scenario: Scenario) -> PreemptionExpect:
         configuration=state.configuration,
         now=document.config.now,
     )
-    victims = _search(snapshot, document, state)
-    return PreemptionExpect(
+    search = _search(snapshot, document, state)
+    expect = PreemptionExpect(
         preempted=tuple(
             Victim(
                 workload=start.references[entry.id],
                 reason=cause,
                 cluster_queue=entry.attempt.assignment.cluster_queue if entry.attempt else None,
             )
-            for entry, cause in victims
+            for entry, cause in _victims(search)
         )
     )
+    return expect, _finding(document.incoming, search, len(expect.preempted))
 
 
-def _search(snapshot: Snapshot, document: Preemption, state: State) -> list[Target]:
+def _finding(incoming: Incoming, search: PreemptionSearch, victims: int) -> Finding:
+    queue = f"ClusterQueue {incoming.cluster_queue}"
+    if not search.rules.enabled:
+        text = f"{queue} preempts no workload: its spec.preemption is Never"
+        return Finding(incoming.workload, WorkloadState.PENDING, text)
+    found = search.rejected.added_to(Reason(code=Code.WAITING_FOR_QUOTA))
+    text = f"{victims} victims found for {queue}"
+    if found.considered:
+        text += f"; considered as victims: {found.considered}"
+    return Finding(incoming.workload, WorkloadState.PENDING, text, tuple(rejected(found.victims)))
+
+
+def _search(snapshot: Snapshot, document: Preemption, state: State) -> PreemptionSearch:
     incoming = document.incoming
     workload = next(w for w in document.workloads if w.reference == incoming.workload)
     usage, needed = _request(document, workload)
     node = snapshot.tree.queue(incoming.cluster_queue)
     cells = snapshot.tree.numbered(usage)
-    search = PreemptionSearch(
+    return PreemptionSearch(
         snapshot,
         node,
         state.entries[identity(workload)],
         cells,
         [snapshot.tree.cell(cell) for cell in needed],
     )
+
+
+def _victims(search: PreemptionSearch) -> list[Target]:
     if not search.rules.enabled:
         return []
-    if snapshot.fair(node):
-        return fair_victims(
-            search, snapshot.tree.root(node).sharing.strategies or snapshot.configuration.strategies
-        )
+    if search.snapshot.fair(search.node):
+        root = search.tree.root(search.node)
+        return fair_victims(search, root.sharing.strategies or search.configuration.strategies)
     return classical_victims(search)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
@@ -14,6 +14,7 @@ from queuectl.core.model import Assignment, PodSetAssignment
 from queuectl.core.policy import ClusterQueue, LocalQueueName
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import format_amount
+from queuectl.simulator import findings
 from queuectl.simulator.building import SOURCE, beginning, over, settings
 from queuectl.simulator.documents import (
     Admitted,
@@ -25,6 +26,7 @@ from queuectl.simulator.documents import (
     Victim,
     Workload,
 )
+from queuectl.simulator.findings import Finding
 from queuectl.simulator.reading import Scenario
 
 BUDGET: Final = 1_000_000
@@ -40,6 +42,15 @@ class Outcome:
     evicted: dict[str, Evicted] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     """By ClusterQueue: heads that are pending for victims of others."""
+
+
+class Told(NamedTuple):
+    """State after a cycle."""
+
+    expect: Expect
+    """In the form of a document."""
+    findings: dict[str, Finding]
+    """By workload, what became of it and why."""
 
 
 class Run:
@@ -65,6 +76,8 @@ class Run:
             if isinstance(event, PolicyObserved) and isinstance(event.value, ClusterQueue)
         }
         self._reasons: dict[str, Reason] = {}
+        self._decided: dict[str, Finding] = {}
+        """What was decided on workloads that are not pending."""
         self._gone: set[str] = set()
         self._sequence = len(self._document.workloads)
 
@@ -72,7 +85,7 @@ class Run:
     def _now(self) -> datetime:
         return self._document.config.now
 
-    def outcome(self) -> tuple[Expect, list[Expect | None]]:
+    def outcome(self) -> tuple[Told, list[Told | None]]:
         """Results to compare: at the end, and after each step that is a cycle.
 
         If there are steps, `admitted` at the end is what the last cycle admitted.
@@ -83,7 +96,7 @@ class Run:
                 self.cycle(whole)
             return self._told(whole, whole), []
         last = whole
-        after: list[Expect | None] = []
+        after: list[Told | None] = []
         for step in self._document.steps:
             if step.do != "cycle":
                 self._change(step)
@@ -116,8 +129,10 @@ class Run:
         for decision in plan.decisions:
             if isinstance(decision, Admit):
                 name = names[decision.attempt.workload]
-                outcome.admitted[name] = _admitted(decision.attempt.assignment)
-                self._holding[name] = decision.attempt.assignment.cluster_queue
+                assignment = decision.attempt.assignment
+                outcome.admitted[name] = _admitted(assignment)
+                self._decided[name] = findings.admitted(name, assignment)
+                self._holding[name] = assignment.cluster_queue
                 self._reasons.pop(name, None)
             elif isinstance(decision, Keep):
                 self._reasons[names[decision.workload]] = decision.reason
@@ -126,6 +141,7 @@ class Run:
             elif isinstance(decision, Release | Retire):
                 name = names[decision.workload]
                 self._holding.pop(name, None)
+                self._decided.pop(name, None)
                 if isinstance(decision, Retire):
                     self._gone.add(name)
                     self._reasons.pop(name, None)
@@ -147,6 +163,7 @@ class Run:
     def _note_eviction(self, decision: Evict, outcome: Outcome) -> None:
         names = self._beginning.references
         name = names[decision.workload]
+        self._decided[name] = findings.evicted(name, decision.reason)
         if decision.reason.code is Code.PREEMPTED:
             by = None if decision.preemptor is None else names[decision.preemptor]
             outcome.preempted[name] = Victim(
@@ -155,7 +172,19 @@ class Run:
         else:
             outcome.evicted[name] = Evicted(workload=name, reason=decision.reason.code)
 
-    def _told(self, last: Outcome, whole: Outcome) -> Expect:
+    def _told(self, last: Outcome, whole: Outcome) -> Told:
+        return Told(self._expect(last, whole), {one.workload: one for one in self._findings()})
+
+    def _findings(self) -> Iterable[Finding]:
+        for name in self._workloads:
+            if name in self._decided:
+                yield self._decided[name]
+            elif name in self._holding:
+                yield findings.holding(name, self._holding[name])
+            elif name not in self._gone:
+                yield findings.pending(name, self._reasons.get(name))
+
+    def _expect(self, last: Outcome, whole: Outcome) -> Expect:
         waiting: dict[str, tuple[str, ...]] = {}
         for workload in self._waiting():
             queue = self._queue(workload)

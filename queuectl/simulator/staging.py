@@ -21,6 +21,7 @@ from queuectl.simulator.arrivals import (
     milliseconds,
 )
 from queuectl.simulator.building import SOURCE, beginning, identity, observed, settings
+from queuectl.simulator.manifests import Manifests
 from queuectl.simulator.measures import Document, measures
 from queuectl.simulator.playing import Play
 from queuectl.simulator.reading import BadScenarios, Scenario, read_scenarios
@@ -30,9 +31,9 @@ from queuectl.simulator.using import Site
 _MODELS: Final = {"simulation": Simulation}
 
 
-def read_simulation(text: bytes, name: str) -> Scenario:
-    """The one simulation in a file. Raises BadScenarios."""
-    found = read_scenarios(text, name, models=_MODELS)
+def read_simulation(text: bytes, name: str, policy: Manifests = Manifests()) -> Scenario:  # noqa: B008
+    """The one simulation in a file, on top of `policy`. Raises BadScenarios."""
+    found = read_scenarios(text, name, policy, models=_MODELS)
     for one in found:
         if one.left_out:
             raise BadScenarios([f"{name}: line {one.line}: {one.header.title}: {one.left_out}"])

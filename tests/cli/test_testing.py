@@ -47,6 +47,23 @@ def test_a_difference_is_shown_and_exits_with_1(run: Run, tmp_path: Path) -> Non
     assert found.stderr == "Error: 2 documents: 1 passed, 1 failed, 0 skipped\n"
 
 
+def test_a_failed_document_says_why(run: Run, tmp_path: Path) -> None:
+    found = run("test", written(tmp_path, WRONG))
+    assert found.stdout.splitlines()[-1] == (
+        "  a/train: ExceedsMaxQuota: requests 9 nvidia.com/gpu in flavor h100, at most 8 ever, short by 1 "
+        "(bound by nominalQuota of ClusterQueue/a)"
+    )
+
+
+def test_the_page_shows_what_is_printed_for_a_smaller_borrowing_limit(run: Run, tmp_path: Path) -> None:
+    docs = Path(queuectl.__file__).parent.parent / "docs"
+    policy = (docs / "examples" / "policy" / "queues.yaml").read_text()
+    (tmp_path / "queues.yaml").write_text(policy.replace("borrowingLimit: 16", "borrowingLimit: 8"))
+    found = run("test", "-p", str(tmp_path), str(docs / "examples" / "policy-tests.yaml"))
+    told = found.stdout.split("\n\n", 1)[1].replace(f"{docs.parent}/", "")
+    assert told in (docs / "policy-tests.md").read_text()
+
+
 def test_all_errors_in_all_files_are_reported_and_nothing_is_run(run: Run, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("format: scenario/v1\nkind: cycle\n")
@@ -87,6 +104,9 @@ def test_json_has_every_document_and_every_difference(run: Run, tmp_path: Path) 
     assert told["documents"][1]["differences"] == [
         {"path": "admitted.a/train", "expected": "{}", "observed": None}
     ]
+    (finding,) = told["documents"][1]["findings"]
+    assert (finding["workload"], finding["state"], finding["step"]) == ("a/train", "pending", None)
+    assert finding["text"].startswith("ExceedsMaxQuota: ")
     assert told["documents"][2]["reason"] == "tier topology is not there yet"
 
 
@@ -107,6 +127,7 @@ def test_junit_has_a_case_for_each_document(run: Run, tmp_path: Path) -> None:
     assert second.get("name") == "no \ufffd bell <&>"
     assert second[0].tag == "failure"
     assert "- admitted.a/train: {}" in (second[0].text or "")
+    assert "  a/train: ExceedsMaxQuota: " in (second[0].text or "")
     assert third[0].get("message") == "tier topology is not there yet"
 
 

@@ -66,3 +66,8 @@ def judged(document: dict[str, Any]) -> Verdict:
 
 def lines(document: dict[str, Any]) -> list[str]:
     return [line for one in judged(document).differences for line in one.lines()]
+
+
+def findings(document: dict[str, Any]) -> list[str]:
+    """What is said on the workloads that its differences are about."""
+    return [line for one in judged(document).findings for line in one.lines()]

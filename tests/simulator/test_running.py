@@ -10,7 +10,7 @@ import pytest
 import queuectl
 from queuectl.simulator.judging import Result, judge
 from queuectl.simulator.reading import read_policy, read_scenarios
-from tests.simulator.cases import GPU, cycle, holding, judged, lines, manifest, pending, queue
+from tests.simulator.cases import GPU, cycle, findings, holding, judged, lines, manifest, pending, queue
 
 EXAMPLES = Path(queuectl.__file__).parent.parent / "docs" / "examples"
 RECLAIM = {"preemption": {"reclaimWithinCohort": "Any"}, "cohortName": "rack"}
@@ -116,6 +116,83 @@ def test_a_step_is_compared_on_its_own() -> None:
         '+ steps[0].admitted.a/w: {"clusterQueue":"a","podSets":{"main":{"count":1,"flavors":'
         f'{{"{GPU}":"h100"}},"usage":{{"{GPU}":"1"}}}}}},"state":"admitted"}}'
     ]
+
+
+def test_a_difference_is_explained_by_the_reason_and_the_findings_behind_it() -> None:
+    """The priority of what lent is not lower, so it is not preempted."""
+    lent = holding("b/lent", 16, priority=5)
+    lower = {"preemption": {"reclaimWithinCohort": "LowerPriority"}, "cohortName": "rack"}
+    objects = [*queue("a", 8, **lower), *queue("b", 8, **lower)]
+    expect = {"preempted": [{"workload": "b/lent"}], "admitted": {}}
+    assert findings(cycle(objects, [lent, pending("a/owner", 8), pending("a/next")], expect)) == [
+        "  b/lent: holds quota of ClusterQueue b since the start",
+        "  a/owner: WaitingForQuota: requests 8 nvidia.com/gpu in flavor h100, 0 available, short by 8 "
+        "(bound by nominalQuota of Cohort/rack); considered as victims: 1 whose priority is not lower",
+        "    not preempted: b/Job/lent: its priority is not lower",
+        "  a/next: not evaluated: each cycle takes at most the head of its ClusterQueue",
+    ]
+
+
+def test_the_flavors_that_were_tried_are_behind_the_reason() -> None:
+    quotas = [
+        {"name": name, "resources": [{"name": GPU, "nominalQuota": gpus}]}
+        for name, gpus in (("h100", 8), ("spot", 4))
+    ]
+    groups = [{"coveredResources": [GPU], "flavors": quotas}]
+    objects = [manifest("ResourceFlavor", "spot"), *queue("a", 0, resourceGroups=groups)]
+    assert findings(cycle(objects, [pending("a/big", 9)], {"pending": {}})) == [
+        "  a/big: ExceedsMaxQuota: requests 9 nvidia.com/gpu in flavor h100, at most 8 ever, short by 1 "
+        "(bound by nominalQuota of ClusterQueue/a)",
+        "    also tried: ExceedsMaxQuota: requests 9 nvidia.com/gpu in flavor spot, at most 4 ever, short "
+        "by 5 (bound by nominalQuota of ClusterQueue/a)",
+    ]
+
+
+def test_only_workloads_that_a_difference_names_are_explained() -> None:
+    waiting = [pending("a/train", 4), pending("a/train-2", 4), pending("b/other")]
+    expect: dict[str, Any] = {"admitted": {"a/train-2": {}, "b/other": {}}}
+    document = cycle(TWO, waiting, expect, config={"cycles": 2})
+    assert findings(document) == [
+        "  a/train: admitted to ClusterQueue a: main: 1 x (4 nvidia.com/gpu of h100)"
+    ]
+
+
+def test_findings_are_those_after_the_step_that_differs() -> None:
+    steps = [
+        {"do": "cycle", "expect": {"preempted": []}},
+        {"do": "deleteWorkloads", "workloads": ["b/lent"]},
+        {"do": "cycle"},
+    ]
+    document = cycle(TWO, [holding("b/lent", 16), pending("a/owner", 8)], {"holding": {}}, steps=steps)
+    assert findings(document) == [
+        "  steps[0].b/lent: Preempted (InCohortReclamation) by a/Job/owner",
+        "  steps[0].a/owner: WaitingForPreemptedWorkloads: requests 8 nvidia.com/gpu in flavor h100, "
+        "0 available, short by 8 (bound by nominalQuota of Cohort/rack): 1 workload has to end first",
+        "  a/owner: admitted to ClusterQueue a: main: 1 x (8 nvidia.com/gpu of h100)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({}, ["  a/urgent: ClusterQueue a preempts no workload: its spec.preemption is Never"]),
+        (
+            {"preemption": {"withinClusterQueue": "LowerPriority"}},
+            [
+                "  a/urgent: 0 victims found for ClusterQueue a; considered as victims: "
+                "1 whose priority is not lower",
+                "    not preempted: a/Job/runs: its priority is not lower",
+            ],
+        ),
+    ],
+)
+def test_a_victim_search_says_what_it_found(spec: dict[str, Any], told: list[str]) -> None:
+    flavors = {"main": {"flavors": {GPU: {"flavor": "h100", "mode": "Preempt"}}}}
+    incoming = {"workload": "a/urgent", "clusterQueue": "a", "assignment": flavors}
+    workloads = [holding("a/runs", 8, priority=5), pending("a/urgent", 8)]
+    expect = {"preempted": [{"workload": "a/runs"}]}
+    document = cycle(queue("a", 8, **spec), workloads, expect, kind="preemption", incoming=incoming)
+    assert findings(document) == told
 
 
 def test_pending_and_inadmissible_workloads_are_compared_together() -> None:

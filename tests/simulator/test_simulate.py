@@ -127,6 +127,29 @@ def test_the_table_has_a_row_for_each_queue_and_the_total(tmp_path: Path) -> Non
     assert "Preemptions" not in found.stdout
 
 
+def test_policy_comes_from_manifests_and_the_document_replaces_it(tmp_path: Path) -> None:
+    """The queue of the file `policy.yaml` has 1 GPU, that of the document 4."""
+    head, _, objects = HEAD.partition("objects:\n")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(objects.replace("nominalQuota: 4", "nominalQuota: 1"))
+    waiting = WORKLOADS[WORKLOADS.index("- name: comes") :].replace(
+        "requests: {nvidia.com/gpu: 2}", "requests: {}"
+    )
+    small = simulated(tmp_path, f"{head}workloads:\n{waiting}", "-p", str(policy), "-o", "json")
+    assert json.loads(small.stdout)["queues"][0]["resources"][0]["nominal"] == 1
+    own = simulated(tmp_path, f"{HEAD}workloads:\n{waiting}", "-p", str(policy), "-o", "json")
+    assert json.loads(own.stdout)["queues"][0]["resources"][0]["nominal"] == 4
+
+
+def test_errors_in_manifests_have_their_place(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD.partition("objects:\n")[2].replace("nominalQuota: 4", "nominalQuota: -4"))
+    found = simulated(tmp_path, HEAD + ARRIVALS, "-p", str(policy), "-p", str(tmp_path / "none.yaml"))
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "policy.yaml: line 10, column" in found.stderr
+    assert "none.yaml: No such file or directory" in found.stderr
+
+
 def test_the_example_in_the_documentation_is_simulated_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "three.svg"
