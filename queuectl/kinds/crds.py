@@ -95,9 +95,12 @@ def definition(kind: PolicyKind) -> Schema:
     schema = _structural(raw, raw.get("$defs", {}))
     properties = schema["properties"]
     schema["properties"] = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"type": "object"},
+        "apiVersion": {
+            "type": "string",
+            "description": f"Version of the schema of this object: {GROUP}/{VERSION}.",
+        },
+        "kind": {"type": "string", "description": f"Kind of this object: {kind.name}."},
+        "metadata": {"type": "object"},  # API servers add their own description
         **properties,
     }
     version = {
@@ -160,6 +163,8 @@ def _structural(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
     """`node` without references, nulls and titles."""
     node = _resolved(node, definitions)
     result: Schema = {key: node[key] for key in _KEPT if key in node}
+    if "description" in result:
+        result["description"] = " ".join(result["description"].split())
     # Unset fields stay unset; the default of an object is empty, because its fields have defaults.
     if isinstance(default := result.pop("default", None), dict):
         result["default"] = {}

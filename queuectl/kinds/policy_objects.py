@@ -36,13 +36,18 @@ StopPolicyName = Literal["None", "Hold", "HoldAndDrain"]
 
 
 class FairSharing(Part):
+    """Its weight in fair sharing."""
+
     model_config = ConfigDict(json_schema_extra=rules(not_negative("weight")))
 
     weight: Weight = 1
-    """Weight of its share of borrowable quota. 0: served after all others."""
+    """Relative to its siblings, the part of the borrowable quota that it is entitled to, such as 2 or "0.5":
+    its share is what it borrows, divided by its weight. With 0 it borrows only what no sibling asks for."""
 
 
 class LabelSelectorRequirement(Part):
+    """A condition on the labels of a namespace."""
+
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
@@ -54,22 +59,32 @@ class LabelSelectorRequirement(Part):
     )
 
     key: LabelKey
+    """Key of a label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """In: the label has one of the values. NotIn: it has none of them, or does not exist. Exists and
+    DoesNotExist: whatever its value."""
     values: Annotated[tuple[LabelValue, ...], Field(max_length=256, json_schema_extra=ATOMIC)] = ()
+    """Values of the label. Required for In and NotIn, not allowed for Exists and DoesNotExist."""
 
 
 class LabelSelectorModel(Part):
+    """Selects namespaces by their labels. All conditions must hold; without any it selects all."""
+
     match_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
+    """Labels that the namespace must have, with these values. Each namespace has its name as
+    kubernetes.io/metadata.name."""
     match_expressions: Annotated[
         tuple[LabelSelectorRequirement, ...], Field(max_length=64, json_schema_extra=ATOMIC)
     ] = ()
+    """Further conditions on the labels of the namespace."""
 
 
 # --- ClusterQueue -----------------------------------------------------------------------------------
 
 
 class FlavorFungibility(Part):
-    """Whether to use a flavor that needs borrowing or preemption, or to try the next one."""
+    """Whether a flavor that needs borrowing or preemption ends the evaluation of flavors, or the next one is
+    tried. If the evaluation reaches the last flavor, the best of all is assigned."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -83,29 +98,49 @@ class FlavorFungibility(Part):
     )
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = "MayStopSearch"
+    """MayStopSearch: a flavor in which the workload fits by borrowing is assigned. TryNextFlavor: the next
+    flavors are tried first, because one of them may fit without borrowing."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
+    """MayStopSearch: a flavor in which the workload fits by preemption is assigned. TryNextFlavor: the next
+    flavors are tried first, because one of them may fit without preemption."""
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
+    """Which of two flavors is better, where one needs borrowing and the other preemption.
+    BorrowingOverPreemption: the one that needs borrowing. PreemptionOverBorrowing: the other. Unset:
+    BorrowingOverPreemption. Needs TryNextFlavor for whenCanBorrow and whenCanPreempt."""
 
 
 class BorrowWithinCohort(Part):
+    """Whether a workload that has to borrow may preempt workloads of other ClusterQueues that borrow. Without
+    it only a workload that stays within nominalQuota may. Not used in a cohort tree with fair sharing."""
+
     policy: Literal["Never", "LowerPriority"] = "Never"
+    """Never: it preempts none of them. LowerPriority: those of lower priority. Needs reclaimWithinCohort
+    other than Never."""
     max_priority_threshold: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
-    """Only workloads of at most this priority are victims."""
+    """Only workloads of other ClusterQueues with at most this priority are preempted while borrowing. Unset:
+    all of lower priority than the preemptor."""
 
 
 class MinRunTime(Part):
-    """Seconds that a workload runs at least before it may be preempted for a cause."""
+    """Seconds for which a workload of this queue runs, from its admission on, before it may be preempted for
+    a cause. Each cause has a time of its own; 0: no protection."""
 
     model_config = ConfigDict(alias_generator=None)
 
     in_cluster_queue: Annotated[Seconds, Field(alias="InClusterQueue")] = 0
+    """Against workloads of its own ClusterQueue (withinClusterQueue), in seconds."""
     in_cohort_reclamation: Annotated[Seconds, Field(alias="InCohortReclamation")] = 0
+    """Against ClusterQueues that reclaim their nominal quota (reclaimWithinCohort), in seconds."""
     in_cohort_fair_sharing: Annotated[Seconds, Field(alias="InCohortFairSharing")] = 0
+    """Against ClusterQueues with a smaller share, in a tree with fair sharing, in seconds."""
     in_cohort_reclaim_while_borrowing: Annotated[Seconds, Field(alias="InCohortReclaimWhileBorrowing")] = 0
+    """Against ClusterQueues that borrow themselves (borrowWithinCohort), in seconds."""
 
 
 class Preemption(Part):
-    """Which workloads a workload of this queue may preempt."""
+    """Which workloads a pending workload of this queue may preempt if it does not fit, and how long workloads
+    of this queue are protected. By default it preempts none. Victims are suspended and pending again; their
+    quota is released when their pods are gone, and is reserved for the preemptor."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -119,12 +154,22 @@ class Preemption(Part):
     )
 
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
+    """Which workloads of other ClusterQueues of the cohort tree it may preempt, of those that use quota
+    beyond what their own queues and cohorts have. Never: none. LowerPriority: those of lower priority.
+    Any: all."""
     borrow_within_cohort: BorrowWithinCohort | None = None
+    """Whether a workload that has to borrow may preempt workloads of other ClusterQueues too. Unset:
+    Never."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
+    """Which workloads of its own ClusterQueue it may preempt. Never: none. LowerPriority: those of lower
+    priority. LowerOrNewerEqualPriority: also those of equal priority that were created later."""
     min_run_time: MinRunTime | None = None
+    """How long a workload of this queue runs before it may be preempted, by cause. Unset: no protection."""
 
 
 class AdmissionCheckRule(Part):
+    """An AdmissionCheck, and the flavors that require it. Not supported yet."""
+
     name: Name
     """An AdmissionCheck."""
     on_flavors: Annotated[tuple[Name, ...], Field(max_length=64, json_schema_extra=SET)] = ()
@@ -132,26 +177,44 @@ class AdmissionCheckRule(Part):
 
 
 class AdmissionChecksStrategy(Part):
+    """The AdmissionChecks of its workloads. Not supported yet."""
+
     admission_checks: Annotated[
         tuple[AdmissionCheckRule, ...], Field(min_length=1, max_length=64, json_schema_extra=by_key("name"))
     ]
+    """Each AdmissionCheck with the flavors that require it."""
 
 
 class AdmissionScope(Part):
+    """How its LocalQueues share it."""
+
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
+    """UsageBasedAdmissionFairSharing: workloads of the LocalQueue with the smaller past usage, divided by its
+    fairSharing.weight, are admitted first, before priority and age. NoAdmissionFairSharing: priority and age
+    alone order them."""
 
 
 class MigrationConstraints(Part):
+    """Limits of a migration. Not supported yet."""
+
     last_acceptable_flavor_name: Name
+    """The last flavor, in the order of the resource group, that a workload may get."""
 
 
 class Migration(Part):
+    """Whether an admitted workload moves to a flavor that comes earlier. Not supported yet."""
+
     mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"]
+    """TryPreferredFlavors: it moves when an earlier flavor has room. RetainFirstAdmission: it does not."""
     constraints: MigrationConstraints | None = None
+    """Limits of the migration."""
 
 
 class ConcurrentAdmissionPolicy(Part):
+    """Evaluation of several flavors of one workload at the same time. Not supported yet."""
+
     migration: Migration
+    """What happens after the first flavor was admitted."""
 
 
 class ClusterQueueSpec(Part):
@@ -164,23 +227,34 @@ class ClusterQueueSpec(Part):
     )
 
     resource_groups: ResourceGroups = ()
+    """Quota of the queue, by group of resources and by flavor. A workload that requests a resource that no
+    group covers is not admitted."""
     cohort_name: Name | None = None
-    """Members of a cohort lend each other unused quota. A Cohort object is not required."""
+    """The cohort that it is a member of: members lend each other unused quota. Unset: it neither lends nor
+    borrows. A Cohort object of this name is not required."""
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
-    """BestEffortFIFO admits later workloads before a head that does not fit, StrictFIFO does not."""
+    """BestEffortFIFO: later workloads are admitted before a head that does not fit. StrictFIFO: they wait
+    behind it (reason WaitingForHead)."""
     namespace_selector: LabelSelectorModel | None = None
-    """Namespaces that may use it. Unset: none; empty: all."""
+    """Namespaces that may use it through a LocalQueue. Unset: none; empty: all."""
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
+    """Whether a flavor that needs borrowing or preemption is assigned, or the next flavor is tried."""
     preemption: Preemption = Preemption()
+    """Which workloads a pending workload of this queue may preempt if it does not fit, and how long workloads
+    of this queue are protected. By default it preempts none. Victims are suspended and pending again; their
+    quota is released when their pods are gone, and is reserved for the preemptor."""
     admission_checks_strategy: AdmissionChecksStrategy | None = None
     """Not supported yet: a ClusterQueue with it admits nothing."""
     admission_checks: Annotated[tuple[Name, ...], Field(max_length=64, json_schema_extra=SET)] = ()
     """As in older objects of Kueue. Not supported yet: a ClusterQueue with it admits nothing."""
     stop_policy: StopPolicyName = "None"
-    """Hold stops admission, HoldAndDrain also evicts admitted workloads."""
+    """None: it admits workloads. Hold: it admits none, and running ones continue. HoldAndDrain: it also
+    evicts those that it has admitted; they are pending again."""
     fair_sharing: FairSharing | None = None
+    """Its weight among the members of its cohort, in a tree with fair sharing. Unset: weight 1."""
     admission_scope: AdmissionScope | None = None
-    """Usage-based order of its LocalQueues, where the configuration has scheduling.admissionFairSharing."""
+    """Usage-based order of its LocalQueues, where the configuration has scheduling.admissionFairSharing.
+    Unset: priority and age alone order its workloads."""
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
     """Not supported yet: a ClusterQueue with it admits nothing."""
 
@@ -189,8 +263,11 @@ class ClusterQueueSpec(Part):
 
 
 class CohortFairSharing(FairSharing):
+    """Fair sharing of its tree, if it is a root, and its weight in it otherwise."""
+
     enabled: bool | None = None
-    """Whether its tree uses fair sharing. On a root only: Not supported beside parentName."""
+    """Whether its tree uses fair sharing. Unset: scheduling.fairSharing of the configuration decides. On a
+    root only: Not supported beside parentName."""
     preemption_strategies: (
         Annotated[
             tuple[Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ...],
@@ -208,7 +285,11 @@ class CohortFairSharing(FairSharing):
         ]
         | None
     ) = None
-    """How its tree selects victims by fair sharing. On a root only: Not supported beside parentName."""
+    """When a workload may be preempted by fair sharing. LessThanOrEqualToFinalShare: the share of the
+    preemptor's side, with the preemptor, is at most that of the victim's side without the victim.
+    LessThanInitialShare: it is less than that of the victim's side with the victim. With both, the second is
+    tried where the first does not free enough. Unset: as in the configuration. On a root only: Not supported
+    beside parentName."""
 
 
 class CohortSpec(Part):
@@ -221,22 +302,31 @@ class CohortSpec(Part):
     )
 
     parent_name: Name | None = None
-    """The parent cohort; unset: this is a root."""
+    """The cohort above it, with which it lends and borrows. Unset: it is the root of its tree."""
     resource_groups: ResourceGroups = ()
-    """Quota of the cohort itself, which all below may borrow."""
+    """Quota of the cohort itself, which all queues below it may borrow."""
     fair_sharing: CohortFairSharing | None = None
+    """Fair sharing of its tree, if it is a root, and its weight among its siblings otherwise."""
 
 
 # --- ResourceFlavor -----------------------------------------------------------------------------------
 
 
 class TaintModel(Part):
+    """A taint of nodes."""
+
     key: LabelKey
+    """Key of the taint."""
     value: LabelValue = ""
+    """Value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    """NoSchedule or NoExecute: only workloads that tolerate the taint get the flavor. PreferNoSchedule: all
+    do."""
 
 
 class TolerationModel(Part):
+    """A toleration of pods."""
+
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
@@ -258,14 +348,21 @@ class TolerationModel(Part):
     )
 
     key: Annotated[str, StringConstraints(max_length=317)] | None = None
+    """Key of the taints that it tolerates. Empty, with operator Exists: all keys."""
     operator: Literal["Exists", "Equal"] | None = None
+    """Equal: taints with this value. Exists: taints with any value. Unset: Equal."""
     value: LabelValue | None = None
+    """Value of the taints that it tolerates. Empty with operator Exists."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """NoSchedule, PreferNoSchedule or NoExecute: the effect of the taints that it tolerates. Empty or unset:
+    all effects."""
     toleration_seconds: int | None = None
+    """Seconds for which a taint with effect NoExecute is tolerated after it was added to a node. Unset:
+    forever. Needs effect NoExecute."""
 
 
 class ResourceFlavorSpec(Part):
-    """A class of nodes. Admitted workloads get its labels as node selector, and its tolerations."""
+    """The nodes of the flavor. Admitted workloads get its labels as node selector, and its tolerations."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -293,7 +390,8 @@ class ResourceFlavorSpec(Part):
             )
         ),
     )
-    """Labels of its nodes."""
+    """Labels of its nodes. Admitted workloads get them as node selector, and workloads whose own node
+    selector or required node affinity excludes them do not get the flavor. Empty: any node."""
     node_taints: Annotated[
         tuple[TaintModel, ...], Field(max_length=8, json_schema_extra=by_key("key", "effect"))
     ] = ()
@@ -313,9 +411,12 @@ class LocalQueueSpec(Part):
     cluster_queue: Annotated[
         Name, Field(json_schema_extra=rules(rule("self == oldSelf", "cannot be changed")))
     ]
+    """The ClusterQueue that admits its workloads. It cannot be changed."""
     stop_policy: StopPolicyName = "None"
-    """Hold stops admission from this queue, HoldAndDrain also evicts its admitted workloads."""
+    """None: its workloads are admitted. Hold: none is, and running ones continue. HoldAndDrain: running ones
+    are evicted too; they are pending again."""
     fair_sharing: FairSharing | None = None
+    """Its weight among the LocalQueues of a ClusterQueue with usage-based order. Unset: weight 1."""
 
 
 # --- whole objects ------------------------------------------------------------------------------------
@@ -325,32 +426,41 @@ class ClusterQueueObject(Part):
     """A pool of quota that namespaces use through LocalQueues."""
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
+    """Its quota and its rules of admission."""
     status: ClusterQueueStatus | None = None
+    """Written by the controller, never read back."""
 
 
 class CohortObject(Part):
     """A node of the tree in which ClusterQueues lend and borrow."""
 
     spec: CohortSpec = CohortSpec()
+    """Its place in the tree, quota of its own, and fair sharing."""
     status: CohortStatus | None = None
+    """Not written yet."""
 
 
 class ResourceFlavorObject(Part):
     """A class of nodes with quota of its own."""
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
+    """The nodes of the flavor. Admitted workloads get its labels as node selector, and its tolerations."""
 
 
 class WorkloadPriorityClassObject(Part):
     """Priority in the queue only: pods keep theirs. Workloads name it by label."""
 
     value: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-    """Larger values are admitted first."""
+    """The priority. Workloads with larger values are admitted first, and may preempt those with smaller ones
+    where the ClusterQueue allows it."""
     description: Text | None = None
+    """When to use it, for users. It has no effect."""
 
 
 class LocalQueueObject(Part):
-    """Points to the ClusterQueue for workloads of this namespace."""
+    """A queue that workloads of its namespace name in their label queuectl.dev/queue-name."""
 
     spec: LocalQueueSpec
+    """The ClusterQueue that it points to, and whether it is stopped."""
     status: LocalQueueStatus | None = None
+    """Written by the controller, never read back."""

@@ -158,18 +158,21 @@ class ResourceQuota(Part):
     name: ResourceName
     """The resource, such as nvidia.com/gpu."""
     nominal_quota: Quantity
-    """Guaranteed quota. Not tied to the capacity of nodes."""
+    """Quota that the queue or cohort owns: how much of the resource its workloads may use in this flavor at
+    the same time. It is not compared with the capacity of nodes."""
     borrowing_limit: Quantity | None = None
-    """How much unused quota of the cohort may be used beyond nominalQuota. Unset: all of it."""
+    """How much unused quota of the cohort may be used beyond nominalQuota. Unset: all of it; 0: none. Needs a
+    cohort."""
     lending_limit: Quantity | None = None
-    """How much unused nominalQuota others of the cohort may use. Unset: all of it."""
+    """How much unused nominalQuota others of the cohort may use. Unset: all of it; 0: none. Needs a
+    cohort."""
 
 
 class FlavorQuotas(Part):
     """Quotas of one ResourceFlavor."""
 
     name: Name
-    """A ResourceFlavor."""
+    """Name of a ResourceFlavor. While it does not exist, the queue is not active."""
     resources: Annotated[
         tuple[ResourceQuota, ...],
         Field(min_length=1, max_length=MAX_RESOURCES, json_schema_extra=by_key("name")),

@@ -17,18 +17,28 @@ Timestamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-tim
 
 
 class StatusCondition(Part):
+    """One condition."""
+
     type: Annotated[str, StringConstraints(max_length=316)]
+    """Active: whether it can admit workloads."""
     status: Literal["True", "False", "Unknown"]
+    """Whether the condition holds."""
     reason: Annotated[str, StringConstraints(max_length=1024)]
+    """Why, in one word: Ready, Stopped, FlavorNotFound, CohortCycle, Unsupported, InvalidSpec and others."""
     message: Annotated[str, StringConstraints(max_length=32768)]
+    """Why, as a sentence that names the field or object."""
     last_transition_time: Timestamp
+    """When `status` changed last."""
     observed_generation: int | None = None
+    """The metadata.generation that the condition is about. Not written."""
 
 
 Conditions = Annotated[tuple[StatusCondition, ...], Field(json_schema_extra=by_key("type"))]
 
 
 class ResourceUsage(Part):
+    """Usage of one resource."""
+
     name: str
     """The resource."""
     total: AnyQuantity | None = None
@@ -38,54 +48,90 @@ class ResourceUsage(Part):
 
 
 class FlavorUsage(Part):
+    """Usage of one flavor."""
+
     name: str
     """The ResourceFlavor."""
     resources: Annotated[tuple[ResourceUsage, ...], Field(json_schema_extra=by_key("name"))] = ()
+    """Usage by resource."""
 
 
 Usages = Annotated[tuple[FlavorUsage, ...], Field(json_schema_extra=by_key("name"))]
 
 
 class WeightedShare(Part):
+    """Its share in fair sharing."""
+
     weighted_share: int | None = None
     """Usage beyond its own quota in relation to its weight; larger is more."""
 
 
 class ClusterQueueStatus(Part):
+    """State of the queue, and the quota in use."""
+
     conditions: Conditions = ()
+    """Active: whether it can admit workloads, and why not."""
     flavors_reservation: Usages = ()
+    """Quota that its workloads hold, by flavor and resource."""
     flavors_usage: Usages = ()
+    """The same as flavorsReservation: a workload that holds quota is admitted."""
     pending_workloads: Count | None = None
+    """Number of pending workloads."""
     reserving_workloads: Count | None = None
+    """The same as admittedWorkloads."""
     admitted_workloads: Count | None = None
+    """Number of workloads that hold quota: they run, are being started, or are terminating."""
     fair_sharing: WeightedShare | None = None
+    """Its share, in a tree with fair sharing. Not written yet."""
 
 
 class CohortStatus(Part):
+    """State of the cohort."""
+
     conditions: Conditions = ()
+    """Active: whether it can admit workloads, and why not."""
     fair_sharing: WeightedShare | None = None
+    """Its share, in a tree with fair sharing. Not written yet."""
 
 
 class WaitingReason(Part):
+    """Why a workload is pending."""
+
     code: Annotated[str, StringConstraints(max_length=63)]
+    """One word of a closed set, such as WaitingForQuota."""
     message: Text | None = None
+    """The reason as a sentence, with its numbers."""
 
 
 class WaitingWorkload(Part):
+    """A pending workload."""
+
     kind: str
+    """Kind of its object, such as Job."""
     name: str
+    """Name of its object."""
     uid: str
+    """UID of its object."""
     position: Count
     """From 1, in the ClusterQueue."""
     reason: WaitingReason
+    """Why it is pending."""
 
 
 class LocalQueueStatus(Part):
+    """State of the queue, and its first pending workloads."""
+
     conditions: Conditions = ()
+    """Active: whether it can admit workloads, and why not."""
     flavors_reservation: Usages = ()
+    """Not written: see the status of its ClusterQueue."""
     flavors_usage: Usages = ()
+    """Not written: see the status of its ClusterQueue."""
     pending_workloads: Count | None = None
+    """Number of pending workloads."""
     reserving_workloads: Count | None = None
+    """The same as admittedWorkloads."""
     admitted_workloads: Count | None = None
+    """Number of workloads that hold quota: they run, are being started, or are terminating."""
     waiting: Annotated[tuple[WaitingWorkload, ...], Field(max_length=50, json_schema_extra=ATOMIC)] = ()
     """The first pending workloads, in order. Written by queuectl from time to time, never read back."""

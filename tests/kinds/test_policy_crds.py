@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,34 @@ def test_every_rule_says_something_short() -> None:
         for path, node in _nodes(schema):
             for rule in node.get("x-kubernetes-validations", ()):
                 assert 0 < len(rule["message"]) <= 120, path
+
+
+def _fields(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """All fields of a kind, without the items of lists and the values of maps."""
+    schema = definition(POLICY_KINDS[name])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return [(path, node) for path, node in _nodes(schema) if not path.endswith("[]")]
+
+
+@pytest.mark.parametrize("name", POLICY_KINDS)
+def test_every_field_is_described(name: str) -> None:
+    """`kubectl explain` shows nothing else. The server describes `metadata` by itself."""
+    without = [path for path, node in _fields(name) if not node.get("description")]
+    assert without == [".metadata"], "add a docstring to the field of the model"
+
+
+@pytest.mark.parametrize("name", POLICY_KINDS)
+def test_the_description_of_a_choice_says_what_each_of_its_values_means(name: str) -> None:
+    for path, node in _fields(name):
+        if path.startswith(".spec"):
+            choices = node.get("enum", node.get("items", {}).get("enum", ()))
+            assert [value for value in choices if value not in node["description"]] == [], path
+
+
+def test_a_description_is_one_line_of_sentences() -> None:
+    for name in POLICY_KINDS:
+        for path, node in _fields(name):
+            text = node.get("description", "None.")
+            assert re.fullmatch(r"[A-Z](\S| (?! ))*\.", text), (path, text)
 
 
 def _nodes(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:

@@ -64,6 +64,13 @@ async def test_the_first_job_of_the_install_page_is_accepted(applied: Applied, t
     ]
 
 
+async def test_kubectl_explains_each_choice_of_a_policy(applied: Applied) -> None:
+    said = " ".join((await applied.kubectl("explain", "clusterqueue.spec.preemption")).split())
+    assert "Victims are suspended and pending again" in said
+    assert "LowerOrNewerEqualPriority: also those of equal priority that were created later." in said
+    assert "reclaimWithinCohort <string>" in said
+
+
 async def _define_operator_kinds(applied: Applied) -> None:
     """The kinds of the Prometheus Operator, without their fields."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
