@@ -1,4 +1,4 @@
-"""Changes by one patch of a Kubernetes object, with the user's rights: holds, and stops of queues."""
+"""Changes of one Kubernetes object, with the user's rights: holds, stops of queues, deletions."""
 
 from __future__ import annotations
 
@@ -113,34 +113,60 @@ def _target(
     return Target(kind, namespace, name, resource, base, path)
 
 
-async def hold(session: Session, target: Target, held: bool) -> Change:
+async def hold(session: Session, target: Target, held: bool, allowed: Callable[[Json], None]) -> Change:
     """Set the hold annotation, or remove it. One patch, or none if nothing changes.
 
-    Raises ApiError, and NotQueued if a hold would have no effect.
+    `allowed` gets the object before it is changed, and raises if it must not be. Raises ApiError, and
+    NotQueued if a hold would have no effect.
     """
     now = await session.get(target.path)
-    if held and not may_queue(now):
-        raise NotQueued(
-            f"{target} has no label {QUEUE_LABEL}: queuectl leaves it alone, and a hold would have no effect"
-        )
-    before = _part(now, "metadata", "annotations").get(HOLD_ANNOTATION)
+    if held:
+        must_queue(now, target, "a hold would have no effect")
+    before = part(now, "metadata", "annotations").get(HOLD_ANNOTATION)
     after = "true" if held else None
     field = f"metadata.annotations[{HOLD_ANNOTATION}]"
     if before == after:
         return Change(target, field, before, after, now)
+    allowed(now)
     # With the UID it fails on another object that has the name meanwhile.
     patch = {"metadata": {"uid": _uid(now), "annotations": {HOLD_ANNOTATION: after}}}
     return Change(target, field, before, after, await session.patch(target.path, patch))
 
 
+def must_queue(obj: Json, target: Target, effect: str) -> None:
+    """Raises NotQueued, with `effect`, if the object has no queue label."""
+    if not may_queue(obj):
+        raise NotQueued(f"{target} has no label {QUEUE_LABEL}: queuectl leaves it alone, and {effect}")
+
+
 async def set_stop_policy(session: Session, target: Target, policy: str) -> Change:
     """One patch, or none if nothing changes. Raises ApiError."""
     now = await session.get(target.path)
-    before = str(_part(now, "spec").get("stopPolicy") or "None")
+    before = str(part(now, "spec").get("stopPolicy") or "None")
     if before == policy:
         return Change(target, "spec.stopPolicy", before, policy, now)
     patch = {"metadata": {"uid": _uid(now)}, "spec": {"stopPolicy": policy}}
     return Change(target, "spec.stopPolicy", before, policy, await session.patch(target.path, patch))
+
+
+async def delete(session: Session, target: Target, allowed: Callable[[Json], None]) -> Json:
+    """Delete a workload, its pods in the background. Returns the object as it was.
+
+    `allowed` gets the object before, and raises if it must not be deleted. Raises ApiError, and NotQueued.
+    """
+    now = await session.get(target.path)
+    must_queue(now, target, f"so does this command; `kubectl delete {target.resource}` deletes it")
+    allowed(now)
+    await session.delete(
+        target.path,
+        {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": _uid(now)},
+        },
+    )
+    return now
 
 
 async def names(session: Session, target: Target) -> list[str]:
@@ -149,7 +175,7 @@ async def names(session: Session, target: Target) -> list[str]:
         found = await session.request("GET", target.collection, query={"limit": str(_LISTED)})
     except ApiError:
         return []
-    return [str(_part(item, "metadata").get("name")) for item in found.get("items") or ()]
+    return [str(part(item, "metadata").get("name")) for item in found.get("items") or ()]
 
 
 async def wait(
@@ -188,7 +214,7 @@ def still_running(obj: Json, kind: str) -> str | None:
 
 def counted(obj: Json) -> tuple[int, int]:
     """Pending and admitted workloads of a queue, by its status."""
-    status = _part(obj, "status")
+    status = part(obj, "status")
     return int(status.get("pendingWorkloads") or 0), int(status.get("admittedWorkloads") or 0)
 
 
@@ -202,18 +228,18 @@ def runs(obj: Json, kind: str) -> bool:
 
 
 def _uid(obj: Json) -> object:
-    return _part(obj, "metadata").get("uid")
+    return part(obj, "metadata").get("uid")
 
 
 def _active(obj: Json) -> tuple[str | None, str, str]:
     """Status, reason and message of a queue's condition Active; None and empty if it has none yet."""
-    for condition in _part(obj, "status").get("conditions") or ():
+    for condition in part(obj, "status").get("conditions") or ():
         if condition.get("type") == "Active":
             return condition.get("status"), condition.get("reason") or "", condition.get("message") or ""
     return None, "", ""
 
 
-def _part(obj: Json, *keys: str) -> Json:
+def part(obj: Json, *keys: str) -> Json:
     """The object at a path; empty if it is absent or null."""
     for key in keys:
         obj = obj.get(key) or {}

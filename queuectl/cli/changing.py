@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from queuectl.cli import completion, contexts, printing, rest
-from queuectl.cli.arguments import kind_and_name, meant
-from queuectl.cli.operating import call
+from queuectl.cli import completion, contexts, printing, rest, writing
+from queuectl.cli.arguments import kind_and_name
 from queuectl.cli.options import Failure, NotGood, Options, with_options
 from queuectl.cli.progress import waiting
 from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import Change, Target
-    from queuectl.kube.errors import ApiError
+    from queuectl.app.changing import Change
+    from queuectl.kinds.fields import Json
     from queuectl.kube.session import Session
 
 _POLL_SECONDS: Final = 0.5
 _HELD: Final = ("OnHold", "UserHold")
-_NAMESPACE = click.option(
-    "-n",
-    "--namespace",
-    help="Its namespace.  [default: the kubeconfig's]",
-    shell_complete=completion.namespaces,
-)
 _WAIT = click.option("--wait", is_flag=True, help="Wait until it has taken effect.")
 _TIMEOUT = click.option(
     "--timeout",
@@ -42,18 +34,24 @@ _TIMEOUT = click.option(
 
 @click.command("hold")
 @kind_and_name("workload", completion.workloads)
-@_NAMESPACE
+@writing.NAMESPACE
+@writing.YES
 @_WAIT
 @_TIMEOUT
 @with_options
-def hold(options: Options, workload: str, namespace: str | None, wait: bool, timeout: float) -> None:
-    """Keep a workload out of its queue; a running one is evicted. `release` lets it queue again."""
-    _change_hold(options, workload, namespace, held=True, wait=timeout if wait else None)
+def hold(
+    options: Options, workload: str, namespace: str | None, yes: bool, wait: bool, timeout: float
+) -> None:
+    """Keep a workload out of its queue; a running one is evicted, after a question.
+
+    `release` lets it queue again.
+    """
+    _change_hold(options, workload, namespace, held=True, yes=yes, wait=timeout if wait else None)
 
 
 @click.command("release")
 @kind_and_name("workload", completion.workloads)
-@_NAMESPACE
+@writing.NAMESPACE
 @_WAIT
 @_TIMEOUT
 @with_options
@@ -64,7 +62,7 @@ def release(options: Options, workload: str, namespace: str | None, wait: bool, 
 
 @click.command("stop")
 @kind_and_name("queue", completion.queues)
-@_NAMESPACE
+@writing.NAMESPACE
 @click.option("--drain", is_flag=True, help="Evict its admitted workloads too.")
 @_WAIT
 @_TIMEOUT
@@ -79,7 +77,7 @@ def stop(
 
 @click.command("resume")
 @kind_and_name("queue", completion.queues)
-@_NAMESPACE
+@writing.NAMESPACE
 @_WAIT
 @_TIMEOUT
 @with_options
@@ -92,19 +90,31 @@ def resume(options: Options, queue: str, namespace: str | None, wait: bool, time
 
 
 def _change_hold(
-    options: Options, workload: str, given: str | None, *, held: bool, wait: float | None
+    options: Options,
+    workload: str,
+    given: str | None,
+    *,
+    held: bool,
+    yes: bool = True,
+    wait: float | None,
 ) -> None:
     from queuectl.app import changing
 
     namespace = contexts.namespace(options, given)
     kind, name = split(workload)
-    target = _target(lambda: changing.workload(kind, namespace, name))
+    target = writing.target(lambda: changing.workload(kind, namespace, name))
     server = _server(options, namespace) if wait is not None else None
     if wait is not None and server is None and not held:
         raise Failure(f"--wait reads the workload from the REST server\n{rest.how_to_reach()}")
 
+    def allowed(now: Json) -> None:
+        if held and changing.over(now, target.kind):
+            raise NotGood(f"{target} is over: a hold would change nothing any more")
+        if held and changing.runs(now, target.kind):
+            writing.confirm(f"{target} runs, and a hold evicts it: what it has not saved is lost", yes=yes)
+
     async def work(session: Session) -> None:
-        change = await changing.hold(session, target, held)
+        change = await changing.hold(session, target, held, allowed)
         _say(change, options, _hold_means(change, held))
         if wait is None or changing.over(change.object, target.kind):
             return
@@ -117,7 +127,7 @@ def _change_hold(
                     session, target, lambda obj: changing.still_running(obj, target.kind), tell
                 )
 
-    _run(options, target, work)
+    writing.run(options, target, work)
 
 
 def _hold_means(change: Change, held: bool) -> str:
@@ -168,7 +178,7 @@ def _change_stop(options: Options, queue: str, given: str | None, policy: str, *
     if not slash or not name:
         raise click.UsageError(f"{queue!r} is not KIND/NAME, such as clusterqueue/NAME or localqueue/NAME")
     namespace = contexts.namespace(options, given)
-    target = _target(lambda: changing.queue(kind, namespace, name))
+    target = writing.target(lambda: changing.queue(kind, namespace, name))
 
     async def work(session: Session) -> None:
         change = await changing.set_stop_policy(session, target, policy)
@@ -183,7 +193,7 @@ def _change_stop(options: Options, queue: str, given: str | None, policy: str, *
                 tell,
             )
 
-    _run(options, target, work)
+    writing.run(options, target, work)
 
 
 def _stop_means(change: Change) -> str:
@@ -204,15 +214,6 @@ def _stop_means(change: Change) -> str:
 
 
 # --- both ---------------------------------------------------------------------------------------------
-
-
-def _target(make: Callable[[], Target]) -> Target:
-    from queuectl.app.changing import BadTarget
-
-    try:
-        return make()
-    except BadTarget as problem:
-        raise Failure(str(problem)) from None
 
 
 def _say(change: Change, options: Options, meaning: str) -> None:
@@ -236,54 +237,6 @@ def _say(change: Change, options: Options, meaning: str) -> None:
         "written": change.written,
     }
     printing.document(document, options.output)
-
-
-def _run(options: Options, target: Target, work: Callable[[Session], Awaitable[None]]) -> None:
-    kubeconfig = contexts.announced(options)
-
-    async def session() -> None:
-        from queuectl.app.connecting import session_to
-
-        async with session_to(kubeconfig, options.context) as opened, _explained(opened, target):
-            await work(opened)
-
-    call(session())
-
-
-@contextlib.asynccontextmanager
-async def _explained(session: Session, target: Target) -> AsyncIterator[None]:
-    """Refusals with messages that say what to do next."""
-    from queuectl.app import changing
-    from queuectl.kube.errors import Conflict, Forbidden, NotFound, Unauthorized
-
-    try:
-        yield
-    except changing.NotQueued as problem:
-        raise Failure(str(problem)) from None
-    except NotFound:
-        near = meant(target.name, await changing.names(session, target))
-        elsewhere = "" if near or not target.namespace else " (-n names another namespace)"
-        raise NotGood(f"not found: {target}{near}{elsewhere}") from None
-    except Forbidden as problem:
-        raise Failure(_forbidden(target, problem)) from None
-    except Unauthorized as problem:
-        raise Failure(
-            f"the API server refuses the credentials: {problem}\nCheck --kubeconfig and --context"
-        ) from None
-    except Conflict:
-        raise NotGood(
-            f"{target} was replaced by another object of that name: nothing is written; try again"
-        ) from None
-
-
-def _forbidden(target: Target, problem: ApiError) -> str:
-    verb = "patch" if "cannot patch" in str(problem) else "get"
-    where = f"in namespace {target.namespace}" if target.namespace else "in the cluster"
-    if target.resource.endswith(".queuectl.dev"):
-        grants = "ClusterRole queuectl-admin has it; a cluster admin binds it"
-    else:
-        grants = "ClusterRole edit has it; an admin of the namespace binds it"
-    return f"you may not {verb} {target.resource} {where} ({grants})\n{printing.printable(problem)}"
 
 
 async def _until(look: Callable[[], Awaitable[str | None]], told: Callable[[str], None]) -> None:

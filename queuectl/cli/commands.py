@@ -14,6 +14,7 @@ from queuectl.cli.options import Options, common, given_first, with_options
 
 _COMMANDS: Final = {
     "api": ("operating", "Serve queues, workloads and reasons over REST."),
+    "cancel": ("submitting", "Delete a workload that is pending or runs."),
     "completion": ("completion", "Print the completion script of bash, zsh or fish."),
     "controller": ("operating", "Run the controller: decide, record, act."),
     "events": ("following", "Show decisions as they are committed."),
@@ -31,10 +32,12 @@ _COMMANDS: Final = {
     "sandbox": ("operating", "Run queuectl and all it needs on this machine."),
     "simulate": ("simulating", "Simulate workloads in virtual time, and measure."),
     "stop": ("changing", "Stop a queue."),
+    "submit": ("submitting", "Create workloads in a queue."),
     "test": ("testing", "Run policy tests: compare decisions with expected ones."),
     "top": ("watching", "Watch queues, running and pending workloads, and reasons."),
     "verify": ("operating", "Compare the ledger with its own history."),
     "version": ("commands", "Print the version."),
+    "wait": ("waiting", "Wait until a workload has started or is finished."),
     "webhook": ("operating", "Suspend labelled workloads at creation, before Kubernetes 1.36."),
 }
 

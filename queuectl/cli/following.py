@@ -109,15 +109,15 @@ class Reader:
         asked = {**self._filters, "after": str(self.after)}
         if wait:
             asked["wait"] = str(WAIT_SECONDS)
-        newest = self.after
+        last = self.after
         for page in self._server.pages(("decisions",), asked):
-            newest = int(page["sequence"])
+            last = int(page["sequence"])
             for decision in page["items"]:
                 yield decision
                 self.after = int(decision["sequence"])
-        if newest < self.after:
-            click.echo(f"the ledger ends at {newest}, before {self.after}: it was replaced", err=True)
-        self.after = newest
+        if last < self.after:
+            click.echo(f"the ledger ends at {last}, before {self.after}: it was replaced", err=True)
+        self.after = last
 
     def follow(self) -> Iterator[Document]:
         """Endless, across restarts of the server."""
@@ -143,13 +143,13 @@ def _start(server: Server, filters: dict[str, str], since: int | timedelta | Non
     """The sequence to begin after."""
     if isinstance(since, int):
         return since
-    newest = int(_first(server, filters, 0)["sequence"])
+    last = newest(server, filters)
     if since is None:
-        return max(0, newest - LAST)
+        return max(0, last - LAST)
     if server.now is None:
         return 0
     from_time = server.now - since
-    low, high = 0, newest
+    low, high = 0, last
     # Times rise with the sequence: a binary search.
     while low < high:
         middle = (low + high) // 2
@@ -159,6 +159,11 @@ def _start(server: Server, filters: dict[str, str], since: int | timedelta | Non
         else:
             high = middle
     return low
+
+
+def newest(server: Server, filters: dict[str, str]) -> int:
+    """The last sequence of the ledger."""
+    return int(_first(server, filters, 0)["sequence"])
 
 
 def _first(server: Server, filters: dict[str, str], after: int) -> Document:

@@ -19,8 +19,12 @@ _LEAST_PART: Final = 0.005
 
 
 @contextlib.asynccontextmanager
-async def waiting(seconds: float, what: str) -> AsyncIterator[Callable[[str], None]]:
+async def waiting(
+    seconds: float, what: str, *, note: str = ". The change itself is written"
+) -> AsyncIterator[Callable[[str], None]]:
     """For a block that waits for `what` and reports what is still missing. Raises NotGood after `seconds`.
+
+    `note`: end of that message.
 
     On stderr: one line that is overwritten in a terminal, a line per change in a pipe.
     """
@@ -30,9 +34,7 @@ async def waiting(seconds: float, what: str) -> AsyncIterator[Callable[[str], No
             yield line.tell
     except TimeoutError:
         line.end()
-        raise NotGood(
-            f"not within {seconds:g} s: {what}: {line.last or 'no answer'}. The change itself is written"
-        ) from None
+        raise NotGood(f"not within {seconds:g} s: {what}: {line.last or 'no answer'}{note}") from None
     line.end()
     click.echo(what, err=True)
 

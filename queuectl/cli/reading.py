@@ -136,7 +136,7 @@ def explain(options: Options, workload: str, namespace: str | None, story: bool)
     """Explain why a workload is pending: the limit that binds, holders, workloads ahead, what would help."""
     from queuectl.cli.explain import show, show_story, surroundings
 
-    server, path, found = _workload(options, workload, namespace)
+    server, path, found = workload_of(options, workload, namespace)
     if story:
         found = server.get((*path, "story"), quiet=True)
     if options.output != "table":
@@ -155,7 +155,7 @@ def explain(options: Options, workload: str, namespace: str | None, story: bool)
 @with_options
 def history(options: Options, workload: str, namespace: str | None) -> None:
     """Show all decisions on a workload: time, verdict, flavors, reason, and what caused them."""
-    server, path, _ = _workload(options, workload, namespace)
+    server, path, _ = workload_of(options, workload, namespace)
     found = server.all((*path, "history"), {})
     if options.output != "table":
         printing.document(found, options.output)
@@ -163,7 +163,10 @@ def history(options: Options, workload: str, namespace: str | None) -> None:
         printing.table(decisions.COLUMNS, [decisions.row(item) for item in found["items"]])
 
 
-def _workload(options: Options, workload: str, given: str | None) -> tuple[Server, tuple[str, ...], Document]:
+def workload_of(
+    options: Options, workload: str, given: str | None
+) -> tuple[Server, tuple[str, ...], Document]:
+    """The server, the path of a workload, and its document. Raises Failure that says what to try instead."""
     namespace = contexts.namespace(options, given)
     server = rest.connect(options, namespace=namespace)
     resource = RESOURCES["workloads"]

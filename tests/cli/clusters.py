@@ -52,6 +52,14 @@ class Cluster:
                 return _status(409, "Precondition failed: UID in precondition")
             self.objects[path] = merged(self.objects[path], patch)
             return web.json_response(self.objects[path])
+        if request.method == "POST":
+            return self._created(path, json.loads(await request.read()))
+        if request.method == "DELETE":
+            options = json.loads(await request.read())
+            self.writes.append((path, options))
+            if options["preconditions"]["uid"] != self.objects[path]["metadata"]["uid"]:
+                return _status(409, "Precondition failed: UID in precondition")
+            return web.json_response(self.objects.pop(path))
         below = [obj for name, obj in self.objects.items() if name.rpartition("/")[0] == path]
         if below:
             return web.json_response({"items": below, "metadata": {}})
@@ -60,6 +68,16 @@ class Cluster:
         found = self.objects[path]
         self.objects[path] = self.after(found)
         return web.json_response(found)
+
+    def _created(self, collection: str, body: Json) -> web.Response:
+        metadata = body["metadata"]
+        name = metadata.get("name") or f"{metadata['generateName']}7x9"
+        path = f"{collection}/{name}"
+        self.writes.append((collection, body))
+        if path in self.objects:
+            return _status(409, f"{name} already exists")
+        self.objects[path] = merged(body, {"metadata": {"name": name, "uid": f"uid-{name}"}})
+        return web.json_response(self.objects[path], status=201)
 
 
 def _status(code: int, message: str) -> web.Response:

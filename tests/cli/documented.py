@@ -29,6 +29,7 @@ from tests.cli.servers import answering, rest
 PAGE: Final = Path(queuectl.__file__).parent.parent / "docs" / "cli.md"
 NOW: Final = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
 _BLOCK: Final = re.compile(r"```console\n\$ queuectl ([^\n]*)\n.*?```", re.DOTALL)
+_QUEUES: Final = "/apis/queuectl.dev/v1beta1/namespaces/default/localqueues"
 _LABELS: Final = {"queuectl.dev/queue-name": "main"}
 
 
@@ -54,6 +55,7 @@ def _place() -> Iterator[Path]:
     cluster.add(
         "/apis/batch/v1/namespaces/default/jobs/small", metadata={"labels": _LABELS}, spec={"suspend": False}
     )
+    cluster.add(f"{_QUEUES}/main", spec={"clusterQueue": "team-a"})
     status = {"pendingWorkloads": 2, "admittedWorkloads": 2}
     cluster.add("/apis/queuectl.dev/v1beta1/clusterqueues/team-a", spec={"stopPolicy": "None"}, status=status)
     with (

@@ -55,30 +55,63 @@ def test_a_hold_is_one_patch_bound_to_the_object_that_was_read(change: Run, clus
 
 def test_a_hold_of_a_running_workload_says_that_it_is_evicted(change: Run, cluster: Cluster) -> None:
     cluster.objects[JOB]["spec"]["suspend"] = False
-    assert "evicted" in change("hold", "train").stdout
+    assert "evicted" in change("hold", "train", "--yes").stdout
+    assert len(cluster.writes) == 1
 
 
-@pytest.mark.parametrize("line", ["hold job/train", "release job/train"])
-def test_a_change_of_a_finished_workload_says_that_it_is_over(
+@pytest.mark.parametrize("line", ["hold job/train", "cancel job/train"])
+def test_work_that_runs_is_not_ended_without_a_terminal_to_ask_in(
     change: Run, cluster: Cluster, line: str
 ) -> None:
-    annotations = {} if line.startswith("hold") else HELD
+    cluster.objects[JOB]["spec"]["suspend"] = False
+    result = change(*line.split())
+    assert result.exit_code == 2
+    assert "Job default/train runs" in result.stderr
+    assert "--yes confirms it" in result.stderr
+    assert cluster.writes == []
+
+
+@pytest.mark.parametrize(("answer", "code", "writes"), [("y", 0, 1), ("n", 1, 0), ("", 1, 0)])
+def test_a_hold_of_running_work_asks_in_a_terminal(
+    change: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, writes: int
+) -> None:
+    cluster.objects[JOB]["spec"]["suspend"] = False
+    asked: list[str] = []
+
+    def answered(loss: str) -> str:
+        asked.append(loss)
+        return answer
+
+    monkeypatch.setattr("queuectl.cli.writing.answer", answered)
+    assert change("hold", "job/train").exit_code == code
+    assert len(cluster.writes) == writes
+    assert asked == ["Job default/train runs, and a hold evicts it: what it has not saved is lost"]
+
+
+def test_a_hold_that_is_in_place_asks_nothing(change: Run, cluster: Cluster) -> None:
+    running = {"spec": {"suspend": False}, "metadata": {"annotations": HELD}}
+    cluster.objects[JOB] = merged(cluster.objects[JOB], running)
+    assert "nothing is written" in change("hold", "job/train").stdout
+
+
+def test_a_hold_of_finished_work_is_refused(change: Run, cluster: Cluster) -> None:
     ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+    cluster.objects[JOB] = merged(cluster.objects[JOB], {"spec": {"suspend": False}, "status": ended})
+    result = change("hold", "job/train", "--yes")
+    assert result.exit_code == 1
+    assert "Job default/train is over: a hold would change nothing" in result.stderr
+    assert cluster.writes == []
+
+
+def test_a_release_of_finished_work_says_that_it_is_over(change: Run, cluster: Cluster) -> None:
+    ended = {"conditions": [{"type": "Failed", "status": "True"}]}
     cluster.objects[JOB] = merged(
         cluster.objects[JOB],
-        {"spec": {"suspend": False}, "metadata": {"annotations": annotations}, "status": ended},
+        {"spec": {"suspend": False}, "metadata": {"annotations": HELD}, "status": ended},
     )
-    said = change(*line.split()).stdout
+    said = change("release", "job/train").stdout
     assert "It is over" in said
-    assert "evicted" not in said
     assert "pending queue" not in said
-
-
-def test_a_hold_with_wait_of_a_finished_workload_ends_at_once(change: Run, cluster: Cluster) -> None:
-    ended = {"conditions": [{"type": "Failed", "status": "True"}]}
-    cluster.objects[JOB] = merged(cluster.objects[JOB], {"spec": {"suspend": False}, "status": ended})
-    result = change("hold", "job/train", "--wait", "--timeout", "1")
-    assert result.exit_code == 0, result.stderr
 
 
 @pytest.mark.parametrize(
@@ -335,7 +368,7 @@ def test_without_a_rest_server_a_hold_is_waited_for_on_the_object(change: Run, c
         return merged(obj, steps.pop()) if on_hold and steps else obj
 
     cluster.after = after
-    result = change("hold", "job/train", "--wait")
+    result = change("hold", "job/train", "--yes", "--wait")
     assert result.exit_code == 0, result.stderr
     assert "not suspended yet" in result.stderr
     assert "pods are not gone" in result.stderr

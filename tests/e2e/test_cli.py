@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,7 @@ async def test_a_held_workload_leaves_its_pending_queue_and_a_release_puts_it_ba
     site, where = world.site, ("-n", world.namespace)
     await world.submit(job("held", template=LONG))
     await world.started("held")
-    told = await site.queuectl("hold", "job/held", *where, "--wait")
+    told = await site.queuectl("hold", "job/held", *where, "--yes", "--wait")
     assert told.code == 0, told.err
     assert "It runs: it is evicted" in told.out
     assert told.err.endswith(f"Job {world.namespace}/held is on hold\n")
@@ -46,6 +47,30 @@ async def test_a_held_workload_leaves_its_pending_queue_and_a_release_puts_it_ba
     assert [found for found in await verdicts(world, "held") if found != "Pending"] == [
         *("Queued", "Admitted", "Evicted", "Released", "Admitted"),
     ]
+
+
+async def test_a_job_is_submitted_waited_for_and_cancelled(world: World, tmp_path: Path) -> None:
+    site, where = world.site, ("-n", world.namespace)
+    file = tmp_path / "job.json"
+    content = job("typed", template=pod_template(2, seconds=1))
+    del content["metadata"]["labels"]
+    file.write_text(json.dumps(content))
+    told = await site.queuectl("submit", str(file), "-q", "main", *where, "--follow")
+    assert told.code == 0, told.err
+    assert all(word in told.out for word in ("Queued", "Admitted", "Retired"))
+    told = await site.queuectl("wait", "job/typed", *where)
+    assert (told.code, told.out) == (0, f"Job {world.namespace}/typed: Succeeded\n")
+
+    await world.submit(job("long", template=LONG))
+    told = await site.queuectl("wait", "job/long", *where, "--for", "started", "--timeout", "60s")
+    assert told.code == 0, told.err
+    assert (await site.queuectl("cancel", "job/long", *where)).code == 2
+    told = await site.queuectl("cancel", "job/long", *where, "--yes")
+    assert told.code == 0, told.err
+    told = await site.queuectl("wait", "job/long", *where, "--timeout", "60s")
+    assert told.code == 1
+    assert f"Job {world.namespace}/long: Deleted" in told.err
+    await world.nothing_used(world.namespace)
 
 
 async def test_a_stopped_queue_admits_nothing_until_it_is_resumed(world: World) -> None:
@@ -97,7 +122,7 @@ async def test_a_tenant_can_hold_its_own_jobs_and_cannot_stop_a_queue(world: Wor
 
     async def held() -> bool:
         # A binding takes effect a moment after it is made.
-        return (await world.site.queuectl("hold", "job/own", *where)).code == 0
+        return (await world.site.queuectl("hold", "job/own", *where, "--yes")).code == 0
 
     await eventually("the tenant holds its job", held)
     await world.reason_is("own", "OnHold")

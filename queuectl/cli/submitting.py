@@ -1,0 +1,175 @@
+"""`submit` and `cancel`: workloads created and deleted, with the caller's rights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from queuectl.cli import completion, contexts, printing, rest, writing
+from queuectl.cli.arguments import kind_and_name, meant
+from queuectl.cli.following import Reader, newest
+from queuectl.cli.importing import texts
+from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.resources import split
+from queuectl.cli.rest import Document
+from queuectl.cli.waiting import follow
+
+if TYPE_CHECKING:
+    from queuectl.app.changing import Target
+    from queuectl.app.submitting import Submission
+    from queuectl.kinds.fields import Json
+    from queuectl.kube.session import Session
+
+
+@click.command("submit")
+@click.argument("file")
+@click.option("-q", "--queue", help="LocalQueue in its namespace.  [default: that of the queue label]")
+@click.option(
+    "-p", "--priority-class", "priority", help="WorkloadPriorityClass.  [default: that of its label, if any]"
+)
+@writing.NAMESPACE
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Show its decisions until it ends; exit code 1 if it fails or is deleted.",
+)
+@with_options
+def submit(
+    options: Options,
+    file: str,
+    queue: str | None,
+    priority: str | None,
+    namespace: str | None,
+    follow: bool,
+) -> None:
+    """Create the Jobs and PyTorchJobs of FILE, suspended, in a queue. FILE is YAML or JSON; - is stdin.
+
+    The same as `kubectl create` with the label queuectl.dev/queue-name; all of FILE is checked before the
+    first object is created.
+    """
+    found = _submissions(file, queue, priority, namespace, options)
+    if not follow:
+        _create(options, found)
+        return
+    if len(found) > 1:
+        raise Failure(f"{file} has {len(found)} workloads: --follow is for one")
+    server = rest.connect(options, namespace=found[0].target.namespace)
+    where = {"namespace": str(found[0].target.namespace)}
+    reader = Reader(server, where, newest(server, where))
+    (made,) = _create(options, found)
+    _follow(reader, made, options)
+
+
+def _submissions(
+    file: str, queue: str | None, priority: str | None, given: str | None, options: Options
+) -> list[Submission]:
+    from queuectl.app import submitting
+    from queuectl.files import BadFile
+
+    default = contexts.namespace(options, given)
+    try:
+        return [
+            one
+            for name, text in texts(file)
+            for one in submitting.submissions(
+                text, name, queue=queue, priority=priority, given=given, default=default
+            )
+        ]
+    except (BadFile, submitting.BadManifest) as problem:
+        raise Failure(str(problem)) from None
+
+
+def _create(options: Options, found: list[Submission]) -> list[Document]:
+    """Create them in order, and print each one that is created."""
+    from queuectl.app import submitting
+
+    made: list[Document] = []
+
+    async def work(session: Session) -> None:
+        for queue in {(one.target.namespace, one.queue): one for one in found}.values():
+            try:
+                await submitting.check_queue(session, queue)
+            except submitting.NoSuchQueue as problem:
+                raise _no_queue(queue, problem) from None
+        for one in found:
+            try:
+                name, uid = await submitting.create(session, one)
+            except submitting.NameTaken:
+                raise NotGood(
+                    f"{one.target} exists already: choose another name, or metadata.generateName"
+                ) from None
+            made.append(_document(one, name, uid))
+            _say_created(made[-1], options)
+
+    writing.run(options, found[0].target, work)
+    return made
+
+
+def _no_queue(submission: Submission, problem: Any) -> NotGood:
+    known = ", ".join(sorted(problem.known)) or "none"
+    near = meant(submission.queue, problem.known)
+    return NotGood(
+        f"namespace {submission.target.namespace} has no LocalQueue {submission.queue}{near}\n"
+        f"LocalQueues there: {known}. Nothing is created"
+    )
+
+
+def _document(one: Submission, name: str, uid: str) -> Document:
+    kind, namespace = one.target.kind, one.target.namespace
+    return {"kind": kind, "namespace": namespace, "name": name, "uid": uid, "queue": one.queue}
+
+
+def _say_created(made: Document, options: Options) -> None:
+    if options.output != "table":
+        printing.line(made, options.output)
+        return
+    kind, namespace, name = made["kind"], made["namespace"], made["name"]
+    click.echo(printing.printable(f"{kind} {namespace}/{name}: created in LocalQueue {made['queue']}"))
+    explain = f"`queuectl explain {kind.lower()}/{name} -n {namespace}` says why it waits."
+    click.echo(printing.printable(explain), err=True)
+
+
+def _follow(reader: Reader, made: Document, options: Options) -> None:
+    outcome = follow(reader, made["uid"], options.output)
+    if outcome != "Succeeded":
+        raise NotGood(f"{made['kind']} {made['namespace']}/{made['name']}: {outcome}")
+
+
+@click.command("cancel")
+@kind_and_name("workload", completion.workloads)
+@writing.NAMESPACE
+@writing.YES
+@with_options
+def cancel(options: Options, workload: str, namespace: str | None, yes: bool) -> None:
+    """Delete a workload that is pending or runs, and its pods. It asks before it ends one that runs."""
+    from queuectl.app import changing
+
+    namespace = contexts.namespace(options, namespace)
+    kind, name = split(workload)
+    target = writing.target(lambda: changing.workload(kind, namespace, name))
+
+    def allowed(now: Json) -> None:
+        if changing.over(now, target.kind):
+            raise NotGood(
+                f"{target} is over: there is nothing to cancel; "
+                f"`kubectl delete {target.resource} {target.name} -n {target.namespace}` deletes the object"
+            )
+        if changing.runs(now, target.kind):
+            writing.confirm(f"{target} runs: its pods end, and what it has not saved is lost", yes=yes)
+
+    async def work(session: Session) -> None:
+        before = await changing.delete(session, target, allowed)
+        _say_cancelled(target, ran=changing.runs(before, target.kind), options=options)
+
+    writing.run(options, target, work)
+
+
+def _say_cancelled(target: Target, *, ran: bool, options: Options) -> None:
+    if options.output != "table":
+        named = {"kind": target.kind, "namespace": target.namespace, "name": target.name}
+        printing.document({"object": named, "deleted": True, "ran": ran}, options.output)
+        return
+    click.echo(printing.printable(f"{target}: deleted"))
+    click.echo("Its quota is released once its pods are gone." if ran else "It leaves its pending queue.")
