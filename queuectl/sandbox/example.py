@@ -1,76 +1,81 @@
-"""The sandbox's example: a few fake GPU nodes, and jobs of two teams that arrive one after another.
+"""The sandbox's example: fake GPU nodes, and the jobs of three teams and a scavenger.
 
-Their queues are those of manifests/examples. Some jobs run at once, some are pending first, and one is larger
-than the quota of its queue.
+Their queues are those of manifests/examples. The jobs of one round show what queuectl does: what is borrowed,
+reclaimed, preempted by priority and by shares, admitted as a whole or not at all, never admitted, and which
+flavor comes next. `queuectl.sandbox.rounds` creates and deletes them, round after round.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import logging
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
-from queuectl.sandbox.endpoints import write_private
-from queuectl.sandbox.players.api import Api, ApiError, Object
-from queuectl.sandbox.players.kubelet import RUN_SECONDS
+from queuectl.sandbox.players.api import Object
+from queuectl.sandbox.players.kubelet import RUN_SECONDS, TERMINATE_SECONDS
 from queuectl.sandbox.players.nodes import FAKE_NODE
 
-NAMESPACES: Final = ("team-a", "team-b")
+NAMESPACES: Final = ("team-a", "team-b", "team-c", "scavenger")
+EXAMPLE_LABEL: Final = "sandbox.queuectl.dev/example"
+"""On the jobs of the example and their pods: they are deleted at the end of a round."""
 TOO_LARGE: Final = ("team-a", "too-large")
-"""Namespace and name of the job that stays pending."""
+"""Namespace and name of the job that can never run."""
+ROUND_SECONDS: Final = 65.0
+"""From the first job of a round to its end."""
 
 _QUEUE: Final = "main"
 _ACCELERATOR: Final = "example.com/accelerator"
 _SPOT_TAINT: Final = {"key": "example.com/spot", "value": "true", "effect": "NoSchedule"}
 _CPU_PER_GPU: Final = 2
 _MEMORY_GI_PER_GPU: Final = 8
-
-_log = logging.getLogger(__name__)
+_TERMINATE_SECONDS: Final = 1
+"""The pods of a stopped job take so long to end."""
 
 
 class _Job(NamedTuple):
     """One job of the example."""
 
     at: float
-    """Seconds after the first job."""
+    """Seconds after the first job of its round."""
     namespace: str
     name: str
     gpus: int
-    """GPUs of each pod."""
+    """GPUs of each pod: at most 4, so that no pod waits for a node."""
     pods: int
     seconds: int
     """Run time of each pod in seconds."""
     priority: str
+    flavor: str = "a100"
+    """The only flavor that it may get; empty: any."""
     kind: str = "Job"
 
 
 _STORY: Final = (
-    _Job(0, "team-a", "train-resnet", 4, 1, 25, "normal"),
-    _Job(0, "team-b", "tokenize", 2, 1, 15, "low"),
-    _Job(1, "team-a", "train-bert", 2, 2, 20, "normal"),
-    _Job(1, "team-b", "finetune-llm", 2, 4, 20, "normal", "PyTorchJob"),
-    _Job(2, *TOO_LARGE, 16, 1, 30, "normal"),
-    _Job(3, "team-a", "sweep-1", 2, 1, 12, "low"),
-    _Job(3, "team-a", "sweep-2", 2, 1, 12, "low"),
-    _Job(3, "team-a", "sweep-3", 2, 1, 12, "low"),
-    _Job(4, "team-a", "ablation", 4, 1, 15, "normal"),
-    _Job(5, "team-b", "eval-nightly", 4, 1, 10, "normal"),
-    _Job(8, "team-a", "urgent-eval", 4, 1, 10, "high"),
-    _Job(10, "team-b", "distill", 2, 2, 15, "normal"),
-    _Job(12, "team-b", "embeddings", 1, 4, 12, "low"),
-    _Job(16, "team-a", "convert", 1, 1, 8, "normal"),
-    _Job(20, "team-b", "regression", 2, 1, 10, "high"),
+    # team-a uses its 8 GPUs, and borrows 4. The scavenger borrows the other 12; its next job gets spot.
+    _Job(0, "team-a", "train-resnet", 4, 1, 32, "normal"),
+    _Job(1, "team-a", "train-bert", 2, 2, 26, "normal"),
+    _Job(2, "team-a", "sweep-1", 2, 1, 28, "low"),
+    _Job(2, "team-a", "sweep-2", 2, 1, 28, "low"),
+    _Job(3, "scavenger", "fold-1", 4, 1, 20, "low", ""),
+    _Job(3, "scavenger", "fold-2", 4, 1, 20, "low", ""),
+    _Job(3, "scavenger", "fold-3", 4, 1, 20, "low", ""),
+    _Job(4, "scavenger", "fold-4", 4, 1, 20, "low", ""),
+    # 24 GPUs, more than team-a can ever have.
+    _Job(4, *TOO_LARGE, 4, 6, 30, "normal"),
+    # The owners come: the scavenger loses what it borrowed. The gang starts when all of its 8 GPUs are free.
+    _Job(8, "team-b", "finetune-llm", 2, 4, 19, "normal", kind="PyTorchJob"),
+    _Job(12, "team-c", "render", 4, 1, 20, "normal"),
+    # team-b borrows as well: team-a borrows more, and loses a job.
+    _Job(17, "team-b", "distill", 2, 1, 12, "low"),
+    # In its own queue a higher priority comes first.
+    _Job(21, "team-a", "urgent-eval", 4, 1, 10, "high"),
+    # team-c takes back the rest of its quota, from both teams that borrow it.
+    _Job(26, "team-c", "eval-nightly", 4, 1, 8, "normal"),
+    _Job(38, "team-b", "embeddings", 1, 4, 10, "low", ""),
+    _Job(40, "team-c", "regression", 2, 1, 10, "high"),
 )
-
-
-_ROUNDS: Final = 6
-_ROUND_SECONDS: Final = 40.0
-"""The jobs are created so many times, at this distance in seconds: some minutes of activity."""
 
 
 def pytorchjob_crd() -> Object:
@@ -81,10 +86,10 @@ def pytorchjob_crd() -> Object:
 
 
 def nodes() -> list[Object]:
-    """Two machines of one kind, and two cheaper ones with a taint."""
+    """Three machines of one kind, and three cheaper ones with a taint: what the quotas sum up to."""
     return [
-        *(fake_node(f"a100-{number}", "a100", gpus=8) for number in (1, 2)),
-        *(fake_node(f"spot-{number}", "spot", gpus=4, taints=[_SPOT_TAINT]) for number in (1, 2)),
+        *(fake_node(f"a100-{number}", "a100", gpus=8) for number in (1, 2, 3)),
+        *(fake_node(f"spot-{number}", "spot", gpus=4, taints=[_SPOT_TAINT]) for number in (1, 2, 3)),
     ]
 
 
@@ -113,57 +118,21 @@ def fake_node(name: str, accelerator: str, *, gpus: int, taints: list[Object] | 
     }
 
 
-def jobs() -> list[tuple[float, Object]]:
-    """Each job with its time, in seconds after the first."""
-    told = sorted((one for number in range(_ROUNDS) for one in _round(number)), key=lambda one: one.at)
-    return [(one.at, _pytorchjob(one) if one.kind == "PyTorchJob" else _job(one)) for one in told]
+def jobs(pace: float = 1.0) -> list[tuple[float, Object]]:
+    """The jobs of a round, each with its time in seconds after the first.
 
-
-def _round(number: int) -> list[_Job]:
-    """The jobs of repetition n, from 0, without the one that is too large: it exists already."""
-    if number == 0:
-        return list(_STORY)
-    return [
-        one._replace(at=one.at + number * _ROUND_SECONDS, name=f"{one.name}-r{number + 1}")
-        for one in _STORY
-        if (one.namespace, one.name) != TOO_LARGE
-    ]
-
-
-async def load(api: Api, told: Path) -> None:
-    """Create the jobs, each at its time. The file `told` lists those created: none is created twice."""
-    done = _read(told)
-    start = asyncio.get_running_loop().time()
-    for at, thing in jobs():
-        name = f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"
-        if name in done:
-            continue
-        await asyncio.sleep(start + at - asyncio.get_running_loop().time())
-        group, plural = ("batch", "jobs") if thing["kind"] == "Job" else ("kubeflow.org", "pytorchjobs")
-        path = f"/apis/{group}/v1/namespaces/{thing['metadata']['namespace']}/{plural}"
-        try:
-            await api.request("POST", path, thing)
-        except ApiError as error:  # the user may have done anything to the example by now
-            _log.warning("%s of the example: %s", name, error)
-        done.append(name)
-        write_private(told, json.dumps(done))
-
-
-def _read(told: Path) -> list[str]:
-    """Names of the jobs created in earlier runs."""
-    try:
-        names: list[str] = json.loads(told.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return []
-    return names
+    `pace`: all times are multiplied by it.
+    """
+    makers = {"Job": _job, "PyTorchJob": _pytorchjob}
+    return [(one.at * pace, makers[one.kind](one, pace)) for one in _STORY]
 
 
 def _metadata(one: _Job) -> Object:
-    labels = {QUEUE_LABEL: _QUEUE, PRIORITY_LABEL: one.priority}
+    labels = {QUEUE_LABEL: _QUEUE, PRIORITY_LABEL: one.priority, EXAMPLE_LABEL: "true"}
     return {"name": one.name, "namespace": one.namespace, "labels": labels}
 
 
-def _template(one: _Job) -> Object:
+def _template(one: _Job, pace: float) -> Object:
     amounts: dict[str, Any] = {
         "cpu": str(_CPU_PER_GPU * one.gpus),
         "memory": f"{_MEMORY_GI_PER_GPU * one.gpus}Gi",
@@ -176,23 +145,27 @@ def _template(one: _Job) -> Object:
         "resources": {"requests": amounts, "limits": {"nvidia.com/gpu": str(one.gpus)}},
     }
     spec: Object = {"containers": [container]}
+    if one.flavor:
+        spec["nodeSelector"] = {_ACCELERATOR: one.flavor}
     if one.kind == "Job":
         spec["restartPolicy"] = "Never"
-    return {"metadata": {"annotations": {RUN_SECONDS: str(one.seconds)}}, "spec": spec}
+    seconds = {RUN_SECONDS: one.seconds * pace, TERMINATE_SECONDS: _TERMINATE_SECONDS * pace}
+    annotations = {name: f"{value:g}" for name, value in seconds.items()}
+    return {"metadata": {"labels": {EXAMPLE_LABEL: "true"}, "annotations": annotations}, "spec": spec}
 
 
-def _job(one: _Job) -> Object:
+def _job(one: _Job, pace: float) -> Object:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(one),
-        "spec": {"parallelism": one.pods, "completions": one.pods, "template": _template(one)},
+        "spec": {"parallelism": one.pods, "completions": one.pods, "template": _template(one, pace)},
     }
 
 
-def _pytorchjob(one: _Job) -> Object:
+def _pytorchjob(one: _Job, pace: float) -> Object:
     def replica(count: int) -> Object:
-        return {"replicas": count, "restartPolicy": "Never", "template": _template(one)}
+        return {"replicas": count, "restartPolicy": "Never", "template": _template(one, pace)}
 
     return {
         "apiVersion": "kubeflow.org/v1",

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from queuectl.ports import LedgerUnavailable, Readings
-from queuectl.sandbox import example
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
 from queuectl.sandbox.endpoints import Endpoints, SandboxError, choose_ports, locked, port_of
@@ -29,6 +28,7 @@ from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_places import PostgresFailed
 from queuectl.sandbox.processes import Child, ChildDied, age, end_with_make
 from queuectl.sandbox.programs import Programs, watch_over
+from queuectl.sandbox.rounds import play_rounds
 from queuectl.sandbox.webhook import suspending
 
 _LOG_BYTES: Final = 8 << 20
@@ -46,6 +46,8 @@ class Options:
     """The older release that a real one emulates."""
     empty: bool = False
     """Load no example."""
+    pace: float = 1.0
+    """All times of the example are multiplied by it."""
     headless: bool = False
     controller: bool = True
     """False: it is run apart."""
@@ -254,8 +256,7 @@ class _Sandbox:
             tasks.create_task(self._tell(endpoints, readings, last, admitted))
             if not self._options.empty:
                 tenant = await stack.enter_async_context(client_of(plane, "tenant"))
-                told = self._folder / f"example-{self._options.control_plane}.json"
-                tasks.create_task(example.load(tenant, told))
+                tasks.create_task(play_rounds(tenant, self._options.pace))
             tasks.create_task(self._tell_first(admitted))
 
     def _greet(self, endpoints: Endpoints, config: Path) -> None:
