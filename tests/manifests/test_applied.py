@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from docs.tables import POLICIES
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from tests.e2e.site import eventually
 from tests.manifests.applied import Applied
@@ -62,6 +64,19 @@ async def test_the_first_job_of_the_install_page_is_accepted(applied: Applied, t
     assert [line.split()[0].partition("/")[2] for line in said.splitlines() if "Warning" not in line] == [
         *("default", "shared", "main", "hello")
     ]
+
+
+async def test_the_policies_of_the_example_page_are_accepted(applied: Applied) -> None:
+    """With the namespaces of their LocalQueues, which they do not contain."""
+    policies = sorted(POLICIES.glob("*/policy.yaml"))
+    named = {name for path in policies for name in re.findall(r"namespace: ([a-z-]+)", path.read_text())}
+    for name in sorted(named):
+        body = {"metadata": {"name": name}}
+        await applied.admin.request("POST", "/api/v1/namespaces", body)
+    for path in policies:
+        said = await applied.kubectl("apply", "--dry-run=server", "-f", str(path))
+        assert "Warning" not in said
+        assert len(said.splitlines()) == len(list(yaml.safe_load_all(path.read_text())))
 
 
 async def test_kubectl_explains_each_choice_of_a_policy(applied: Applied) -> None:
