@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -143,8 +143,8 @@ class Connection(asyncio.Protocol):
         """A request of it is in work."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # That of uvloop is no subclass.
+        self._transport = cast(asyncio.Transport, transport)
         self._within(self._limits.header_seconds)
         self._inner.connection_made(transport)
 

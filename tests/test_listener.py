@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from queuectl.listener import Limits, guarded, serving
@@ -71,6 +72,11 @@ async def test_51_one_connection_too_many_closes_the_oldest_one_without_a_reques
         for reader, writer in (busy, idle, newest):
             assert await reader.readuntil(b"done")
             writer.close()
+
+
+def test_the_event_loop_of_the_servers_serves_and_closes_connections_as_that_of_asyncio() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test_51_one_connection_too_many_closes_the_oldest_one_without_a_request_in_work())
 
 
 async def test_51_while_all_connections_have_a_request_in_work_a_new_one_is_closed() -> None:
