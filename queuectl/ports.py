@@ -271,8 +271,13 @@ class Readings(Protocol):
     async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
         """The newest workload of that name, also if it is over."""
 
-    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
-        """Workloads that are over, newest first, each with the sequence of its end; keyset by `before`."""
+    async def finished(
+        self, *, before: int | None, since: datetime | None, limit: int
+    ) -> list[tuple[int, StoredWorkload]]:
+        """Workloads that are over, newest first, each with the sequence of its end; keyset by `before`.
+
+        `since`: only those that ended then or later.
+        """
 
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         """Decisions on one workload with a sequence above `after`, oldest first."""

@@ -134,6 +134,7 @@ def _workload(value: model.StoredWorkload, why: Reason | None, position: int | N
         "position": position,
         "created_at": value.created_at,
         "submitter": value.submitter,
+        "labels": dict(value.labels),
         "attempts": value.attempts,
         "attempt": attempt.number if attempt else None,
         "admitted_at": attempt.admitted_at if attempt else None,

@@ -17,11 +17,14 @@ from queuectl.api.problems import bad_request
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
 from queuectl.kinds.jobs import JOB_KINDS, job_kind
+from queuectl.kinds.selectors import Selects, label_selector
 
 DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1000
 MAX_SEQUENCE: Final = (1 << 63) - 1
 MAX_WAIT: Final = 30
+MAX_SINCE: Final = 10**10
+MAX_SELECTOR: Final = 1024
 MAX_NAME: Final = 253
 MAX_CURSOR: Final = 512
 MAX_FIELDS: Final = 32
@@ -64,6 +67,25 @@ def _sequence(text: str) -> int:
 
 def _wait(text: str) -> int:
     return _whole(text, 0, MAX_WAIT)
+
+
+def _since(text: str) -> int:
+    return _whole(text, 1, MAX_SINCE)
+
+
+def _selector(text: str) -> Selects:
+    if len(text) > MAX_SELECTOR:
+        raise ValueError(f"a label selector of at most {MAX_SELECTOR} characters")
+    try:
+        return label_selector(text)
+    except ValueError:
+        raise ValueError("a label selector such as `team=vision,tier in (a, b),!draft`") from None
+
+
+def _user(text: str) -> str:
+    if not 1 <= len(text) <= MAX_NAME:
+        raise ValueError(f"a user name of 1 to {MAX_NAME} characters")
+    return text
 
 
 def _name(text: str) -> str:
@@ -133,6 +155,25 @@ WAIT: Final = Parameter(
     "If there is no such decision yet, wait for one up to this number of seconds.",
     {"type": "integer", "minimum": 0, "maximum": MAX_WAIT, "default": 0},
     _wait,
+)
+SUBMITTER: Final = Parameter(
+    "submitter",
+    "Submitted by this user only.",
+    {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
+    _user,
+)
+LABELS: Final = Parameter(
+    "labelSelector",
+    "With these labels only, such as `team=vision,tier in (a, b)`. The labels are those of the last enqueue, "
+    "at most 64 of an object.",
+    {"type": "string", "maxLength": MAX_SELECTOR},
+    _selector,
+)
+SINCE: Final = Parameter(
+    "sinceSeconds",
+    "Created in these last seconds only; with `phase=Finished` or `Deleted`: ended in them.",
+    {"type": "integer", "minimum": 1, "maximum": MAX_SINCE},
+    _since,
 )
 KIND: Final = Parameter(
     "kind", "Of this kind only: its name, plural or short name in any case.", {"type": "string"}, _kind

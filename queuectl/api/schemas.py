@@ -92,6 +92,7 @@ class Workload(Document):
     )
     created_at: datetime
     submitter: str | None
+    labels: dict[str, str] = Field(description="Of its object at its last enqueue; at most 64.")
     attempts: int = Field(description="Admissions so far, the open one included.")
     attempt: int | None = Field(description="Number of the open one.")
     admitted_at: datetime | None

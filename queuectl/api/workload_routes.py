@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from queuectl.api import documents, query, schemas, story
@@ -12,6 +13,7 @@ from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
 from queuectl.api.problems import not_found
 from queuectl.api.query import Cursor
 from queuectl.api.state import OVER, State
+from queuectl.api.view import Sight
 from queuectl.core.model import StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
 from queuectl.kinds.jobs import job_kind
@@ -33,6 +35,9 @@ _FILTERS: Final = (
     query.PHASE,
     query.REASON,
     query.KIND,
+    query.SUBMITTER,
+    query.LABELS,
+    query.SINCE,
 )
 
 
@@ -97,37 +102,44 @@ class WorkloadRoutes:
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
         if question.values.get("phase") in OVER:
-            rows, next = await self._over(question, after[0] if after else None)
+            rows, next = await self._over(question, after[0] if after else None, _since(question, sight))
         else:
             if namespace is None:
                 wanted = await question.caller.namespaces("list", WORKLOADS, sight.state.arrivals)
             else:
                 wanted = Allowed(frozenset({namespace}))
-            open = self._open(question, sight.state, wanted, after)
+            open = self._open(question, sight.state, wanted, after, _since(question, sight))
             rows, next = self._source.cut(question, open, lambda workload: [workload.arrival, workload.id])
         readable = await self._readable(question.caller, *(workload.reason for workload in rows))
         items = (documents.workload(workload, sight.state, readable) for workload in rows)
         return page(schemas.Workload, items, next, sight)
 
     def _open(
-        self, question: Question, state: State, namespaces: Allowed, after: Cursor | None
+        self,
+        question: Question,
+        state: State,
+        namespaces: Allowed,
+        after: Cursor | None,
+        since: datetime | None,
     ) -> list[StoredWorkload]:
         """One more than the page holds, if there are as many."""
         rows: list[StoredWorkload] = []
         for workload in state.in_order(namespaces, (after[0], WorkloadId(after[1])) if after else None):
-            if _passes(question.values, workload):
+            if (since is None or workload.created_at >= since) and _passes(question.values, workload):
                 rows.append(workload)
                 if len(rows) > question.limit:
                     break
         return rows
 
     async def _over(
-        self, question: Question, before: int | None
+        self, question: Question, before: int | None, since: datetime | None
     ) -> tuple[Sequence[StoredWorkload], str | None]:
         """Finished and deleted workloads, newest first, from a bounded number of rows; see `next`."""
         rows: list[StoredWorkload] = []
         for _ in range(SCANS):
-            found = await self._source.ask(self._source.readings.finished(before=before, limit=SCAN_ROWS))
+            found = await self._source.ask(
+                self._source.readings.finished(before=before, since=since, limit=SCAN_ROWS)
+            )
             passing = {workload.id for _, workload in found if _passes(question.values, workload)}
             namespaces = {workload.ref.namespace for _, workload in found if workload.id in passing}
             allowed = await question.caller.namespaces("list", WORKLOADS, namespaces)
@@ -302,6 +314,14 @@ def _always(values: Mapping[str, Any]) -> bool:
     return True
 
 
+def _since(question: Question, sight: Sight) -> datetime | None:
+    """By the clock of the ledger."""
+    seconds = question.values.get("sinceSeconds")
+    if seconds is None:
+        return None
+    return sight.committed_at + timedelta(seconds=sight.silent_seconds - seconds)
+
+
 def _passes(values: Mapping[str, Any], workload: StoredWorkload) -> bool:
     code = workload.reason.code if workload.reason else None
     return bool(
@@ -311,4 +331,6 @@ def _passes(values: Mapping[str, Any], workload: StoredWorkload) -> bool:
         and values.get("phase", workload.phase) == workload.phase
         and values.get("kind", workload.ref.kind) == workload.ref.kind
         and values.get("reason", code) == code
+        and values.get("submitter", workload.submitter) == workload.submitter
+        and ("labelSelector" not in values or values["labelSelector"](dict(workload.labels)))
     )

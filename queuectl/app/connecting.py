@@ -9,6 +9,7 @@ from pathlib import Path
 
 from queuectl.kube import account
 from queuectl.kube.errors import BadKubeconfig
+from queuectl.kube.reviews import user_name
 from queuectl.kube.session import Session
 
 
@@ -26,6 +27,12 @@ async def session_to(kubeconfig: Path | None, context: str | None) -> AsyncItera
         yield session
     finally:
         await session.close()
+
+
+async def own_name(kubeconfig: Path | None, context: str | None) -> str | None:
+    """The name of a kubeconfig's user, as its API server has it; None if that server does not say."""
+    async with session_to(kubeconfig, context) as session:
+        return await user_name(session)
 
 
 async def bearer_token(kubeconfig: Path | None, context: str | None) -> str | None:

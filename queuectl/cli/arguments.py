@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from queuectl.cli.options import parse_ago
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -49,6 +52,20 @@ class Word(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         return [CompletionItem(word) for word in self._words if word.lower().startswith(incomplete.lower())]
+
+
+class Duration(click.ParamType[timedelta]):
+    """Such as 90s, 15m, 2h, 7d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = parse_ago(str(value))
+        if not found:
+            self.fail(f"{value!r} is no time such as 90s, 15m, 2h or 7d", param, ctx)
+        return found
 
 
 def meant(text: str, known: Iterable[object]) -> str:

@@ -61,7 +61,7 @@ def events(
     filters = {} if namespace is None else {"namespace": namespace}
     try:
         members = None if queue is None else Members(server, queue, filters)
-        reader = Reader(server, filters, _start(server, filters, since))
+        reader = Reader(server, filters, start(server, filters, since))
         for decision in reader.follow() if follow else reader.new():
             if members is not None and not members.has(decision):
                 continue
@@ -139,7 +139,7 @@ class Reader:
                 time.sleep(POLL_SECONDS)  # it did not wait for a new decision
 
 
-def _start(server: Server, filters: dict[str, str], since: int | timedelta | None) -> int:
+def start(server: Server, filters: dict[str, str], since: int | timedelta | None) -> int:
     """The sequence to begin after."""
     if isinstance(since, int):
         return since

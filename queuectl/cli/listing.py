@@ -13,6 +13,7 @@ from queuectl.cli.arguments import meant
 from queuectl.cli.options import Failure, Options
 from queuectl.cli.resources import Resource
 from queuectl.cli.rest import Document, NoAnswer, Server
+from queuectl.cli.selecting import Show
 
 WATCH_SECONDS: Final = 2.0
 
@@ -26,11 +27,15 @@ class Asked:
     limit: int | None
     sort: str | None
     """A field of the documents, with dots between its parts; descending with a `-` before it."""
+    show: Show | None = None
+    """What prints parts of the documents; None: they are printed whole, or as a table."""
 
 
 def once(server: Server, asked: Asked, options: Options) -> None:
     found = _read(server, asked)
-    if options.output != "table":
+    if asked.show is not None:
+        asked.show(found, True)
+    elif options.output != "table":
         printing.document(found, options.output)
     elif found["items"]:
         rows = [asked.resource.row(item, server.now) for item in found["items"]]
@@ -69,7 +74,9 @@ def watch(server: Server, asked: Asked, options: Options) -> None:
 
 
 def _changes(server: Server, asked: Asked, options: Options, items: list[Document]) -> None:
-    if options.output != "table":
+    if asked.show is not None:
+        asked.show({"items": items}, True)
+    elif options.output != "table":
         for item in items:
             printing.line(item, options.output)
     elif items:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from queuectl.cli.printing import printable
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from queuectl.settings import Settings
 
 FORMATS: Final = ("table", "wide", "json", "yaml")
+SELECTIONS: Final = ("name", "jsonpath=", "custom-columns=")
+"""Output formats of commands that list objects."""
 _PATH: Final = click.Path(path_type=Path)
 _AGO: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -63,7 +66,7 @@ class Options:
     server_ca: Path | None = None
     token_file: Path | None = None
     output: str = "table"
-    """Output format: table, json or yaml."""
+    """Output format: table, json or yaml, or one of SELECTIONS with its text."""
     wide: bool = False
     """Tables with all their columns."""
 
@@ -122,8 +125,33 @@ def default_folder() -> Path:
     return Path(data) / "queuectl" / "sandbox"
 
 
-def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The common flags."""
+class _Format(click.ParamType[str]):
+    """One of FORMATS, or of the others that a command has; one that ends with `=` takes a text after it."""
+
+    name = "format"
+
+    def __init__(self, others: tuple[str, ...]) -> None:
+        self._others = others
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if text in FORMATS or any(
+            text.startswith(one) if one.endswith("=") else text == one for one in self._others
+        ):
+            return text
+        self.fail(f"{text[:80]!r} is none of {', '.join((*FORMATS, *self._others))}", param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join((*FORMATS, *self._others))}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(one) for one in (*FORMATS, *self._others) if one.startswith(incomplete)]
+
+
+def common(command: Callable[..., Any], formats: tuple[str, ...] = SELECTIONS) -> Callable[..., Any]:
+    """The common flags. `formats`: output formats besides FORMATS."""
     decorators = (
         click.option("--config", type=_PATH, help="Configuration file (YAML)."),
         click.option("--kubeconfig", type=_PATH, help="Kubeconfig of the cluster."),
@@ -145,7 +173,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "-o",
             "--output",
-            type=click.Choice(FORMATS),
+            type=_Format(formats),
             default="table",
             help="Output format.",
             show_default=True,
@@ -156,11 +184,13 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
+def with_options(command: Callable[..., None], formats: tuple[str, ...] = ()) -> Callable[..., None]:
     """The flags of every command; the command gets them as its first argument.
 
-    They may be given before the command's name too; those after it take precedence.
+    They may be given before the command's name too; those after it take precedence. `formats`: output formats
+    besides FORMATS.
     """
+    format = _Format(formats)
     names = [field.name for field in fields(Options) if field.name != "wide"]
 
     @wraps(command)
@@ -171,11 +201,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             if name in values and source in (ParameterSource.DEFAULT, ParameterSource.ENVIRONMENT):
                 values[name] = value
         found = {name: values.pop(name) for name in names}
+        # Before the command's name the formats of all commands are accepted.
+        found["output"] = format.convert(found["output"], None, context)
         if found["output"] == "wide":
             found |= {"output": "table", "wide": True}
         command(Options(**found), **values)
 
-    return common(run)
+    return common(run, formats)
 
 
 def given_first(context: click.Context) -> dict[str, Any]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from queuectl.cli import completion, contexts, decisions, printing, rest
-from queuectl.cli.arguments import Word, kind_and_name, meant
-from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli import completion, contexts, decisions, following, printing, rest
+from queuectl.cli.arguments import Duration, Word, kind_and_name, meant
+from queuectl.cli.operating import call
+from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
 from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, split
 from queuectl.cli.rest import Document, NotThere, Server
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
 from queuectl.kinds.jobs import JOB_KINDS, job_kind
 
+if TYPE_CHECKING:
+    from queuectl.cli.selecting import Show
+
+_with_selections = partial(with_options, formats=SELECTIONS)
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
 _WORKLOAD = kind_and_name("workload", completion.workloads)
@@ -57,15 +64,35 @@ _NAMESPACE = click.option(
     "--reason", type=Word("reason code", Code), metavar="CODE", help="Reason code, such as WaitingForQuota."
 )
 @click.option("--kind", help="Job, PyTorchJob.")
+@click.option("--submitter", metavar="USER", help="Only workloads that this user submitted.")
+@click.option("--mine", is_flag=True, help="Only workloads that you submitted.")
+@click.option("-l", "--selector", "labelSelector", metavar="SELECTOR", help="Label selector, such as team=a.")
+@click.option(
+    "--since",
+    type=Duration(),
+    metavar="TIME",
+    help="Workloads created in the last 90s, 15m, 2h, 7d (finished ones: ended); decisions since then.",
+)
 @click.option("--after", metavar="SEQUENCE", help="Decisions after this one.")
 @click.option("--sort", metavar="FIELD", help="By a field of -o json, such as priority; -FIELD: descending.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this number of items.  [default: all]")
 @click.option("-w", "--watch", is_flag=True, help="Continue and show changes.")
-@with_options
+@_with_selections
 def get(
-    options: Options, named: Named, name: str | None, *, watch: bool, all_namespaces: bool, **given: Any
+    options: Options,
+    named: Named,
+    name: str | None,
+    *,
+    watch: bool,
+    all_namespaces: bool,
+    mine: bool,
+    since: timedelta | None,
+    **given: Any,
 ) -> None:
-    """List queues, workloads or decisions, or show one. A workload is named KIND/NAME, such as job/train."""
+    """List queues, workloads or decisions, or show one. A workload is named KIND/NAME, such as job/train.
+
+    -o name, jsonpath= and custom-columns= are as in kubectl, over the documents of -o json.
+    """
     from queuectl.cli import listing
 
     resource, name = named.resource, _only(named.name, name)
@@ -74,22 +101,42 @@ def get(
     elif named.kind is not None:
         given["kind"] = given["kind"] or named.kind
     limit, sort = given.pop("limit"), given.pop("sort")
-    if all_namespaces and given["namespace"] is not None:
-        raise click.UsageError("-A does not go with -n")
-    filters = _filters(resource, name, given)
+    for one, other, together in (
+        ("-A", "-n", all_namespaces and given["namespace"] is not None),
+        ("--mine", "--submitter", mine and given["submitter"] is not None),
+        ("--since", "--after", since is not None and given["after"] is not None),
+    ):
+        if together:
+            raise click.UsageError(f"{one} does not go with {other}")
+    filters = _filters(resource, name, {**given, "mine": "yes" if mine else None, "since": since})
     if name is not None and not resource.single:
         raise click.UsageError(f"{resource.name} have no NAME")
     if name is not None and (limit is not None or sort is not None or watch):
         raise click.UsageError("--limit, --sort and --watch are for lists")
+    show = _show(options, resource)
     server = rest.connect(options, namespace=filters.get("namespace"))
     if name is not None:
-        _one(options, server, resource, name, filters.get("namespace"))
+        _one(options, server, resource, name, filters.get("namespace"), show)
         return
-    asked = listing.Asked(resource, filters, limit, sort)
+    asked = listing.Asked(resource, _sent(options, server, resource, filters, since), limit, sort, show)
     if watch:
         listing.watch(server, asked, options)
     else:
         listing.once(server, asked, options)
+
+
+def _sent(
+    options: Options, server: Server, resource: Resource, filters: dict[str, str], since: timedelta | None
+) -> dict[str, str]:
+    """The filters as REST has them: --mine and --since are resolved."""
+    sent = {key: value for key, value in filters.items() if key not in ("mine", "since")}
+    if "mine" in filters:
+        sent["submitter"] = _own_name(options)
+    if since is not None and resource.name == "decisions":
+        sent["after"] = str(following.start(server, sent, since))
+    elif since is not None:
+        sent["sinceSeconds"] = str(int(since.total_seconds()))
+    return sent
 
 
 def _only(inside: str | None, beside: str | None) -> str | None:
@@ -99,25 +146,59 @@ def _only(inside: str | None, beside: str | None) -> str | None:
     return beside if inside is None else inside
 
 
-def _filters(resource: Resource, name: str | None, given: dict[str, str | None]) -> dict[str, str]:
-    found = {key: value for key, value in given.items() if value is not None}
+def _filters(resource: Resource, name: str | None, given: dict[str, Any]) -> dict[str, str]:
+    found = {key: str(value) for key, value in given.items() if value is not None}
     if not resource.namespaced:
         # As in kubectl: a namespace is ignored for cluster-scoped resources.
         found.pop("namespace", None)
     for key in found:
         if key not in resource.filters or (name is not None and key != "namespace"):
-            flag = "--cluster-queue" if key == "clusterqueue" else f"--{key}"
+            flag = {"clusterqueue": "--cluster-queue", "labelSelector": "-l"}.get(key, f"--{key}")
             raise click.UsageError(f"{flag} does not go with {resource.name}{' and a name' if name else ''}")
     return found
 
 
-def _one(options: Options, server: Server, resource: Resource, name: str, given: str | None) -> None:
+def _show(options: Options, resource: Resource) -> Show | None:
+    """What prints documents in a format that selects parts of them; None for the other formats."""
+    from queuectl.cli import selecting
+
+    def name(item: Document) -> str:
+        return f"{item['kind'].lower() if 'kind' in item else resource.name[:-1]}/{item['name']}"
+
+    if options.output == selecting.NAME and not resource.single:
+        raise click.UsageError(f"{resource.name} have no name")
+    try:
+        return selecting.shower(options.output, name)
+    except selecting.BadTemplate as problem:
+        raise Failure(f"-o {options.output}: {problem}") from None
+
+
+def _own_name(options: Options) -> str:
+    """The user's name in the cluster. Raises Failure."""
+    from queuectl.app.connecting import own_name
+
+    found = call(own_name(contexts.kubeconfig(options), options.context))
+    if found is None:
+        raise Failure("--mine: this cluster does not say which user you are: use --submitter USER")
+    return found
+
+
+def _one(
+    options: Options,
+    server: Server,
+    resource: Resource,
+    name: str,
+    given: str | None,
+    show: Show | None,
+) -> None:
     namespace = contexts.namespace(options, given) if resource.namespaced else ""
     try:
         found = server.get(resource.path(name, namespace))
     except NotThere as problem:
         raise _better(problem, server, resource, name, namespace) from None
-    if options.output != "table":
+    if show is not None:
+        show(found, False)
+    elif options.output != "table":
         printing.document(found, options.output)
     else:
         printing.table(resource.columns, [resource.row(found, server.now)], wide=options.wide)

@@ -177,7 +177,12 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             row=_workload,
             key=lambda item: item["uid"],
             order=_in_line,
-            filters=frozenset(("namespace", "queue", "clusterqueue", "phase", "reason", "kind")),
+            filters=frozenset(
+                (
+                    *("namespace", "queue", "clusterqueue", "phase", "reason", "kind"),
+                    *("submitter", "mine", "labelSelector", "since"),
+                )
+            ),
         ),
         Resource(
             name="decisions",
@@ -185,7 +190,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             columns=decisions.LISTED,
             row=lambda item, now: decisions.listed(item),
             key=lambda item: item["sequence"],
-            filters=frozenset(("namespace", "after")),
+            filters=frozenset(("namespace", "after", "since")),
             single=False,
         ),
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from queuectl.cli import completion, contexts, decisions, printing, writing
-from queuectl.cli.arguments import kind_and_name
+from queuectl.cli.arguments import Duration, kind_and_name
 from queuectl.cli.following import Reader
 from queuectl.cli.operating import call
-from queuectl.cli.options import Failure, NotGood, Options, parse_ago, with_options
+from queuectl.cli.options import Failure, NotGood, Options, with_options
 from queuectl.cli.printing import printable
 from queuectl.cli.progress import waiting
 from queuectl.cli.reading import workload_of
@@ -22,20 +22,6 @@ _POLL_SECONDS: Final = 0.5
 _NEW_SECONDS: Final = 5.0
 """How long a workload that is not found may still appear."""
 _OVER: Final = ("Finished", "Deleted")
-
-
-class Duration(click.ParamType[timedelta]):
-    """Such as 90s, 15m, 2h, 7d."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        found = parse_ago(str(value))
-        if not found:
-            self.fail(f"{value!r} is no time such as 90s, 15m, 2h or 7d", param, ctx)
-        return found
 
 
 @click.command("wait")

@@ -252,6 +252,8 @@ class StoredWorkload:
     """The open attempt."""
     reason: Reason | None
     submitter: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    """As of its last enqueue, sorted."""
     past: PastAttempts = NO_PAST_ATTEMPTS
     preempted_at: tuple[datetime, ...] = ()
     """Times of its last preemptions within the eviction window, oldest first (P11)."""

@@ -12,12 +12,27 @@ from queuectl.ports import Access, ClusterUnavailable, User
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+SELF_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECONDS: Final = 5.0
 """Short, as a caller waits for the answer."""
 
 
 class NoReviews(Exception):
     """This identity may not create reviews (the message names the right), or the server has none."""
+
+
+async def user_name(session: Session) -> str | None:
+    """The name of the session's user; None if the server does not say (before 1.28, or without the right).
+
+    Raises ApiError.
+    """
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        found = await session.create(SELF_REVIEWS, body)
+    except (Forbidden, NotFound):
+        return None
+    name = ((found.get("status") or {}).get("userInfo") or {}).get("username")
+    return name if isinstance(name, str) and name else None
 
 
 class KubeReviews:

@@ -280,6 +280,7 @@ class MemoryLedger:
             attempt=None,
             reason=None,
             submitter=line.submitter,
+            labels=tuple(sorted(line.labels.items())),
             past=_past_as_stored(line.past),
         )
         if known is not None:
@@ -289,6 +290,7 @@ class MemoryLedger:
                 cluster_queue=line.cluster_queue,
                 priority=line.priority,
                 submitter=line.submitter if line.submitter is not None else known.submitter,
+                labels=fresh.labels,
                 past=fresh.past,
             )
         journal.put(self.store.workloads, line.id, fresh)
@@ -415,8 +417,15 @@ class MemoryLedger:
             return max(found, key=lambda one: self.store.updated[one.id])
         return next((one for _, one in reversed(self.store.ended) if one.ref[:3] == wanted), None)
 
-    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
-        ended = [pair for pair in reversed(self.store.ended) if before is None or pair[0] < before]
+    async def finished(
+        self, *, before: int | None, since: datetime | None, limit: int
+    ) -> list[tuple[int, StoredWorkload]]:
+        ended_at = {row.sequence: row.now for row in self.store.decisions}
+        ended = [
+            pair
+            for pair in reversed(self.store.ended)
+            if (before is None or pair[0] < before) and (since is None or ended_at[pair[0]] >= since)
+        ]
         return ended[:limit]
 
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Select, and_, func, or_, select
@@ -93,7 +94,9 @@ class LedgerReadings:
         return None
 
     @ledger_call
-    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
+    async def finished(
+        self, *, before: int | None, since: datetime | None, limit: int
+    ) -> list[tuple[int, StoredWorkload]]:
         row = t.workload.c
         query = (
             select(t.workload)  # they have no open attempt
@@ -103,6 +106,8 @@ class LedgerReadings:
         )
         if before is not None:
             query = query.where(row.closed_seq < before)
+        if since is not None:
+            query = query.where(row.closed_at >= since)
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             rows = await connection.execute(query)
             return [(one.closed_seq, stored_workload(one)) for one in rows]

@@ -53,6 +53,7 @@ def stored_workload(row: Row[Any]) -> StoredWorkload:
         attempt=_attempt(row) if row.open and row.attempt_number is not None else None,
         reason=None if row.reason is None else reason_from_json(row.reason),
         submitter=row.submitter,
+        labels=tuple(sorted(row.labels.items())),
         past=past_from_json(row.past),
     )
 

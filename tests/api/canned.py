@@ -168,12 +168,17 @@ class CannedReadings:
         found = [one for _, one in self._workloads.values() if one.ref[:3] == (namespace, kind, name)]
         return max(found, key=lambda one: one.arrival, default=None)
 
-    async def finished(self, *, before: int | None, limit: int) -> list[tuple[int, StoredWorkload]]:
+    async def finished(
+        self, *, before: int | None, since: datetime | None, limit: int
+    ) -> list[tuple[int, StoredWorkload]]:
+        """Each ends at the time of its sequence: seconds after EPOCH_START."""
         self._answer()
         over = [
             (at, one)
             for at, one in self._workloads.values()
-            if one.phase in (Phase.FINISHED, Phase.DELETED) and (before is None or at < before)
+            if one.phase in (Phase.FINISHED, Phase.DELETED)
+            and (before is None or at < before)
+            and (since is None or EPOCH_START + timedelta(seconds=at) >= since)
         ]
         return sorted(over, key=lambda item: -item[0])[:limit]
 

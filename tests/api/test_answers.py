@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -223,6 +224,51 @@ async def test_kinds_are_accepted_by_any_usual_name(rest: Rest, kind: str) -> No
 async def test_filters_narrow_the_list(rest: Rest, filters: dict[str, str], names: list[str]) -> None:
     found = await rest.get("/api/v1/workloads", **filters)
     assert [item["name"] for item in found["items"]] == names
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ({"labelSelector": "team=vision"}, ["one", "two"]),
+        ({"labelSelector": "team in (vision),!draft"}, ["one"]),
+        ({"submitter": "bob"}, ["two"]),
+        ({"submitter": "Bob"}, []),
+    ],
+)
+async def test_workloads_are_filtered_by_label_and_user(
+    serve: Serve, filters: dict[str, str], names: list[str]
+) -> None:
+    readings = CannedReadings()
+    labels = (("draft", ""), ("team", "vision"))
+    readings.commit(
+        replace(workload("one", 1), labels=labels[1:]),
+        replace(workload("two", 2), labels=labels, submitter="bob"),
+        workload("three", 3),
+    )
+    rest = await serve(readings)
+    found = (await rest.get("/api/v1/workloads", **filters))["items"]
+    assert [item["name"] for item in found] == names
+    assert all(item["labels"]["team"] == "vision" for item in found)
+
+
+async def test_workloads_of_the_last_seconds_are_those_created_or_ended_in_them(serve: Serve) -> None:
+    readings = CannedReadings()
+    readings.commit(*(workload(f"w{second}", second) for second in (10, 50, 90)))
+    readings.end(workload("w10", 10))
+    readings.sequence = 60
+    readings.end(workload("w50", 50))
+    readings.silence = timedelta(seconds=100)
+    readings.commit(workload("w40", 40))
+    rest = await serve(readings)
+
+    async def since(seconds: int, **more: str) -> list[str]:
+        found = await rest.get("/api/v1/workloads", sinceSeconds=str(seconds), **more)
+        return [item["name"] for item in found["items"]]
+
+    assert await since(30) == ["w90"]
+    assert await since(3600) == ["w40", "w90"]
+    assert await since(70, phase="Finished") == ["w50"]
+    assert await since(3600, phase="Finished") == ["w50", "w10"]
 
 
 async def test_ended_workloads_are_read_from_the_ledger_newest_first(rest: Rest) -> None:

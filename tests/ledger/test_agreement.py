@@ -105,7 +105,8 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
             assert set(theirs.workloads) == set(ours.workloads)
             assert sorted(theirs.configs) == sorted(ours.configs)
             assert theirs.sequence == ours.sequence
-        assert await readings.finished(before=None, limit=99) == await memory.finished(before=None, limit=99)
+        ended = await readings.finished(before=None, since=None, limit=99)
+        assert ended == await memory.finished(before=None, since=None, limit=99)
         assert [_row(row) for row in await readings.decisions(after=0, limit=999)] == [
             _row(row) for row in await memory.decisions(after=0, limit=999)
         ]

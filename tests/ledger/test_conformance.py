@@ -131,6 +131,7 @@ async def test_a_queued_workload_is_read_back_as_it_was_observed(book: Book) -> 
         attempt=None,
         reason=None,
         submitter="alice",
+        labels=(("team", "a"),),
     )
 
 
@@ -206,13 +207,24 @@ async def test_an_ended_workload_is_not_open_but_can_be_found(book: Book) -> Non
     found = await book.readings.find("ns", "Job", "one")
     assert found is not None
     assert (found.phase, found.attempt, found.attempts) == (Phase.FINISHED, None, 1)
-    ended = await book.readings.finished(before=None, limit=10)
+    ended = await book.readings.finished(before=None, since=None, limit=10)
     assert [(seq, one.id, one.phase) for seq, one in ended] == [
         (at + 1, wid("two"), Phase.DELETED),
         (at, wid("one"), Phase.FINISHED),
     ]
-    assert [seq for seq, _ in await book.readings.finished(before=at + 1, limit=10)] == [at]
-    assert len(await book.readings.finished(before=None, limit=1)) == 1
+    assert [seq for seq, _ in await book.readings.finished(before=at + 1, since=None, limit=10)] == [at]
+    assert len(await book.readings.finished(before=None, since=None, limit=1)) == 1
+    now = await book.now()
+    for since, count in ((now - timedelta(hours=1), 2), (now + timedelta(hours=1), 0)):
+        assert len(await book.readings.finished(before=None, since=since, limit=10)) == count
+
+
+async def test_labels_are_those_of_the_last_enqueue(book: Book) -> None:
+    first = enqueue("one")
+    await book.write(replace(first, workload=replace(first.workload, labels=(("b", "2"), ("a", "1")))))
+    assert (await book.one("one")).labels == (("a", "1"), ("b", "2"))
+    await book.write(replace(first, workload=replace(first.workload, labels=(("c", "3"),))))
+    assert (await book.one("one")).labels == (("c", "3"),)
 
 
 async def test_a_workload_may_be_observed_again_after_it_ended(book: Book) -> None:

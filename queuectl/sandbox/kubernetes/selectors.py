@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from queuectl.kinds.selectors import label_selector
 from queuectl.sandbox.kubernetes.builtin import to_stored_path
 from queuectl.sandbox.kubernetes.resources import Kind
 from queuectl.sandbox.kubernetes.store import Stored
@@ -13,33 +14,25 @@ from queuectl.sandbox.kubernetes.wire import ApiError, Json
 Match = Callable[[Stored], bool]
 
 _REQUIREMENT = re.compile(
-    r"(?P<not>!?)\s*(?P<key>[^!=\s(),]+)"
-    r"(?:\s*(?P<op>==|=|!=)\s*(?P<value>[^!=\s()]*)|\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?"
+    r"(?P<not>!?)\s*(?P<key>[^!=\s(),]+)(?:\s*(?P<op>==|=|!=)\s*(?P<value>[^!=\s()]*))?"
 )
-_COMMA = re.compile(r",(?![^(]*\))")
 
 
 def selection(kind: Kind, labels: str, fields: str) -> Match | None:
     """None selects everything. Raises ApiError 400 if it can't be parsed or is not supported."""
-    parts = [_label(part.strip()) for part in _COMMA.split(labels) if part.strip()]
+    parts = [_labels(labels)] if labels.strip(" ,") else []
     parts += [_field(kind, part.strip()) for part in fields.split(",") if part.strip()]
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else lambda stored: all(part(stored) for part in parts)
 
 
-def _label(text: str) -> Match:
-    found = _REQUIREMENT.fullmatch(text)
-    operator = found and (found["op"] or found["set"])
-    if not found or (found["not"] and operator):
-        raise ApiError(400, f"unable to parse requirement: {text!r} is not a label selector")
-    key = found["key"]
-    if not operator:
-        wanted = not found["not"]
-        return lambda stored: (key in stored.labels) is wanted
-    values = {value.strip() for value in found["values"].split(",")} if found["set"] else {found["value"]}
-    negative = operator in ("!=", "notin")
-    return lambda stored: (stored.labels.get(key) in values) is not negative
+def _labels(text: str) -> Match:
+    try:
+        selects = label_selector(text)
+    except ValueError as problem:
+        raise ApiError(400, str(problem)) from None
+    return lambda stored: selects(stored.labels)
 
 
 def _field(kind: Kind, text: str) -> Match:
