@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-long mutants lint bench pictures clean lock manifests help
+.PHONY: run test test-quick test-long test-demo mutants lint bench pictures clean lock manifests help
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -28,6 +28,9 @@ test-quick: $(STAMP) ## tests that need no database and no control plane, with f
 
 test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minutes (options in ARGS)
 	@$(PY) -m tests.chaos $(ARGS)
+
+test-demo: $(STAMP) ## the sandbox's example for ten minutes, and after a restart (options in ARGS)
+	@$(PY) -m tests.demo $(ARGS)
 
 mutants: $(STAMP) ## plant each bug of tests/mutants and see that a test catches it; takes minutes (names in ARGS)
 	@$(PY) -m tests.mutants $(ARGS)
