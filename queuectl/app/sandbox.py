@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 
 from queuectl.ledger import schema
 from queuectl.ledger.pool import connection_pool
@@ -38,13 +39,23 @@ async def _readings_of(url: str, cluster: str) -> AsyncIterator[LedgerReadings]:
         yield LedgerReadings(pool, cluster)
 
 
-async def _show(url: str, lines: Sequence[str]) -> None:
+async def _show(url: str, folder: Path, lines: Sequence[str]) -> None:
     """The screen, imported on a thread, so that the sandbox's API server goes on meanwhile."""
     live = await asyncio.to_thread(import_module, "queuectl.screen.live")
     asking = await asyncio.to_thread(import_module, "queuectl.screen.asking")
     notes = ("Try in another terminal", *(f"  {line}" for line in lines))
     async with asking.asking(url, _local_now) as ask:
-        await live.Screen(ask, server=url, clock=_local_now, notes=notes, leave="stop").run()
+        await live.Screen(
+            ask, server=url, clock=_local_now, place=_short(folder), notes=notes, leave="stop"
+        ).run()
+
+
+def _short(folder: Path) -> str:
+    """With ~ for the user's home."""
+    try:
+        return f"~/{folder.relative_to(Path.home())}"
+    except (RuntimeError, ValueError):  # no home is known; it is elsewhere
+        return str(folder)
 
 
 def _local_now() -> datetime:

@@ -198,6 +198,7 @@ _PORT = click.IntRange(0, 65535)
 
 @click.command("sandbox")
 @click.option("--empty", is_flag=True, help="Load no example.")
+@click.option("--reset", is_flag=True, help="Start from empty data: delete that of earlier runs.")
 @click.option("--headless", is_flag=True, help="Print plain lines, for scripts.")
 @click.option(
     "--control-plane",

@@ -88,6 +88,14 @@ def choose_folder(folder: Path, account: Account | None) -> Path:
     return place
 
 
+def delete_folder(folder: Path) -> None:
+    """Delete the data of `folder`, also elsewhere. Raises PostgresFailed if a server uses them."""
+    for place in {_noted(folder), folder}:
+        if place.is_dir():
+            with locked(place / "lock"):
+                shutil.rmtree(place)
+
+
 def _shared_place(account: Account) -> Path:
     """A folder of root that `account` can enter."""
     for place in (Path("/var/lib/queuectl"), Path(tempfile.gettempdir()) / "queuectl-root"):

@@ -28,6 +28,7 @@ from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.postgres_places import PostgresFailed
 from queuectl.sandbox.processes import Child, ChildDied, age, end_with_make
 from queuectl.sandbox.programs import Programs, watch_over
+from queuectl.sandbox.reset import reset
 from queuectl.sandbox.rounds import play_rounds
 from queuectl.sandbox.webhook import suspending
 
@@ -44,6 +45,8 @@ class Options:
     control_plane: Literal["small", "real"] = "small"
     kubernetes_version: str | None = None
     """The older release that a real one emulates."""
+    reset: bool = False
+    """Begin with empty data: what earlier runs left in the folder is deleted."""
     empty: bool = False
     """Load no example."""
     pace: float = 1.0
@@ -68,8 +71,9 @@ class Parts:
     """Migrate the database at this URL to this version's schema."""
     readings: Callable[[str, str], AbstractAsyncContextManager[Readings]]
     """Reads the ledger at this URL for this cluster id."""
-    screen: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
-    """Show the state from the REST server at this URL, with these commands to try, until the user leaves.
+    screen: Callable[[str, Path, Sequence[str]], Awaitable[None]] | None = None
+    """Show the state from the REST server at this URL, with the folder of the data and commands to try, until
+    the user leaves.
 
     None: no screen.
     """
@@ -85,6 +89,8 @@ async def run(options: Options, parts: Parts) -> int:
     problem: BaseException | None = None
     try:
         with locked(options.data):
+            if options.reset:
+                reset(options.data)
             _log_to(options.data / "log" / "sandbox.log")
             await _until(stop, _Sandbox(options, parts, stop.set).serve())
     except BaseExceptionGroup as group:
@@ -296,7 +302,7 @@ class _Sandbox:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(tell_decisions(readings, last, untold, admitted.set))
             with self._teller.held():
-                await screen(endpoints.rest, self._lines(endpoints))
+                await screen(endpoints.rest, self._folder, self._lines(endpoints))
             self._stop()
 
     async def _tell_first(self, admitted: asyncio.Event) -> None:

@@ -64,6 +64,8 @@ class Picture:
     """The document of the opened workload, once it is there."""
     unexplained: str = ""
     """Why there is no document of the opened workload."""
+    place: str = ""
+    """Where the data of the server are; empty: not known here."""
     notes: Sequence[str] = ()
     """Further lines of the help page."""
     leave: str = "quit"
@@ -128,6 +130,8 @@ def _cut(text: Text, width: int) -> Text:
 def _title(picture: Picture, view: View, width: int) -> Text:
     left = Text().append(" queuectl ", style="bold white on blue")
     left.append(f"  {printable(picture.server)}")
+    if picture.place:
+        left.append(f"  data: {printable(picture.place)}", style="bright_black")
     if view.paused:
         left.append("  PAUSED", style="bold yellow")
     if view.filter or view.typing:

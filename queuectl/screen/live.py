@@ -38,17 +38,20 @@ class Screen:
         clock: Callable[[], datetime],
         interval: float = 1.0,
         view: View | None = None,
+        place: str = "",
         notes: Sequence[str] = (),
         leave: str = "quit",
     ) -> None:
         """`clock`: this machine's, in the zone of the screen. `interval`: seconds between two polls.
 
-        `notes`: lines for the help page. `leave`: the text for the key that leaves the screen.
+        `place`: where the data of the server are. `notes`: lines for the help page. `leave`: the text for the
+        key that leaves the screen.
         """
         self._ask = ask
         self._server = server
         self._clock = clock
         self._interval = interval
+        self._place = place
         self._notes = notes
         self._leave = leave
         self._view = view or View()
@@ -181,6 +184,7 @@ class Screen:
             problem=self._problem,
             explained=self._explained,
             unexplained=self._unexplained,
+            place=self._place,
             notes=self._notes,
             leave=self._leave,
             plain=self._console.options.ascii_only,

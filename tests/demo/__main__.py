@@ -12,6 +12,8 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Final
 
 from queuectl.sandbox import example
@@ -28,8 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="of the first run (default: 10)")
     parser.add_argument("--after", type=float, default=4, help="minutes after the restart (default: 4)")
     parser.add_argument("--control-plane", choices=["small", "real"], default="small")
+    parser.add_argument("--data", type=Path, help="an empty folder, which stays (default: a temporary one)")
     options = parser.parse_args(arguments)
-    with reachable_folder() as folder:
+    with nullcontext(options.data) if options.data else reachable_folder() as folder:
         played = Played(folder / "data", options.control_plane, 1.0)
         wrong = asyncio.run(_play(played, [options.minutes * 60, options.after * 60]))
     for one in wrong:

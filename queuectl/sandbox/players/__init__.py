@@ -11,6 +11,7 @@ from queuectl.sandbox.players.api import Api, Clock
 from queuectl.sandbox.players.jobs import JOBS, JobController
 from queuectl.sandbox.players.kubelet import Kubelet
 from queuectl.sandbox.players.nodes import Nodes
+from queuectl.sandbox.players.old_events import forget_events
 from queuectl.sandbox.players.owners import Owners
 from queuectl.sandbox.players.pods import PODS, controller_uid, node_of
 from queuectl.sandbox.players.scheduler import Scheduler
@@ -36,6 +37,8 @@ async def play(api: Api, clock: Clock, *, controller_manager: bool) -> None:
         players.append(JobController(api, jobs, pods, clock))
         players.append(Owners(api, pods, {"Job": jobs, "PyTorchJob": training}, clock))
     async with asyncio.TaskGroup() as tasks:
+        if controller_manager:
+            tasks.create_task(forget_events(api, clock))
         for store in stores:
             tasks.create_task(store.run())
         # Start with complete stores: with missing objects a player would create some twice.

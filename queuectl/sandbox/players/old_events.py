@@ -1,0 +1,36 @@
+"""Events end after an hour, for the small API; a real API server keeps them no longer either."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from queuectl.sandbox.players.api import Api, ApiError, Clock, Object, moment
+
+_EVENTS: Final = "/api/v1/events"
+_KEPT: Final = timedelta(hours=1)
+_PAUSE_SECONDS: Final = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+async def forget_events(api: Api, clock: Clock) -> None:
+    """Delete old Events until cancelled."""
+    while True:
+        await clock.sleep(_PAUSE_SECONDS)
+        try:
+            for event in (await api.request("GET", _EVENTS))["items"]:
+                if clock.now() - _last(event) > _KEPT:
+                    metadata = event["metadata"]
+                    path = f"/api/v1/namespaces/{metadata['namespace']}/events/{metadata['name']}"
+                    await api.request("DELETE", path)
+        except ApiError as error:
+            _log.warning("old events: %s", error)
+
+
+def _last(event: Object) -> datetime:
+    """When it last happened."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return moment(next(filter(None, times), event["metadata"]["creationTimestamp"]))
