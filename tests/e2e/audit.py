@@ -123,10 +123,11 @@ class Recorder:
         place = _place(request.path)
         if place is not None:
             resource, namespace, name = place
+            at = datetime.now(UTC)  # noqa: TID251 - the log of an API server has its machine's time
             self._entries.append(
                 Entry(
-                    at=datetime.now(UTC),  # noqa: TID251 - the log of an API server has its machine's time
-                    user=self._small.api.identities.user(request.headers.get("authorization")).name,
+                    at=at,
+                    user=self._small.api.identities.user(request.headers, at.timestamp()).name,
                     verb=_verb(request, name),
                     resource=resource,
                     namespace=namespace,

@@ -16,6 +16,7 @@ from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.kubernetes.server import SmallApi
 from tests.conftest import pytorch_crd
 from tests.kube_api.client import Client, Server, eventually
+from tests.kube_api.kubectl import Kubectl
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -67,6 +68,11 @@ async def api(server: Server) -> AsyncIterator[Client]:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": client.namespace}}
         await client.create("/api/v1/namespaces", body)
         yield client
+
+
+@pytest.fixture
+def kubectl(api: Client, tmp_path: Path) -> Kubectl:
+    return Kubectl.of(api, tmp_path)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

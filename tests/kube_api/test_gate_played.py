@@ -21,8 +21,8 @@ from tests.gate.test_identities import *  # noqa: F403
 from tests.gate.test_ways import *  # noqa: F403
 from tests.gate.test_ways import WAITING, _tried
 
-# Not implemented: server-side apply, scale, and status writes by a tenant.
-UNSERVED = ("server-side apply", "label removal by status", "forged annotation by status")
+# Not implemented: scale, and status writes by a tenant.
+UNSERVED = ("label removal by status", "forged annotation by status")
 del test_replicas_do_not_grow_through_the_scale_subresource  # noqa: F821
 del test_no_request_of_a_tenant_changes_a_pending_object  # noqa: F821
 

@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import shutil
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-
 import pytest
-import pytest_asyncio
 
-from queuectl.sandbox.control_plane import find_assets
-from tests.kube_api.client import DEADLINE, Client, job, pytorchjob
+from tests.kube_api.client import Client, job, pytorchjob
+from tests.kube_api.kubectl import Kubectl
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-Kubectl = Callable[..., Awaitable[str]]
-
-
-def _binary() -> str | None:
-    assets = find_assets()
-    return str(assets / "kubectl") if assets else shutil.which("kubectl")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def kubectl(api: Client, tmp_path: Path) -> Kubectl:
-    """Run it in the test's namespace; returns stdout, or with `fails` stderr."""
-    binary = _binary()
-    if binary is None:
-        pytest.skip("no kubectl: neither KUBEBUILDER_ASSETS is set nor is one on the PATH")
-    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    options = ["--kubeconfig", str(api.server.kubeconfig), "--namespace", api.namespace]
-
-    async def run(*arguments: str, fails: bool = False, stdin: object = None) -> str:
-        process = await asyncio.create_subprocess_exec(
-            binary,
-            *options,
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-        )
-        async with asyncio.timeout(DEADLINE):
-            out, error = await process.communicate(json.dumps(stdin).encode() if stdin else b"")
-        assert (process.returncode != 0) is fails, error.decode()
-        return (error if fails else out).decode()
-
-    return run
 
 
 async def test_create_get_and_describe(kubectl: Kubectl) -> None:

@@ -9,10 +9,19 @@ from typing import Any
 
 import orjson
 
-from queuectl.sandbox.kubernetes import discovery, faults, patches, reads
+from queuectl.sandbox.kubernetes import (
+    applies,
+    discovery,
+    faults,
+    patches,
+    protobuf,
+    reads,
+    reviews,
+    subresources,
+)
 from queuectl.sandbox.kubernetes.faults import Faults
 from queuectl.sandbox.kubernetes.gate import Gate
-from queuectl.sandbox.kubernetes.identities import SYSTEM, Access, Identities, User, allowed, denial
+from queuectl.sandbox.kubernetes.identities import REVIEWS, SYSTEM, Access, Identities, User, allowed, denial
 from queuectl.sandbox.kubernetes.resources import CRDS, NAMESPACES, PODS, Catalog, Kind
 from queuectl.sandbox.kubernetes.store import Store, Stored
 from queuectl.sandbox.kubernetes.wire import ApiError, Json, Request, Response
@@ -20,6 +29,12 @@ from queuectl.sandbox.kubernetes.writes import Author, Check, Writes
 
 _FIRST_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_CONNECTIONS = ("attach", "exec", "portforward")
+_SUBRESOURCES = {PODS: ("binding", "log", *_CONNECTIONS), "serviceaccounts": ("token",)}
+_SUBRESOURCE_VERBS = {"binding": ["create"], "log": ["get"], "token": ["create"]}
+_SUBRESOURCE_VERBS |= {"status": ["get", "update", "patch"]} | {
+    name: ["get", "create"] for name in _CONNECTIONS
+}
 _UNKNOWN = "the server could not find the requested resource"
 
 
@@ -69,7 +84,7 @@ class Api:
     async def handle(self, request: Request) -> Response:
         """Never raises ApiError: a refusal is a response."""
         try:
-            user = self.identities.user(request.headers.get("authorization"))
+            user = self.identities.user(request.headers, self._clock().timestamp())
             if request.method == "GET" and (found := discovery.discover(self._catalog, request)) is not None:
                 return found
             return await self._resource(request, user)
@@ -107,8 +122,8 @@ class Api:
         if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
             raise ApiError(404, _UNKNOWN)
         name, subresource = [*rest[1:], "", ""][:2]
-        served = {"": True, "status": kind.status, "binding": kind.plural == "pods"}
-        if not served.get(subresource, False) or (name and kind.namespaced and not namespace):
+        served = ["", *(["status"] if kind.status else []), *_SUBRESOURCES.get(kind.collection, ())]
+        if subresource not in served or (name and kind.namespaced and not namespace):
             raise ApiError(404, _UNKNOWN)
         if kind.plural == NAMESPACES and not kind.group:
             namespace = name
@@ -128,23 +143,49 @@ class Api:
         writes, kind = self._writes, target.kind
         if verb == "list":
             return reads.list_objects(self.store, view, target.namespace, request)
+        if target.subresource in _CONNECTIONS:
+            raise subresources.connect(writes.find(kind, target.key).read())
+        if target.subresource == "log":
+            line = subresources.log(writes.find(kind, target.key).read(), request.query.get("container", ""))
+            return Response(200, line, content_type="text/plain")
         if verb == "get":
             return Response(200, view.show(writes.find(kind, target.key)))
-        options = _body(request) if verb == "delete" else {}
+        body = {} if verb == "patch" else _body(request)
         strict = request.query.get("fieldValidation") == "Strict"
-        author = Author(user, bool(request.query.get("dryRun") or options.get("dryRun")), strict)
+        author = Author(user, bool(request.query.get("dryRun") or body.get("dryRun")), strict)
         if verb == "delete":
-            return _deleted(view, *writes.delete(kind, target.key, options, author))
-        if target.subresource == "binding":
-            writes.bind(kind, target.key, _body(request))
-            return _success(201, {})
+            return _deleted(view, *writes.delete(kind, target.key, body, author))
         if verb == "create":
-            return Response(201, view.show(writes.create(kind, target.namespace, _body(request), author)))
-        if verb == "update":
-            stored = writes.replace(kind, target.key, _body(request), author, target.subresource)
+            return self._create(view, target, body, author)
+        if verb == "patch":
+            return self._patch(view, target, request, author)
+        return Response(200, view.show(writes.replace(kind, target.key, body, author, target.subresource)))
+
+    def _create(self, view: reads.View, target: Target, body: Json, author: Author) -> Response:
+        writes, kind = self._writes, target.kind
+        if target.subresource == "binding":
+            writes.bind(kind, target.key, body)
+            return _success(201, {})
+        if target.subresource == "token":
+            account = writes.find(kind, target.key).read()
+            made = subresources.token(kind, account, body, self.identities, self._clock())
+            return Response(201, orjson.dumps(made))
+        if kind.group in REVIEWS:
+            return Response(201, orjson.dumps(reviews.answer(self._catalog, kind, author.user, body)))
+        return Response(201, view.show(writes.create(kind, target.namespace, body, author)))
+
+    def _patch(self, view: reads.View, target: Target, request: Request, author: Author) -> Response:
+        writes, kind, subresource = self._writes, target.kind, target.subresource
+        transform: Callable[[Json], Json]
+        if request.media == applies.MEDIA:
+            apply = applies.Apply.of(kind, request, subresource, writes.timestamp())
+            if target.key not in self.store.collection(kind.collection) and not subresource:
+                made = writes.create(kind, target.namespace, apply.created(target.name), author)
+                return Response(201, view.show(made))
+            transform = apply.merge
         else:
-            patch = patches.Patch(request.headers.get("content-type", ""), request.body, custom=kind.custom)
-            stored = writes.update(kind, target.key, patch.apply, author, target.subresource)
+            transform = patches.Patch(request.media, request.body, custom=kind.custom).apply
+        stored = writes.update(kind, target.key, transform, author, subresource)
         return Response(200, view.show(stored))
 
 
@@ -164,24 +205,30 @@ def _success(code: int, details: Json) -> Response:
 
 def _verb(request: Request, target: Target) -> str:
     verb = _VERBS.get(request.method, "")
-    if verb == "get" and request.query.get("watch") in ("1", "true"):
+    if verb == "get" and request.query.get("watch") in ("1", "true") and not target.subresource:
         return "watch"
     if not target.name:
         verb = {"get": "list", "create": "create"}.get(verb, "")
     homeless = target.kind.namespaced and not target.namespace
-    if not verb or (verb == "create" and (homeless or (target.name and target.subresource != "binding"))):
+    if target.subresource:
+        served = _SUBRESOURCE_VERBS[target.subresource]
+    else:
+        served = [v for v in target.kind.verbs if v != "create" or not (homeless or target.name)]
+    if verb not in served:
         raise ApiError(405, "the server does not allow this method on the requested resource")
     return verb
 
 
 def _body(request: Request) -> Json:
     """The body as a JSON object, empty if there is none. Raises ApiError 400 or 415."""
-    media = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    if request.body and media not in ("application/json", "", "application/octet-stream"):
+    media = request.media or "application/json"
+    if media == protobuf.MEDIA and request.body:
+        return protobuf.decode(request.body)
+    if request.body and media not in ("application/json", "application/octet-stream"):
         message = (
             f"the body of the request was in an unknown format ({media}) - accepted media types include: "
         )
-        raise ApiError(415, f"{message}application/json (with kubectl: create -f or apply -f)")
+        raise ApiError(415, f"{message}application/json, {protobuf.MEDIA}")
     try:
         body: Any = orjson.loads(request.body) if request.body else {}
     except orjson.JSONDecodeError as error:

@@ -1,10 +1,14 @@
-"""Authentication and authorization: three identities by bearer token."""
+"""Authentication and authorization: three identities by bearer token, and tokens of service accounts."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +22,8 @@ _CLOSED_TO_TENANTS = {
     *("admissionregistration.k8s.io", "apiextensions.k8s.io", "node.k8s.io"),
     *("rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io"),
 }
+REVIEWS = ("authentication.k8s.io", "authorization.k8s.io")
+_SERVICE_ACCOUNT = "system:serviceaccount"
 _READ_ONLY_FOR_TENANTS = ("namespaces", "resourcequotas", "limitranges")
 
 
@@ -58,7 +64,11 @@ class Access:
 def allowed(user: User, access: Access) -> bool:
     if user.is_admin or user.name == CONTROLLER_USER:
         return True
-    if user is ANONYMOUS or access.verb == "bypass" or access.group in _CLOSED_TO_TENANTS:
+    if access.group in REVIEWS:
+        return user != ANONYMOUS and access.verb == "create"
+    if user.name != USERS["tenant"].name or access.verb == "bypass" or access.group in _CLOSED_TO_TENANTS:
+        return False
+    if "*" in (access.verb, access.group, access.resource):
         return False
     reads = access.verb in _READ
     if access.resource == "nodes":
@@ -95,12 +105,50 @@ class Identities:
                 json.dump(self.tokens, file)
         self._users = {token: USERS[name] for name, token in self.tokens.items()}
 
-    def user(self, authorization: str | None) -> User:
-        """Raises ApiError 401 for an unknown token."""
+    def user(self, headers: Mapping[str, str], now: float) -> User:
+        """Who sends a request; `now` in seconds since 1970.
+
+        Raises ApiError 401 for a token that is unknown or expired, 403 where it must not impersonate.
+        """
+        user, name = self._bearer(headers.get("authorization"), now), headers.get("impersonate-user")
+        if name is None:
+            return user
+        if not user.is_admin:
+            raise denial(user, Access("impersonate", "", "users", name=name))
+        groups = [group.strip() for group in headers.get("impersonate-group", "").split(",") if group.strip()]
+        known = next((known for known in USERS.values() if known.name == name), None)
+        return User(name, (*groups, "system:authenticated")) if groups or known is None else known
+
+    def _bearer(self, authorization: str | None, now: float) -> User:
         if not authorization:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")
-        user = self._users.get(token.strip()) if scheme.lower() == "bearer" else None
-        if user is None:
+        token = token.strip()
+        user = self._users.get(token) or self._service_account(token, now)
+        if user is None or scheme.lower() != "bearer":
             raise ApiError(401, "Unauthorized")
         return user
+
+    def issue(self, namespace: str, name: str, expires: int) -> str:
+        """A token of a service account, as a JWT; `expires` in seconds since 1970."""
+        claims: dict[str, object] = {"sub": f"{_SERVICE_ACCOUNT}:{namespace}:{name}", "exp": expires}
+        signed = f"{_encoded({'alg': 'HS256', 'typ': 'JWT'})}.{_encoded(claims)}"
+        return f"{signed}.{self._signature(signed)}"
+
+    def _signature(self, signed: str) -> str:
+        digest = hmac.digest(self.tokens["admin"].encode(), signed.encode(), hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    def _service_account(self, token: str, now: float) -> User | None:
+        signed, _, signature = token.rpartition(".")
+        if not signed or not hmac.compare_digest(signature.encode(), self._signature(signed).encode()):
+            return None
+        text = signed.partition(".")[2]
+        claims = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        namespace = claims["sub"].split(":")[2]
+        groups = (f"{_SERVICE_ACCOUNT}s", f"{_SERVICE_ACCOUNT}s:{namespace}", "system:authenticated")
+        return User(claims["sub"], groups) if now < claims["exp"] else None
+
+
+def _encoded(part: dict[str, object]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")

@@ -41,8 +41,8 @@ _RETAIN = "$retainKeys"
 class Patch:
     """One request's patch. Raises ApiError 400 or 415."""
 
-    def __init__(self, content_type: str, body: bytes, *, custom: bool) -> None:
-        self._media = content_type.partition(";")[0].strip()
+    def __init__(self, media: str, body: bytes, *, custom: bool) -> None:
+        self._media = media
         accepted = [JSON_PATCH, MERGE_PATCH] + ([] if custom else [STRATEGIC_PATCH])
         if self._media not in accepted:
             message = "the body of the request was in an unknown format - accepted media types include: "
@@ -58,7 +58,7 @@ class Patch:
         """The patched object; `obj` and the patch are changed. Raises ApiError 400 or 422."""
         if self._media == JSON_PATCH:
             return _json_patch(obj, self._patch)
-        return _merge(obj, self._patch, strategic=self._media == STRATEGIC_PATCH)
+        return merge(obj, self._patch, strategic=self._media == STRATEGIC_PATCH)
 
 
 def _json_patch(obj: Json, operations: list[Any]) -> Json:
@@ -84,7 +84,8 @@ def _json_patch(obj: Json, operations: list[Any]) -> Json:
     return obj
 
 
-def _merge(target: Any, patch: Json, *, strategic: bool = False) -> Json:
+def merge(target: Any, patch: Json, *, strategic: bool = False) -> Json:
+    """`target` with a merge patch or a strategic one; both are changed. Raises ApiError 400."""
     directive = patch.pop(_DIRECTIVE, None) if strategic else None
     retained = patch.pop(_RETAIN, None) if strategic else None
     result: Json = target if isinstance(target, dict) and directive not in ("replace", "delete") else {}
@@ -97,7 +98,7 @@ def _merge(target: Any, patch: Json, *, strategic: bool = False) -> Json:
         elif value is None:
             result.pop(name, None)
         elif isinstance(value, dict):
-            result[name] = _merge(result.get(name), value, strategic=strategic)
+            result[name] = merge(result.get(name), value, strategic=strategic)
         elif isinstance(value, list) and strategic:
             result[name] = _merge_list(name, result.get(name) or [], value)
         else:
@@ -107,7 +108,8 @@ def _merge(target: Any, patch: Json, *, strategic: bool = False) -> Json:
     return result
 
 
-def _merge_key(name: str, items: list[Any]) -> str | None:
+def merge_key(name: str, items: list[Any]) -> str | None:
+    """The field by which the items of this list of a built-in kind merge; None: they do not."""
     if name == "ports" and any(isinstance(item, dict) and "port" in item for item in items):
         return "port"
     return _MERGE_KEYS.get(name)
@@ -116,7 +118,7 @@ def _merge_key(name: str, items: list[Any]) -> str | None:
 def _merge_list(name: str, current: list[Any], patch: list[Any]) -> list[Any]:
     if name in _MERGED_VALUES:
         return current + [item for item in patch if item not in current]
-    key = _merge_key(name, patch + current)
+    key = merge_key(name, patch + current)
     if key is None or not all(isinstance(item, dict) for item in patch):
         return patch
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
@@ -129,7 +131,7 @@ def _merge_list(name: str, current: list[Any], patch: list[Any]) -> list[Any]:
         if item.get(_DIRECTIVE) == "delete":
             result = [old for old in result if old.get(key) != item[key]]
         elif found is None:
-            result.append(_merge({}, item, strategic=True))
+            result.append(merge({}, item, strategic=True))
         else:
-            result[found] = _merge(result[found], item, strategic=True)
+            result[found] = merge(result[found], item, strategic=True)
     return result

@@ -18,6 +18,7 @@ PODS = "pods"
 
 _NAME = {"name": "Name", "type": "string", "format": "name", "jsonPath": ".metadata.name"}
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 _BUILT_IN = Path(__file__).with_name("builtin.yaml")
 
 
@@ -36,6 +37,7 @@ class Kind:
     status: bool = False
     """Whether it has a status subresource."""
     generation: bool = False
+    verbs: Sequence[str] = _VERBS
     unconditional: bool = False
     """Whether its PUT may omit the resourceVersion."""
     short: Sequence[str] = ()

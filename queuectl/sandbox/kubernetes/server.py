@@ -130,7 +130,8 @@ class SmallApi:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             return _plain(ApiError(413, f"Request entity too large: limit is {_MAX_BODY}").response())
-        headers = {name.lower(): value for name, value in request.headers.items()}
+        # A header that is sent several times is one list.
+        headers = {name.lower(): ",".join(request.headers.getall(name)) for name in request.headers}
         asked = Request(request.method, request.path, dict(request.query), headers, body)
         response = await self.api.handle(asked)
         if isinstance(response.body, bytes):

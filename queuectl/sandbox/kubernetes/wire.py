@@ -21,6 +21,11 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
+    @property
+    def media(self) -> str:
+        """Content type without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip()
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -78,7 +83,8 @@ class ApiError(Exception):
 def refusal(code: int, kind: str, group: str, name: str, message: str, reason: str = "") -> ApiError:
     """A refusal that names its object; `{}` in the message stands for `jobs.batch "name"`."""
     details = {"name": name, "group": group, "kind": kind}
-    text = message.replace("{}", f'{kind}.{group} "{name}"' if group else f'{kind} "{name}"', 1)
+    resource = f"{kind}.{group}" if group else kind
+    text = message.replace("{}", f'{resource} "{name}"' if name else resource, 1)
     return ApiError(code, text, reason, {key: value for key, value in details.items() if value})
 
 

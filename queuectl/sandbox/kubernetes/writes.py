@@ -21,7 +21,6 @@ _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
     "resourceVersion",
-    "managedFields",
     "selfLink",
 )
 _FULFILLED = "Operation cannot be fulfilled on {}: "
@@ -320,6 +319,8 @@ def _carry_metadata(kind: Kind, old: Json, new: Json) -> None:
     if added and before.get("deletionTimestamp"):
         message = "Forbidden: no new finalizers can be added if the object is being deleted"
         raise kind.invalid(before["name"], Cause("metadata.finalizers", message, "FieldValueForbidden"))
+    if "managedFields" in before:
+        after.setdefault("managedFields", before["managedFields"])
     for name in ("uid", "creationTimestamp", "generation", *_SERVER_OWNED):
         after.pop(name, None)
         if name in before:
