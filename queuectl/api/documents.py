@@ -239,7 +239,7 @@ def _holder(amount: int, value: model.StoredWorkload, readable: Readable) -> sch
     )
 
 
-def _cluster_queue(value: QueueState) -> dict[str, Any]:
+def _cluster_queue(value: QueueState, state: State) -> dict[str, Any]:
     queue = value.queue or policy.ClusterQueue(name=value.name)
     return {
         "name": value.name,
@@ -250,12 +250,14 @@ def _cluster_queue(value: QueueState) -> dict[str, Any]:
         "queueing_strategy": queue.queueing_strategy,
         "pending": value.pending,
         "admitted": len(value.holders),
-        "flavors": _quotas(value.nominal, value.used),
+        "flavors": _quotas(value.nominal, value.used, state.free(value)),
     }
 
 
 def _quotas(
-    nominal: Mapping[FlavorResource, int], used: Mapping[FlavorResource, int]
+    nominal: Mapping[FlavorResource, int],
+    used: Mapping[FlavorResource, int],
+    free: Mapping[FlavorResource, int],
 ) -> tuple[schemas.Quota, ...]:
     """In the order of `nominal`, then the cells that are used without nominal quota."""
     cells = [*nominal, *sorted(cell for cell in used if cell not in nominal)]
@@ -265,18 +267,20 @@ def _quotas(
             resource=cell.resource,
             nominal=nominal.get(cell, 0),
             used=used.get(cell, 0),
-            free=max(0, nominal.get(cell, 0) - used.get(cell, 0)),
+            free=free.get(cell, 0),
         )
         for cell in cells
     )
 
 
-def cluster_queue(value: QueueState) -> schemas.ClusterQueue:
-    return schemas.ClusterQueue(**_cluster_queue(value))
+def cluster_queue(value: QueueState, state: State) -> schemas.ClusterQueue:
+    return schemas.ClusterQueue(**_cluster_queue(value, state))
 
 
-def cluster_queue_detail(value: QueueState, committed: dict[str, Any]) -> schemas.ClusterQueueDetail:
-    return schemas.ClusterQueueDetail(**_cluster_queue(value), **committed)
+def cluster_queue_detail(
+    value: QueueState, state: State, committed: dict[str, Any]
+) -> schemas.ClusterQueueDetail:
+    return schemas.ClusterQueueDetail(**_cluster_queue(value, state), **committed)
 
 
 def _local_queue(value: LocalQueueState) -> dict[str, Any]:
@@ -318,7 +322,11 @@ def _cohort(name: str, value: policy.Cohort | None, under: Under, state: State) 
         "cluster_queues": len(under.queues),
         "pending": sum(queue.pending for queue in under.queues),
         "admitted": sum(len(queue.holders) for queue in under.queues),
-        "flavors": _quotas(dict(sorted(nominal.items())), used),
+        "flavors": _quotas(
+            dict(sorted(nominal.items())),
+            used,
+            {cell: max(0, nominal[cell] - used[cell]) for cell in nominal},
+        ),
     }
 
 

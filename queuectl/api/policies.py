@@ -18,6 +18,7 @@ from queuectl.core.policy import (
     ResourceGroup,
     cyclic,
 )
+from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.resources import FlavorResource
 
 Policies = Mapping[ConfigKey, Policy | str]
@@ -37,6 +38,19 @@ def nominal_quota(policy: Policy | str | None) -> Mapping[FlavorResource, int]:
             for resource, quota in flavor.resources
         }
     )
+
+
+def quota_tree(policies: Policies, used: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
+    """The quota tree of the policies that are valid, with what is in use by ClusterQueue, in base units."""
+    tree = QuotaTree()
+    for one in policies.values():
+        if isinstance(one, Cohort):
+            tree.set_cohort(one)
+        elif isinstance(one, ClusterQueue):
+            tree.set_queue(one)
+    for name, cells in used.items():
+        tree.add(tree.queue(name), tree.numbered(dict(cells)))
+    return tree
 
 
 def cluster_queue_condition(

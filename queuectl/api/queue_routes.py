@@ -71,7 +71,8 @@ class QueueRoutes:
         sight = self._source.sight()
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
         rows, next = await self._by_name(question, CLUSTER_QUEUES, queues)
-        return page(schemas.ClusterQueue, map(documents.cluster_queue, rows), next, sight)
+        items = (documents.cluster_queue(row, sight.state) for row in rows)
+        return page(schemas.ClusterQueue, items, next, sight)
 
     async def cluster_queue(self, question: Question) -> schemas.Committed:
         name = await self._may_get(question, CLUSTER_QUEUES)
@@ -79,7 +80,7 @@ class QueueRoutes:
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
-        return documents.cluster_queue_detail(queue, committed(sight))
+        return documents.cluster_queue_detail(queue, sight.state, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:
         sight = self._source.sight()

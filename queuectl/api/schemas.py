@@ -157,7 +157,10 @@ class Quota(Document):
     resource: str
     nominal: int = Field(description=AMOUNT)
     used: int = Field(description="Held by admitted workloads, and by evicted ones until all pods are gone.")
-    free: int
+    free: int = Field(
+        description="Of a ClusterQueue: what it can have now without preemption, with what it may borrow and "
+        "without what others have borrowed of its own. Of a cohort: what none of the queues below uses."
+    )
 
 
 class ClusterQueue(Document):

@@ -13,7 +13,13 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, get_args
 
-from queuectl.api.policies import cluster_queue_condition, cohorts_above, local_queue_condition, nominal_quota
+from queuectl.api.policies import (
+    cluster_queue_condition,
+    cohorts_above,
+    local_queue_condition,
+    nominal_quota,
+    quota_tree,
+)
 from queuectl.api.queue_workloads import QueueWorkloads
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
 from queuectl.core.policy import (
@@ -27,6 +33,8 @@ from queuectl.core.policy import (
     ResourceFlavor,
     SchedulingConfiguration,
 )
+from queuectl.core.quota.tree import QuotaTree
+from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
 from queuectl.ports import Reading
 
@@ -68,9 +76,6 @@ class QueueState:
         """Workloads with an open attempt here, terminating ones included."""
         return self.workloads.holders.values()
 
-    def free(self, cell: FlavorResource) -> int:
-        return max(0, self.nominal.get(cell, 0) - self.used.get(cell, 0))
-
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueState:
@@ -107,6 +112,21 @@ class State:
     """In force; a text instead of an object: why its spec is invalid."""
     queues: Mapping[str, QueueState] = field(default_factory=dict)
     configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    _trees: list[QuotaTree] = field(default_factory=list, compare=False, repr=False)
+    """The quota tree of this state, once it was asked for."""
+
+    @property
+    def tree(self) -> QuotaTree:
+        """The quota tree with the usage of this state. It must not be changed, but for new cells."""
+        if not self._trees:
+            self._trees.append(
+                quota_tree(self.policies, {one.name: one.used for one in self.queues.values()})
+            )
+        return self._trees[0]
+
+    def free(self, queue: QueueState) -> Mapping[FlavorResource, int]:
+        """What a ClusterQueue can have now of each cell of its spec, in base units (core/reports)."""
+        return dict(free(self.tree, queue.name, queue.nominal))
 
     def advance(self, reading: Reading, parse: Parse, configure: Configure | None = None) -> State:
         """The state after `reading`, which holds everything newer than this one."""

@@ -53,6 +53,16 @@ class Shares:
         return ", ".join(text for text, _, _ in self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Texts, a line each in a terminal."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(self.parts)
+
+
 def amount(resource: str | None, value: int | None) -> str:
     """An amount in base units as a Kubernetes quantity; long amounts of bytes with one decimal."""
     if resource is None or value is None:
@@ -113,6 +123,8 @@ def _folded(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None
 def _styled(cell: object) -> Text:
     from rich.text import Text
 
+    if isinstance(cell, Lines):
+        return Text("\n".join(map(printable, cell.parts)))
     if not isinstance(cell, Shares):
         text = printable(cell)
         return Text(text, style=_STYLES.get(text.partition(" ")[0], ""))

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
-from queuectl.cli.printing import Column, Shares, ago, amount, local
+from queuectl.cli.printing import Column, Lines, Shares, ago, amount, local
 from queuectl.cli.rest import Document
 from queuectl.kinds.jobs import job_kind
 
@@ -71,8 +71,13 @@ def _condition(item: Document) -> str:
 def _cluster_queue(item: Document, now: datetime | None) -> Sequence[object]:
     return (
         *(item["name"], item["cohort"], item["queueingStrategy"], item["stopPolicy"], item["active"]),
-        *(item["pending"], item["admitted"], _quota(item), _condition(item)),
+        *(item["pending"], item["admitted"], _quota(item), _free(item), _condition(item)),
     )
+
+
+def _free(item: Document) -> Lines:
+    """What it can have now, a line for each line of `_quota`."""
+    return Lines(tuple(amount(cell["resource"], cell["free"]) for cell in item["flavors"]))
 
 
 def _cohort(item: Document, now: datetime | None) -> Sequence[object]:
@@ -124,7 +129,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             names=("clusterqueue", "cq"),
             columns=(
                 *(Column("NAME"), Column("COHORT"), Column("STRATEGY", wide=True), _STOP, Column("ACTIVE")),
-                *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("CONDITION")),
+                *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("FREE"), Column("CONDITION")),
             ),
             row=_cluster_queue,
             key=lambda item: item["name"],

@@ -13,6 +13,7 @@ from queuectl.core.policy import Condition, LocalQueueName
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.usage_history import UsageHistory
+from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 from queuectl.core.values import value
@@ -168,6 +169,18 @@ class ReportBuilder:
     def _entries(self, name: str) -> Iterable[Entry]:
         for local in self._directory.pointing_to(name):
             yield from self._members.get(local, {}).values()
+
+
+def free(
+    tree: QuotaTree, name: str, cells: Iterable[FlavorResource]
+) -> tuple[tuple[FlavorResource, int], ...]:
+    """Return what a ClusterQueue can have now of each cell, in base units, as (cell, amount) pairs.
+
+    It is the available quota (Q4): with what the queue may borrow, without what others have borrowed of its
+    own. It is what one request gets without preemption if no quota is reserved and the queue is active.
+    """
+    node = tree.queue(name)
+    return tuple((cell, max(0, tree.available(node, tree.cell(cell)))) for cell in cells)
 
 
 def _counted(entries: Iterable[Entry]) -> tuple[tuple[Code, int], ...]:

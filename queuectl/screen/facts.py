@@ -30,10 +30,8 @@ class Quota:
     resource: str
     nominal: int
     used: int
-
-    @property
-    def free(self) -> int:
-        return max(0, self.nominal - self.used)
+    free: int
+    """What the queue can have now, by borrowing too."""
 
     @property
     def borrowed(self) -> int:
@@ -186,7 +184,13 @@ def _queue(item: Document) -> Queue:
         pending=int(item["pending"]),
         admitted=int(item["admitted"]),
         quotas=tuple(
-            Quota(cell["flavor"], cell["resource"], int(cell["nominal"]), int(cell["used"]))
+            Quota(
+                cell["flavor"],
+                cell["resource"],
+                int(cell["nominal"]),
+                int(cell["used"]),
+                int(cell.get("free", max(0, int(cell["nominal"]) - int(cell["used"])))),
+            )
             for cell in item["flavors"]
         ),
     )

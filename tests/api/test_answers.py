@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -33,6 +34,41 @@ async def test_a_cluster_queue_has_what_is_used_and_what_is_free(rest: Rest) -> 
         "flavors": [{"flavor": "a100", "resource": GPU, "nominal": 8, "used": 6, "free": 2}],
         "sequence": 2,
     }
+
+
+async def test_what_is_free_is_with_borrowing_and_without_what_is_lent(serve: Serve) -> None:
+    readings = CannedReadings()
+
+    def spec(nominal: int, **limits: str) -> str:
+        found = json.loads(queue_spec(nominal, cohort="all"))
+        found["resourceGroups"][0]["flavors"][0]["resources"][0] |= limits
+        return json.dumps(found)
+
+    queues = {
+        "owner": spec(8),
+        "keeper": spec(4, lendingLimit="1"),
+        "guest": spec(0),
+        "shy": spec(0, borrowingLimit="1"),
+    }
+    readings.commit(
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): "{}",
+            **{ConfigKey("ClusterQueue", "", name): text for name, text in queues.items()},
+        }
+    )
+    rest = await serve(readings)
+
+    async def free() -> dict[str, int]:
+        items = (await rest.get("/api/v1/clusterqueues"))["items"]
+        return {item["name"]: item["flavors"][0]["free"] for item in items}
+
+    # The keeper lends one of its four: the others have nine together.
+    assert await free() == {"owner": 9, "keeper": 12, "guest": 9, "shy": 1}
+    readings.commit(workload("big", 1, cluster_queue="guest", phase=Phase.ADMITTED, gpus=7))
+    await rest.view.refresh()
+    assert await free() == {"owner": 2, "keeper": 5, "guest": 2, "shy": 1}
+    cohort = await rest.get("/api/v1/cohorts/all")
+    assert (cohort["flavors"][0]["used"], cohort["flavors"][0]["free"]) == (7, 5)
 
 
 async def test_a_queue_with_a_missing_flavor_says_so_until_the_flavor_appears(rest: Rest) -> None:

@@ -39,9 +39,10 @@ def test_queues_are_listed_with_what_is_used(run: Run, server: str) -> None:
         "PENDING",
         "ADMITTED",
         "USED/NOMINAL",
+        "FREE",
         "CONDITION",
     ]
-    assert " ".join(lines[1].split()) == "team-a all True 2 2 6/8 nvidia.com/gpu of a100 Ready"
+    assert " ".join(lines[1].split()) == "team-a all True 2 2 6/8 nvidia.com/gpu of a100 2 Ready"
     assert lines[2].split()[:3] == ["team-b", "-", "False"]
     assert "FlavorNotFound: ResourceFlavor not found: h100" in lines[2]
 
