@@ -15,7 +15,7 @@ from queuectl.settings import ConfigurationError, Settings
 EVERY: Final = 60.0
 """Seconds between two checks."""
 _SETTING: Final = "compatibility.kueueLabels"
-_COMPONENT: Final = "the component manifests/kueue-labels (docs/operations.md, Coming from Kueue)"
+_COMPONENT: Final = "the component manifests/kueue-labels (docs/from-kueue.md)"
 
 log = logging.getLogger(__name__)
 

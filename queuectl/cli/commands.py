@@ -23,7 +23,7 @@ _COMMANDS: Final = {
     "help": ("commands", "Show the help of queuectl, or of one command."),
     "history": ("reading", "Show all decisions on a workload."),
     "hold": ("changing", "Keep a workload out of its queue."),
-    "import": ("importing", "Convert manifests of Kueue."),
+    "import": ("importing", "Convert the policy of Kueue or Slurm."),
     "migrate": ("operating", "Create or update the ledger's tables."),
     "rebuild": ("operating", "Restore the open holds of a lost ledger from the cluster."),
     "release": ("changing", "Let a workload that is on hold queue again."),

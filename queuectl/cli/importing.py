@@ -1,9 +1,10 @@
-"""`queuectl import`: conversion of manifests of other queue controllers."""
+"""`queuectl import`: conversion of the policy of other queue systems."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,38 +13,59 @@ import yaml
 
 from queuectl.cli import printing
 from queuectl.cli.options import Failure, NotGood, Options, with_options
-from queuectl.files import BadFile, documents, read
+from queuectl.files import BadFile, documents
+from queuectl.files import read as read_file
 
 if TYPE_CHECKING:
-    from queuectl.kinds.kueue import Imported
+    from queuectl.kinds.imports import Imported
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+Source = Callable[[tuple[str, ...]], "Imported"]
+"""Converts the files of these names."""
 
 
 @click.group("import")
 def import_() -> None:
-    """Convert the manifests of another queue controller."""
+    """Convert the policy of another queue system."""
+
+
+def _files(what: str) -> Callable[[Source], Callable[..., None]]:
+    """The flags of an import, and its output."""
+
+    def decorate(function: Source) -> Callable[..., None]:
+        @click.option(
+            "-f",
+            "--filename",
+            "names",
+            multiple=True,
+            required=True,
+            metavar="FILE",
+            help=f"{what}: a file, a folder of them, or - for standard input. May be given several times.",
+        )
+        @click.option("--strict", is_flag=True, help="Exit with 1 if something was not converted.")
+        @with_options
+        @wraps(function)
+        def command(options: Options, names: tuple[str, ...], strict: bool) -> None:
+            found = function(names)
+            _print(found, options.output)
+            if strict and found.notes:
+                raise NotGood(f"{len(found.notes)} things were not converted")
+
+        return command
+
+    return decorate
 
 
 @import_.command("kueue")
-@click.option(
-    "-f",
-    "--filename",
-    "names",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="Manifests: a file, a folder of them, or - for standard input. May be given several times.",
-)
-@click.option("--strict", is_flag=True, help="Exit with 1 if something was not converted.")
-@with_options
-def kueue(options: Options, names: tuple[str, ...], strict: bool) -> None:
+@_files("Manifests")
+def kueue(names: tuple[str, ...]) -> Imported:
     """Convert manifests of Kueue (v1beta1, v1beta2).
 
     The objects go to standard output, ready for `kubectl apply -f -`; what cannot be converted is listed
     on standard error. With `-o json` one document contains both.
 
-    Jobs may keep Kueue's labels with compatibility.kueueLabels: true (docs/operations.md, Coming from Kueue).
+    Jobs may keep Kueue's labels with compatibility.kueueLabels: true (docs/from-kueue.md).
 
     \b
     kubectl get clusterqueues.kueue.x-k8s.io,cohorts.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io,\\
@@ -51,10 +73,41 @@ def kueue(options: Options, names: tuple[str, ...], strict: bool) -> None:
     """
     from queuectl.kinds.kueue import import_kueue
 
-    found = import_kueue(_documents(names))
-    _print(found, options.output)
-    if strict and found.notes:
-        raise NotGood(f"{len(found.notes)} things were not converted")
+    return import_kueue(_documents(names))
+
+
+@import_.command("slurm")
+@_files("Text")
+def slurm(names: tuple[str, ...]) -> Imported:
+    """Convert partitions, nodes, accounts, users and QOS of Slurm.
+
+    The objects go to standard output, ready for `kubectl apply -f -`; what cannot be carried over is listed
+    on standard error, with its lines. With `-o json` one document contains both. docs/from-slurm.md says
+    what becomes of what.
+
+    \b
+    sacctmgr dump CLUSTER file=accounts.cfg
+    { scontrol show partition; scontrol show node; sacctmgr -P show qos; } > slurm.txt
+    queuectl import slurm -f slurm.txt -f accounts.cfg > policy.yaml
+    """
+    from queuectl.kinds.slurm import import_slurm
+    from queuectl.kinds.slurm_text import BadSlurm, read
+
+    try:
+        records, wrong = [], []
+        for name in names:
+            for shown, text in texts(name, suffixes=None):
+                try:
+                    records += read(text, shown)
+                except BadSlurm as bad:
+                    wrong += bad.problems
+        if wrong:
+            raise BadSlurm(wrong)
+        return import_slurm(records)
+    except BadFile as error:
+        raise Failure(str(error)) from None
+    except BadSlurm as bad:
+        raise Failure("\n".join(bad.problems)) from None
 
 
 def _documents(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -67,22 +120,30 @@ def _documents(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         raise Failure(str(error)) from None
 
 
-def texts(name: str) -> Iterator[tuple[str, bytes]]:
-    """Name and content of a file, of all YAML and JSON of a folder, or of standard input. Raises BadFile."""
-    for path in _paths(name):
-        yield str(path or "standard input"), sys.stdin.buffer.read() if path is None else read(path)
+def texts(name: str, suffixes: tuple[str, ...] | None = _SUFFIXES) -> Iterator[tuple[str, bytes]]:
+    """Name and content of a file, of all files of a folder, or of standard input. Raises BadFile.
+
+    `suffixes`: of the files that are read of a folder; None: all but hidden ones.
+    """
+    for path in _paths(name, suffixes):
+        yield str(path or "standard input"), sys.stdin.buffer.read() if path is None else read_file(path)
 
 
-def _paths(name: str) -> list[Path | None]:
+def _paths(name: str, suffixes: tuple[str, ...] | None) -> list[Path | None]:
     """None: standard input."""
     if name == "-":
         return [None]
     path = Path(name)
     if not path.is_dir():
         return [path]
-    found: list[Path | None] = [file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES]
+    found: list[Path | None] = [
+        file
+        for file in sorted(path.iterdir())
+        if (file.is_file() and not file.name.startswith(".") if suffixes is None else file.suffix in suffixes)
+    ]
     if not found:
-        raise Failure(f"{path}: no file in it ends in {', '.join(_SUFFIXES)}")
+        ending = f" ends in {', '.join(suffixes)}" if suffixes else ""
+        raise Failure(f"{path}: no file in it{ending}")
     return found
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from queuectl.core.events import PolicyInvalid
 from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY, leave_out
 from queuectl.kinds.fields import clean
+from queuectl.kinds.imports import Imported, Note
 from queuectl.kinds.jobs import JOB_KINDS, PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION
@@ -50,22 +51,6 @@ _ELSEWHERE: Final = {
 
 
 _ABOVE: Final = {"ClusterQueue": "cohortName", "Cohort": "parentName"}
-
-
-class Note(NamedTuple):
-    """A field or object that was not converted, or has another meaning now."""
-
-    object: str
-    """KIND/NAME, with NAMESPACE/ before it if it has one."""
-    field: str
-    """Path in the object; empty: the whole object."""
-    text: str
-
-
-class Imported(NamedTuple):
-    objects: tuple[dict[str, Any], ...]
-    """Objects to apply, in the order of the input."""
-    notes: tuple[Note, ...]
 
 
 def import_kueue(documents: Iterable[tuple[str, Any]]) -> Imported:

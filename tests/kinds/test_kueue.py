@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.events import PolicyObserved
-from queuectl.kinds.kueue import Imported, import_kueue
+from queuectl.kinds.imports import Imported
+from queuectl.kinds.kueue import import_kueue
 from queuectl.kinds.policy import policy_event
 
 Json = dict[str, Any]

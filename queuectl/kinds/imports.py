@@ -1,0 +1,21 @@
+"""The result of an import: objects of ours, and a note on everything that was not carried over."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Note(NamedTuple):
+    """Something that was not carried over, or has another meaning now."""
+
+    object: str
+    """KIND/NAME with NAMESPACE/ before it if it has one, or the place in a file."""
+    field: str
+    """What of it; empty: the whole object."""
+    text: str
+
+
+class Imported(NamedTuple):
+    objects: tuple[dict[str, Any], ...]
+    """Objects to apply, in this order."""
+    notes: tuple[Note, ...]

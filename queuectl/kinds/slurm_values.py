@@ -1,0 +1,129 @@
+"""Values of Slurm: resources (TRES), memory, GPUs, lists of hosts, and names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+NVIDIA: Final = "nvidia.com/gpu"
+AMD: Final = "amd.com/gpu"
+SLICES: Final = re.compile(r"[0-9]+g\.[0-9]+gb")
+"""In the type of a MIG device."""
+
+MOST_SHARES: Final = 999_999_999
+
+_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)B?")
+_MEBIBYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+_AMD_TYPE: Final = re.compile(r"mi[0-9]|instinct|radeon", re.IGNORECASE)
+_GRES: Final = re.compile(r"gpu(?::([^:(),]+))?:([0-9]+)(?:\([^)]*\))?")
+_MOST: Final = 2**31 - 1
+
+
+class BadValue(ValueError):
+    """The message says what is expected."""
+
+
+def tres(text: str) -> dict[str, int]:
+    """`cpu=64,mem=500G,gres/gpu:a100=8` by name; memory in MiB. A value of -1 is no limit and left out.
+
+    Raises BadValue.
+    """
+    found: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or not name:
+            raise BadValue(f"{part!r} is not NAME=AMOUNT")
+        if value != "-1":
+            found[name] = mebibytes(value) if name == "mem" else whole(value)
+    return found
+
+
+def whole(text: str, most: int = _MOST) -> int:
+    """Raises BadValue."""
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > most:
+        raise BadValue(f"{text!r} is not a whole number of at most {most}")
+    return int(text)
+
+
+def share(text: str) -> int:
+    """A weight in fair sharing. Raises BadValue."""
+    return whole(text, MOST_SHARES)
+
+
+def mebibytes(text: str) -> int:
+    """Memory as Slurm writes it: in MiB where there is no unit. Raises BadValue."""
+    found = _MEMORY.fullmatch(text)
+    if found is None or len(text) > 20:
+        raise BadValue(f"{text!r} is not memory such as 512000M or 1.5T")
+    return round(float(found[1]) * _MEBIBYTES[found[2]])
+
+
+def gres_gpus(text: str) -> dict[str, int]:
+    """GPUs by type of a node's `Gres=gpu:a100:8(S:0-1),gpu:4`; an empty type: not named."""
+    found: dict[str, int] = {}
+    for kind, count in _GRES.findall(text):
+        found[kind] = found.get(kind, 0) + int(count)
+    return found
+
+
+def gpu_types(amounts: dict[str, int]) -> dict[str, int]:
+    """GPUs by type among `tres` of a node; an empty type: those that no type is known of."""
+    found = {
+        name.partition(":")[2]: amount for name, amount in amounts.items() if name.startswith("gres/gpu:")
+    }
+    rest = amounts.get("gres/gpu", 0) - sum(found.values())
+    return {**found, **({"": rest} if rest > 0 else {})}
+
+
+def resource_of(gpu_type: str) -> str:
+    return AMD if _AMD_TYPE.search(gpu_type) else NVIDIA
+
+
+def hosts(names: Iterable[str]) -> str:
+    """Host names as Slurm abbreviates them: `gpu[001-016],login`."""
+    numbered = sorted(_split(name) for name in set(names))
+    parts = []
+    for (prefix, width), group in groupby(numbered, key=lambda one: (one[0], one[1])):
+        if width == 0:
+            parts.append(prefix)
+            continue
+        ranges = ranges_of([number for _, _, number in group], width)
+        parts.append(f"{prefix}[{ranges}]" if "," in ranges or "-" in ranges else f"{prefix}{ranges}")
+    return ",".join(parts)
+
+
+def _split(name: str) -> tuple[str, int, int]:
+    """Prefix, digits and value of the number at the end; 0 digits: there is none."""
+    found = re.fullmatch(r"(.*?)([0-9]{1,9})", name)
+    return (found[1], len(found[2]), int(found[2])) if found else (name, 0, 0)
+
+
+def ranges_of(numbers: Iterable[int], width: int = 1) -> str:
+    """`1-3,7` for 1, 2, 3 and 7, with leading zeros up to `width`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = (f"{first:0{width}}" + (f"-{last:0{width}}" if last > first else "") for first, last in runs)
+    return ",".join(shown)
+
+
+class Names:
+    """Kubernetes names for names of Slurm: lower case, digits and dashes, unique among those of one kind."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def of(self, name: str) -> str:
+        plain = re.sub(r"[^a-z0-9-]+", "-", name.lower())[:60].strip("-") or "x"
+        found, number = plain, 2
+        while found in self._taken:
+            found, number = f"{plain}-{number}", number + 1
+        self._taken.add(found)
+        return found
