@@ -27,6 +27,7 @@ from queuectl.api.query import Cursors
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.schemas import Committed, Health
+from queuectl.api.tunnel import PATH, tunnel
 from queuectl.api.view import View
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
@@ -93,6 +94,9 @@ def application(
     app[CANDID] = identify is None
     if identify is None:
         app.middlewares.append(_local_name)
+    else:
+        # Without authentication the bytes in a tunnel could claim any host name.
+        app.router.add_get(PATH, tunnel)
     app.on_response_prepare.append(_prepare)
     source = Source(view, readings, Cursors(cursor_key))
     endpoints = (*QueueRoutes(source).endpoints(), *WorkloadRoutes(source).endpoints())
@@ -180,6 +184,8 @@ def _measured(observer: Observer) -> Middleware:
     async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:
         begun = time.monotonic()
         answer = await handler(request)
+        if isinstance(answer, web.WebSocketResponse):
+            return answer  # the connection in it is measured, request by request
         resource = request.match_info.route.resource
         route = resource.canonical if resource is not None else "other"
         observer.answered(route, answer.status, time.monotonic() - begun)

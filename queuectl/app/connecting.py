@@ -15,9 +15,14 @@ from queuectl.kube.session import Session
 
 async def open_session(kubeconfig: Path | None, context: str | None) -> Session:
     """To the cluster of a kubeconfig; if none is given and this is a pod, to the pod's cluster."""
-    in_pod = kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ
-    path = str(kubeconfig) if kubeconfig else None
-    return await (Session.in_cluster() if in_pod else Session.from_kubeconfig(path, context))
+    return Session.of(await account_of(kubeconfig, context))
+
+
+async def account_of(kubeconfig: Path | None, context: str | None) -> account.Account:
+    """As `open_session`. Raises BadKubeconfig."""
+    if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return await account.in_cluster()
+    return await account.from_kubeconfig(str(kubeconfig) if kubeconfig else None, context)
 
 
 @contextlib.asynccontextmanager

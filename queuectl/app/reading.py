@@ -144,14 +144,16 @@ async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Obse
     reviews = KubeReviews(session)
     try:
         await reviews.check()
+        own = await reviews.own_audiences() if wanted.cluster_tokens else ()
     except NoReviews as error:
         raise ConfigurationError(
             f"REST can't identify callers by the cluster: {error}\n  It needs to create tokenreviews "
             "and subjectaccessreviews (ClusterRole queuectl-api) on an API server that has them"
             f"{_WITHOUT_IDENTITY}"
         ) from None
+    audiences = tuple(dict.fromkeys((*wanted.audiences, *own)))
     lifetimes = Lifetimes(good=wanted.identity_seconds)
-    return Reviewer(reviews, wanted.audiences, time.monotonic, lifetimes, observer)
+    return Reviewer(reviews, audiences, time.monotonic, lifetimes, observer)
 
 
 async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> str:

@@ -10,7 +10,7 @@ import click
 
 from queuectl.cli import completion, contexts, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
-from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.options import NotGood, Options, with_options
 from queuectl.cli.progress import waiting
 from queuectl.cli.resources import split
 
@@ -103,9 +103,7 @@ def _change_hold(
     namespace = contexts.namespace(options, given)
     kind, name = split(workload)
     target = writing.target(lambda: changing.workload(kind, namespace, name))
-    server = _server(options, namespace) if wait is not None else None
-    if wait is not None and server is None and not held:
-        raise Failure(f"--wait reads the workload from the REST server\n{rest.how_to_reach()}")
+    server = _server(options, namespace, held=held) if wait is not None else None
 
     def allowed(now: Json) -> None:
         if held and changing.over(now, target.kind):
@@ -161,9 +159,9 @@ def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str 
     return f"it is {found['phase']}, {code}" if code in _HELD else None
 
 
-def _server(options: Options, namespace: str) -> rest.Server | None:
-    """The REST server that shows the effect of a patch; None if none is configured."""
-    if options.server is None and "rest" not in options.endpoints():
+def _server(options: Options, namespace: str, *, held: bool) -> rest.Server | None:
+    """The REST server that shows the effect of a patch; None: the object itself shows it."""
+    if held and options.server is None and contexts.place(options).rest is None:
         return None
     return rest.connect(options, namespace=namespace)
 

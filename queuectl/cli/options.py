@@ -53,6 +53,10 @@ class NotGood(Failure):
     exit_code = 1
 
 
+class NoAnswer(Failure):
+    """No server, or a server that cannot answer now: the same request may succeed later."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The common flags, as given."""
@@ -76,12 +80,8 @@ class Options:
         return self.data or default_folder()
 
     def endpoints(self) -> dict[str, str]:
-        """URLs of the sandbox in `folder`: kubernetes, rest, metrics, postgres; empty if none was started."""
-        try:
-            found = json.loads((self.folder / "endpoints.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+        """Those of the sandbox in `folder`."""
+        return read_endpoints(self.folder)
 
     def settings(self) -> Settings:
         """Flags override environment, which overrides the file. Raises Failure with all problems."""
@@ -112,6 +112,15 @@ class Options:
         click.echo(f"using the sandbox in {self.folder}", err=True)
         settings = load(self.config, database_url=rest["postgres"])
         return settings, self.folder / "kubeconfig", self.context or "controller"
+
+
+def read_endpoints(folder: Path) -> dict[str, str]:
+    """URLs of the sandbox in a folder: kubernetes, rest, metrics, postgres; empty if none was started."""
+    try:
+        found = json.loads((folder / "endpoints.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
 
 
 def default_folder() -> Path:

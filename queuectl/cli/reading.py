@@ -10,7 +10,6 @@ import click
 
 from queuectl.cli import completion, contexts, decisions, following, printing, rest
 from queuectl.cli.arguments import Duration, Word, kind_and_name, meant
-from queuectl.cli.operating import call
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
 from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, split
 from queuectl.cli.rest import Document, NotThere, Server
@@ -176,8 +175,9 @@ def _show(options: Options, resource: Resource) -> Show | None:
 def _own_name(options: Options) -> str:
     """The user's name in the cluster. Raises Failure."""
     from queuectl.app.connecting import own_name
+    from queuectl.cli.operating import call
 
-    found = call(own_name(contexts.kubeconfig(options), options.context))
+    found = call(own_name(contexts.place(options).kubeconfig, options.context))
     if found is None:
         raise Failure("--mine: this cluster does not say which user you are: use --submitter USER")
     return found

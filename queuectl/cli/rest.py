@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
+from http.client import HTTPResponse, HTTPSConnection
 from typing import Any, Final
 from urllib import error, parse, request
 
 import click
 
-from queuectl.cli.identity import Identity, is_loopback, trust
+from queuectl.cli import contexts
+from queuectl.cli.identity import Grant, Identity, is_loopback, trust
 from queuectl.cli.options import Failure, NotGood, Options
+from queuectl.cli.options import NoAnswer as NoAnswer
 from queuectl.ports import SILENT_SECONDS
 
 TIMEOUT_SECONDS: Final = 15.0
@@ -34,19 +41,55 @@ class NotThere(NotGood):
     """There is no such object, or the caller may not read it."""
 
 
-class NoAnswer(Failure):
-    """No server, or a server that cannot answer now: the same request may succeed later."""
-
-
 class _NoRedirects(request.HTTPRedirectHandler):
     def redirect_request(self, *args: Any, **values: Any) -> None:
         return None
 
 
+class _Dialled(HTTPSConnection):
+    """TLS on a connection that is opened elsewhere."""
+
+    def __init__(
+        self, host: str, *, dial: Callable[[], socket.socket], tls: ssl.SSLContext, timeout: float
+    ) -> None:
+        super().__init__(host, timeout=timeout, context=tls)
+        self._dial = dial
+        self._tls = tls
+
+    def connect(self) -> None:
+        opened = self._dial()
+        try:
+            opened.settimeout(self.timeout)
+            self.sock = self._tls.wrap_socket(opened, server_hostname=self.host)
+        except BaseException:
+            opened.close()
+            raise
+
+
+class _Dialling(request.HTTPSHandler):
+    def __init__(self, dial: Callable[[], socket.socket], tls: ssl.SSLContext) -> None:
+        super().__init__(context=tls)
+        self._connection = partial(_Dialled, dial=dial, tls=tls)
+
+    def https_open(self, req: request.Request) -> HTTPResponse:
+        return self.do_open(self._connection, req)
+
+
 class Server:
     """One REST server and one caller."""
 
-    def __init__(self, url: str, identity: Identity, *, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        identity: Identity,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        tls: Callable[[], ssl.SSLContext] = trust,
+        dial: Callable[[], socket.socket] | None = None,
+        place: contexts.Place | None = None,
+    ) -> None:
+        """`tls`: made for an https URL only. `dial`: opens connections to it; None: by its name and port.
+        `place`: where it was found; None: it was given."""
         try:
             parts = parse.urlsplit(url)
         except ValueError:
@@ -62,12 +105,16 @@ class Server:
         self._timeout = timeout
         self._secure = parts.scheme == "https"
         self._local = is_loopback(parts.hostname)
+        self._place = place
+        self._grant: Grant | None = None
         self._told: set[str] = set()
         """Notes on its answers that were printed already."""
         # No proxy between this machine and itself.
-        handlers: list[Any] = [request.ProxyHandler({})] if self._local else []
-        if self._secure:
-            handlers.append(request.HTTPSHandler(context=trust(identity.ca)))
+        handlers: list[Any] = [request.ProxyHandler({})] if self._local or dial is not None else []
+        if dial is not None:
+            handlers.append(_Dialling(dial, tls()))
+        elif self._secure:
+            handlers.append(request.HTTPSHandler(context=tls()))
         self._opener = request.build_opener(_NoRedirects, *handlers)
 
     def get(
@@ -84,8 +131,27 @@ class Server:
             url += "?" + parse.urlencode(parameters, errors="surrogateescape")
         document = self._ask(url)
         if not quiet:
+            self._introduce()
             self._tell(document)
         return document
+
+    @property
+    def shown(self) -> str:
+        """Its name for people: the context in which it was found, or its URL."""
+        if self._place is None or self._place.sandbox is not None:
+            return self.url
+        return f"context {self._place.context}"
+
+    def _introduce(self) -> None:
+        """Say once, on stderr, which server was found and how."""
+        if self._place is None or "place" in self._told:
+            return
+        self._told.add("place")
+        how = ""
+        if self._place.sandbox is None:
+            source = self._grant.source if self._grant is not None else "no token"
+            how = f": REST through the API server, with {source}"
+        click.echo(f"{self._place}{how}", err=True)
 
     def _tell(self, document: Document) -> None:
         """Notes on an answer, on stderr, printed once while they apply."""
@@ -136,22 +202,25 @@ class Server:
         return {**first, "items": items if limit is None else items[:limit], "next": None}
 
     def _ask(self, url: str) -> Document:
-        token = self._identity.token(secure=self._secure, local=self._local, url=self.url)
+        given = self._identity.given(secure=self._secure, local=self._local, url=self.url)
+        self._grant, looked = given or self._grant, given is not None
         for left in reversed(range(_TRIES)):
             try:
-                return self._once(url, token)
+                return self._once(url, self._grant.token if self._grant is not None else None)
             except error.HTTPError as problem:
                 with problem:
                     told = _problem(problem)
-                if problem.code == 401 and token is None:
-                    token = self._identity.of_kubeconfig(told.get("audiences"), secure=self._secure)
-                    if token is not None:
+                if problem.code == 401 and not looked:
+                    # None was sent, or the one that was found before has expired.
+                    looked = True
+                    self._grant = self._identity.found(told.get("audiences"), secure=self._secure)
+                    if self._grant is not None:
                         continue
                 wait = problem.headers.get("Retry-After", "")
                 if problem.code == 429 and left and wait.isdigit() and int(wait) <= PATIENCE_SECONDS:
                     time.sleep(int(wait))
                     continue
-                raise self._refused(problem.code, told, asked=token is not None) from None
+                raise self._refused(problem.code, told, asked=self._grant is not None) from None
         raise AssertionError("the last attempt returns or raises")
 
     def _once(self, url: str, token: str | None) -> Document:
@@ -165,7 +234,7 @@ class Server:
             with self._opener.open(asked, timeout=self._timeout) as answer:
                 body = answer.read(MAX_BODY + 1)
                 self.now = _date(answer.headers.get("Date")) or self.now
-        except error.HTTPError:
+        except (error.HTTPError, Failure):
             raise
         except (OSError, ValueError) as problem:
             raise _silent(self.url, getattr(problem, "reason", problem), self._secure) from None
@@ -190,26 +259,46 @@ class Server:
 
 
 def connect(options: Options, *, namespace: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Server:
-    """The given server, else the sandbox's. Raises Failure that says how to reach one."""
-    kubeconfig, url = options.kubeconfig, options.server
-    if url is None:
-        url = options.endpoints().get("rest")
-        kubeconfig = kubeconfig or options.folder / "kubeconfig"
-    if url is None:
-        raise Failure(f"no server is given, and there is no sandbox in {options.folder}\n{how_to_reach()}")
+    """The given server, else that of the sandbox or of the kubeconfig's cluster.
+
+    Raises Failure that says how to reach one, NoAnswer if it may be reached later.
+    """
     identity = Identity(
         token_file=options.token_file,
-        ca=options.server_ca,
-        kubeconfig=kubeconfig,
+        kubeconfig=options.kubeconfig,
         context=options.context,
         namespace=namespace,
     )
-    return Server(url, identity, timeout=timeout)
+    tls = partial(trust, options.server_ca)
+    if options.server is not None:
+        return Server(options.server, identity, timeout=timeout, tls=tls)
+    place = contexts.checked(contexts.place(options), options)
+    if place.rest is not None:
+        identity = replace(identity, kubeconfig=place.kubeconfig)
+        return Server(place.rest, identity, timeout=timeout, tls=tls, place=place)
+    if place.server is None and not contexts.in_pod():
+        raise Failure(
+            f"no server is given, there is no sandbox in {options.folder}, and no kubeconfig with a context\n"
+            f"{how_to_reach()}"
+        )
+    from queuectl.cli.reaching import Reached
+
+    cluster = Reached(place, options.context)
+    authority = cluster.authority()
+    return Server(
+        cluster.url,
+        replace(identity, kubeconfig=place.kubeconfig, cluster=cluster),
+        timeout=timeout,
+        tls=lambda: trust(text=authority),
+        dial=cluster.connect,
+        place=place,
+    )
 
 
 def how_to_reach() -> str:
     return (
-        f"For a cluster:\n  {PORT_FORWARD}\n  {CERTIFICATES}\n"
+        "With the kubeconfig of a cluster that has queuectl nothing else is needed (--context).\n"
+        f"By hand:\n  {PORT_FORWARD}\n  {CERTIFICATES}\n"
         "then --server https://127.0.0.1:8443 --server-ca queuectl-ca.crt (or QUEUECTL_SERVER, "
         "QUEUECTL_SERVER_CA).\nTo try queuectl on this machine: `queuectl sandbox`."
     )

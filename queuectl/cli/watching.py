@@ -103,7 +103,7 @@ def _print(seen: Seen, server: Server, output: str, queue: str, *, once: bool) -
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     picture = Picture(
-        server=server.url,
+        server=server.shown,
         facts=seen.facts,
         now=seen.date.astimezone(),
         plain=console.options.ascii_only,
@@ -129,7 +129,7 @@ def _show(server: Server, queue: str, interval: float) -> None:
             await look(ask, None, None)
         except Away as error:
             raise ask.failure or Failure(str(error)) from None
-        screen = Screen(ask, server=server.url, clock=_clock, interval=interval, view=View(filter=queue))
+        screen = Screen(ask, server=server.shown, clock=_clock, interval=interval, view=View(filter=queue))
         async with asyncio.TaskGroup() as tasks:
             showing = tasks.create_task(screen.run())
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

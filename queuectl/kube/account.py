@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
@@ -83,7 +84,11 @@ async def from_kubeconfig(path: str | None, context: str | None) -> Account:
         configuration: Configuration = read.Configuration()
         async with asyncio.timeout(LOAD_SECONDS):
             await read.load_kube_config(
-                config_file=path, context=context, client_configuration=configuration, persist_config=False
+                # The library knows the variable as it was at its import only.
+                config_file=path or os.environ.get("KUBECONFIG") or None,
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,
             )
         return configuration
 

@@ -68,6 +68,21 @@ class KubeReviews:
         status = await self._review(ACCESS_REVIEWS, body)
         return status.get("allowed") is True and status.get("denied") is not True
 
+    async def own_audiences(self) -> tuple[str, ...]:
+        """The audiences of the API server itself. Raises ClusterUnavailable; NoReviews without a token."""
+        header = await self._session.authorization()
+        if header is None:
+            raise NoReviews("the kubeconfig has no token, by whose review the API server names its audience")
+        spec = {"token": header.removeprefix("Bearer ")}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        status = await self._review(TOKEN_REVIEWS, body)
+        found = tuple(map(str, status.get("audiences") or ()))
+        if status.get("authenticated") is not True or not found:
+            raise NoReviews(
+                "the API server does not name its audience in the review of this server's own token"
+            )
+        return found
+
     async def check(self) -> None:
         """Create one review of each kind, whatever its result. Raises NoReviews, ClusterUnavailable."""
         try:

@@ -96,15 +96,15 @@ class Session:
     @classmethod
     async def from_kubeconfig(cls, path: str | None = None, context: str | None = None) -> Session:
         """Raises BadKubeconfig, naming file and context."""
-        return cls._of(await account.from_kubeconfig(path, context))
+        return cls.of(await account.from_kubeconfig(path, context))
 
     @classmethod
     async def in_cluster(cls) -> Session:
         """As the service account of this pod. Raises BadKubeconfig."""
-        return cls._of(await account.in_cluster())
+        return cls.of(await account.in_cluster())
 
     @classmethod
-    def _of(cls, identity: account.Account) -> Session:
+    def of(cls, identity: account.Account) -> Session:
         transport = HttpTransport(
             identity.server, tls=identity.tls, server_name=identity.server_name, proxy=identity.proxy
         )
@@ -214,6 +214,10 @@ class Session:
             token = await self._token()
             response = await self._once(method, target, content_type, body, token, stream=stream)
         return response
+
+    async def authorization(self) -> str | None:
+        """The header that this session sends; None if a client certificate suffices. Raises Unavailable."""
+        return await self._token()
 
     async def _token(self) -> str | None:
         try:

@@ -10,9 +10,12 @@ from typing import Final, Protocol
 import aiohttp
 from yarl import URL
 
-from queuectl.kube.errors import Unavailable
+from queuectl.kube.errors import Unavailable, from_answer
+from queuectl.relaying import CHUNK
 
 CONNECT_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 1.0
+"""How long a WebSocket waits for the other side to close it too."""
 
 
 class Response(Protocol):
@@ -104,6 +107,22 @@ class HttpTransport:
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{method} {self._server}{target}: {_shown(error)}") from error
         return HttpResponse(response)
+
+    async def websocket(self, target: str, headers: Mapping[str, str]) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket at `target`. Raises ApiError."""
+        try:
+            return await self._session(True).ws_connect(
+                URL(self._server + target, encoded=True),
+                headers=headers,
+                proxy=self._proxy,
+                server_hostname=self._server_name,
+                max_msg_size=CHUNK,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise from_answer(f"GET {target}", error.status, error.headers or {}, b"") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"GET {self._server}{target}: {_shown(error)}") from error
 
     async def close(self) -> None:
         sessions = list(self._sessions.values())

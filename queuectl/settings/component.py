@@ -170,6 +170,8 @@ class ApiSettings(Section):
     reaches this machine's loopback address may read everything."""
     audiences: tuple[str, ...] = Field(default=("queuectl",), min_length=1, max_length=8, strict=False)
     """A token must be meant for one of them. With the cluster's own among them, those of a kubeconfig do."""
+    cluster_tokens: bool = False
+    """Accept tokens for the API server itself too, as kubeconfigs have them, whatever its audience is."""
     identity_seconds: float = Field(default=30.0, ge=0.1, le=30.0)
     """How long a review of a caller by the cluster stays valid."""
     tls: TlsSettings | None = None

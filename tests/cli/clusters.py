@@ -39,7 +39,7 @@ class Cluster:
         metadata = {"name": name, "uid": f"uid-{name}", **parts.pop("metadata", {})}
         self.objects[f"{collection}/{name}"] = {"metadata": metadata, **parts}
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         self.asked.append((request.method, path))
         if refused := self.refusals.get((request.method, path)):

@@ -19,8 +19,9 @@ TOKEN = "abc.DEF-123_~+/="
 CLUSTER = "https://kubernetes.default.svc"
 
 
-def jwt(audience: object) -> str:
-    claims = base64.urlsafe_b64encode(json.dumps({"aud": audience}).encode()).decode().rstrip("=")
+def jwt(audience: object, sub: str = "system:serviceaccount:team-a:bot") -> str:
+    content = json.dumps({"aud": audience, "sub": sub})
+    claims = base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
     return f"e30.{claims}.c2ln"
 
 

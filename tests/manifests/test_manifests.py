@@ -7,8 +7,10 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from queuectl import __version__
+from queuectl.app import reaching
 from queuectl.core.events import PolicyObserved
 from queuectl.kinds.context import GATE
 from queuectl.kinds.jobs import JOB_KINDS
@@ -85,16 +87,28 @@ def test_each_identity_is_bound_to_its_own_roles_alone() -> None:
             if subject["kind"] == "ServiceAccount":
                 account = f"system:serviceaccount:{subject['namespace']}:{account}"
             bound.add((account, binding["kind"], binding["roleRef"]["kind"], binding["roleRef"]["name"]))
-    rest = "system:serviceaccount:queuectl-system:queuectl-api"
+    rest, viewer = (f"system:serviceaccount:queuectl-system:queuectl-{name}" for name in ("api", "viewer"))
     assert bound == {
         (CONTROLLER_USER, "ClusterRoleBinding", "ClusterRole", "queuectl-controller"),
         (CONTROLLER_USER, "RoleBinding", "Role", "queuectl-leader"),
         (rest, "ClusterRoleBinding", "ClusterRole", "queuectl-api"),
         (rest, "RoleBinding", "Role", "queuectl-api"),
-        ("system:authenticated", "RoleBinding", "Role", "queuectl-api-ca"),
+        (viewer, "ClusterRoleBinding", "ClusterRole", "queuectl-viewer"),
+        ("system:authenticated", "RoleBinding", "Role", "queuectl-api-callers"),
     }
-    public = one("Role", "queuectl-api-ca")
-    assert rights(public) == {("", "configmaps", "queuectl-api-ca", "get")}
+    assert rights(one("Role", "queuectl-api-callers")) == {
+        ("", "configmaps", "queuectl-api-ca", "get"),
+        ("", "services/proxy", "https:queuectl-api:rest", "get"),
+    }
+
+
+def test_the_command_line_finds_the_objects_of_the_manifests_by_their_names() -> None:
+    service, account = one("Service", reaching.SERVICE), one("ServiceAccount", reaching.VIEWER)
+    for found in (service, account, one("ConfigMap", reaching.AUTHORITY)):
+        assert found["metadata"]["namespace"] == reaching.NAMESPACE
+    assert [port["name"] for port in service["spec"]["ports"]] == ["rest"]
+    config = yaml.safe_load((MANIFESTS / "api" / "config.yaml").read_text())
+    assert reaching.HOST in config["api"]["tls"]["names"]
 
 
 def test_no_role_of_ours_may_extend_its_own_rights() -> None:

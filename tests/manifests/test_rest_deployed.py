@@ -42,6 +42,7 @@ async def test_rest_serves_with_the_rights_and_the_certificate_of_its_manifests(
         )
         token = await applied.kubectl("create", "token", "reader", "-n", "default", "--audience=queuectl")
         another = await applied.kubectl("create", "token", "reader", "-n", "default")
+        foreign = await applied.kubectl("create", "token", "reader", "-n", "default", "--audience=vault")
         workloads = f"{rest}/api/v1/workloads?namespace=default"
 
         async def sees() -> bool:
@@ -49,7 +50,9 @@ async def test_rest_serves_with_the_rights_and_the_certificate_of_its_manifests(
             return (await _get(workloads, trust, token.strip()))[0] == 200
 
         await eventually("the reader sees the workloads of its namespace", sees)
-        assert (await _get(workloads, trust, another.strip()))[0] == 401
+        # As in a kubeconfig: for the API server itself.
+        assert (await _get(workloads, trust, another.strip()))[0] == 200
+        assert (await _get(workloads, trust, foreign.strip()))[0] == 401
         assert (await _get(workloads, trust, ""))[0] == 401
         code, metrics = await _get(f"{probes}/metrics", None, "")
         assert code == 200
