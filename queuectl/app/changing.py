@@ -13,8 +13,9 @@ from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind, job_kind
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
-from queuectl.kinds.workloads import HOLD_ANNOTATION, finished
+from queuectl.kinds.workloads import HOLD_ANNOTATION, HOLD_VERB, REASON_ANNOTATION, finished
 from queuectl.kube.errors import ApiError
+from queuectl.kube.reviews import user_name
 from queuectl.kube.session import Session, api_path
 
 POLL_SECONDS: Final = 0.5
@@ -76,10 +77,12 @@ class Change:
     after: str | None
     object: Json
     """The object after the change."""
+    reason: str | None = None
+    """The reason that was written with it, with its author."""
 
     @property
     def written(self) -> bool:
-        return self.before != self.after
+        return self.before != self.after or self.reason is not None
 
 
 def workload(kind: str, namespace: str, name: str) -> Target:
@@ -113,7 +116,9 @@ def _target(
     return Target(kind, namespace, name, resource, base, path)
 
 
-async def hold(session: Session, target: Target, held: bool, allowed: Callable[[Json], None]) -> Change:
+async def hold(
+    session: Session, target: Target, held: bool, allowed: Callable[[Json], None], reason: str | None = None
+) -> Change:
     """Set the hold annotation, or remove it. One patch, or none if nothing changes.
 
     `allowed` gets the object before it is changed, and raises if it must not be. Raises ApiError, and
@@ -125,12 +130,16 @@ async def hold(session: Session, target: Target, held: bool, allowed: Callable[[
     before = part(now, "metadata", "annotations").get(HOLD_ANNOTATION)
     after = "true" if held else None
     field = f"metadata.annotations[{HOLD_ANNOTATION}]"
-    if before == after:
+    notes = await _notes(session, now, HOLD_VERB if held else "release", reason)
+    if before == after and not reason:
         return Change(target, field, before, after, now)
-    allowed(now)
+    if before != after:
+        allowed(now)
     # With the UID it fails on another object that has the name meanwhile.
-    patch = {"metadata": {"uid": _uid(now), "annotations": {HOLD_ANNOTATION: after}}}
-    return Change(target, field, before, after, await session.patch(target.path, patch))
+    patch = {"metadata": {"uid": _uid(now), "annotations": {HOLD_ANNOTATION: after, **notes}}}
+    return Change(
+        target, field, before, after, await session.patch(target.path, patch), notes.get(REASON_ANNOTATION)
+    )
 
 
 def must_queue(obj: Json, target: Target, effect: str) -> None:
@@ -139,14 +148,25 @@ def must_queue(obj: Json, target: Target, effect: str) -> None:
         raise NotQueued(f"{target} has no label {QUEUE_LABEL}: queuectl leaves it alone, and {effect}")
 
 
-async def set_stop_policy(session: Session, target: Target, policy: str) -> Change:
+async def _notes(session: Session, now: Json, verb: str, reason: str | None) -> dict[str, str | None]:
+    """The annotation with the reason of a change and its author; one of an earlier change is removed."""
+    if reason:
+        user = await user_name(session) or "an unknown user"
+        return {REASON_ANNOTATION: f"{verb} by {user}: {reason}"}
+    return {REASON_ANNOTATION: None} if REASON_ANNOTATION in part(now, "metadata", "annotations") else {}
+
+
+async def set_stop_policy(session: Session, target: Target, policy: str, reason: str | None = None) -> Change:
     """One patch, or none if nothing changes. Raises ApiError."""
     now = await session.get(target.path)
     before = str(part(now, "spec").get("stopPolicy") or "None")
-    if before == policy:
+    notes = await _notes(session, now, "resume" if policy == "None" else "stop", reason)
+    if before == policy and not reason:
         return Change(target, "spec.stopPolicy", before, policy, now)
-    patch = {"metadata": {"uid": _uid(now)}, "spec": {"stopPolicy": policy}}
-    return Change(target, "spec.stopPolicy", before, policy, await session.patch(target.path, patch))
+    metadata = {"uid": _uid(now), **({"annotations": notes} if notes else {})}
+    patch = {"metadata": metadata, "spec": {"stopPolicy": policy}}
+    changed = await session.patch(target.path, patch)
+    return Change(target, "spec.stopPolicy", before, policy, changed, notes.get(REASON_ANNOTATION))
 
 
 async def delete(session: Session, target: Target, allowed: Callable[[Json], None]) -> Json:

@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.5
 _HELD: Final = ("OnHold", "UserHold")
+_MOST: Final = 200
+"""Characters of a reason."""
+
+
+def _one_line(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and (len(value) > _MOST or not value.strip() or not value.isprintable()):
+        raise click.BadParameter(f"one line of 1 to {_MOST} printable characters is expected")
+    return value and value.strip()
+
+
+_REASON = click.option(
+    "--reason",
+    metavar="TEXT",
+    callback=_one_line,
+    help="Kept on the object with your name, as annotation queuectl.dev/reason.",
+)
 _WAIT = click.option("--wait", is_flag=True, help="Wait until it has taken effect.")
 _TIMEOUT = click.option(
     "--timeout",
@@ -36,54 +52,76 @@ _TIMEOUT = click.option(
 @kind_and_name("workload", completion.workloads)
 @writing.NAMESPACE
 @writing.YES
+@_REASON
 @_WAIT
 @_TIMEOUT
 @with_options
 def hold(
-    options: Options, workload: str, namespace: str | None, yes: bool, wait: bool, timeout: float
+    options: Options,
+    workload: str,
+    namespace: str | None,
+    yes: bool,
+    reason: str | None,
+    wait: bool,
+    timeout: float,
 ) -> None:
     """Keep a workload out of its queue; a running one is evicted, after a question.
 
     `release` lets it queue again.
     """
-    _change_hold(options, workload, namespace, held=True, yes=yes, wait=timeout if wait else None)
+    _change_hold(
+        options, workload, namespace, held=True, yes=yes, reason=reason, wait=timeout if wait else None
+    )
 
 
 @click.command("release")
 @kind_and_name("workload", completion.workloads)
 @writing.NAMESPACE
+@_REASON
 @_WAIT
 @_TIMEOUT
 @with_options
-def release(options: Options, workload: str, namespace: str | None, wait: bool, timeout: float) -> None:
+def release(
+    options: Options, workload: str, namespace: str | None, reason: str | None, wait: bool, timeout: float
+) -> None:
     """Let a workload that is on hold queue again."""
-    _change_hold(options, workload, namespace, held=False, wait=timeout if wait else None)
+    _change_hold(options, workload, namespace, held=False, reason=reason, wait=timeout if wait else None)
 
 
 @click.command("stop")
 @kind_and_name("queue", completion.queues)
 @writing.NAMESPACE
 @click.option("--drain", is_flag=True, help="Evict its admitted workloads too.")
+@_REASON
 @_WAIT
 @_TIMEOUT
 @with_options
 def stop(
-    options: Options, queue: str, namespace: str | None, drain: bool, wait: bool, timeout: float
+    options: Options,
+    queue: str,
+    namespace: str | None,
+    drain: bool,
+    reason: str | None,
+    wait: bool,
+    timeout: float,
 ) -> None:
     """Stop a queue (clusterqueue/NAME or localqueue/NAME): it admits no more; running workloads continue."""
     policy = "HoldAndDrain" if drain else "Hold"
-    _change_stop(options, queue, namespace, policy, wait=timeout if wait else None)
+    _change_stop(options, queue, namespace, policy, reason, wait=timeout if wait else None)
 
 
 @click.command("resume")
 @kind_and_name("queue", completion.queues)
 @writing.NAMESPACE
+@_REASON
 @_WAIT
 @_TIMEOUT
 @with_options
-def resume(options: Options, queue: str, namespace: str | None, wait: bool, timeout: float) -> None:
+def resume(
+    options: Options, queue: str, namespace: str | None, reason: str | None, wait: bool, timeout: float
+) -> None:
     """Let a stopped queue (clusterqueue/NAME or localqueue/NAME) admit again."""
-    _change_stop(options, queue, namespace, "None", wait=timeout if wait else None)
+    _change_stop(options, queue, namespace, "None", reason, wait=timeout if wait else None)
 
 
 # --- workloads ----------------------------------------------------------------------------------------
@@ -96,6 +134,7 @@ def _change_hold(
     *,
     held: bool,
     yes: bool = True,
+    reason: str | None,
     wait: float | None,
 ) -> None:
     from queuectl.app import changing
@@ -112,7 +151,7 @@ def _change_hold(
             writing.confirm(f"{target} runs, and a hold evicts it: what it has not saved is lost", yes=yes)
 
     async def work(session: Session) -> None:
-        change = await changing.hold(session, target, held, allowed)
+        change = await changing.hold(session, target, held, allowed, reason)
         _say(change, options, _hold_means(change, held))
         if wait is None or changing.over(change.object, target.kind):
             return
@@ -169,7 +208,15 @@ def _server(options: Options, namespace: str, *, held: bool) -> rest.Server | No
 # --- queues -------------------------------------------------------------------------------------------
 
 
-def _change_stop(options: Options, queue: str, given: str | None, policy: str, *, wait: float | None) -> None:
+def _change_stop(
+    options: Options,
+    queue: str,
+    given: str | None,
+    policy: str,
+    reason: str | None,
+    *,
+    wait: float | None,
+) -> None:
     from queuectl.app import changing
 
     kind, slash, name = queue.partition("/")
@@ -179,7 +226,7 @@ def _change_stop(options: Options, queue: str, given: str | None, policy: str, *
     target = writing.target(lambda: changing.queue(kind, namespace, name))
 
     async def work(session: Session) -> None:
-        change = await changing.set_stop_policy(session, target, policy)
+        change = await changing.set_stop_policy(session, target, policy, reason)
         _say(change, options, _stop_means(change))
         if wait is None:
             return
@@ -220,11 +267,13 @@ def _say(change: Change, options: Options, meaning: str) -> None:
         click.echo(
             printing.printable(
                 f"{change.target}: {field} {change.before or 'unset'} -> {change.after or 'unset'}"
-                if change.written
+                if change.before != change.after
                 else f"{change.target}: {field} is {change.after or 'unset'}"
             )
         )
         click.echo(meaning)
+        if change.reason:
+            click.echo(printing.printable(f"Reason kept: {change.reason}"))
         return
     target = change.target
     document: dict[str, Any] = {
@@ -233,6 +282,7 @@ def _say(change: Change, options: Options, meaning: str) -> None:
         "before": change.before,
         "after": change.after,
         "written": change.written,
+        "reason": change.reason,
     }
     printing.document(document, options.output)
 

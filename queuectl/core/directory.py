@@ -269,7 +269,7 @@ class Directory:
         ineligible = (
             workload.problem
             or _not_charged(workload)
-            or (Reason(code=Code.ON_HOLD) if workload.hold else None)
+            or (Reason(code=Code.ON_HOLD, detail=workload.hold_reason) if workload.hold else None)
             or self._no_queue(workload, local)
             or (priority if isinstance(priority, Reason) else None)
         )

@@ -207,7 +207,7 @@ def _count_unchanged(asked: PodSet, held: int) -> bool:
 def _eviction(entry: Entry, directory: Directory) -> Reason | None:
     seen = entry.observation
     if entry.workload is not None and entry.workload.hold:  # L8
-        return Reason(code=Code.USER_HOLD)
+        return Reason(code=Code.USER_HOLD, detail=entry.workload.hold_reason)
     queue = directory.local_queues.get(entry.local_queue)
     if queue is not None and queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:  # L9
         return Reason(code=Code.LOCAL_QUEUE_STOPPED, node=f"LocalQueue/{queue.name}")

@@ -107,6 +107,8 @@ class Workload:
     labels: tuple[tuple[str, str], ...] = ()
     hold: bool = False
     """The user holds it: it is ineligible (G2)."""
+    hold_reason: str | None = None
+    """Why, and by which user, as the user wrote it."""
     max_run_seconds: int | None = None
     """Longest run time in seconds over all attempts (L13); None: no limit."""
     problem: Reason | None = None

@@ -30,6 +30,11 @@ from queuectl.kinds.requests import RequestProblem, not_charged, pod_requests
 from queuectl.kinds.written import ADMISSION_ANNOTATION, BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
+REASON_ANNOTATION: Final = "queuectl.dev/reason"
+"""Why a hold or a stop was set or ended, as `VERB by USER: TEXT`; not checked by any policy."""
+HOLD_VERB: Final = "hold"
+MAX_REASON: Final = 500
+"""Characters of it that are read."""
 
 MAX_NAME: Final = 253
 MAX_LABELS: Final = 64
@@ -69,6 +74,7 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
             submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
+            hold_reason=_hold_reason(annotations),
             max_run_seconds=max_run,
             problem=problem,
         ),
@@ -209,6 +215,13 @@ def _labels(labels: Json) -> Iterator[tuple[str, str]]:
 
 def _queues_not(key: str) -> tuple[bool, str]:
     return key not in KUEUES_TOO.queue, key
+
+
+def _hold_reason(annotations: Json) -> str | None:
+    """Of a hold that has a reason: `by USER: TEXT`."""
+    found = _short(annotations.get(REASON_ANNOTATION), MAX_REASON) or ""
+    verb, _, rest = found.partition(" ")
+    return rest if verb == HOLD_VERB and rest and annotations.get(HOLD_ANNOTATION) == "true" else None
 
 
 def _short(value: object, limit: int) -> str | None:

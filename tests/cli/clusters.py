@@ -31,6 +31,8 @@ class Cluster:
         self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
         self.writes: list[tuple[str, Json]] = []
         self.asked: list[tuple[str, str]] = []
+        self.says_user: str | None = None
+        """Name of the user; None: the server does not say."""
         self.after: Callable[[Json], Json] = lambda obj: obj
         """Changes an object as the controller would before it is read again."""
 
@@ -70,6 +72,10 @@ class Cluster:
         return web.json_response(found)
 
     def _created(self, collection: str, body: Json) -> web.Response:
+        if collection.endswith("/selfsubjectreviews"):
+            if self.says_user is None:
+                return _status(404, f"{collection} not found")
+            return web.json_response({"status": {"userInfo": {"username": self.says_user}}}, status=201)
         metadata = body["metadata"]
         name = metadata.get("name") or f"{metadata['generateName']}7x9"
         path = f"{collection}/{name}"

@@ -180,7 +180,43 @@ def test_a_change_reads_as_json(change: Run) -> None:
         "before": "None",
         "after": "Hold",
         "written": True,
+        "reason": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "kept"),
+    [
+        ("hold job/train", JOB, "hold by alice: node 7"),
+        ("stop cq/team-a", QUEUE, "stop by alice: node 7"),
+        ("resume cq/team-a", QUEUE, "resume by alice: node 7"),
+        ("release job/train", JOB, "release by alice: node 7"),
+    ],
+)
+def test_a_reason_is_kept_on_the_object_with_its_author(
+    change: Run, cluster: Cluster, line: str, path: str, kept: str
+) -> None:
+    cluster.says_user = "alice"
+    result = change(*line.split(), "--reason", "node 7")
+    assert result.exit_code == 0, result.stderr
+    assert f"Reason kept: {kept}" in result.stdout
+    assert cluster.objects[path]["metadata"]["annotations"]["queuectl.dev/reason"] == kept
+
+
+def test_the_reason_of_an_earlier_change_is_removed_with_the_next_one(change: Run, cluster: Cluster) -> None:
+    assert change("hold", "job/train", "--reason", "node 7").exit_code == 0
+    kept = cluster.objects[JOB]["metadata"]["annotations"]["queuectl.dev/reason"]
+    assert kept == "hold by an unknown user: node 7"
+    assert change("release", "job/train").exit_code == 0
+    assert "queuectl.dev/reason" not in cluster.objects[JOB]["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("reason", ["", "two\nlines", "x" * 201])
+def test_a_reason_is_one_line(change: Run, cluster: Cluster, reason: str) -> None:
+    result = change("hold", "job/train", "--reason", reason)
+    assert result.exit_code == 2
+    assert "one line of 1 to 200 printable characters" in result.stderr
+    assert cluster.asked == []
 
 
 def test_an_object_that_is_no_workload_cannot_be_held(change: Run, cluster: Cluster) -> None:

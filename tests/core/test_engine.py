@@ -168,6 +168,21 @@ def test_quota_released_in_the_same_batch_requeues_a_new_workload() -> None:
     assert admitted(world.run()) == ["b"]
 
 
+def test_the_reason_of_a_hold_is_part_of_its_reason() -> None:
+    world = World(queue("cq", 4), LQ)
+    world.submit(workload("a"))
+    assert admitted(world.run()) == ["a"]
+    world.settle()
+    held = workload("a", hold=True, hold_reason="by alice: node 7")
+    world.tell(observed(held, suspended=False, generation=2))
+    (evict,) = world.run()
+    assert isinstance(evict, Evict)
+    assert evict.reason.message == "UserHold: by alice: node 7"
+    world.submit(workload("b", hold=True, hold_reason="by bob: later"))
+    (keep,) = (decision for decision in world.run() if isinstance(decision, Keep))
+    assert keep.reason.message == "OnHold: by bob: later"
+
+
 def test_hold_makes_a_pending_workload_ineligible_and_evicts_an_admitted_one() -> None:
     world = World(queue("cq", 1), LQ)
     world.submit(workload("a"))

@@ -122,6 +122,23 @@ def test_overhead_in_the_pod_spec_is_not_added_again_by_its_runtime_class() -> N
     assert dict(pod_set.requests)["cpu"] == 1000
 
 
+@pytest.mark.parametrize(
+    ("held", "reason", "read"),
+    [
+        ("true", "hold by alice: node 7", "by alice: node 7"),
+        ("true", "hold by a\x1b[1m: x", "by a\ufffd[1m: x"),
+        ("false", "hold by alice: node 7", None),
+        ("true", "release by alice: node 7", None),
+        ("true", "hold", None),
+        ("true", 7, None),
+    ],
+)
+def test_only_the_reason_of_a_hold_that_is_set_is_read(held: str, reason: object, read: str | None) -> None:
+    obj = job()
+    obj["metadata"]["annotations"] = {"queuectl.dev/hold": held, "queuectl.dev/reason": reason}
+    assert _seen(obj).workload.hold_reason == read
+
+
 @pytest.mark.parametrize("value", ["TRUE", "yes", "", "false", None, True])
 def test_only_the_value_true_is_a_hold(value: object) -> None:
     obj = job()
