@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from queuectl.core.model import Phase
-from queuectl.core.reasons import Code, Reason
+from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import format_amount
 
 _BY_CODE: Final = {
@@ -73,4 +73,7 @@ def _too_large(reason: Reason) -> str:
     most = format_amount(reason.resource, max(0, reason.requested - reason.short_by))
     short = format_amount(reason.resource, reason.short_by)
     field = f"{reason.limit} of {reason.node}" if reason.limit and reason.node else "the quota"
+    if reason.limit is Limit.NOMINAL_QUOTA and (reason.node or "").startswith("Cohort/"):
+        # It is the sum of what is below: the cohort itself may have none.
+        field = f"the quota in {reason.node}"
     return f"{text}Request at most {most} {reason.resource} in all, or have {field} raised by {short}."

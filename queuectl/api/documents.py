@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from queuectl.api import schemas
 from queuectl.api.advice import advice
+from queuectl.api.lending import Lent
 from queuectl.api.policies import cohort_condition, nominal_quota
 from queuectl.api.state import LocalQueueState, QueueState, State, Under
 from queuectl.core import model, policy
@@ -168,10 +169,15 @@ def workload_detail(
     state: State,
     holders: Iterable[tuple[int, model.StoredWorkload]],
     ahead: Iterable[model.StoredWorkload],
+    lent: Lent | None,
     readable: Readable,
+    readable_queues: Readable,
     committed: dict[str, Any],
 ) -> schemas.WorkloadDetail:
-    """`holders`: the workloads that hold the missing quota, with their amounts."""
+    """`holders`: the workloads that hold the missing quota, with their amounts.
+
+    `readable_queues`: the ClusterQueues, of those in `lent`, that the caller may read.
+    """
     why = _why(value, state, readable)
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
@@ -180,8 +186,23 @@ def workload_detail(
         line=len(queue.workloads.order) if queue and position else None,
         ahead=tuple(_ahead(one, readable) for one in ahead),
         holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),
+        lent=_lent(lent, readable_queues) if lent else None,
         help=advice(value.phase, why),
         **committed,
+    )
+
+
+def _lent(value: Lent, readable: Readable) -> schemas.Lent:
+    return schemas.Lent(
+        amount=value.amount,
+        reclaims=value.reclaims,
+        share=value.share,
+        borrowers=tuple(
+            schemas.Borrower(
+                cluster_queue=one.name if one.name in readable else None, amount=one.amount, share=one.share
+            )
+            for one in value.borrowers
+        ),
     )
 
 

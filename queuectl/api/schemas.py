@@ -138,11 +138,33 @@ class Committed(Document):
     )
 
 
+class Borrower(Document):
+    """A ClusterQueue that uses more than its nominal quota."""
+
+    cluster_queue: str | None = Field(description="Null where the caller may not read it.")
+    amount: int = Field(description=f"Beyond its nominal quota. {AMOUNT}")
+    share: int | None = Field(
+        description="Dominant share in thousandths; null without fair sharing, and with weight 0."
+    )
+
+
+class Lent(Document):
+    """What others have borrowed of the quota of the workload's ClusterQueue."""
+
+    amount: int = Field(description=f"Unused nominal quota that the queue cannot have now. {AMOUNT}")
+    reclaims: bool = Field(description="Does the queue preempt workloads of others to get it back?")
+    share: int | None = Field(description="Dominant share of the queue, as of the borrowers.")
+    borrowers: tuple[Borrower, ...] = Field(description="In its cohort tree, the largest first.")
+
+
 class WorkloadDetail(Workload, Committed):
     line: int | None = Field(description="Length of the pending queue that it is in.")
     ahead: tuple[Ahead, ...] = Field(description="The nearest workloads before it there, the nearest last.")
     holders: tuple[Holder, ...] = Field(
         description="Largest holders of the missing quota, below the node; or the workloads evicted for it."
+    )
+    lent: Lent | None = Field(
+        description="If the queue's own quota that the workload lacks is lent to others; else null."
     )
     help: str | None = Field(description="What would let it run.")
 

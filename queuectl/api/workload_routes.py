@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.api import documents, query, schemas, story
+from queuectl.api import documents, lending, query, schemas, story
 from queuectl.api.asking import Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
 from queuectl.api.problems import not_found
@@ -162,7 +162,18 @@ class WorkloadRoutes:
         readable = await self._readable(
             question.caller, workload.reason, namespaces=(one.ref.namespace for one in named)
         )
-        return documents.workload_detail(workload, sight.state, holders, ahead, readable, committed(sight))
+        lent = lending.lent(workload, sight.state)
+        borrowers = {one.name for one in lent.borrowers} if lent else set()
+        return documents.workload_detail(
+            workload,
+            sight.state,
+            holders,
+            ahead,
+            lent,
+            readable,
+            await question.caller.names(CLUSTER_QUEUES, borrowers) if borrowers else Allowed(frozenset()),
+            committed(sight),
+        )
 
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)

@@ -150,6 +150,7 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
             yield "Considered", f"{who}: {one['why']}"
     for holder in workload["holders"]:
         yield "Held by", _holder(holder, reason["resource"], now)
+    yield from _lent(workload)
     yield from _line_ahead(workload)
     if workload["help"]:
         yield "Would help", workload["help"]
@@ -167,6 +168,25 @@ def _holder(holder: Document, resource: str, now: datetime | None) -> str:
     if holder["name"]:
         who = f"{holder['namespace']}/{holder['kind']}/{holder['name']}"
     return f"{who}: {amount(resource, holder['amount'])} since {_when(holder['since'], now)}"
+
+
+def _lent(workload: Document) -> Iterator[tuple[str, str]]:
+    """What other queues have borrowed of its queue's own quota."""
+    lent, reason = workload.get("lent"), workload["reason"]
+    if not lent:
+        return
+    resource = reason["resource"]
+    queue = f"ClusterQueue {workload['clusterQueue']}"
+    text = f"{amount(resource, lent['amount'])} {resource} of the quota of {queue}"
+    if not lent["reclaims"]:
+        text += ", which does not reclaim it (reclaimWithinCohort is Never)"
+    yield "Lent", text
+    for one in lent["borrowers"]:
+        name = f"ClusterQueue {one['clusterQueue']}" if one["clusterQueue"] else "a queue not shown to you"
+        shares = ""
+        if one["share"] is not None and lent["share"] is not None:
+            shares = f"; shares in thousandths: {one['share']}, and {lent['share']} of {queue}"
+        yield "Borrowed by", f"{name}: {amount(resource, one['amount'])}{shares}"
 
 
 def _line_ahead(workload: Document) -> Iterator[tuple[str, str]]:

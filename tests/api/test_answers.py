@@ -71,6 +71,43 @@ async def test_what_is_free_is_with_borrowing_and_without_what_is_lent(serve: Se
     assert (cohort["flavors"][0]["used"], cohort["flavors"][0]["free"]) == (7, 5)
 
 
+async def test_a_workload_whose_quota_is_lent_shows_who_borrows_it_and_whether_it_is_reclaimed(
+    serve: Serve,
+) -> None:
+    readings = CannedReadings()
+    why = replace(WAITS, requested=6, available=1, short_by=5, node="Cohort/all")
+    readings.commit(
+        workload("waits", 1, cluster_queue="owner", reason=why),
+        workload("big", 2, namespace="other", cluster_queue="guest", phase=Phase.ADMITTED, gpus=7),
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): "{}",
+            ConfigKey("ClusterQueue", "", "owner"): queue_spec(8, cohort="all"),
+            ConfigKey("ClusterQueue", "", "guest"): queue_spec(0, cohort="all"),
+        },
+    )
+    rest = await serve(readings)
+    path = "/api/v1/workloads/default/job/waits"
+    borrower = {"clusterQueue": "guest", "amount": 7, "share": None}
+    assert (await rest.get(path))["lent"] == {
+        "amount": 7,
+        "reclaims": False,
+        "share": None,
+        "borrowers": [borrower],
+    }
+    fair = json.dumps({"fairSharing": {"enabled": True}})
+    reclaims = queue_spec(8, cohort="all", preemption={"reclaimWithinCohort": "Any"})
+    readings.commit(
+        configs={ConfigKey("Cohort", "", "all"): fair, ConfigKey("ClusterQueue", "", "owner"): reclaims}
+    )
+    await rest.view.refresh()
+    found = (await rest.get(path))["lent"]
+    assert (found["reclaims"], found["share"]) == (True, 0)
+    assert found["borrowers"] == [{**borrower, "share": 875}]
+    readings.end(workload("big", 2, namespace="other", cluster_queue="guest"))
+    await rest.view.refresh()
+    assert (await rest.get(path))["lent"] is None
+
+
 async def test_a_queue_with_a_missing_flavor_says_so_until_the_flavor_appears(rest: Rest) -> None:
     found = await rest.get("/api/v1/clusterqueues/team-b")
     assert not found["active"]

@@ -14,6 +14,7 @@ from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandida
 from queuectl.ports import Access, DecisionRow
 from tests.api.canned import (
     EPOCH_START,
+    GPU,
     CannedReadings,
     decision,
     local_spec,
@@ -205,6 +206,24 @@ async def test_holders_of_other_tenants_are_counted_and_not_named(rest: Rest) ->
     assert SECRET not in json.dumps(found)
     # Alice may see size and position, though they count bob's pending workloads.
     assert found["line"] >= found["position"] >= 1
+
+
+async def test_a_queue_that_borrows_is_named_to_callers_that_may_read_it(rest: Rest) -> None:
+    waits = replace(IN_VAIN, flavor="a100", resource=GPU, requested=9, node="Cohort/all", victims=())
+    rest.readings.commit(
+        workload("owned", 30, cluster_queue="owner", reason=waits),
+        workload("zz-big", 31, namespace=BOBS, cluster_queue="zz-private", phase=Phase.ADMITTED, gpus=6),
+        configs={
+            ConfigKey("ClusterQueue", "", "owner"): queue_spec(8, cohort="lend"),
+            ConfigKey("ClusterQueue", "", "zz-private"): queue_spec(4, cohort="lend"),
+        },
+    )
+    await rest.view.refresh()
+    path = "/api/v1/workloads/default/job/owned"
+    for user, name in (("alice", None), ("admin", "zz-private")):
+        found = (await rest.get(path, token=user))["lent"]
+        assert found["amount"] == 2
+        assert found["borrowers"] == [{"clusterQueue": name, "amount": 2, "share": None}]
 
 
 async def test_a_preemptor_is_named_to_callers_that_may_read_it(rest: Rest) -> None:

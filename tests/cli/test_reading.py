@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from queuectl.core.model import Verb
+from queuectl.core.model import ConfigKey, Phase, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.ports import EffectRow
-from tests.api.canned import AWAY, EPOCH_START, WAITS, CannedReadings, decision, workload
+from tests.api.canned import AWAY, EPOCH_START, WAITS, CannedReadings, decision, queue_spec, workload
 from tests.cli.conftest import Run
 from tests.cli.servers import DEADLINE_SECONDS, eventually, replying
 
@@ -376,3 +376,31 @@ def test_a_table_in_a_terminal_is_wrapped_to_its_width(server: str) -> None:
     assert plain != text.decode()
     assert "job/" in plain
     assert max(len(line) for line in plain.splitlines()) <= 60
+
+
+def test_explain_names_the_queues_that_borrow_what_its_owner_lacks(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
+    fair = json.dumps({"fairSharing": {"enabled": True}})
+    why = replace(WAITS, requested=6, available=1, node="Cohort/lend")
+    readings.commit(
+        workload("owned", 30, cluster_queue="owner", reason=why),
+        workload("big", 31, namespace="other", cluster_queue="guest", phase=Phase.ADMITTED, gpus=7),
+        configs={
+            ConfigKey("Cohort", "", "lend"): fair,
+            ConfigKey("ClusterQueue", "", "owner"): queue_spec(8, cohort="lend"),
+            ConfigKey("ClusterQueue", "", "guest"): queue_spec(0, cohort="lend"),
+        },
+    )
+    result = eventually(
+        lambda: run("explain", "job/owned", "-n", "default", "--server", server),
+        lambda result: result.exit_code == 0,
+    )
+    lines = {" ".join(line.split()) for line in result.stdout.splitlines()}
+    assert (
+        "Lent 7 nvidia.com/gpu of the quota of ClusterQueue owner, which does not reclaim it "
+        "(reclaimWithinCohort is Never)"
+    ) in lines
+    assert (
+        "Borrowed by ClusterQueue guest: 7; shares in thousandths: 875, and 0 of ClusterQueue owner" in lines
+    )
