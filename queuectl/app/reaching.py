@@ -28,7 +28,7 @@ AUTHORITY: Final = "queuectl-api-ca"
 VIEWER: Final = "queuectl-viewer"
 """Service account whose tokens read REST: the one in NAMESPACE all, others what is granted to them."""
 _TUNNEL: Final = (NAMESPACE, f"https:{SERVICE}:rest", "/tunnel")
-_SPARE_SECONDS: Final = 40.0
+SECONDS: Final = 40.0
 """More than all deadlines of one request together: credentials, and the request itself."""
 
 Found = TypeVar("Found")
@@ -37,8 +37,12 @@ Found = TypeVar("Found")
 class Cluster:
     """The cluster of a kubeconfig's context. Its own thread runs the event loop, until `close`."""
 
-    def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
-        """Reads the credentials, which may run a plugin. Raises BadKubeconfig."""
+    def __init__(self, kubeconfig: Path | None, context: str | None, seconds: float = SECONDS) -> None:
+        """Reads the credentials, which may run a plugin. Raises BadKubeconfig.
+
+        This and every other method raises Unavailable after `seconds`.
+        """
+        self._seconds = seconds
         self._loop = asyncio.new_event_loop()
         self._relays: set[Future[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -97,15 +101,20 @@ class Cluster:
 
     def _do(self, work: Coroutine[Any, Any, Found]) -> Found:
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result(_SPARE_SECONDS)
+            return asyncio.run_coroutine_threadsafe(_within(self._seconds, work), self._loop).result()
         except TimeoutError as error:
             raise Unavailable("no answer in time") from error
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_SPARE_SECONDS)
+        self._thread.join(SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
+    async with asyncio.timeout(seconds):
+        return await work
 
 
 async def _open(kubeconfig: Path | None, context: str | None) -> tuple[Proxied, account.Account]:

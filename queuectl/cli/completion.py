@@ -97,8 +97,10 @@ def _fitting(found: Iterator[str], incomplete: str) -> list[CompletionItem]:
 def _items(context: click.Context, resource: str, parameters: dict[str, str]) -> list[Document]:
     """Empty without an answer in time: a shell must not hang, nor print an error into the command line."""
     try:
-        server = rest.connect(_options(context), timeout=_SECONDS)
-        return list(server.get((resource,), {**parameters, "limit": str(_MOST)}, quiet=True)["items"])
+        # A context of its own: what it opens is closed at its end.
+        with click.Context(click.Command("completion")):
+            server = rest.connect(_options(context), timeout=_SECONDS, patience=_SECONDS)
+            return list(server.get((resource,), {**parameters, "limit": str(_MOST)}, quiet=True)["items"])
     except (Failure, click.UsageError, KeyError, TypeError):
         return []
 
@@ -115,5 +117,6 @@ def _options(context: click.Context) -> Options:
         server_ca=given.get("server_ca"),
         token_file=given.get("token_file"),
         data=given.get("data"),
+        kubeconfig=given.get("kubeconfig"),
         context=given.get("context"),
     )

@@ -26,17 +26,19 @@ _ROLES: Final = "ClusterRole edit includes the right to create its tokens"
 class Reached:
     """REST of one cluster. Every method raises Failure, NoAnswer if it may succeed later."""
 
-    def __init__(self, place: Place, context: str | None) -> None:
-        """`context`: as given; None: the current one."""
+    def __init__(self, place: Place, context: str | None, patience: float | None = None) -> None:
+        """`context`: as given; None: the current one. `patience`: seconds for each request."""
         from queuectl.app import reaching
 
         self._app = reaching
         self._place = place
         self._refused: list[str] = []
         try:
-            self._cluster = reaching.Cluster(place.kubeconfig, context)
+            self._cluster = reaching.Cluster(place.kubeconfig, context, patience or reaching.SECONDS)
         except reaching.BadKubeconfig as error:
             raise Failure(str(error)) from None
+        except reaching.Unavailable as error:
+            raise NoAnswer(f"{place}: {printable(error)}") from None
         _at_end(self._cluster.close)
         self.url: Final = f"https://{reaching.HOST}"
 

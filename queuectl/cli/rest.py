@@ -258,8 +258,17 @@ class Server:
         return kind(f"{self.url} answers {status}: {detail}")
 
 
-def connect(options: Options, *, namespace: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Server:
+def connect(
+    options: Options,
+    *,
+    namespace: str | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    patience: float | None = None,
+) -> Server:
     """The given server, else that of the sandbox or of the kubeconfig's cluster.
+
+    `timeout`: of one request to it, in seconds. `patience`: of each request to the cluster on the way there;
+    None: what an exec plugin may take, and more.
 
     Raises Failure that says how to reach one, NoAnswer if it may be reached later.
     """
@@ -283,7 +292,7 @@ def connect(options: Options, *, namespace: str | None = None, timeout: float = 
         )
     from queuectl.cli.reaching import Reached
 
-    cluster = Reached(place, options.context)
+    cluster = Reached(place, options.context, patience)
     authority = cluster.authority()
     return Server(
         cluster.url,

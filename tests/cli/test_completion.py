@@ -19,6 +19,7 @@ from click.shell_completion import get_completion_class
 import queuectl
 from queuectl.cli import main
 from queuectl.sandbox.control_plane import find_assets
+from tests.cli.clusters import kubeconfig
 from tests.cli.conftest import Run
 from tests.cli.servers import DEADLINE_SECONDS, Script
 from tests.cli.test_listing import workload
@@ -92,14 +93,19 @@ def test_names_are_completed_from_the_given_namespace(words: Words, script: Scri
 
 
 def test_without_a_server_there_are_no_completions_and_no_message(
-    words: Words, capfd: pytest.CaptureFixture[str]
+    words: Words, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     assert words(None, "explain", "") == []
     assert words("http://127.0.0.1:9", "explain", "") == []
     assert words("nonsense", "explain", "") == []
     with socket.create_server(("127.0.0.1", 0)) as silent:
         before = time.monotonic()
-        assert words(f"http://127.0.0.1:{silent.getsockname()[1]}", "explain", "") == []
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert words(url, "explain", "") == []
+        # A cluster that does not answer.
+        assert words(None, "--kubeconfig", str(kubeconfig(tmp_path, url)), "explain", "") == []
         assert time.monotonic() - before < DEADLINE_SECONDS / 2
     assert capfd.readouterr() == ("", "")
 

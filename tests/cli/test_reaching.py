@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 from aiohttp import web
+from click.shell_completion import get_completion_class
 
 from queuectl.app.reaching import HOST
+from queuectl.cli import main
 from queuectl.relaying import relay
 from tests.cli.clusters import Cluster
 from tests.cli.conftest import Run
@@ -295,6 +297,18 @@ def test_a_mistyped_context_is_named(run: Run, cluster: Installed, tmp_path: Pat
         result = run(*command, "--kubeconfig", config, "--context", "dve")
         assert result.exit_code == 2
         assert "--context dve: no such context: did you mean dev?" in result.stderr
+
+
+def test_names_are_completed_from_the_cluster_without_a_message(
+    run: Run, cluster: Installed, script: Script, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script.accepts = TOKEN
+    config = kubeconfig(tmp_path, cluster, {"token": TOKEN})
+    shell = get_completion_class("bash")
+    assert shell is not None
+    found = shell(main, {}, "queuectl", "").get_completions(["--kubeconfig", config, "explain"], "job/t")
+    assert [item.value for item in found] == ["job/train"]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_nothing_is_stored(run: Run, cluster: Installed, script: Script, tmp_path: Path) -> None:
