@@ -60,7 +60,7 @@ class _Objects:
             for name, account in site.accounts.items()
             if account.record is not None
         }
-        self._root = Names().of(site.cluster)
+        self._root = namespaces.of(site.cluster)  # an account may have the same name
         self._weighted = any(
             account.share is not None or any(_share(user) is not None for user in account.users.values())
             for account in site.accounts.values()

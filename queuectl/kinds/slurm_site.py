@@ -160,9 +160,20 @@ class Site:
                 continue
             used |= inside
             self._add(record, inside, found)
-        for name in self.partitions.keys() - used:
-            self.notes.add(self.partitions[name].record, "", "no node is in the partition: left out")
+        for name, partition in self.partitions.items():
+            if name not in used:
+                self.notes.add(partition.record, "", "no node is in the partition: left out")
+            self._unknown(partition)
         return list(found.values())
+
+    def _unknown(self, partition: Partition) -> None:
+        for setting, names in (
+            ("AllowAccounts", partition.allowed or ()),
+            ("DenyAccounts", partition.denied),
+        ):
+            if unknown := [name for name in names if name not in self.accounts]:
+                text = f"{', '.join(unknown)}: no such account is in the input"
+                self.notes.add(partition.record, setting, text)
 
     def _add(self, record: Record, inside: frozenset[str], found: dict[tuple[object, ...], Pool]) -> None:
         amounts, types = self._node(record)

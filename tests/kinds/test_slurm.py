@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queuectl.core.events import PolicyObserved
 from queuectl.kinds.imports import Imported
@@ -13,7 +16,10 @@ from queuectl.kinds.policy import drop_unknown, policy_event
 from queuectl.kinds.slurm import import_slurm
 from queuectl.kinds.slurm_text import BadSlurm, read
 from queuectl.kinds.slurm_values import BadValue, Names, gres_gpus, hosts, mebibytes, ranges_of, tres
+from tests.core import profiles
 from tests.kinds.slurm_sites import ASSOCIATIONS, CONDO, DEPARTMENT, PARTITIONS, university
+
+profiles.load()
 
 Json = dict[str, Any]
 PARTITION = "PartitionName=gpu\n   AllowAccounts=ALL PriorityTier=1 PreemptMode=OFF\n\n"
@@ -260,6 +266,24 @@ def test_nodes_that_are_down_or_in_no_partition_are_noted() -> None:
     ]
 
 
+def test_accounts_that_a_partition_names_and_that_do_not_exist_are_noted() -> None:
+    text = (BASE + ACCOUNTS).replace("AllowAccounts=ALL", "AllowAccounts=ml,gone DenyAccounts=lost")
+    assert notes(imported(text)) == [
+        "slurm.txt: line 2: Partition gpu AllowAccounts=ml,gone: gone: no such account is in the input",
+        "slurm.txt: line 2: Partition gpu DenyAccounts=lost: lost: no such account is in the input",
+    ]
+
+
+def test_the_root_cohort_has_a_name_of_its_own() -> None:
+    below = "Parent - 'root'\nAccount - 'c'\nParent - 'c'\nAccount - 'd'\n"
+    found = imported(BASE + ACCOUNTS + below)
+    cohorts = [made for made in found.objects if made["kind"] == "Cohort"]
+    assert [(made["metadata"]["name"], made["spec"].get("parentName")) for made in cohorts] == [
+        ("c-2", None),
+        ("c", "c-2"),
+    ]
+
+
 # --- errors
 
 
@@ -347,3 +371,43 @@ def test_values_of_slurm() -> None:
     for text in ("4", "cpu=", "=4", "cpu=99999999999"):
         with pytest.raises(BadValue):
             tres(text)
+
+
+_WORDS = (
+    "",
+    "-1",
+    "0",
+    "99999999999",
+    "UNLIMITED",
+    "\x00",
+    "é/_",
+    "a=b",
+    "gres/gpu:x=3",
+    "parent",
+    "N/A",
+    "|",
+    "'",
+    "\n",
+)
+
+
+@given(
+    st.sampled_from([*DEPARTMENT, *CONDO]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(_WORDS)), min_size=1, max_size=4),
+)
+def test_a_site_with_any_value_anywhere_is_an_error_or_a_valid_policy(path: Path, changes: Any) -> None:
+    text = "".join(one.read_text() for one in (DEPARTMENT if path in DEPARTMENT else CONDO))
+    for place, word in changes:
+        values = list(re.finditer(r"(?<=[='|])[^='|\s]*", text))
+        at = values[int(place * len(values))]
+        text = text[: at.start()] + word + text[at.end() :]
+    try:
+        found = imported(text)
+    except BadSlurm:
+        return
+    keys = [
+        (made["kind"], made["metadata"].get("namespace"), made["metadata"]["name"]) for made in found.objects
+    ]
+    assert len(set(keys)) == len(keys)
+    for made in found.objects:
+        assert isinstance(policy_event(made), PolicyObserved), made

@@ -11,8 +11,11 @@ import pytest
 import yaml
 
 from docs.tables import POLICIES
+from queuectl.kinds.slurm import import_slurm
+from queuectl.kinds.slurm_text import read
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from tests.e2e.site import eventually
+from tests.kinds.slurm_sites import CONDO
 from tests.manifests.applied import Applied
 from tests.manifests.rendered import (
     COMPONENTS,
@@ -77,6 +80,15 @@ async def test_the_policies_of_the_example_page_are_accepted(applied: Applied) -
         said = await applied.kubectl("apply", "--dry-run=server", "-f", str(path))
         assert "Warning" not in said
         assert len(said.splitlines()) == len(list(yaml.safe_load_all(path.read_text())))
+
+
+async def test_an_imported_slurm_site_is_accepted(applied: Applied, tmp_path: Path) -> None:
+    records = [record for path in CONDO for record in read(path.read_bytes(), path.name)]
+    made = [obj for obj in import_slurm(records).objects if obj["kind"] != "LocalQueue"]
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump_all(made))
+    said = await applied.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / "policy.yaml"))
+    assert "Warning" not in said
+    assert len(said.splitlines()) == len(made)
 
 
 async def test_kubectl_explains_each_choice_of_a_policy(applied: Applied) -> None:
