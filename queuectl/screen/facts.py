@@ -117,6 +117,8 @@ class Facts:
     silent_seconds: float = 0.0
     """Since a controller last committed, at the time of the answer."""
     stale: bool = False
+    one_state: bool = False
+    """Queues and workloads are of the same sequence, so that their counts may be compared."""
     queues: tuple[Queue, ...] = ()
     more_queues: bool = False
     running: tuple[Work, ...] = ()
@@ -143,6 +145,10 @@ def facts(answers: Answers) -> Facts:
     try:
         return Facts(
             sequence=int(answers.queues["sequence"]),
+            one_state=all(
+                page.get("sequence") == answers.queues["sequence"]
+                for page in (answers.admitted, answers.evicting, answers.pending)
+            ),
             age_seconds=float(answers.queues["ageSeconds"]),
             silent_seconds=float((answers.queues.get("controller") or {}).get("seconds", 0)),
             stale=bool(answers.queues.get("stale")),

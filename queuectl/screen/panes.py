@@ -110,21 +110,23 @@ def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> d
         Pane.QUEUES: Table(
             Pane.QUEUES,
             f"{len(queues)} of {len(facts.queues)}" if view.filter else str(len(queues)),
-            f"the first {len(facts.queues)} by name" if facts.more_queues else "",
+            _queues_note(facts),
             list(_lines(queues, all_resources=view.all_resources)),
             lambda item: _queue_row(item, plain=plain),
         ),
         Pane.RUNNING: Table(
             Pane.RUNNING,
-            _count(sum(queue.admitted for queue in queues), len(running)),
-            _first(facts.more_running, running),
+            _count(sum(queue.admitted for queue in queues), running, facts.more_running),
+            _first(facts.more_running, running)
+            or _hidden(sum(queue.admitted for queue in queues), running, facts),
             running,
             lambda work: _running_row(work, now),
         ),
         Pane.WAITING: Table(
             Pane.WAITING,
-            _count(sum(queue.pending for queue in queues), len(waiting)),
-            _first(facts.more_waiting, waiting),
+            _count(sum(queue.pending for queue in queues), waiting, facts.more_waiting),
+            _first(facts.more_waiting, waiting)
+            or _hidden(sum(queue.pending for queue in queues), waiting, facts),
             waiting,
             lambda work: _waiting_row(work, now),
         ),
@@ -138,9 +140,21 @@ def tables(facts: Facts, view: View, now: datetime, *, plain: bool = False) -> d
     }
 
 
-def _count(of_queues: int, here: int) -> str:
-    """Workloads whose queue is unknown are not in the count of any queue."""
-    return f"{max(of_queues, here):,}"
+def _queues_note(facts: Facts) -> str:
+    if facts.more_queues:
+        return f"the first {len(facts.queues)} by name"
+    return "not shown to you" if not facts.queues and (facts.running or facts.waiting) else ""
+
+
+def _count(of_queues: int, here: Sequence[Work], more: bool) -> str:
+    """Those that the reader may see; if only the first are here, those of the queues."""
+    return f"{max(of_queues, len(here)) if more else len(here):,}"
+
+
+def _hidden(of_queues: int, here: Sequence[Work], facts: Facts) -> str:
+    """How many workloads of these queues the reader may not see."""
+    hidden = of_queues - len(here)
+    return f"{hidden:,} more not shown to you" if hidden > 0 and facts.one_state else ""
 
 
 def _first(more: bool, rows: Sequence[Work]) -> str:

@@ -151,12 +151,25 @@ def test_200_queues_and_20_000_waiting_show_a_page_and_say_that_there_is_more() 
     assert "team-a/job/job-0 " in whole
 
 
+def test_a_tenant_sees_how_many_workloads_are_not_shown_to_it() -> None:
+    queues = [queue("team-a", cell(6, 8), pending=5, admitted=3)]
+    text = shown(answers(queues, [running("mine")], [waiting("next")]))
+    assert "Running 1" in text
+    assert "2 more not shown to you" in text
+    assert "Waiting 1" in text
+    assert "4 more not shown to you" in text
+    assert "not shown to you" not in shown(answers([queue("team-a", admitted=1)], [running("mine")], []))
+    without_queues = shown(answers([], [running("mine")], [waiting("next")]))
+    assert "Queues 0" in without_queues
+    assert "not shown to you" in without_queues
+
+
 def test_a_filter_means_the_queue_of_that_name_else_all_that_have_it_in_theirs() -> None:
-    queues = [queue("team-a", pending=1), queue("team-a2", pending=5), queue("other", pending=9)]
+    queues = [queue("team-a", pending=1), queue("team-a2", pending=1), queue("other", pending=9)]
     site = answers(queues, (), [waiting("mine"), waiting("yours", queue="team-a2")])
     both = shown(site, View(filter="team"))
     assert "Queues 2 of 3" in both
-    assert "Waiting 6" in both
+    assert "Waiting 2" in both
     one = shown(site, View(filter="team-a"))
     assert "Queues 1 of 3" in one
     assert "job/mine" in one
