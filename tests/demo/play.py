@@ -43,14 +43,14 @@ class Played:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
         """The sandbox, until the end of the block; then it is stopped, if it still runs."""
-        (self.folder / "endpoints.json").unlink(missing_ok=True)
+        killed = self._endpoints_since()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _RUN, str(self.folder), self.control_plane, str(self.pace)),
             stdout=asyncio.subprocess.DEVNULL,
         )
         try:
             async with asyncio.timeout(_UP_SECONDS):
-                while not (self.folder / "endpoints.json").exists():
+                while self._endpoints_since() in (None, killed):
                     if process.returncode is not None:
                         raise AssertionError(f"the sandbox ended with {process.returncode}")
                     await asyncio.sleep(0.1)
@@ -60,6 +60,13 @@ class Played:
                 process.send_signal(signal.SIGINT)
             async with asyncio.timeout(_STOP_SECONDS):
                 await process.wait()
+
+    def _endpoints_since(self) -> int | None:
+        """When the endpoints were written; one that was killed leaves them."""
+        try:
+            return (self.folder / "endpoints.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     @property
     def rest(self) -> str:

@@ -32,9 +32,11 @@ async def test_all_sights_happen_again_after_a_kill_and_no_object_of_an_earlier_
         played = Played(folder / "data", "small", PACE)
         async with played.running() as process:
             await all_sights(played)
+            rest = played.rest
             process.send_signal(signal.SIGKILL)
             await process.wait()
         async with played.running():
+            assert played.rest == rest, "its ports stay the same"
             await all_sights(played)
             present = [one for one in await played.workloads() if one["phase"] not in ("Finished", "Deleted")]
             names = [(one["namespace"], one["name"]) for one in present]

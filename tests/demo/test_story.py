@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
@@ -13,9 +12,8 @@ from queuectl.sandbox import example
 from queuectl.sandbox.install import read_kustomization
 from queuectl.sandbox.players.kubelet import RUN_SECONDS
 from queuectl.shipped import shipped
-from queuectl.simulator import staging
-from queuectl.simulator.playing import History, Life
-from queuectl.simulator.using import Site
+from queuectl.simulator.playing import Life
+from tests.demo.lives import lives_of
 
 Json = dict[str, Any]
 
@@ -64,24 +62,8 @@ def simulated(at: float, job: Json) -> Json:
 @pytest.fixture
 def lives(monkeypatch: pytest.MonkeyPatch) -> dict[str, Life]:
     """What happened to each job in one round, by name."""
-    document = {
-        "format": "scenario/v1",
-        "kind": "simulation",
-        "name": "one round",
-        "until": 600,
-        "evictionSeconds": 1,
-        "objects": [one for one in POLICY if one["kind"] in SIMULATED],
-        "workloads": [simulated(at, job) for at, job in example.jobs()],
-    }
-    found: list[History] = []
-
-    def measures(history: History, site: Site) -> Json:
-        found.append(history)
-        return {}
-
-    monkeypatch.setattr(staging, "measures", measures)
-    staging.play(staging.read_simulation(yaml.safe_dump(document).encode(), "round"), check_every=1)
-    return {life.id.rpartition("/")[2]: life for life in found[0].lives}
+    objects = [one for one in POLICY if one["kind"] in SIMULATED]
+    return lives_of(monkeypatch, objects, [simulated(at, job) for at, job in example.jobs()])
 
 
 def test_each_rule_takes_from_the_job_that_the_story_says(lives: dict[str, Life]) -> None:

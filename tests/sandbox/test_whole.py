@@ -216,3 +216,20 @@ async def test_without_controller_it_prints_how_to_run_one_and_ends_with_any_of_
         assert (
             f"controller --config '{folder / 'queuectl.yaml'}' --kubeconfig '{folder / 'kubeconfig'}'" in text
         )
+
+
+async def test_reset_starts_from_empty_data_on_the_ports_of_the_last_run(folder: Path) -> None:
+    async with sandbox(folder, "--empty") as process:
+        endpoints = Endpoints.read(folder)
+        async with admin(folder) as api:
+            await Installer(api).apply(QUEUE)
+        process.send_signal(signal.SIGINT)
+        await output(process)
+    async with sandbox(folder, "--empty", "--reset"):
+        assert Endpoints.read(folder) == endpoints
+        async with admin(folder) as api:
+            found = await api.request("GET", "/apis/queuectl.dev/v1beta1/clusterqueues")
+            assert found["items"] == []
+        assert endpoints is not None
+        decisions = json.loads((await fetch(f"{endpoints.rest}/api/v1/decisions"))[1])
+        assert "team" not in {one["details"].get("name") for one in decisions["items"]}
