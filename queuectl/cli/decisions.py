@@ -9,13 +9,13 @@ from queuectl.cli.printing import Column, local, printable
 from queuectl.cli.rest import Document
 
 COLUMNS: Final = (
-    Column("SEQUENCE", right=True),
+    Column("SEQUENCE", right=True, drop=2),
     Column("TIME"),
     Column("DECISION"),
-    Column("ATTEMPT", right=True),
-    Column("FLAVORS"),
+    Column("ATTEMPT", right=True, drop=4),
+    Column("FLAVORS", drop=3),
     Column("WHY"),
-    Column("BY"),
+    Column("BY", drop=1),
 )
 LISTED: Final = (*COLUMNS[:3], Column("OBJECT"), *COLUMNS[3:])
 _DETAILS: Final = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from queuectl.cli.columns import Column as Column
 from queuectl.core.resources import format_amount
 from queuectl.screen.text import NOTHING as NOTHING
 from queuectl.screen.text import age
@@ -31,15 +32,6 @@ _HIGH: Final = 0.8
 _LONG: Final = 8
 """Exact amounts of bytes of this length or more are rounded to one decimal."""
 _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    title: str
-    right: bool = False
-    """Right-aligned, for numbers."""
-    wide: bool = False
-    """Shown with `-o wide` only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +82,15 @@ def local(stamp: str | None) -> str:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, wide: bool = False) -> None:
-    """Columns as narrow as possible: wrapped and coloured in a terminal, complete and plain in a pipe."""
+    """Columns as narrow as possible: fitted to a terminal and coloured there, complete and plain in a pipe.
+
+    `wide`: with the wide columns, and with all columns however narrow the terminal is.
+    """
     shown = [n for n, column in enumerate(columns) if wide or not column.wide]
     columns = [columns[n] for n in shown]
     cells = [[row[n] for n in shown] for row in rows]
     if sys.stdout.isatty():
-        _folded(columns, cells)
+        _in_terminal(columns, cells, wide=wide)
         return
     # rich takes ten seconds for 20,000 rows, and there is nothing to wrap or colour.
     lines = [[column.title for column in columns], *([printable(cell) for cell in row] for row in cells)]
@@ -108,34 +103,35 @@ def _aligned(text: str, width: int, column: Column) -> str:
     return text.rjust(width) if column.right else text.ljust(width)
 
 
-def _folded(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+def _in_terminal(columns: Sequence[Column], rows: Sequence[Sequence[object]], *, wide: bool) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    found = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        found.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-    for row in rows:
-        found.add_row(*map(_styled, row))
-    Console(highlight=False).print(found)
+    from queuectl.cli import layout
+
+    left_out = layout.show(
+        columns,
+        lambda bars: [[_styled(cell, bars=bars) for cell in row] for row in rows],
+        Console(highlight=False),
+        wide=wide,
+    )
+    if left_out:
+        click.echo(f"left out in this width: {', '.join(left_out)}; -o wide shows them", err=True)
 
 
-def _styled(cell: object) -> Text:
+def _styled(cell: object, *, bars: bool) -> list[Text]:
     from rich.text import Text
 
     if isinstance(cell, Lines):
-        return Text("\n".join(map(printable, cell.parts)))
+        return [Text(printable(part), no_wrap=True) for part in cell.parts]
     if not isinstance(cell, Shares):
         text = printable(cell)
-        return Text(text, style=_STYLES.get(text.partition(" ")[0], ""))
-    lines = Text()
+        return [Text(text, style=_STYLES.get(text.partition(" ")[0], ""))]
+    lines = []
     for text, used, whole in cell.parts:
-        if lines:
-            lines.append("\n")
         part = used / whole if whole > 0 else float(used > 0)
         style = "red" if part > _FULL else "yellow" if part >= _HIGH else "green"
-        lines.append(bar(used, whole), style=style)
-        lines.append(f" {printable(text)}")
+        drawn = Text(bar(used, whole), style=style) if bars else Text()
+        lines.append(Text.assemble(drawn, " " if bars else "", printable(text), no_wrap=True))
     return lines
 
 

@@ -117,8 +117,8 @@ def _in_line(item: Document) -> tuple[str, bool, int]:
     return (item["clusterQueue"] or "", item["phase"] == "Pending", item["position"] or _LAST)
 
 
-_PENDING: Final = Column("PENDING", right=True)
-_ADMITTED: Final = Column("ADMITTED", right=True)
+_PENDING: Final = Column("PENDING", right=True, drop=2)
+_ADMITTED: Final = Column("ADMITTED", right=True, drop=3)
 _STOP: Final = Column("STOP", wide=True)
 
 RESOURCES: Final[Mapping[str, Resource]] = {
@@ -128,7 +128,13 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             name="clusterqueues",
             names=("clusterqueue", "cq"),
             columns=(
-                *(Column("NAME"), Column("COHORT"), Column("STRATEGY", wide=True), _STOP, Column("ACTIVE")),
+                *(
+                    Column("NAME"),
+                    Column("COHORT", drop=4),
+                    Column("STRATEGY", wide=True),
+                    _STOP,
+                    Column("ACTIVE", drop=5),
+                ),
                 *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("FREE"), Column("CONDITION")),
             ),
             row=_cluster_queue,
@@ -139,7 +145,12 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             name="cohorts",
             names=("cohort", "co"),
             columns=(
-                *(Column("NAME"), Column("PARENT"), Column("ACTIVE"), Column("QUEUES", right=True)),
+                *(
+                    Column("NAME"),
+                    Column("PARENT", drop=4),
+                    Column("ACTIVE", drop=5),
+                    Column("QUEUES", right=True, drop=1),
+                ),
                 *(_PENDING, _ADMITTED, Column("USED/NOMINAL"), Column("CONDITION")),
             ),
             row=_cohort,
@@ -161,7 +172,13 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             name="localqueues",
             names=("localqueue", "queues", "queue", "lq"),
             columns=(
-                *(Column("NAMESPACE"), Column("NAME"), Column("CLUSTERQUEUE"), _STOP, Column("ACTIVE")),
+                *(
+                    Column("NAMESPACE"),
+                    Column("NAME"),
+                    Column("CLUSTERQUEUE"),
+                    _STOP,
+                    Column("ACTIVE", drop=5),
+                ),
                 *(_PENDING, _ADMITTED, Column("CONDITION")),
             ),
             row=_local_queue,
@@ -173,9 +190,11 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             name="workloads",
             names=("workload", "wl"),
             columns=(
-                *(Column("NAMESPACE"), Column("WORKLOAD"), Column("QUEUE"), Column("CLUSTERQUEUE")),
-                *(Column("PHASE"), Column("POSITION", right=True), Column("PRIORITY", right=True)),
-                *(Column("AGE", right=True), Column("SUBMITTER", wide=True)),
+                *(Column("NAMESPACE", drop=2), Column("WORKLOAD")),
+                *(Column("QUEUE", drop=6), Column("CLUSTERQUEUE", drop=3)),
+                *(Column("PHASE"), Column("POSITION", right=True, drop=4)),
+                Column("PRIORITY", right=True, drop=5),
+                *(Column("AGE", right=True, drop=1), Column("SUBMITTER", wide=True)),
                 *(Column("ATTEMPTS", right=True, wide=True), Column("ADMITTED", wide=True)),
                 *(Column("FLAVORS", wide=True), Column("REASON")),
             ),

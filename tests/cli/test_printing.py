@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import pytest
 
 from queuectl.cli import printing
 from tests.cli.servers import DEADLINE_SECONDS, Script
-from tests.cli.test_listing import cohort, quota
+from tests.cli.test_following import decision
+from tests.cli.test_listing import cohort, quota, workload
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 
@@ -104,3 +106,57 @@ def test_an_explanation_is_wrapped_with_an_indent(server: str) -> None:
     start = next(n for n, line in enumerate(lines) if line.startswith("Reason      WaitingForQuota: "))
     assert lines[start + 1].startswith(" " * 12)
     assert lines[start + 1][12] != " "
+
+
+NAMES = ("fine-tuning-of-a-large-model-17", "train")
+WAITS = {
+    "code": "WaitingForQuota",
+    "message": "WaitingForQuota: requests 6 nvidia.com/gpu in flavor a100, 2 available, short by 4 "
+    "(bound by nominalQuota of ClusterQueue/team-a)",
+}
+
+
+def table_lines(text: str) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize("resource", ["workloads", "clusterqueues", "decisions"])
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
+    script: Script, scripted: str, resource: str, width: int
+) -> None:
+    script.page("workloads", *(workload(name, reason=WAITS, position=n) for n, name in enumerate(NAMES, 1)))
+    queue = {**cohort("team-a"), "cohort": "research", "queueingStrategy": "StrictFIFO", "stopPolicy": "None"}
+    cells = [quota(4, 8), quota(64 << 30, 100 << 30, "a100", "memory")]
+    missing = {"reason": "FlavorNotFound", "message": "ResourceFlavor not found: h100, spot-of-another-zone"}
+    script.page("clusterqueues", {**queue, "flavors": cells, "active": False, "condition": missing})
+    script.page("decisions", decision(7, "Evicted", NAMES[1], attempt=1, reason=WAITS))
+    text = in_a_terminal(scripted, "get", resource, width=width)
+    lines = table_lines(text)
+    assert max(map(len, lines)) <= width
+    whole = " ".join(lines).split()
+    expected = {
+        "workloads": WAITS["message"],
+        "clusterqueues": missing["message"],
+        "decisions": WAITS["message"],
+    }
+    assert all(word in whole for word in expected[resource].split())
+    if resource == "workloads":
+        assert all(f"job/{name}" in whole for name in NAMES)
+
+
+def test_a_narrow_terminal_shows_which_columns_are_left_out(script: Script, scripted: str) -> None:
+    script.page("workloads", workload(NAMES[0], reason=WAITS))
+    text = in_a_terminal(scripted, "get", "wl", width=60)
+    assert "QUEUE" not in text
+    wide = table_lines(in_a_terminal(scripted, "get", "wl", "-o", "wide", width=60))
+    assert {"QUEUE", "CLUSTERQUEUE", "SUBMITTER"} <= set(" ".join(wide).split())
+
+
+def test_bars_are_left_out_before_columns_are(script: Script, scripted: str) -> None:
+    script.page("cohorts", cohort("all", flavors=[quota(4, 8)]))
+    assert "█" in in_a_terminal(scripted, width=100)
+    narrow = in_a_terminal(scripted, width=76)
+    assert "█" not in narrow
+    assert "4/8 nvidia.com/gpu of a100" in narrow
+    assert "PENDING" in narrow

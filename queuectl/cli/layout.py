@@ -1,0 +1,108 @@
+"""Tables in a terminal: no line is wider than it, and no word is broken."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from queuectl.cli.columns import Column
+
+Cell = Sequence[Text]
+"""Lines of text."""
+Row = Sequence[Cell]
+
+_GAP: Final = 2
+_PROSE: Final = 40
+"""Cells wider than this are sentences: their column stays readable, at _LEAST or more, as long as it can."""
+_LEAST: Final = 24
+
+
+def show(
+    columns: Sequence[Column], rows: Callable[[bool], Sequence[Row]], console: Console, *, wide: bool
+) -> list[str]:
+    """Print a table. Returns the titles of the columns that were left out because the terminal is too narrow.
+
+    `rows`: the rows with or without bars; a terminal that is too narrow for the bars gets none. `wide`: no
+    column is left out. Cells are wrapped between words. A row whose words do not fit is wider than the
+    terminal.
+    """
+    shown, left_out = list(range(len(columns))), []
+    found = rows(True)
+    if _least(columns, found, shown) > console.width:
+        found = rows(False)
+    while _least(columns, found, shown) > console.width and not wide:
+        number = max(shown, key=lambda one: columns[one].drop)
+        if not columns[number].drop:
+            break
+        shown.remove(number)
+        left_out.append(columns[number].title)
+    widths = _widths(columns, found, shown, console.width)
+    lines = [[[Text(columns[number].title, style="bold")] for number in range(len(columns))], *found]
+    for row in lines:
+        cells = [_wrapped(row[number], width) for number, width in zip(shown, widths, strict=True)]
+        for at in range(max(map(len, cells), default=0)):
+            console.print(
+                _line(
+                    [cell[at] if at < len(cell) else Text() for cell in cells],
+                    [columns[one] for one in shown],
+                    widths,
+                ),
+                soft_wrap=True,
+            )
+    return left_out
+
+
+def _limits(columns: Sequence[Column], rows: Sequence[Row], number: int) -> tuple[int, int]:
+    """The least and the full width of a column."""
+    texts = [columns[number].title, *(line.plain for row in rows for line in row[number])]
+    full = max(map(cell_len, texts))
+    word = max((cell_len(word) for text in texts for word in text.split()), default=0)
+    solid = max((cell_len(line.plain) for row in rows for line in row[number] if line.no_wrap), default=0)
+    least = max(word, solid, min(full, _LEAST) if full > _PROSE else 0)
+    return least, full
+
+
+def _least(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int]) -> int:
+    return sum(_limits(columns, rows, number)[0] for number in shown) + _GAP * (len(shown) - 1)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Row], shown: Sequence[int], whole: int) -> list[int]:
+    """The widest columns are narrowed first."""
+    limits = [_limits(columns, rows, number) for number in shown]
+    widths = [full for _, full in limits]
+    while (excess := sum(widths) + _GAP * (len(shown) - 1) - whole) > 0:
+        able = [n for n, (least, _) in enumerate(limits) if widths[n] > least]
+        if not able:
+            break
+        widest = max(able, key=lambda n: widths[n])
+        second = max((widths[n] for n in able if n != widest), default=0)
+        floor = max(limits[widest][0], min(second, widths[widest] - 1))
+        widths[widest] -= min(excess, widths[widest] - floor)
+    return widths
+
+
+def _wrapped(cell: Cell, width: int) -> list[Text]:
+    found: list[Text] = []
+    for line in cell:
+        if line.no_wrap or line.cell_len <= width:
+            found.append(line)
+            continue
+        parts = textwrap.wrap(line.plain, width, break_long_words=False, break_on_hyphens=False)
+        found += (Text(part, style=line.style) for part in parts)
+    return found
+
+
+def _line(cells: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
+    text = Text()
+    for number, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True)):
+        room = max(0, width - cell.cell_len)
+        text.append(" " * (_GAP * (number > 0) + (room if column.right else 0)))
+        text.append_text(cell)
+        text.append(" " * (0 if column.right else room))
+    text.rstrip()
+    return text
