@@ -44,8 +44,8 @@ lint: $(STAMP) ## style, types, layers
 bench: $(STAMP) ## speed beside this machine's own ceiling (options in ARGS)
 	@$(PY) -m benchmarks $(ARGS)
 
-pictures: $(STAMP) ## docs/pictures anew, from a sandbox of its own; the docs page needs Chromium
-	@$(PY) docs/pictures/make.py
+pictures: $(STAMP) ## docs/pictures and README's transcript, from a sandbox of its own; the docs page needs Chromium
+	@$(PY) -m docs.pictures.make $(ARGS)
 
 manifests: $(STAMP) ## write what is generated in manifests/ and docs/
 	@$(PY) -m queuectl.kinds.crds manifests/crds

@@ -1,105 +1,65 @@
-"""Make the pictures in this folder from the real output of a sandbox: `make pictures`.
+"""Make the pictures in this folder and the transcript of README.md from a sandbox: `make pictures`.
 
-The live screen, `queuectl explain` and `queuectl get` run on a pseudo-terminal; its content becomes an
-SVG that needs no font and no server. The page of the API documentation becomes a PNG by Chromium.
+The sandbox's example runs on a real control plane until it shows what the pictures are to show. Then the
+answers of its REST server are recorded, and everything is drawn from the recording: the tests draw it again
+and compare. `--draw` draws from the recording that is there, after a change of what the commands print. The
+page of the API documentation becomes a PNG by Chromium.
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import fcntl
+import argparse
 import json
 import os
-import pty
-import re
-import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import ProxyHandler, build_opener
 
-from rich.console import Console
-from rich.terminal_theme import TerminalTheme
-from rich.text import Text
+from docs.pictures import drawing
+from docs.pictures.drawing import ROOT, NotMade
+from docs.pictures.recording import FILE, Recording
+from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
 
 HERE: Final = Path(__file__).resolve().parent
-ROOT: Final = HERE.parents[1]
-START_SECONDS: Final = 120.0
-STORY_SECONDS: Final = 60.0
+START_SECONDS: Final = 180.0
+STORY_SECONDS: Final = 300.0
 PNG_BYTES: Final = 300_000
-_FONTS: Final = (
-    "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
-)
-_SVG: Final = """\
-<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
-<style>
-.{unique_id}-matrix {{
-font-family: FONTS;
-font-size: {char_height}px;
-line-height: {line_height}px;
-}}
-.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: system-ui, sans-serif; }}
-{styles}
-</style>
-<defs>
-<clipPath id="{unique_id}-clip-terminal">
-<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
-</clipPath>
-{lines}
-</defs>
-{chrome}
-<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
-{backgrounds}
-<g class="{unique_id}-matrix">
-{matrix}
-</g>
-</g>
-</svg>
-""".replace("FONTS", _FONTS)
-"""As rich's template, without the font that it loads from a server."""
-
-
-def _colours(text: str) -> list[tuple[int, int, int]]:
-    return [(int(one[:2], 16), int(one[2:4], 16), int(one[4:], 16)) for one in text.split()]
-
-
-_BACKGROUND, _TEXT = _colours("111418 dcdfe4")
-_THEME: Final = TerminalTheme(
-    _BACKGROUND,
-    _TEXT,
-    _colours("2e343c e06c75 7ec671 e5c07b 5492de c678dd 56b6c2 c8cdd4"),
-    _colours("707882 f08088 96dc8c f0cd8c 78b4f5 d796eb 78cdd7 f0f2f5"),
-)
-_QUERY: Final = re.compile(r"\x1b\[\?[0-9;]*[a-zA-Z]")
 _OPENER: Final = build_opener(ProxyHandler({}))
 
 
-class NotMade(Exception):
-    """A picture could not be made; the message says why and what to do."""
-
-
 def main() -> int:
+    parser = argparse.ArgumentParser("make pictures", description=__doc__)
+    parser.add_argument("--draw", action="store_true", help="from the recording that is there")
+    options = parser.parse_args()
     try:
         _simulation(HERE / "simulation.svg")
-        with _sandbox() as rest:
-            _wait(lambda: _ready(rest), START_SECONDS + STORY_SECONDS, "work that runs and work that waits")
-            _command(["top", "--server", rest, "--interval", "0.5"], "screen", 120, 36, leave="q")
-            _command(["explain", "job/ablation", "-n", "team-a", "--server", rest], "explain", 120, 60)
-            _command(["get", "workloads", "--server", rest], "get", 150, 60)
-            _page(f"{rest}/docs", HERE / "docs.png")
+        if options.draw:
+            _draw(Recording.read())
+        else:
+            _record()
     except NotMade as problem:
         print(f"Error: {problem}", file=sys.stderr)
         return 1
     return 0
+
+
+def _draw(recording: Recording) -> None:
+    for name, content in drawing.pictures(recording).items():
+        _write(HERE / name, content)
+    _write(drawing.README, drawing.readme(recording))
+
+
+def _write(path: Path, content: str) -> None:
+    path.write_text(content, encoding="utf-8")
+    print(f"{path.name} {len(content) / 1000:.0f} kB")
 
 
 # --- a run of the simulator --------------------------------------------------------------------------
@@ -109,7 +69,7 @@ def _simulation(path: Path) -> None:
     """The picture of `queuectl simulate` for the example in docs/simulation.md."""
     example = ROOT / "docs" / "examples" / "three-teams.yaml"
     argv = [sys.executable, "-m", "queuectl", "simulate", str(example), "--picture", str(path)]
-    done = subprocess.run(argv, cwd=ROOT, env=_environment(), capture_output=True, timeout=60)
+    done = subprocess.run(argv, cwd=ROOT, env=drawing.environment(), capture_output=True, timeout=60)
     if done.returncode:
         raise NotMade(f"{path.name}: {done.stderr.decode(errors='replace')}")
     print(f"{path.name} {path.stat().st_size / 1000:.0f} kB")
@@ -118,37 +78,53 @@ def _simulation(path: Path) -> None:
 # --- the sandbox ------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _sandbox() -> Iterator[str]:
-    """The URL of its REST server."""
+def _record() -> None:
+    """Record one moment of a sandbox, and draw from it."""
+    assets = find_assets()
+    if assets is None:
+        raise NotMade(f"{ASSETS_VARIABLE} is not set: the transcript is of a real control plane and kubectl")
+    recording = Recording()
+    with _sandbox() as (rest, kubeconfig):
+        _wait(lambda: _ready(rest), STORY_SECONDS, "a preempted Job beside all that the example shows")
+        with recording.recorded(rest) as url:
+            # What is drawn first is recorded first, all within a second.
+            drawing.screen(url, 120, 44)
+            argv = [str(assets / "kubectl"), "--kubeconfig", str(kubeconfig), *drawing.KUBECTL]
+            printed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+            recording.kubectl[" ".join(drawing.KUBECTL)] = printed
+            for arguments in (drawing.EXPLAIN, drawing.GET):
+                drawing.at_a_terminal([*arguments, "--server", url], 120)
+        recording.write()
+        print(f"{FILE.name} {FILE.stat().st_size / 1000:.0f} kB")
+        _draw(recording)
+        _page(f"{rest}/docs", HERE / "docs.png")
+
+
+@contextmanager
+def _sandbox() -> Iterator[tuple[str, Path]]:
+    """The URL of its REST server, and its kubeconfig."""
     with tempfile.TemporaryDirectory(prefix="queuectl-pictures-") as name:
         folder = Path(name)
         folder.chmod(0o711)  # Postgres may run as another user
         log = folder / "sandbox.log"
+        flags = ["--control-plane", "real", "--data", str(folder / "data")]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "queuectl", "sandbox", "--headless", "--data", str(folder / "data")],
+                [sys.executable, "-m", "queuectl", "sandbox", "--headless", *flags],
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=drawing.environment(),
             )
         try:
             endpoints = folder / "data" / "endpoints.json"
             _wait(lambda: endpoints.exists() or process.poll() is not None, START_SECONDS, "the sandbox")
             if process.poll() is not None:
                 raise NotMade(f"the sandbox has ended:\n{log.read_text(errors='replace')}")
-            yield json.loads(endpoints.read_text())["rest"]
+            yield json.loads(endpoints.read_text())["rest"], folder / "data" / "kubeconfig"
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(30)
-
-
-def _environment() -> dict[str, str]:
-    dropped = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("QUEUECTL_") and k not in dropped}
-    terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONIOENCODING": "utf-8", "TZ": "UTC"}
-    return {**kept, **terminal}
 
 
 def _wait(good: Callable[[], object], seconds: float, what: str) -> None:
@@ -160,96 +136,19 @@ def _wait(good: Callable[[], object], seconds: float, what: str) -> None:
 
 
 def _ready(rest: str) -> bool:
-    """Does the example show all states: some jobs run, one waits for them, one can never run?"""
+    """Was a Job preempted by priority and another by shares, do both wait, and can one never run?"""
 
     def found(phase: str) -> dict[str, Any]:
         with _OPENER.open(f"{rest}/api/v1/workloads?phase={phase}", timeout=10) as answer:
             return {item["name"]: item for item in json.load(answer)["items"]}
 
-    waiting = found("Pending")
-    codes = {name: (item["reason"] or {}).get("code") for name, item in waiting.items()}
+    codes = {name: (item["reason"] or {}).get("code") for name, item in found("Pending").items()}
     return (
-        codes.get("ablation") == "WaitingForQuota"
+        codes.get(drawing.SUBJECT[1]) == "WaitingForQuota"
+        and "WaitingForQuota" in (codes.get("sweep-1"), codes.get("sweep-2"))
         and codes.get("too-large") == "ExceedsMaxQuota"
-        and len(found("Admitted")) >= 5
+        and found("Admitted").keys() >= {"urgent-eval", "distill", "finetune-llm"}
     )
-
-
-# --- content of a terminal --------------------------------------------------------------------------
-
-
-def _command(
-    arguments: Sequence[str], name: str, width: int, height: int, *, leave: str | None = None
-) -> None:
-    """Run it and draw its output. `leave`: the key that ends a full-screen program."""
-    output = _run(arguments, width, height, leave)
-    if leave is None:
-        shown = [f"\x1b[1m$ queuectl {_without_server(arguments)}\x1b[0m", *output.splitlines()]
-    else:
-        frames = output.split("\x1b[H")
-        shown = max(frames[-4:], key=len).splitlines()
-    draw(f"queuectl {arguments[0]}", [_QUERY.sub("", line) for line in shown], width, HERE / f"{name}.svg")
-
-
-def _without_server(arguments: Sequence[str]) -> str:
-    at = arguments.index("--server")
-    return " ".join([*arguments[:at], *arguments[at + 2 :]])
-
-
-def _run(arguments: Sequence[str], width: int, height: int, leave: str | None) -> str:
-    near, far = pty.openpty()
-    fcntl.ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-    # A full-screen program needs its own controlling terminal.
-    take = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(*eval(sys.argv[1]))"
-    )
-    argv = [sys.executable, "-m", "queuectl", *arguments]
-    process = subprocess.Popen(
-        [sys.executable, "-c", take, repr((sys.executable, argv))],
-        stdin=far,
-        stdout=far,
-        stderr=far,
-        cwd=ROOT,
-        env=_environment(),
-        start_new_session=True,
-    )
-    output, asked_at = "", time.monotonic()
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    try:
-        while True:
-            ready, _, _ = select.select([near], [], [], 0.1)
-            if ready:
-                output += decode(os.read(near, 1 << 16))
-            elif process.poll() is not None:
-                break
-            if leave is not None and time.monotonic() > asked_at + 3:
-                os.write(near, leave.encode())
-                leave = None
-            if time.monotonic() > asked_at + 60:
-                raise NotMade(f"queuectl {' '.join(arguments)} goes on for a minute")
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        os.close(near)
-        os.close(far)
-    if process.returncode:
-        raise NotMade(f"queuectl {' '.join(arguments)} ended with {process.returncode}:\n{output}")
-    return output.replace("\r", "")
-
-
-def draw(title: str, lines: Sequence[str], width: int, path: Path) -> None:
-    """Lines with the colours of a terminal, as SVG."""
-    console = Console(record=True, width=width, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
-    with console.file:
-        for line in map(Text.from_ansi, lines):
-            # A terminal continues a line that is too long on the next one.
-            for part in line.divide(range(width, len(line), width)):
-                console.print(part, no_wrap=True, overflow="crop", highlight=False)
-        svg = console.export_svg(title=title, theme=_THEME, code_format=_SVG, unique_id="queuectl")
-    text = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
-    path.write_text(text, encoding="utf-8")
-    print(f"{path.name} {len(text) / 1000:.0f} kB")
 
 
 # --- a page in a browser ----------------------------------------------------------------------------

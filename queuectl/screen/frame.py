@@ -129,9 +129,9 @@ def _cut(text: Text, width: int) -> Text:
 
 def _title(picture: Picture, view: View, width: int) -> Text:
     left = Text().append(" queuectl ", style="bold white on blue")
-    left.append(f"  {printable(picture.server)}")
     if picture.place:
-        left.append(f"  data: {printable(picture.place)}", style="bright_black")
+        left.append(f"  {printable(picture.place)}")
+    left.append(f"  {printable(picture.server)}")
     if view.paused:
         left.append("  PAUSED", style="bold yellow")
     if view.filter or view.typing:

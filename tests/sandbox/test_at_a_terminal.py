@@ -37,7 +37,7 @@ def test_the_screen_shows_the_example_with_commands_to_try_and_q_stops_all_parts
         )
         endpoints = Endpoints.read(folder)
         assert endpoints is not None
-        assert f"{endpoints.rest}  data: {folder}" in shown.frame
+        assert f"  {folder}  {endpoints.rest}" in shown.frame
         shown.send("?")
         shown.until(lambda text: f"explain job/too-large -n team-a --server {endpoints.rest}" in text, "help")
         children = descendants(shown.process.pid)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-import runpy
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from rich.text import Text
+
+from docs.pictures.drawing import README, draw, pictures, readme, screen
+from docs.pictures.recording import Recording
+from queuectl.sandbox import example
+from queuectl.sandbox.install import read_kustomization
+from queuectl.shipped import shipped
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -25,10 +31,20 @@ def drawn(content: str) -> str:
     return "\n".join(texts).replace("\xa0", " ")
 
 
-def test_lines_of_a_terminal_become_a_picture_without_fonts_or_servers(tmp_path: Path) -> None:
-    draw = runpy.run_path(str(PICTURES / "make.py"))["draw"]
-    draw("queuectl", ["\x1b[1;32mteam-a\x1b[0m <&> ▆▁", "x" * 50], 40, tmp_path / "x.svg")
-    content = (tmp_path / "x.svg").read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return Recording.read()
+
+
+@pytest.fixture(scope="module")
+def drawn_now(recording: Recording) -> dict[str, str]:
+    """What `make pictures ARGS=--draw` writes, by file."""
+    return {**pictures(recording), "README.md": readme(recording)}
+
+
+def test_lines_of_a_terminal_become_a_picture_without_fonts_or_servers() -> None:
+    lines = ["\x1b[1;32mteam-a\x1b[0m <&> ▆▁", "x" * 50]
+    content = draw("queuectl", map(Text.from_ansi, lines), 40)
     text = drawn(content)
     assert "team-a" in text
     assert "<&> ▆▁" in text
@@ -38,10 +54,64 @@ def test_lines_of_a_terminal_become_a_picture_without_fonts_or_servers(tmp_path:
 
 
 @pytest.mark.parametrize(
+    "name", ["README.md", "explain.svg", "get.svg", "screen.svg", "screen-80x24.svg", "screen-200x50.svg"]
+)
+def test_readme_and_pictures_are_what_is_drawn_from_the_recording(
+    name: str, drawn_now: dict[str, str]
+) -> None:
+    path = README if name == "README.md" else PICTURES / name
+    assert path.read_text(encoding="utf-8") == drawn_now[name], "make pictures ARGS=--draw"
+
+
+def test_the_recording_is_of_the_example_as_it_is(recording: Recording) -> None:
+    jobs = {(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"]) for _, job in example.jobs()}
+    listed = recording.answers["/api/v1/workloads?limit=1000"].document["items"]
+    assert {(one["kind"], one["namespace"], one["name"]) for one in listed} <= jobs
+    quotas = {
+        one["name"]: {
+            (cell["flavor"], cell["resource"]): cell["nominal"]
+            for cell in one["flavors"]
+            if cell["resource"] == "nvidia.com/gpu"
+        }
+        for one in recording.answers["/api/v1/clusterqueues?limit=1000"].document["items"]
+    }
+    policy = read_kustomization(shipped("manifests") / "examples")
+    assert quotas == {
+        queue["metadata"]["name"]: {
+            (flavor["name"], resource["name"]): resource["nominalQuota"]
+            for flavor in queue["spec"]["resourceGroups"][0]["flavors"]
+            for resource in flavor["resources"]
+            if resource["name"] == "nvidia.com/gpu"
+        }
+        for queue in policy
+        if queue["kind"] == "ClusterQueue"
+    }
+
+
+def test_no_frame_is_wider_or_higher_than_its_terminal(recording: Recording) -> None:
+    with recording.replayed() as url:
+        for width, height in ((80, 24), (200, 50)):
+            lines = screen(url, width, height)
+            assert len(lines) == height
+            assert max(line.cell_len for line in lines) <= width
+
+
+@pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("screen", ("Waiting", "WaitingForQuota", "ExceedsMaxQuota", "cohort research")),
-        ("explain", ("queuectl explain job/ablation", "Held by", "Short by")),
+        (
+            "screen",
+            (
+                "Waiting",
+                "WaitingForQuota",
+                "ExceedsMaxQuota",
+                "cohort research",
+                "Preempted (InClusterQueue)",
+            ),
+        ),
+        ("screen-80x24", ("Waiting", "ExceedsMaxQuota", "~/.local/share/queuectl/sandbox")),
+        ("screen-200x50", ("Waiting", "Preempted (InClusterQueue) by team-a/Job/urgent-eval")),
+        ("explain", ("queuectl explain job/train-bert", "Held by", "Short by")),
         ("get", ("queuectl get workloads", "PyTorchJob".lower(), "Pending")),
     ],
 )
