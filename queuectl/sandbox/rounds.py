@@ -7,6 +7,7 @@ shows the same.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from typing import Final
 
@@ -16,6 +17,10 @@ from queuectl.sandbox.players.api import Api, ApiError, Object
 _CLEAR_SECONDS: Final = 30.0
 """A round begins after so long whatever is left: a person may keep a pod with a finalizer."""
 _POLL_SECONDS: Final = 0.25
+_AT_ONCE: Final = 55
+"""Rounds that follow each other: those of an hour. A round adds 200 kB to the ledger."""
+_LATER_SECONDS: Final = 240.0
+"""The pause after each later round."""
 _GROUPS: Final = {"Job": "apis/batch/v1", "PyTorchJob": "apis/kubeflow.org/v1"}
 
 _log = logging.getLogger(__name__)
@@ -24,13 +29,14 @@ _log = logging.getLogger(__name__)
 async def play_rounds(api: Api, pace: float = 1.0) -> None:
     """Play the example until cancelled. `pace`: all times are multiplied by it. `api`: as the tenant."""
     loop = asyncio.get_running_loop()
-    while True:
+    for number in itertools.count():
         await _clear(api)
         start = loop.time()
         for at, thing in example.jobs(pace):
             await asyncio.sleep(start + at - loop.time())
             await _create(api, thing)
-        await asyncio.sleep(start + example.ROUND_SECONDS * pace - loop.time())
+        pause = _LATER_SECONDS if number >= _AT_ONCE else 0.0
+        await asyncio.sleep(start + (example.ROUND_SECONDS + pause) * pace - loop.time())
 
 
 async def _create(api: Api, thing: Object) -> None:
