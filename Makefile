@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-long test-demo mutants lint bench pictures clean lock manifests help
+.PHONY: run test test-quick test-long test-demo mutants lint bench pictures clean lock manifests release help
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -47,13 +47,17 @@ bench: $(STAMP) ## speed beside this machine's own ceiling (options in ARGS)
 pictures: $(STAMP) ## docs/pictures and README's transcript, from a sandbox of its own; the docs page needs Chromium
 	@$(PY) -m docs.pictures.make $(ARGS)
 
-manifests: $(STAMP) ## write what is generated in manifests/ and docs/
+manifests: $(STAMP) ## write what is generated in manifests/, docs/ and deploy/
 	@$(PY) -m queuectl.kinds.crds manifests/crds
 	@$(PY) -m docs.tables
+	@$(PY) -m release.chart
 	@{ printf '%s\n' '# Generated from ../rules.yaml by `make manifests`: change that file.' \
 	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: queuectl' \
 	  '  namespace: queuectl-system' '  labels:' '    app.kubernetes.io/name: queuectl' 'spec:'; \
 	  grep -v '^#' manifests/monitoring/rules.yaml | sed 's/^/  /'; } > manifests/monitoring/prometheus-operator/rules.yaml
+
+release: $(STAMP) ## build wheel, sdist, image context, chart and kubectl plugin in dist/, and check the wheel (options in ARGS)
+	@$(PY) -m release $(ARGS)
 
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-emit-find-links --no-annotate --no-header --quiet
