@@ -95,7 +95,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
         if EffectKey(entry.id, attempt.number, verb) in unacknowledged:
             entry.unacknowledged = verb
     entry.order = state.place(entry, stored.created_at)
-    entry.recorded = facts(entry)
+    entry.recorded, entry.recorded_pods = facts(entry), stored.pod_sets
     state.enter(entry)
     state.refresh(entry)
     return entry
@@ -136,7 +136,7 @@ def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
         entry.remember(state.now, decision.verdict, _detail(decision))
     match decision:
         case Enqueue():
-            entry.recorded = facts(entry)
+            entry.recorded, entry.recorded_pods = facts(entry), decision.workload.pod_sets
         case Keep():
             _keep(state, entry, decision)
         case Admit():

@@ -15,6 +15,7 @@ from queuectl.core.model import (
     Observation,
     Phase,
     Place,
+    PodSet,
     Verb,
     Workload,
     WorkloadId,
@@ -93,6 +94,7 @@ class Entry:
         "reason",
         "recent",
         "recorded",
+        "recorded_pods",
         "ref",
         "refused",
         "shape",
@@ -139,6 +141,8 @@ class Entry:
         """It was nominated and not admitted by an earlier process, and has not been nominated by this one."""
         self.recorded: Hashable = None
         """What the ledger has of it: a change of this is recorded (L3)."""
+        self.recorded_pods: tuple[PodSet, ...] = ()
+        """The podsets that the ledger has of it, and a change of these."""
         self.gone = False
         """Its object is deleted, or has lost our label."""
         self.gone_at = ""

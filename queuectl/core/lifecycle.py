@@ -115,7 +115,7 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
         return None
     if seen.finished:  # L2
         return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
-    if entry.recorded != facts(entry):  # L3
+    if entry.recorded != facts(entry) or entry.recorded_pods != entry.workload.pod_sets:  # L3
         return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
     if not seen.suspended and entry.cluster_queue is not None and _can_be_charged(entry.workload):
         return _adoption(entry, directory)

@@ -253,6 +253,8 @@ class StoredWorkload:
     attempt: Attempt | None
     """The open attempt."""
     reason: Reason | None
+    pod_sets: tuple[PodSet, ...] = ()
+    """What it requests, as of the decision that queued it last; empty if an older version queued it."""
     submitter: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     """As of its last enqueue, sorted."""

@@ -6,7 +6,6 @@ a plan that evicts and releases the same workload has two segments.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -57,6 +56,7 @@ from queuectl.ledger.folded import (
     SeenWorkload,
     Segment,
 )
+from queuectl.ledger.shapes import shape_of
 from queuectl.ports import LedgerRefused
 
 RULES_VERSION: Final = 1
@@ -169,7 +169,8 @@ class Fold:
             arrival=_bounded(name, "arrival", decision.arrival),
             submitter=clean_or_none(workload.submitter),
             labels={clean(key): clean(value) for key, value in workload.labels},
-            shape=hashlib.sha256(repr(workload.pod_sets).encode("utf-8", "replace")).hexdigest()[:32],
+            pod_sets=workload.pod_sets,
+            shape=shape_of(workload.pod_sets).id,
             past=decision.past,
         )
         segment.seen.append(seen)

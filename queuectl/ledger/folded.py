@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from queuectl.core.model import AttemptState, ConfigKey, EffectKey, ObjectRef, PastAttempts, Phase, WorkloadId
+from queuectl.core.model import (
+    AttemptState,
+    ConfigKey,
+    EffectKey,
+    ObjectRef,
+    PastAttempts,
+    Phase,
+    PodSet,
+    WorkloadId,
+)
 from queuectl.core.reasons import Reason
 from queuectl.ledger.codec import Json
 
@@ -27,7 +36,7 @@ class NewDecision:
 
 @dataclass(slots=True)
 class SeenWorkload:
-    """A workload that is seen for the first time, or again with another queue, priority or shape."""
+    """A workload that is seen for the first time, or again with another queue, priority or podsets."""
 
     sequence: int
     id: WorkloadId
@@ -39,6 +48,7 @@ class SeenWorkload:
     arrival: int
     submitter: str | None
     labels: dict[str, str]
+    pod_sets: tuple[PodSet, ...]
     shape: str
     past: PastAttempts
 

@@ -44,6 +44,7 @@ from queuectl.ledger.folded import (
     WorkloadChange,
 )
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
+from queuectl.ledger.shapes import as_stored
 from queuectl.ports import (
     DecisionRow,
     EffectRow,
@@ -279,6 +280,7 @@ class MemoryLedger:
             attempts=0,
             attempt=None,
             reason=None,
+            pod_sets=as_stored(line.pod_sets),
             submitter=line.submitter,
             labels=tuple(sorted(line.labels.items())),
             past=_past_as_stored(line.past),
@@ -289,6 +291,7 @@ class MemoryLedger:
                 queue=line.queue,
                 cluster_queue=line.cluster_queue,
                 priority=line.priority,
+                pod_sets=fresh.pod_sets,
                 submitter=line.submitter if line.submitter is not None else known.submitter,
                 labels=fresh.labels,
                 past=fresh.past,

@@ -27,6 +27,10 @@ _LOAD_TIMEOUT = 120.0
 """Seconds in which the open workloads that were read become values, on a busy machine too."""
 
 
+_SHAPES_KEPT = 10_000
+"""Shapes that are known to be stored, at most: the rest is stored again, which changes nothing."""
+
+
 class PostgresLedger:
     """ports.Ledger over a pool made by `create_pool`, for one cluster."""
 
@@ -46,6 +50,8 @@ class PostgresLedger:
         self._holder = ""
         self._stored = 0
         """The last decision that is known to be stored."""
+        self._stored_shapes: set[str] = set()
+        """Ids of shapes that are known to be stored."""
 
     @ledger_call
     async def take_epoch(self, holder: str) -> int:
@@ -129,7 +135,7 @@ class PostgresLedger:
     async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
         recorded = plan.recorded
         async with self._pool.begin() as connection:
-            writing = Writing(connection, self._cluster, plan.now)
+            writing = Writing(connection, self._cluster, plan.now, self._stored_shapes)
             fence = await writing.fence(epoch, self._holder, len(recorded))
             if fence is None:
                 raise await self._refusal(connection, epoch, plan.now)
@@ -150,6 +156,9 @@ class PostgresLedger:
                 await writing.acknowledge(acknowledged)
                 await writing.store(fold, epoch=epoch, cycle=plan.cycle)
         self._stored = fence.sequence
+        self._stored_shapes.update(writing.new_shapes)
+        if len(self._stored_shapes) > _SHAPES_KEPT:
+            self._stored_shapes.clear()
         return first
 
     async def _refusal(self, connection: AsyncConnection, epoch: int, now: datetime) -> Exception:

@@ -18,8 +18,10 @@ from queuectl.ledger.rows import (
     decision_row,
     effect_row,
     stored_workload,
+    stored_workloads,
     workloads_with_attempts,
 )
+from queuectl.ledger.shapes import Shapes
 from queuectl.ports import DecisionRow, LedgerUnavailable, Reading, StoryRows
 
 READ_TIMEOUT: Final = 5.0
@@ -34,6 +36,7 @@ class LedgerReadings:
     def __init__(self, pool: AsyncEngine, cluster_id: str) -> None:
         self._pool = pool
         self._cluster = cluster_id
+        self._shapes = Shapes(cluster_id)
 
     @ledger_call
     async def since(self, sequence: int) -> Reading:
@@ -57,7 +60,7 @@ class LedgerReadings:
         row = t.workload.c
         query = workloads_with_attempts().where(row.cluster_id == self._cluster)
         query = query.where(row.updated_seq > after) if after else query.where(row.open)
-        return [stored_workload(one) for one in await connection.execute(query.order_by(row.updated_seq))]
+        return await stored_workloads(connection, query.order_by(row.updated_seq), self._shapes)
 
     async def _configs(
         self, connection: AsyncConnection, after: int
@@ -89,8 +92,8 @@ class LedgerReadings:
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             # Open workloads first: they are newer, and in one small table.
             for only in (row.open, ~row.open):
-                if found := (await connection.execute(query.where(only))).one_or_none():
-                    return stored_workload(found)
+                if found := await stored_workloads(connection, query.where(only), self._shapes):
+                    return found[0]
         return None
 
     @ledger_call
@@ -109,8 +112,9 @@ class LedgerReadings:
         if since is not None:
             query = query.where(row.closed_at >= since)
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
-            rows = await connection.execute(query)
-            return [(one.closed_seq, stored_workload(one)) for one in rows]
+            rows = (await connection.execute(query)).all()
+            await self._shapes.read(connection, {one.shape for one in rows})
+            return [(one.closed_seq, stored_workload(one, self._shapes)) for one in rows]
 
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(t.decision.c.workload == workload, after, limit)

@@ -22,6 +22,7 @@ from queuectl.core.model import (
 )
 from queuectl.ledger import tables as t
 from queuectl.ledger.codec import past_from_json, pod_sets_from_json, reason_from_json
+from queuectl.ledger.shapes import Shapes
 from queuectl.ports import DecisionRow, EffectRow
 
 _ATTEMPT: Final = (*("number", "state", "cluster_queue", "admitted_at", "sequence", "debt", "pod_sets"),)
@@ -38,8 +39,8 @@ def workloads_with_attempts() -> Select[Any]:
     return select(t.workload, *attempt).select_from(t.workload.outerjoin(t.attempt, open_attempt))
 
 
-def stored_workload(row: Row[Any]) -> StoredWorkload:
-    """From a row of `workloads_with_attempts`."""
+def stored_workload(row: Row[Any], shapes: Shapes) -> StoredWorkload:
+    """From a row of `workloads_with_attempts`, whose shape has been read."""
     return StoredWorkload(
         id=WorkloadId(row.id),
         ref=ObjectRef(row.namespace, row.kind, row.name, row.uid),
@@ -52,6 +53,7 @@ def stored_workload(row: Row[Any]) -> StoredWorkload:
         attempts=row.attempts,
         attempt=_attempt(row) if row.open and row.attempt_number is not None else None,
         reason=None if row.reason is None else reason_from_json(row.reason),
+        pod_sets=shapes.get(row.shape),
         submitter=row.submitter,
         labels=tuple(sorted(row.labels.items())),
         past=past_from_json(row.past),
@@ -106,7 +108,16 @@ async def open_workloads(connection: AsyncConnection, cluster: str) -> Sequence[
         .where(t.workload.c.cluster_id == cluster, t.workload.c.open)
         .order_by(t.workload.c.arrival, t.workload.c.id)
     )
-    return [stored_workload(row) for row in await connection.execute(query)]
+    return await stored_workloads(connection, query, Shapes(cluster))
+
+
+async def stored_workloads(
+    connection: AsyncConnection, query: Select[Any], shapes: Shapes
+) -> Sequence[StoredWorkload]:
+    """The workloads of a query like `workloads_with_attempts`, in its order."""
+    rows = (await connection.execute(query)).all()
+    await shapes.read(connection, {row.shape for row in rows})
+    return [stored_workload(row, shapes) for row in rows]
 
 
 async def configs_in_force(connection: AsyncConnection, cluster: str) -> Sequence[tuple[ConfigKey, str]]:

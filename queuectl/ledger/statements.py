@@ -201,6 +201,13 @@ def _seen() -> Insert:
 
 SEEN: Final = _seen()
 
+SHAPE_ROWS: Final = Columns(*columns_of(t.shape, "id", "pod_sets"))
+SHAPES: Final = (
+    upsert(t.shape)
+    .from_select(*rows_from(t.shape, SHAPE_ROWS, ("id", "pod_sets"), cluster_id=CLUSTER))
+    .on_conflict_do_nothing()
+)
+
 OBJECT_ROWS: Final = Columns(*columns_of(t.workload_object, "uid", "workload", "kind"))
 OBJECTS: Final = (
     upsert(t.workload_object)

@@ -91,7 +91,7 @@ def _workload_columns() -> list[Column[object]]:
         Column("arrival", BigInteger, nullable=False),
         Column("submitter", Text),
         Column("labels", JSONB, nullable=False),
-        Column("shape", Text, nullable=False),  # hash of its podsets
+        Column("shape", Text, nullable=False),  # id of its podsets in table shape
         Column("phase", Text, nullable=False),
         Column("attempts", BigInteger, nullable=False),
         Column("reason", JSONB),
@@ -106,6 +106,14 @@ def _workload_columns() -> list[Column[object]]:
 
 workload = Table("workload", metadata, *_workload_columns())
 workload_open = Table("workload_open", metadata, *_workload_columns())
+
+shape = Table(
+    "shape",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),  # hash of the podsets
+    Column("pod_sets", JSONB, nullable=False),
+)
 
 workload_object = Table(
     "workload_object",

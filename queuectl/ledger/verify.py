@@ -23,6 +23,7 @@ from queuectl.ledger.pool import create_pool, ledger_call, reading
 from queuectl.ledger.queries import clusters
 from queuectl.ledger.replay import Expected, Finding, Holding, Line, Replay, lines_of
 from queuectl.ledger.schema import check_schema
+from queuectl.ledger.shapes import id_of
 
 _TIMEOUT: Final = 120.0
 """Timeout of one statement in seconds: enough for a large history."""
@@ -75,7 +76,8 @@ class Verifier:
             if replay.sequence and not replay.findings:
                 self._replay = replay
             # Not of the replayed state: a run after it need not read that again.
-            return replay.findings + await self._used_defaults(connection)
+            shapes = await self._changed_shapes(connection) if whole else []
+            return [*replay.findings, *shapes, *await self._used_defaults(connection)]
 
     @ledger_call
     async def store(self, least: int) -> None:
@@ -145,6 +147,15 @@ class Verifier:
     async def _used_defaults(self, connection: AsyncConnection) -> list[Finding]:
         detail = "has rows: a month's partition was missing when they came"
         return [Finding("DefaultPartition", name, detail) for name in await used_defaults(connection)]
+
+    async def _changed_shapes(self, connection: AsyncConnection) -> list[Finding]:
+        row = t.shape.c
+        query = select(row.id, row.pod_sets).where(row.cluster_id == self._cluster).order_by(row.id)
+        return [
+            Finding("Shapes", f"shape {id}", "its podsets are not those that its id is made of")
+            async for id, pod_sets in _stream(connection, query)
+            if id != id_of(pod_sets)
+        ]
 
     async def _compare_leadership(self, connection: AsyncConnection, replay: Replay) -> None:
         row = t.leadership.c

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -20,9 +20,11 @@ from queuectl.ledger.folded import (
     NewConfig,
     NewDecision,
     ResizedAttempt,
+    SeenWorkload,
     Segment,
     WorkloadChange,
 )
+from queuectl.ledger.shapes import shape_of
 from queuectl.ports import LedgerRefused
 
 _BATCHES_KEPT: Final = 256
@@ -39,8 +41,14 @@ class Fence(NamedTuple):
 class Writing:
     """Writes of one transaction on `connection`. Raises LedgerRefused if a row differs from memory."""
 
-    def __init__(self, connection: AsyncConnection, cluster: str, now: datetime) -> None:
+    def __init__(
+        self, connection: AsyncConnection, cluster: str, now: datetime, shapes: Collection[str] = ()
+    ) -> None:
+        """`shapes`: ids of those that are known to be stored."""
         self._connection = connection
+        self._shapes = shapes
+        self.new_shapes: dict[str, str] = {}
+        """JSON by id, of those that this transaction stores."""
         self._fixed: dict[str, Any] = {"cluster": cluster, "now": now}
 
     async def fence(self, epoch: int, holder: str, rows: int) -> Fence | None:
@@ -92,6 +100,7 @@ class Writing:
 
     async def _workloads(self, segment: Segment) -> None:
         if segment.seen:
+            await self._store_shapes(segment.seen)
             rows = [
                 (
                     *(one.id, *one.ref, one.queue, one.cluster_queue, one.priority, one.created_at),
@@ -109,6 +118,16 @@ class Writing:
         ended = [change.id for change in changes if change.closes]
         if ended:
             await self._run(s.NO_OBJECTS, workloads=ended)
+
+    async def _store_shapes(self, seen: Iterable[SeenWorkload]) -> None:
+        found = {
+            one.shape: shape_of(one.pod_sets).json
+            for one in seen
+            if one.shape not in self._shapes and one.shape not in self.new_shapes
+        }
+        if found:
+            await self._bulk(s.SHAPES, s.SHAPE_ROWS, sorted(found.items()))
+            self.new_shapes |= found
 
     async def _attempts(self, segment: Segment) -> None:
         if segment.attempts:

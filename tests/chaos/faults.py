@@ -14,7 +14,6 @@ from random import Random
 from typing import Final
 
 import aiohttp
-import asyncpg
 
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import ApiError
@@ -162,7 +161,6 @@ class Faults:
         if pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._random.choice(pids), signal.SIGKILL)
-        await self._postgres_answers()
 
     async def _kill_postgres(self) -> None:
         async with self._site.postgres_away():
@@ -179,15 +177,6 @@ class Faults:
                 "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
             )
             await asyncio.sleep(0.15)
-
-    async def _postgres_answers(self) -> None:
-        async def look() -> bool:
-            try:
-                return bool(await self._site.ask("SELECT true"))
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                return False
-
-        await eventually("Postgres answers", look, 60)
 
     # --- the API server
 

@@ -132,8 +132,8 @@ class Chaos:
         if stopped:
             wrong.append(f"{stopped} evictions are blamed on another client")
         for name in self._controllers.running():
-            lines = self._site.log(name).splitlines()
-            wrong += [f"{name} logged: {line}" for line in lines if _TROUBLE in line]
+            log = self._site.log(name)
+            wrong += [f"{name} logged: {_TROUBLE}{text[:4000]}" for text in log.split(_TROUBLE)[1:]]
         self._sum_up(outcome)
 
     async def _nothing_left(self, wrong: list[str]) -> None:

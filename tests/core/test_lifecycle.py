@@ -214,6 +214,9 @@ EVENTS: dict[str, Callable[[Life], object]] = {
         life.tell(priority("high", 9)),
         life.edit(priority_class="high"),
     ),
+    "what it requests changes": lambda life: life.edit(
+        pod_sets=(replace(life.one.pod_sets[0], node_selector=(("disk", "ssd"),)),)
+    ),
     "its run time is used up": lambda life: life.wait(LIMIT),
     "its pods are not ready in time": lambda life: (
         life.see(suspended=life.phase is Phase.PENDING, ready=False),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+from asyncpg.exceptions import OperatorInterventionError
 
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
@@ -179,12 +180,20 @@ class Plant(Site):
     # --- queries
 
     async def ask(self, question: str, *values: Any) -> Any:
-        """One value of the ledger, by SQL on a new connection."""
-        connection = await asyncpg.connect(self.postgres.url)
-        try:
-            return await connection.fetchval(question, *values)
-        finally:
-            await connection.close()
+        """One value of the ledger, by SQL on a new connection; waits for a Postgres that restarts."""
+
+        async def look() -> tuple[Any] | None:
+            try:
+                connection = await asyncpg.connect(self.postgres.url)
+                try:
+                    return (await connection.fetchval(question, *values),)
+                finally:
+                    await connection.close()
+            except (OSError, asyncpg.PostgresConnectionError, OperatorInterventionError):
+                return None
+
+        found: tuple[Any] = await eventually("Postgres answers", look)
+        return found[0]
 
     async def verified(self) -> None:
         found = await self.run(

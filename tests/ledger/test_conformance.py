@@ -130,9 +130,24 @@ async def test_a_queued_workload_is_read_back_as_it_was_observed(book: Book) -> 
         attempts=0,
         attempt=None,
         reason=None,
+        pod_sets=workload("one").pod_sets,
         submitter="alice",
         labels=(("team", "a"),),
     )
+
+
+async def test_podsets_are_those_of_the_last_decision_that_queued_it(book: Book) -> None:
+    await book.write(enqueue("one"), enqueue("two", arrival=2))
+    smaller = (replace(workload("one").pod_sets[0], count=1),)
+    again = enqueue("one")
+    await book.write(replace(again, workload=replace(again.workload, pod_sets=smaller)))
+    assert (await book.one("one")).pod_sets == smaller
+    assert (await book.one("two")).pod_sets == workload("two").pod_sets
+    read = {one.id: one.pod_sets for one in (await book.readings.since(0)).workloads}
+    assert read == {wid("one"): smaller, wid("two"): workload("two").pod_sets}
+    found = await book.readings.find(*ref("one")[:3])
+    assert found is not None
+    assert found.pod_sets == smaller
 
 
 async def test_an_admission_opens_an_attempt_with_its_sequence_and_a_due_start(book: Book) -> None:

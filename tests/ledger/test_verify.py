@@ -40,6 +40,11 @@ async def test_a_manual_edit_is_found_and_named(busy: World, edit: Edit) -> None
     assert edit.code in {finding.code for finding in found}, [str(finding) for finding in found]
 
 
+async def test_podsets_that_were_changed_are_found(busy: World) -> None:
+    await busy.tamper("UPDATE queuectl.shape SET pod_sets = '[]' WHERE cluster_id = :c")
+    assert await busy.codes() == {"Shapes"}
+
+
 async def test_an_admission_over_the_quota_of_its_time_is_found(world: World) -> None:
     # 8 GPUs each: one fits, and the second was admitted too.
     await world.write(configure("team-a", 8), enqueue("one"), enqueue("two", arrival=2))

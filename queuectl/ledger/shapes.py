@@ -1,0 +1,75 @@
+"""What pending workloads request: their podsets as JSON, stored once for all workloads that are alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuectl.core.model import PodSet
+from queuectl.ledger import tables as t
+from queuectl.ledger.codec import cleaned, dump
+
+PodSets = tuple[PodSet, ...]
+
+_POD_SETS: Final = TypeAdapter(PodSets)
+_KEPT: Final = 10_000
+"""Shapes that a process keeps in memory."""
+
+
+class Shape(NamedTuple):
+    """`id`: the first 128 bits of the SHA-256 of `json`, in hexadecimal."""
+
+    id: str
+    json: str
+
+
+@lru_cache(maxsize=_KEPT)
+def shape_of(pod_sets: PodSets) -> Shape:
+    """Fields with their default value are left out of the JSON."""
+    value = cleaned(_POD_SETS.dump_python(pod_sets, mode="json", exclude_defaults=True))
+    return Shape(id_of(value), dump(value))
+
+
+def id_of(value: Any) -> str:
+    """The id of podsets as JSON."""
+    return sha256(dump(value).encode()).hexdigest()[:32]
+
+
+def shape_from_json(value: Any) -> PodSets:
+    return _POD_SETS.validate_python(value)
+
+
+@lru_cache(maxsize=_KEPT)
+def as_stored(pod_sets: PodSets) -> PodSets:
+    """As they are read again: strings lose what Postgres cannot store."""
+    return shape_from_json(json.loads(shape_of(pod_sets).json))
+
+
+class Shapes:
+    """The stored shapes of one cluster, each read once."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._known: dict[str, PodSets] = {}
+
+    async def read(self, connection: AsyncConnection, ids: Iterable[str]) -> None:
+        """Make `get` know these."""
+        if len(self._known) > _KEPT:
+            self._known.clear()
+        unknown = set(ids) - self._known.keys()
+        if unknown:
+            table = t.shape.c
+            query = select(table.id, table.pod_sets)
+            query = query.where(table.cluster_id == self._cluster, table.id.in_(unknown))
+            self._known |= {id: shape_from_json(value) for id, value in await connection.execute(query)}
+
+    def get(self, id: str) -> PodSets:
+        """Empty for a shape that is not stored: an older version has queued the workload."""
+        return self._known.get(id, ())
