@@ -183,6 +183,12 @@ def workload_detail(
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(
         **_workload(value, why, position),
+        pod_sets=tuple(
+            schemas.RequestedPods(
+                name=one.name, count=one.count, min_count=one.min_count, requests=dict(one.requests)
+            )
+            for one in value.pod_sets
+        ),
         line=len(queue.workloads.order) if queue and position else None,
         ahead=tuple(_ahead(one, readable) for one in ahead),
         holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),

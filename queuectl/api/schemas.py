@@ -157,7 +157,19 @@ class Lent(Document):
     borrowers: tuple[Borrower, ...] = Field(description="In its cohort tree, the largest first.")
 
 
+class RequestedPods(Document):
+    """A podset as its user requests it."""
+
+    name: str
+    count: int
+    min_count: int | None = Field(description="Least number of pods that it may start with; null: all.")
+    requests: dict[str, int] = Field(description=f"Of one pod. {AMOUNT}")
+
+
 class WorkloadDetail(Workload, Committed):
+    pod_sets: tuple[RequestedPods, ...] = Field(
+        description="What it requests, as of the decision that queued it last."
+    )
     line: int | None = Field(description="Length of the pending queue that it is in.")
     ahead: tuple[Ahead, ...] = Field(description="The nearest workloads before it there, the nearest last.")
     holders: tuple[Holder, ...] = Field(

@@ -14,6 +14,7 @@ from queuectl.core.model import (
     ConfigKey,
     ObjectRef,
     Phase,
+    PodSet,
     PodSetAssignment,
     StoredWorkload,
     WorkloadId,
@@ -95,6 +96,7 @@ def workload(
         attempts=1 if attempt else 0,
         attempt=attempt,
         reason=reason,
+        pod_sets=(PodSet(name="main", count=gpus or 1, min_count=1, requests=((GPU, 1),)),),
         submitter="alice",
     )
 

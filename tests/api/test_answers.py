@@ -174,6 +174,7 @@ async def test_a_pending_workload_shows_its_limit_the_holders_of_its_quota_and_w
 ) -> None:
     found = await rest.get("/api/v1/workloads/default/Job/waits")
     assert (found["phase"], found["position"], found["line"]) == ("Pending", 2, 2)
+    assert found["podSets"] == [{"name": "main", "count": 1, "minCount": 1, "requests": {GPU: 1}}]
     assert found["submitter"] == "alice"
     assert found["admission"] is None
     reason = found["reason"]
