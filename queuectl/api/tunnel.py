@@ -2,8 +2,8 @@
 
 The proxy removes the header Authorization and does not verify the certificate of a service. So a client opens
 a WebSocket through it, and in the WebSocket a connection of its own to this server: with TLS from end to end,
-verified by the client, and with all headers. The WebSocket gives no rights: whoever can open it reaches this
-server's port already.
+verified by the client, and with all headers. The WebSocket gives no rights: a client that can open it reaches
+this server's port already.
 """
 
 from __future__ import annotations

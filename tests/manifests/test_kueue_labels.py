@@ -74,7 +74,7 @@ async def test_the_kustomization_of_the_docs_builds(tmp_path: Path, beside: str)
     assets = find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: there is no kubectl to build it")
-    page = (MANIFESTS.parent / "docs" / "operations.md").read_text()
+    page = (MANIFESTS.parent / "docs" / "from-kueue.md").read_text()
     (text,) = re.findall(r"^```yaml\n(# kustomization.yaml.*?)^```$", page, re.MULTILINE | re.DOTALL)
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     (tmp_path / "config.yaml").write_text("compatibility: {kueueLabels: true}\n")
