@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
-from sqlalchemy import select
+from sqlalchemy import ARRAY, Text, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model import PodSet
@@ -67,7 +67,9 @@ class Shapes:
         if unknown:
             table = t.shape.c
             query = select(table.id, table.pod_sets)
-            query = query.where(table.cluster_id == self._cluster, table.id.in_(unknown))
+            # One parameter, however many: Postgres takes 32,767.
+            wanted = literal(sorted(unknown), ARRAY(Text))
+            query = query.where(table.cluster_id == self._cluster, table.id == func.any(wanted))
             self._known |= {id: shape_from_json(value) for id, value in await connection.execute(query)}
 
     def get(self, id: str) -> PodSets:

@@ -25,8 +25,10 @@ from queuectl.core.model import (
 )
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
+from queuectl.ledger.pool import reading
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
+from queuectl.ledger.shapes import Shapes
 from queuectl.ports import EffectRow, Ledger, LedgerRefused, LedgerUnavailable, LostLeadership, Readings
 from tests.ledger.plans import (
     BACKING_OFF,
@@ -148,6 +150,13 @@ async def test_podsets_are_those_of_the_last_decision_that_queued_it(book: Book)
     found = await book.readings.find(*ref("one")[:3])
     assert found is not None
     assert found.pod_sets == smaller
+
+
+async def test_more_shapes_are_read_at_once_than_a_statement_takes_parameters(pool: AsyncEngine) -> None:
+    shapes = Shapes("many")
+    async with reading(pool) as connection:
+        await shapes.read(connection, [f"{number}" for number in range(40_000)])
+    assert shapes.get("1") == ()
 
 
 async def test_an_admission_opens_an_attempt_with_its_sequence_and_a_due_start(book: Book) -> None:
