@@ -15,6 +15,7 @@ from queuectl.core.model import (
     EffectKey,
     LedgerSnapshot,
     ObjectRef,
+    PodsReady,
     StoredWorkload,
     Verb,
     WorkloadId,
@@ -90,8 +91,18 @@ class Ledger(Protocol):
     async def now(self) -> datetime:
         """The database's clock, UTC; never before the last committed time."""
 
-    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        pods_ready: Sequence[PodsReady] = (),
+    ) -> int:
         """Store recorded decisions, their holds and effects, and acknowledgements, in one transaction.
+
+        `pods_ready` is stored for readers: at most one item for each workload.
 
         Returns the sequence number of the first recorded decision (the next free one if there is none).
         Repeating the same `batch` stores nothing twice and returns the same number.
@@ -257,15 +268,19 @@ class Reading:
     workloads: tuple[StoredWorkload, ...]
     configs: tuple[tuple[ConfigKey, str | None], ...]
     """Spec as canonical JSON; None: gone."""
+    batch: int = 0
+    """Number of the last batch that was stored. A batch may have no decision."""
+    pods_ready: tuple[PodsReady, ...] = ()
 
 
 class Readings(Protocol):
     """The ledger, read only. Raises LedgerUnavailable or SchemaMismatch."""
 
-    async def since(self, sequence: int) -> Reading:
+    async def since(self, sequence: int, batch: int = 0) -> Reading:
         """Everything changed after `sequence`, in one transaction; 0 reads the whole open state.
 
-        Workloads that ended after `sequence` are in it, with phase Finished or Deleted.
+        Workloads that ended after `sequence` are in it, with phase Finished or Deleted. What has no sequence
+        is read as of the batches after number `batch`.
         """
 
     async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:

@@ -152,6 +152,7 @@ def seen(
     bypassed_by: str | None = None,
     ready: bool | None = None,
     reclaimable: tuple[tuple[str, int], ...] = (),
+    pods_ready: int | None = None,
     started_at: datetime | None = None,
 ) -> Observation:
     return Observation(
@@ -165,6 +166,7 @@ def seen(
         bypassed_by=bypassed_by,
         ready=ready,
         reclaimable=reclaimable,
+        pods_ready=pods_ready,
         started_at=started_at,
     )
 

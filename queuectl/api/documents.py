@@ -121,7 +121,9 @@ def _room(value: Reason, state: State) -> int | None:
             return None
 
 
-def _workload(value: model.StoredWorkload, why: Reason | None, position: int | None) -> dict[str, Any]:
+def _workload(
+    value: model.StoredWorkload, why: Reason | None, position: int | None, ready: int | None
+) -> dict[str, Any]:
     attempt = value.attempt
     return {
         "namespace": value.ref.namespace,
@@ -139,6 +141,8 @@ def _workload(value: model.StoredWorkload, why: Reason | None, position: int | N
         "attempts": value.attempts,
         "attempt": attempt.number if attempt else None,
         "admitted_at": attempt.admitted_at if attempt else None,
+        "pods": attempt.assignment.pods if attempt else None,
+        "pods_ready": ready,
         "reason": reason(why) if why else None,
         "admission": _admission(attempt.assignment) if attempt else None,
     }
@@ -157,7 +161,8 @@ def _admission(assignment: model.Assignment) -> schemas.Admission:
 
 
 def workload(value: model.StoredWorkload, state: State, readable: Readable) -> schemas.Workload:
-    return schemas.Workload(**_workload(value, _why(value, state, readable), state.position(value)))
+    why = _why(value, state, readable)
+    return schemas.Workload(**_workload(value, why, state.position(value), state.ready(value)))
 
 
 def _why(value: model.StoredWorkload, state: State, readable: Readable) -> Reason | None:
@@ -182,7 +187,7 @@ def workload_detail(
     position = state.position(value)
     queue = state.queues.get(value.cluster_queue or "")
     return schemas.WorkloadDetail(
-        **_workload(value, why, position),
+        **_workload(value, why, position, state.ready(value)),
         pod_sets=tuple(
             schemas.RequestedPods(
                 name=one.name, count=one.count, min_count=one.min_count, requests=dict(one.requests)

@@ -21,7 +21,7 @@ from queuectl.api.policies import (
     quota_tree,
 )
 from queuectl.api.queue_workloads import QueueWorkloads
-from queuectl.core.model import ConfigKey, Phase, StoredWorkload, WorkloadId
+from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
     ClusterQueue,
@@ -112,6 +112,10 @@ class State:
     """In force; a text instead of an object: why its spec is invalid."""
     queues: Mapping[str, QueueState] = field(default_factory=dict)
     configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    batch: int = 0
+    """Number of the last batch that the ledger had stored."""
+    pods_ready: Mapping[WorkloadId, PodsReady] = field(default_factory=dict)
+    """Of former attempts too."""
     _trees: list[QuotaTree] = field(default_factory=list, compare=False, repr=False)
     """The quota tree of this state, once it was asked for."""
 
@@ -166,7 +170,16 @@ class State:
             policies=policies,
             queues=_queues(self.queues, touched, policies, queue_workloads),
             configuration=configuration,
+            batch=reading.batch,
+            pods_ready=_pods_ready(self.pods_ready, reading.pods_ready, workloads),
         )
+
+    def ready(self, workload: StoredWorkload) -> int | None:
+        """How many pods of its open attempt are ready; None: there is none, or its status does not say."""
+        found = self.pods_ready.get(workload.id)
+        if found is None or workload.attempt is None or found.attempt != workload.attempt.number:
+            return None
+        return found.ready
 
     def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
         """The newest workload of that name that is not Finished or Deleted."""
@@ -292,6 +305,15 @@ Change = tuple[StoredWorkload | None, StoredWorkload | None]
 def _changes(known: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> list[Change]:
     pairs = [(known.get(one.id), None if one.phase in OVER else one) for one in changed]
     return [(former, now) for former, now in pairs if former is not None or now is not None]
+
+
+def _pods_ready(
+    known: Mapping[WorkloadId, PodsReady],
+    changed: Iterable[PodsReady],
+    workloads: Container[WorkloadId],
+) -> Mapping[WorkloadId, PodsReady]:
+    found = {**known, **{one.workload: one for one in changed}}
+    return {id: one for id, one in found.items() if id in workloads}
 
 
 def _policies(

@@ -127,11 +127,13 @@ class View:
     async def _read(self) -> None:
         # After an error it may be another database, restored from a backup or rebuilt from the cluster.
         known = self._state if self.problem is None else None
-        reading = await self._readings.since(known.sequence if known else 0)
+        reading = await self._readings.since(*((known.sequence, known.batch) if known else (0, 0)))
         if known and (reading.sequence < known.sequence or reading.epoch != known.epoch):
             known = None
             reading = await self._readings.since(0)
-        if known is None or reading.workloads or reading.configs or reading.sequence != known.sequence:
+        # A batch without decisions changes nothing else.
+        changed = reading.workloads or reading.configs or reading.pods_ready
+        if known is None or changed or reading.sequence != known.sequence:
             self._state = (known or State()).advance(reading, self._parse, self._configure)
             self._news.set()
             self._news = asyncio.Event()

@@ -136,6 +136,8 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
     yield "Created", _when(workload["createdAt"], now) + by
     if workload["admission"]:
         yield "Admitted", f"{_when(workload['admittedAt'], now)}, attempt {workload['attempt']}"
+        if workload.get("podsReady") is not None:
+            yield "Pods", f"{workload['podsReady']} of {workload['pods']} ready"
         for pods in workload["admission"]["podSets"]:
             yield "Holds", _pod_set(pods)
     reason = workload["reason"]

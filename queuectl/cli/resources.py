@@ -105,11 +105,17 @@ def _workload(item: Document, now: datetime | None) -> Sequence[object]:
     pods = item["admission"]["podSets"] if item["admission"] else ()
     return (
         *(item["namespace"], f"{item['kind'].lower()}/{item['name']}", item["queue"], item["clusterQueue"]),
-        *(item["phase"], item["position"], item["priority"], ago(item["createdAt"], now)),
+        *(item["phase"], _ready(item), item["position"], item["priority"], ago(item["createdAt"], now)),
         *(item["submitter"], item["attempts"], item["admittedAt"] and local(item["admittedAt"])),
         *(", ".join(sorted({flavor for one in pods for flavor in one["flavors"].values()})),),
         item["reason"]["message"] if item["reason"] else None,
     )
+
+
+def _ready(item: Document) -> str | None:
+    """Pods that are ready of those that it is to have."""
+    ready = item.get("podsReady")  # absent: of an older server
+    return f"{ready}/{item['pods']}" if ready is not None else None
 
 
 def _in_line(item: Document) -> tuple[str, bool, int]:
@@ -192,7 +198,11 @@ RESOURCES: Final[Mapping[str, Resource]] = {
             columns=(
                 *(Column("NAMESPACE", drop=2), Column("WORKLOAD")),
                 *(Column("QUEUE", drop=6), Column("CLUSTERQUEUE", drop=3)),
-                *(Column("PHASE"), Column("POSITION", right=True, drop=4)),
+                *(
+                    Column("PHASE"),
+                    Column("READY", right=True, drop=4),
+                    Column("POSITION", right=True, drop=4),
+                ),
                 Column("PRIORITY", right=True, drop=5),
                 *(Column("AGE", right=True, drop=1), Column("SUBMITTER", wide=True)),
                 *(Column("ATTEMPTS", right=True, wide=True), Column("ADMITTED", wide=True)),

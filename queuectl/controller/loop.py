@@ -17,7 +17,7 @@ from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import EffectKey
+from queuectl.core.model import EffectKey, PodsReady, WorkloadId
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import Usage
@@ -111,6 +111,8 @@ class Controller:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._acknowledged: list[EffectKey] = []
+        self._pods_ready: dict[WorkloadId, PodsReady] = {}
+        """What readers are to know with the next commit."""
         self._acknowledge: asyncio.TimerHandle | None = None
         """When acknowledged writes are stored by themselves."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -306,12 +308,17 @@ class Controller:
             self._acknowledge = None
         batch = f"{self._epoch}-{self._batch}"
         done, self._acknowledged = self._acknowledged, []
+        ready, self._pods_ready = self._pods_ready, {}
         started = asyncio.get_running_loop().time()
         try:
             first = await self._reach(
-                lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch), tries
+                lambda: self._ledger.commit(
+                    plan, done, epoch=self._epoch, batch=batch, pods_ready=list(ready.values())
+                ),
+                tries,
             )
         except (LedgerRefused, PlanFailed):
+            # Without `ready`: should it be the cause, no decision waits for it.
             self._acknowledged = done + self._acknowledged
             raise
         self._committed_at = asyncio.get_running_loop().time()
@@ -381,6 +388,9 @@ class Controller:
             late_queues |= {report.name: report for report in cluster_queues}
             await self._write(late_locals, self._cluster.publish_local_queue)
             await self._write(late_queues, self._cluster.publish_cluster_queue)
+            if found := self._engine.take_pods_ready():
+                self._pods_ready |= {one.workload: one for one in found}
+                self._ask_to_commit()
             await asyncio.sleep(self._status_seconds)
 
     async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:

@@ -39,7 +39,15 @@ from queuectl.core.events import (
     WorkloadObserved,
 )
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import AttemptState, Effect, EffectKey, LedgerSnapshot, ObjectRef, WorkloadId
+from queuectl.core.model import (
+    AttemptState,
+    Effect,
+    EffectKey,
+    LedgerSnapshot,
+    ObjectRef,
+    PodsReady,
+    WorkloadId,
+)
 from queuectl.core.policy import Gate
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds.context import GATE
@@ -188,6 +196,7 @@ class Mirror:
                     admission=None,
                     bypassed_by=None,
                     ready=None if seen.suspended else seen.ready,
+                    pods_ready=None if seen.suspended else seen.pods_ready,
                 ),
             )
 
@@ -341,8 +350,16 @@ class MirroredLedger:
     async def now(self) -> datetime:
         return await self._inner.now()
 
-    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
-        first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch)
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        pods_ready: Sequence[PodsReady] = (),
+    ) -> int:
+        first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch, pods_ready=pods_ready)
         self._mirror.committed(plan)
         return first
 

@@ -195,6 +195,7 @@ def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
     entry.pods_gone = entry.counting_pods = entry.start_refused = entry.dispatched = False
     entry.generation = None
     entry.unacknowledged = None if attempt.debt else Verb.START
+    state.pods_changed.add(entry.id)  # also where as many are ready as before, which no reader was told
 
 
 def _evict(state: State, entry: Entry, decision: Evict) -> None:

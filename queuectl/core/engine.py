@@ -38,7 +38,15 @@ from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten
-from queuectl.core.model import Attempt, AttemptState, Effect, EffectKey, LedgerSnapshot, WorkloadId
+from queuectl.core.model import (
+    Attempt,
+    AttemptState,
+    Effect,
+    EffectKey,
+    LedgerSnapshot,
+    PodsReady,
+    WorkloadId,
+)
 from queuectl.core.observing import fold
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.preemption.search import Target
@@ -296,6 +304,10 @@ class Engine:
             return None
         directory.capacity_changed = False
         return directory.capacity()
+
+    def take_pods_ready(self) -> list[PodsReady]:
+        """Return how many pods are ready, for admitted workloads where that changed since the last call."""
+        return self._state.take_pods_ready()
 
     def take_reports(
         self,

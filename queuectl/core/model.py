@@ -140,6 +140,8 @@ class Observation:
     """Whether all its pods are ready or have succeeded. None: its status does not say."""
     reclaimable: tuple[tuple[str, int], ...] = ()
     """(podset, number of its pods that have ended for good) pairs, as far as its status says so (L15)."""
+    pods_ready: int | None = None
+    """How many of its pods are ready. None: its status does not say. Reported to readers, decides nothing."""
     unlabelled: tuple[tuple[str, bool], ...] = ()
     """Podsets whose pod template has no labels, and whether it has other metadata. This determines the JSON
     patch that adds labels."""
@@ -220,6 +222,14 @@ class Attempt:
     """Ledger sequence of the decision that opened it; 0 until that is committed."""
     debt: bool = False
     """It was found running and is charged whether it fits or not (L4)."""
+
+
+class PodsReady(NamedTuple):
+    """How many pods of an attempt are ready, by the status of the object. It decides nothing."""
+
+    workload: WorkloadId
+    attempt: int
+    ready: int
 
 
 class Verb(StrEnum):

@@ -211,9 +211,16 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
     if entry.unacknowledged is Verb.START and not entry.dispatched:
         entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
     entry.workload = remaining(workload, observation)
+    _note_pods(state, entry, observation)
     entry.observation, entry.gone = observation, False
     entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
+
+
+def _note_pods(state: State, entry: Entry, now: Observation) -> None:
+    before = entry.observation.pods_ready if entry.observation is not None else None
+    if now.pods_ready != before:
+        state.pods_changed.add(entry.id)
 
 
 def _mark_gone(state: State, entry: Entry | None, batch: _Batch, version: str = "") -> None:

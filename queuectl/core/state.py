@@ -22,6 +22,7 @@ from queuectl.core.model import (
     Effect,
     EffectKey,
     Place,
+    PodsReady,
     UsageSum,
     Workload,
     WorkloadId,
@@ -97,6 +98,8 @@ class State:
         """Entries with a committed write that the driver does not have yet."""
         self.may_forget = False
         """Nodes, cells or pending queues may be unused: see `forgetting`."""
+        self.pods_changed: set[WorkloadId] = set()
+        """Workloads of which another number of pods is ready than the driver knows."""
         self.changed: set[LocalQueueName] = set()
         self.changed_queues: set[str] = set()
 
@@ -367,6 +370,15 @@ class State:
                 Effect(key=key, workload=workload, observation=seen, attempt=attempt, flavors=flavors)
             )
         return effects
+
+    def take_pods_ready(self) -> list[PodsReady]:
+        changed, self.pods_changed = self.pods_changed, set()
+        return [
+            PodsReady(entry.id, entry.attempt.number, entry.observation.pods_ready)
+            for entry in map(self.entries.get, sorted(changed))
+            if entry is not None and entry.attempt is not None and entry.observation is not None
+            if entry.observation.pods_ready is not None
+        ]
 
     def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
         if not self.synced:

@@ -48,6 +48,8 @@ class Status(NamedTuple):
     """Are all its pods ready or succeeded? None: the status does not say."""
     reclaimable: tuple[tuple[str, int], ...] = ()
     """By podset, how many pods have ended and are not replaced; empty if the status does not guarantee it."""
+    pods_ready: int | None = None
+    """How many of its pods are ready, or run where the status has no more; None: the status does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,21 +173,22 @@ def _job_status(obj: Json) -> Status:
     return Status(None, False if alive else None, *_job_progress(obj, alive))
 
 
-def _job_progress(obj: Json, alive: int) -> tuple[bool | None, tuple[tuple[str, int], ...]]:
-    """Whether its pods are ready, and how many of them have ended for good."""
+def _job_progress(obj: Json, alive: int) -> tuple[bool | None, tuple[tuple[str, int], ...], int | None]:
+    """Whether its pods are ready, how many of them have ended for good, and how many are ready."""
     try:
         spec, status = mapping(obj, "spec", ""), mapping(obj, "status", "")
         parallel = integer(spec, "parallelism", "spec", default=1)
         wanted = integer(spec, "completions", "spec", default=parallel)
         ready = integer(status, "ready", "status", default=None) if "ready" in status else None
     except BadField:
-        return None, ()
+        return None, (), None
     succeeded, whole = _count(obj, "succeeded"), min(parallel, wanted)
     over = succeeded + (_failed_indexes(status) if spec.get("backoffLimitPerIndex") is not None else 0)
     # The pods of a suspended Job are terminating: the pods of its next run count.
     left = max(wanted - over, alive if spec.get("suspend") is not True else 0, 0)
     ended = whole - min(whole, left)
-    return None if ready is None else ready + succeeded >= whole, (("main", ended),) if ended else ()
+    reclaimable = (("main", ended),) if ended else ()
+    return None if ready is None else ready + succeeded >= whole, reclaimable, ready
 
 
 def _failed_indexes(status: Json) -> int:
@@ -247,7 +250,12 @@ def _kubeflow_status(specs: str) -> Callable[[Json], Status]:
         if found.get("Failed") == "True":
             return Status(Outcome.FAILED, None)
         # An ended pod is created again if it is deleted: no quota is released before the end of the job.
-        return Status(None, None, _replicas_run(obj, specs, found.get("Running") == "True"))
+        return Status(
+            None,
+            None,
+            _replicas_run(obj, specs, found.get("Running") == "True"),
+            pods_ready=_replicas_active(obj, specs),
+        )
 
     return status
 
@@ -267,6 +275,17 @@ def _replicas_run(obj: Json, specs: str, running: bool) -> bool | None:
     except BadField:
         return None
     return True
+
+
+def _replicas_active(obj: Json, specs: str) -> int | None:
+    """How many of its replicas run; None if the status does not say."""
+    try:
+        replicas = mapping(mapping(obj, "spec", ""), specs, "spec")
+        statuses = mapping(mapping(obj, "status", ""), "replicaStatuses", "status")
+        told = [mapping(statuses, name, "status.replicaStatuses") for name in replicas if name in statuses]
+        return sum(integer(one, "active", "status", default=0) for one in told) if told else None
+    except BadField:
+        return None
 
 
 def _template(parent: Json, path: str) -> tuple[Json, Json]:

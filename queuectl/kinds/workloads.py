@@ -117,6 +117,7 @@ def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Obser
         ended_at=ended_at,
         ready=status.ready,
         reclaimable=status.reclaimable,
+        pods_ready=status.pods_ready,
         unlabelled=_unlabelled(kind, obj),
     )
 

@@ -18,6 +18,7 @@ from queuectl.core.model import (
     LedgerSnapshot,
     PastAttempts,
     Phase,
+    PodsReady,
     StoredWorkload,
     UsageSum,
     WorkloadId,
@@ -85,6 +86,10 @@ class MemoryStore:
     configs: dict[ConfigKey, tuple[int, str | None]] = field(default_factory=dict)
     ended: list[tuple[int, StoredWorkload]] = field(default_factory=list)
     decisions: list[DecisionRow] = field(default_factory=list)
+    batch: int = 0
+    """Number of the last one."""
+    pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = field(default_factory=dict)
+    """With the batch that stored it."""
 
 
 class _Journal:
@@ -206,7 +211,15 @@ class MemoryLedger:
         clock = self._clock()
         return clock if self.store.now is None else max(clock, self.store.now)
 
-    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        pods_ready: Sequence[PodsReady] = (),
+    ) -> int:
         store = self.store
         if epoch != store.epoch:
             raise LostLeadership(f"epoch {epoch} is over: {store.holder} took epoch {store.epoch}")
@@ -229,6 +242,10 @@ class MemoryLedger:
             journal.roll_back()
             raise
         store.batches[batch] = first
+        store.batch += 1
+        store.pods_ready |= {
+            one.workload: (store.batch, one) for one in pods_ready if one.workload in store.workloads
+        }
         store.sequence += len(fold.lines)
         store.config_sequence = fold.config_version
         store.now = plan.now
@@ -392,7 +409,7 @@ class MemoryLedger:
 
     # --- ports.Readings
 
-    async def since(self, sequence: int) -> Reading:
+    async def since(self, sequence: int, batch: int = 0) -> Reading:
         store = self.store
         if not store.epoch:
             raise LedgerUnavailable("no controller has led this cluster yet")
@@ -411,6 +428,10 @@ class MemoryLedger:
             epoch=store.epoch,
             workloads=tuple(one for _, one in sorted(changed, key=lambda pair: pair[0])),
             configs=tuple(configs),
+            batch=store.batch,
+            pods_ready=tuple(
+                one for at, one in store.pods_ready.values() if at > batch and one.workload in store.workloads
+            ),
         )
 
     async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model import EffectKey, LedgerSnapshot, StoredWorkload, UsageSum
+from queuectl.core.model import EffectKey, LedgerSnapshot, PodsReady, StoredWorkload, UsageSum
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
@@ -132,7 +132,15 @@ class PostgresLedger:
             return found
 
     @ledger_call
-    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        pods_ready: Sequence[PodsReady] = (),
+    ) -> int:
         recorded = plan.recorded
         async with self._pool.begin() as connection:
             writing = Writing(connection, self._cluster, plan.now, self._stored_shapes)
@@ -155,6 +163,7 @@ class PostgresLedger:
             with storing():
                 await writing.acknowledge(acknowledged)
                 await writing.store(fold, epoch=epoch, cycle=plan.cycle)
+                await writing.store_pods_ready(pods_ready, fence.batches)
         self._stored = fence.sequence
         self._stored_shapes.update(writing.new_shapes)
         if len(self._stored_shapes) > _SHAPES_KEPT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
+from queuectl.core.model import ConfigKey, PodsReady, StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import (
@@ -39,14 +39,17 @@ class LedgerReadings:
         self._shapes = Shapes(cluster_id)
 
     @ledger_call
-    async def since(self, sequence: int) -> Reading:
+    async def since(self, sequence: int, batch: int = 0) -> Reading:
         async with reading(self._pool, statement_timeout=READ_TIMEOUT) as connection:
             table = t.leadership.c
-            query = select(table.epoch, table.sequence, table.now, table.taken_at, func.clock_timestamp())
+            query = select(
+                *(table.epoch, table.sequence, table.now, table.taken_at, table.batches),
+                func.clock_timestamp(),
+            )
             found = (await connection.execute(query.where(table.cluster_id == self._cluster))).one_or_none()
             if found is None:
                 raise LedgerUnavailable(f"no controller has led cluster {self._cluster} yet")
-            epoch, last, committed_at, taken_at, read_at = found
+            epoch, last, committed_at, taken_at, stored, read_at = found
             return Reading(
                 sequence=last,
                 committed_at=max(committed_at or taken_at, taken_at),
@@ -54,6 +57,8 @@ class LedgerReadings:
                 epoch=epoch,
                 workloads=tuple(await self._workloads(connection, sequence)),
                 configs=tuple(await self._configs(connection, sequence)),
+                batch=stored,
+                pods_ready=tuple(await self._pods_ready(connection, batch)),
             )
 
     async def _workloads(self, connection: AsyncConnection, after: int) -> Sequence[StoredWorkload]:
@@ -61,6 +66,12 @@ class LedgerReadings:
         query = workloads_with_attempts().where(row.cluster_id == self._cluster)
         query = query.where(row.updated_seq > after) if after else query.where(row.open)
         return await stored_workloads(connection, query.order_by(row.updated_seq), self._shapes)
+
+    async def _pods_ready(self, connection: AsyncConnection, after: int) -> Iterator[PodsReady]:
+        row = t.pods_ready.c
+        query = select(row.workload, row.attempt, row.ready)
+        query = query.where(row.cluster_id == self._cluster, row.batch > after)
+        return (PodsReady(WorkloadId(one), *rest) for one, *rest in await connection.execute(query))
 
     async def _configs(
         self, connection: AsyncConnection, after: int

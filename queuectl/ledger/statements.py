@@ -21,6 +21,7 @@ from sqlalchemy import (
     cast,
     column,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -226,6 +227,31 @@ OBJECTS: Final = (
 NO_OBJECTS: Final = delete(t.workload_object).where(
     t.workload_object.c.cluster_id == CLUSTER,
     t.workload_object.c.workload == func.any(_parameter("workloads", ARRAY(Text))),
+)
+
+PODS_READY_ROWS: Final = Columns(*columns_of(t.pods_ready, "workload", "attempt", "ready"))
+_FRESH_PODS: Final = upsert(t.pods_ready)
+PODS_READY: Final = _FRESH_PODS.from_select(
+    ["cluster_id", "workload", "attempt", "ready", "batch"],
+    select(
+        CLUSTER,
+        PODS_READY_ROWS.table.c.workload,
+        PODS_READY_ROWS.table.c.attempt,
+        PODS_READY_ROWS.table.c.ready,
+        _parameter("number", _INT),
+    ).where(
+        exists().where(
+            t.workload_open.c.cluster_id == CLUSTER,
+            t.workload_open.c.id == PODS_READY_ROWS.table.c.workload,
+        )
+    ),
+).on_conflict_do_update(
+    index_elements=[t.pods_ready.c.cluster_id, t.pods_ready.c.workload],
+    set_={name: _FRESH_PODS.excluded[name] for name in ("attempt", "ready", "batch")},
+)
+NO_PODS_READY: Final = delete(t.pods_ready).where(
+    t.pods_ready.c.cluster_id == CLUSTER,
+    t.pods_ready.c.workload == func.any(_parameter("workloads", ARRAY(Text))),
 )
 
 CHANGE_ROWS: Final = Columns(

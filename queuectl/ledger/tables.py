@@ -125,6 +125,16 @@ workload_object = Table(
     Column("role", Text, nullable=False),
 )
 
+pods_ready = Table(
+    "pods_ready",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("workload", Text, primary_key=True),
+    Column("attempt", BigInteger, nullable=False),
+    Column("ready", BigInteger, nullable=False),
+    Column("batch", BigInteger, nullable=False),  # the one that stored it
+)
+
 attempt = Table(
     "attempt",
     metadata,

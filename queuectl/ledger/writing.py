@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Delete, Executable, Insert, Row, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import AttemptState, EffectKey, PastAttempts
+from queuectl.core.model import AttemptState, EffectKey, PastAttempts, PodsReady
 from queuectl.ledger import shrinking
 from queuectl.ledger import statements as s
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
@@ -71,6 +71,11 @@ class Writing:
         if keys:
             await self._bulk(s.ACKNOWLEDGE, s.ACKNOWLEDGED_ROWS, sorted(set(keys)))
 
+    async def store_pods_ready(self, found: Sequence[PodsReady], batch: int) -> None:
+        """After `store`: of workloads that are over nothing is stored."""
+        if found:
+            await self._bulk(s.PODS_READY, s.PODS_READY_ROWS, sorted(found), number=batch)
+
     async def store(self, fold: Fold, *, epoch: int, cycle: int) -> None:
         if not fold.lines:
             return
@@ -118,6 +123,7 @@ class Writing:
         ended = [change.id for change in changes if change.closes]
         if ended:
             await self._run(s.NO_OBJECTS, workloads=ended)
+            await self._run(s.NO_PODS_READY, workloads=ended)
 
     async def _store_shapes(self, seen: Iterable[SeenWorkload]) -> None:
         found = {

@@ -49,6 +49,8 @@ def _said(document: Document) -> Iterator[tuple[str, str, str]]:
     yield "Created", f"{document['createdAt']}{by}", ""
     if document.get("admission"):
         yield "Admitted", f"{document.get('admittedAt')}, attempt {document.get('attempt')}", ""
+        if document.get("podsReady") is not None:
+            yield "Pods", f"{document['podsReady']} of {document.get('pods')} ready", ""
         for pods in document["admission"]["podSets"]:
             yield "Holds", _pods(pods), ""
     reason = document.get("reason")

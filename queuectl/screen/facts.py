@@ -81,6 +81,10 @@ class Work:
     created_at: datetime | None
     admitted_at: datetime | None
     attempt: int | None
+    pods: int | None
+    """Of the open attempt."""
+    pods_ready: int | None
+    """Of those; None: unknown."""
     holds: tuple[tuple[str, str, int], ...]
     """Flavor, resource, amount of all pods."""
     why: Why | None
@@ -220,6 +224,8 @@ def _work(item: Document) -> Work:
         created_at=_time(item.get("createdAt")),
         admitted_at=_time(item.get("admittedAt")),
         attempt=item.get("attempt"),
+        pods=item.get("pods"),
+        pods_ready=item.get("podsReady"),
         holds=_holds(admission.get("podSets") or ()),
         why=_why(reason) if reason else None,
     )

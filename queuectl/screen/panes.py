@@ -45,6 +45,7 @@ COLUMNS: Final[dict[Pane, tuple[Column, ...]]] = {
         _QUEUE,
         _NAME,
         Column("SINCE", most=7, least=5, justify="right"),
+        Column("READY", most=11, least=5, justify="right"),
         Column("HOLDS", most=44, least=10),
         Column("PRIO", most=11, justify="right", from_width=_WIDE),
         Column("STATE", most=32, least=8),
@@ -236,6 +237,7 @@ def _running_row(work: Work, now: datetime) -> Row:
         Text(printable(work.queue)),
         _title(work),
         Text(_since(work.admitted_at, now)),
+        _ready(work),
         Text(printable(", ".join(charges(work.holds)))),
         Text(str(work.priority)),
         Text(printable(state), style="red" if evicting else "green"),
@@ -245,6 +247,14 @@ def _running_row(work: Work, now: datetime) -> Row:
     holds = printable(", ".join(charges(work.holds, all=True)) or "nothing")
     detail = f"{printable(work.title)}: {printable(work.phase)}{attempt}, holds {holds}{why}"
     return Row(cells, detail, work.target)
+
+
+def _ready(work: Work) -> Text:
+    """Pods that are ready of those that it is to have."""
+    if work.pods_ready is None or work.pods is None:
+        return Text(NOTHING)
+    style = "" if work.pods_ready >= work.pods else "yellow"
+    return Text(f"{work.pods_ready}/{work.pods}", style=style)
 
 
 def _waiting_row(work: Work, now: datetime) -> Row:

@@ -16,6 +16,7 @@ from queuectl.core.model import (
     Phase,
     PodSet,
     PodSetAssignment,
+    PodsReady,
     StoredWorkload,
     WorkloadId,
 )
@@ -130,6 +131,8 @@ class CannedReadings:
         self.effects: list[EffectRow] = []
         self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
+        self.batch = 0
+        self._pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = {}
 
     def commit(self, *workloads: StoredWorkload, configs: dict[ConfigKey, str | None] | None = None) -> None:
         self.sequence += 1
@@ -138,6 +141,11 @@ class CannedReadings:
         for key, spec in (configs or {}).items():
             self._configs[key] = (self.sequence, spec)
 
+    def ready(self, one: PodsReady) -> None:
+        """A batch without decisions."""
+        self.batch += 1
+        self._pods_ready[one.workload] = (self.batch, one)
+
     def end(self, one: StoredWorkload, phase: Phase = Phase.FINISHED) -> None:
         self.commit(replace(one, phase=phase, attempt=None, reason=None))
 
@@ -145,7 +153,7 @@ class CannedReadings:
         if self.down is not None:
             raise self.down
 
-    async def since(self, sequence: int) -> Reading:
+    async def since(self, sequence: int, batch: int = 0) -> Reading:
         self._answer()
         self.reads.append(sequence)
         return Reading(
@@ -163,6 +171,8 @@ class CannedReadings:
                 for key, (at, spec) in self._configs.items()
                 if at > sequence and (sequence or spec is not None)
             ),
+            batch=self.batch,
+            pods_ready=tuple(one for at, one in self._pods_ready.values() if at > batch),
         )
 
     async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
@@ -219,7 +229,7 @@ def two_teams() -> CannedReadings:
         }
     )
     readings.commit(
-        workload("small", 1, gpus=2, phase=Phase.ADMITTED),
+        small := workload("small", 1, gpus=2, phase=Phase.ADMITTED),
         workload("large", 2, gpus=4, phase=Phase.EVICTING),
         workload("waits", 3, reason=WAITS),
         workload("urgent", 4, priority=10, reason=WAITS),
@@ -232,4 +242,5 @@ def two_teams() -> CannedReadings:
             reason=Reason(code=Code.MISCONFIGURED, node="ClusterQueue/team-b", detail="FlavorNotFound"),
         ),
     )
+    readings.ready(PodsReady(small.id, 1, 1))
     return readings

@@ -274,6 +274,7 @@ async def test_an_admitted_workload_shows_what_it_holds(rest: Rest) -> None:
     }
     assert (found["attempt"], found["attempts"], found["position"], found["help"]) == (1, 1, None, None)
     assert found["admittedAt"] == "2026-01-05T10:01:00Z"
+    assert (found["pods"], found["podsReady"]) == (2, 1)
 
 
 @pytest.mark.parametrize("kind", ["Job", "job", "jobs", "JOBS", "jobs.batch"])

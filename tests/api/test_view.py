@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from queuectl.api.state import State
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.model import ConfigKey, Phase, PodsReady
 from queuectl.core.policy import Policy
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import LedgerUnavailable, Reading, SchemaMismatch
@@ -30,6 +30,24 @@ async def test_only_new_rows_are_read() -> None:
     await view.refresh()
     assert readings.reads == [0, 2, 2]
     assert state(view).sequence == 3
+
+
+async def test_ready_pods_are_read_without_a_decision() -> None:
+    readings = CannedReadings()
+    runs = workload("runs", 1, phase=Phase.ADMITTED, gpus=1)
+    readings.commit(runs)
+    view = View(readings, parse_policy)
+    await view.refresh()
+    assert state(view).ready(runs) is None
+    readings.ready(PodsReady(runs.id, 1, 2))
+    await view.refresh()
+    assert state(view).ready(runs) == 2
+    readings.ready(PodsReady(runs.id, 2, 0))  # of another attempt
+    await view.refresh()
+    assert state(view).ready(runs) is None
+    readings.end(runs)
+    await view.refresh()
+    assert not state(view).pods_ready
 
 
 async def test_incremental_reads_lead_to_the_same_state_as_one_read() -> None:
@@ -141,10 +159,10 @@ class Silent(CannedReadings):
         self.answer = asyncio.Event()
         self.answer.set()
 
-    async def since(self, sequence: int) -> Reading:
+    async def since(self, sequence: int, batch: int = 0) -> Reading:
         self.asked += 1
         await self.answer.wait()
-        return await super().since(sequence)
+        return await super().since(sequence, batch)
 
 
 async def test_a_ledger_that_does_not_answer_makes_the_state_stale_before_the_timeout() -> None:

@@ -95,11 +95,20 @@ def test_wide_tables_have_more_columns(run: Run, script: Script, scripted: str) 
         assert cell in wide.splitlines()[1].split()
 
 
+def test_a_running_workload_shows_how_many_of_its_pods_are_ready(
+    run: Run, script: Script, scripted: str
+) -> None:
+    script.page("workloads", workload("x", phase="Admitted", pods=4, podsReady=3), workload("y", pods=4))
+    head, first, second = run("get", "wl", "--server", scripted).stdout.splitlines()
+    ready = head.split().index("READY")
+    assert [line.split()[ready] for line in (first, second)] == ["3/4", "-"]
+
+
 def test_ages_are_by_the_servers_clock(run: Run, script: Script, scripted: str) -> None:
     script.page("workloads", workload("x", createdAt="2001-01-01T00:00:00Z"))
     cells = run("get", "wl", "--server", scripted).stdout.splitlines()[1].split()
-    assert cells[7].endswith("d")
-    assert int(cells[7][:-1]) > 7000
+    assert cells[8].endswith("d")
+    assert int(cells[8][:-1]) > 7000
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from queuectl.core.model import (
     LedgerSnapshot,
     ObjectRef,
     Outcome,
+    PodsReady,
     Workload,
     WorkloadId,
 )
@@ -63,6 +64,9 @@ class CrashingLedger:
         """ClusterQueue for which admissions are refused."""
         self.fails: Callable[[Decision], bool] = lambda decision: False
         """Whether a plan with this decision can't be stored, although the ledger answers."""
+        self.fails_pods = False
+        """Whether no commit with ready pods can be stored."""
+        self.failed_pods = 0
         self.lost_acks = 0
         """Number of commits that are stored without an answer."""
 
@@ -78,17 +82,28 @@ class CrashingLedger:
     async def now(self):  # type: ignore[no-untyped-def]
         return await self._inner.now()
 
-    async def commit(self, plan: Plan, acknowledged: Sequence[EffectKey], *, epoch: int, batch: str) -> int:
+    async def commit(
+        self,
+        plan: Plan,
+        acknowledged: Sequence[EffectKey],
+        *,
+        epoch: int,
+        batch: str,
+        pods_ready: Sequence[PodsReady] = (),
+    ) -> int:
         if self.unavailable:
             self.unavailable -= 1
             raise LedgerUnavailable("away")
+        if pods_ready and self.fails_pods:
+            self.failed_pods += 1
+            raise PlanFailed("not these", "P0001")
         for decision in plan.recorded:
             if isinstance(decision, Admit) and decision.attempt.assignment.cluster_queue == self.refuses:
                 raise LedgerRefused(f"admissions to {self.refuses} are refused")
             if self.fails(decision):
                 raise PlanFailed("I do not like it", "P0001")
         self._crashes.boundary("before commit")
-        first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch)
+        first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch, pods_ready=pods_ready)
         if self.lost_acks:
             self.lost_acks -= 1
             raise LedgerUnavailable("the answer was lost")
@@ -107,6 +122,7 @@ class Job:
     starts: list[int] = field(default_factory=list)
     stops: int = 0
     ready: bool | None = None
+    pods_ready: int | None = None
     ended: int = 0
     """Number of its pods that have ended for good."""
 
@@ -187,6 +203,7 @@ class JobCluster:
             generation=job.generation,
             ready=job.ready,
             reclaimable=(("main", job.ended),) if job.ended else (),
+            pods_ready=job.pods_ready,
         )
         return WorkloadObserved(job.workload, state)
 

@@ -68,6 +68,36 @@ async def test_a_workload_that_starts_soon_gets_no_event_for_having_waited(
     assert [notice.reason for notice in site.cluster.notices] == ["Admitted", "Admitted"]
 
 
+async def test_readers_learn_how_many_pods_are_ready_without_a_decision() -> None:
+    site = Site()
+    ready = site.store.pods_ready
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        site.cluster.tell("a", pods_ready=0)
+        await site.until(lambda: site.cluster.running() == ["a"])
+        await site.until(lambda: [one.ready for _, one in ready.values()] == [0])
+        decided = len(site.store.decisions)
+        site.cluster.tell("a", pods_ready=1)
+        await site.until(lambda: [one.ready for _, one in ready.values()] == [1])
+        assert len(site.store.decisions) == decided
+    async with site.leading():  # it may have changed while no controller led
+        site.cluster.tell("a", pods_ready=2)
+        await site.until(lambda: [one.ready for _, one in ready.values()] == [2])
+
+
+async def test_ready_pods_that_cannot_be_stored_keep_no_decision_from_being_stored() -> None:
+    site = Site()
+    site.ledger.fails_pods = True
+    async with site.leading():
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.cluster.tell("a", pods_ready=1)
+        await site.until(lambda: site.ledger.failed_pods > 0)
+        site.cluster.submit(workload("b"))
+        await site.until(lambda: site.cluster.running() == ["a", "b"])
+    assert not site.store.pods_ready
+
+
 async def test_a_new_leader_says_no_reason_again_that_did_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_SAY_EVERY", 0.001)
     site = Site()

@@ -78,33 +78,50 @@ def test_pods_of_a_job_are_over_when_it_will_not_create_them_again(
     assert JOB.status(running(status, **spec)).reclaimable == ((("main", ended),) if ended else ())
 
 
+@pytest.mark.parametrize(
+    ("status", "ready"),
+    [
+        ({}, None),
+        ({"active": 2}, None),
+        ({"active": 2, "ready": 0}, 0),
+        ({"active": 2, "ready": 1, "succeeded": 1}, 1),
+        ({"active": 2, "ready": -1}, None),
+    ],
+)
+def test_the_status_of_a_job_says_how_many_pods_are_ready(status: dict[str, Any], ready: int | None) -> None:
+    assert JOB.status(running(status, parallelism=4, completions=4)).pods_ready == ready
+
+
 def test_a_suspended_job_requests_only_the_pods_that_it_will_still_create() -> None:
     obj = job(parallelism=4, completions=4) | {"status": {"succeeded": 3, "terminating": 2}}
     assert JOB.status(obj).reclaimable == (("main", 3),)
 
 
 @pytest.mark.parametrize(
-    ("status", "ready"),
+    ("status", "ready", "pods"),
     [
-        ({}, None),
-        ({"conditions": [{"type": "Running", "status": "True"}]}, True),
-        ({"replicaStatuses": {"Master": {"active": 1}}}, None),
-        ({"replicaStatuses": {"Master": {"active": 1}, "Worker": {}}}, False),
-        ({"replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 2}}}, False),
-        ({"replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 2, "succeeded": 1}}}, True),
-        ({"replicaStatuses": {"Master": {"active": "one"}, "Worker": {"active": 3}}}, None),
-        ({"replicaStatuses": "none"}, None),
+        ({}, None, None),
+        ({"conditions": [{"type": "Running", "status": "True"}]}, True, None),
+        ({"replicaStatuses": {"Master": {"active": 1}}}, None, 1),
+        ({"replicaStatuses": {"Master": {"active": 1}, "Worker": {}}}, False, 1),
+        ({"replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 2}}}, False, 3),
+        ({"replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 2, "succeeded": 1}}}, True, 3),
+        ({"replicaStatuses": {"Master": {"active": "one"}, "Worker": {"active": 3}}}, None, None),
+        ({"replicaStatuses": "none"}, None, None),
     ],
 )
-def test_a_pytorchjob_is_ready_when_all_its_replicas_run(status: dict[str, Any], ready: bool | None) -> None:
+def test_a_pytorchjob_is_ready_when_all_its_replicas_run(
+    status: dict[str, Any], ready: bool | None, pods: int | None
+) -> None:
     found = PYTORCH.status(pytorch_job(Master=None, Worker=3) | {"status": status})
-    assert (found.ready, found.reclaimable) == (ready, ())
+    assert (found.ready, found.reclaimable, found.pods_ready) == (ready, (), pods)
 
 
 def test_an_observation_has_the_ready_and_ended_pods_of_the_status() -> None:
     found = observe(JOB, running({"ready": 1, "succeeded": 1}, parallelism=2, completions=2))
     assert found is not None
     assert (found.observation.ready, found.observation.reclaimable) == (True, (("main", 1),))
+    assert found.observation.pods_ready == 1
 
 
 def labelled(value: object) -> dict[str, Any]:

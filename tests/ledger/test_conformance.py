@@ -20,6 +20,7 @@ from queuectl.core.model import (
     Outcome,
     Phase,
     PodSetAssignment,
+    PodsReady,
     StoredWorkload,
     Verb,
 )
@@ -65,13 +66,19 @@ class Book:
     epoch: int = 0
     batches: int = 0
 
-    async def write(self, *decisions: Decision, acknowledged: Sequence[EffectKey] = ()) -> int:
+    async def write(
+        self,
+        *decisions: Decision,
+        acknowledged: Sequence[EffectKey] = (),
+        pods_ready: Sequence[PodsReady] = (),
+    ) -> int:
         self.batches += 1
         return await self.ledger.commit(
             plan(*decisions, now=await self.ledger.now()),
             acknowledged,
             epoch=self.epoch,
             batch=f"batch-{self.batches}",
+            pods_ready=pods_ready,
         )
 
     async def now(self) -> datetime:
@@ -476,6 +483,21 @@ async def test_readers_see_what_changed_since_a_sequence(book: Book) -> None:
     nothing = await book.readings.since(news.sequence)
     assert (nothing.workloads, nothing.configs, nothing.sequence) == ((), (), 8)
     assert [one.id for one in (await book.readings.since(0)).workloads] == [wid("three"), wid("two")]
+
+
+async def test_readers_see_how_many_pods_are_ready_since_a_batch(book: Book) -> None:
+    one, two = PodsReady(wid("one"), 1, 3), PodsReady(wid("two"), 1, 0)
+    await book.write(enqueue("one"), enqueue("two", arrival=2))
+    await book.write(pods_ready=[one, two, PodsReady(wid("unknown"), 1, 1)])
+    whole = await book.readings.since(0)
+    assert sorted(whole.pods_ready) == [one, two]
+    await book.write(pods_ready=[two._replace(attempt=2, ready=1)])
+    news = await book.readings.since(whole.sequence, whole.batch)
+    assert news.pods_ready == (two._replace(attempt=2, ready=1),)
+    assert news.workloads == ()
+    assert (await book.readings.since(news.sequence, news.batch)).pods_ready == ()
+    await book.write(retire("one"), pods_ready=[one])
+    assert [one.workload for one in (await book.readings.since(0)).pods_ready] == [wid("two")]
 
 
 async def test_a_workload_that_ended_and_was_observed_again_is_read_in_that_order(book: Book) -> None:

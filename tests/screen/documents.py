@@ -89,6 +89,8 @@ def running(name: str, gpus: int = 4, queue: str = "team-a", **also: Any) -> Doc
         "reason": None,
         "attempt": 1,
         "admittedAt": "2026-01-02T03:03:05Z",
+        "pods": 2,
+        "podsReady": 1,
         "admission": {"clusterQueue": queue, "podSets": [pods]},
     }
     return {**waiting(name, None, queue), **found, **also}
