@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-import uvloop
 from aiohttp import web
 
+from queuectl.event_loop import new_event_loop
 from queuectl.listener import Limits, guarded, serving
 
 DEADLINE = 60.0
@@ -75,8 +75,24 @@ async def test_51_one_connection_too_many_closes_the_oldest_one_without_a_reques
 
 
 def test_the_event_loop_of_the_servers_serves_and_closes_connections_as_that_of_asyncio() -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(test_51_one_connection_too_many_closes_the_oldest_one_without_a_request_in_work())
+
+
+def test_bytes_for_a_connection_that_is_closed_are_no_error_of_the_event_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = new_event_loop()
+    closed = RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+    try:
+        for error in (closed, RuntimeError("another"), ValueError("the handler is closed")):
+            loop.call_exception_handler({"message": "Fatal error on SSL protocol", "exception": error})
+    finally:
+        loop.close()
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == [
+        "another",
+        "the handler is closed",
+    ]
 
 
 async def test_51_while_all_connections_have_a_request_in_work_a_new_one_is_closed() -> None:

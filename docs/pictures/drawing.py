@@ -35,6 +35,8 @@ SUBJECT: Final = ("team-a", "train-bert")
 """Namespace and name of the Job that is explained: a Job of higher priority has preempted it."""
 EXPLAIN: Final = ("explain", f"job/{SUBJECT[1]}", "-n", SUBJECT[0])
 GET: Final = ("get", "workloads")
+HELP: Final = ("--help",)
+_HELP_WIDTH: Final = 90
 KUBECTL: Final = ("get", "job", SUBJECT[1], "-n", SUBJECT[0])
 _SCREENS: Final = {"screen": (120, 44), "screen-80x24": (80, 24), "screen-200x50": (200, 50)}
 _MARK: Final = "<!-- made by `make pictures` -->"
@@ -99,9 +101,14 @@ def pictures(recording: Recording) -> dict[str, str]:
             found[f"{name}.svg"] = draw("queuectl sandbox", screen(url, width, height), width)
         for arguments, width in ((EXPLAIN, 120), (GET, 150)):
             printed = at_a_terminal([*arguments, "--server", url], width)
-            lines = [f"\x1b[1m$ queuectl {' '.join(arguments)}\x1b[0m", *printed.splitlines()]
-            found[f"{arguments[0]}.svg"] = draw(f"queuectl {arguments[0]}", map(Text.from_ansi, lines), width)
+            found[f"{arguments[0]}.svg"] = _terminal(arguments, printed, width)
+    found["help.svg"] = _terminal(HELP, at_a_terminal(HELP, _HELP_WIDTH), _HELP_WIDTH)
     return found
+
+
+def _terminal(arguments: Sequence[str], printed: str, width: int) -> str:
+    lines = [f"\x1b[1m$ queuectl {' '.join(arguments)}\x1b[0m", *printed.splitlines()]
+    return draw(f"queuectl {arguments[0].lstrip('-')}", map(Text.from_ansi, lines), width)
 
 
 def screen(url: str, width: int, height: int) -> list[Text]:

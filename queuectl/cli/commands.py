@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
@@ -12,39 +13,51 @@ from queuectl.cli import printing
 from queuectl.cli.arguments import meant
 from queuectl.cli.options import Options, common, given_first, with_options
 
-_COMMANDS: Final = {
-    "api": ("operating", "Serve queues, workloads and reasons over REST."),
-    "cancel": ("submitting", "Delete a workload that is pending or runs."),
-    "completion": ("completion", "Print the completion script of bash, zsh or fish."),
-    "controller": ("operating", "Run the controller: decide, record, act."),
-    "events": ("following", "Show decisions as they are committed."),
-    "explain": ("reading", "Explain why a workload is pending, and what would help."),
-    "get": ("reading", "List queues, workloads or decisions, or show one."),
-    "help": ("commands", "Show the help of queuectl, or of one command."),
-    "history": ("reading", "Show all decisions on a workload."),
-    "hold": ("changing", "Keep a workload out of its queue."),
-    "import": ("importing", "Convert the policy of Kueue or Slurm."),
-    "migrate": ("operating", "Create or update the ledger's tables."),
-    "rebuild": ("operating", "Restore the open holds of a lost ledger from the cluster."),
-    "release": ("changing", "Let a workload that is on hold queue again."),
-    "report": ("report", "Report what an observer would have done."),
-    "resume": ("changing", "Let a stopped queue admit again."),
-    "sandbox": ("operating", "Run queuectl and all it needs on this machine."),
-    "simulate": ("simulating", "Simulate workloads in virtual time, and measure."),
-    "stop": ("changing", "Stop a queue."),
-    "submit": ("submitting", "Create workloads in a queue."),
-    "test": ("testing", "Run policy tests: compare decisions with expected ones."),
-    "top": ("watching", "Watch queues, running and pending workloads, and reasons."),
-    "verify": ("operating", "Compare the ledger with its own history."),
-    "version": ("commands", "Print the version."),
-    "wait": ("waiting", "Wait until a workload has started or is finished."),
-    "webhook": ("operating", "Suspend labelled workloads at creation, before Kubernetes 1.36."),
+_GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "Workloads": {
+        "submit": ("submitting", "Create workloads in a queue."),
+        "get": ("reading", "List queues, workloads or decisions, or show one."),
+        "explain": ("reading", "Explain why a workload is pending, and what would help."),
+        "history": ("reading", "Show all decisions on a workload."),
+        "wait": ("waiting", "Wait until a workload has started or is finished."),
+        "hold": ("changing", "Keep a workload out of its queue."),
+        "release": ("changing", "Let a workload that is on hold queue again."),
+        "cancel": ("submitting", "Delete a workload that is pending or runs."),
+    },
+    "Live views": {
+        "top": ("watching", "Watch queues, running and pending workloads, and reasons."),
+        "events": ("following", "Show decisions as they are committed."),
+    },
+    "Queues and their policy": {
+        "stop": ("changing", "Stop a queue."),
+        "resume": ("changing", "Let a stopped queue admit again."),
+        "test": ("testing", "Run policy tests: compare decisions with expected ones."),
+        "simulate": ("simulating", "Simulate workloads in virtual time, and measure."),
+        "import": ("importing", "Convert the policy of Kueue or Slurm."),
+        "report": ("report", "Report what an observer would have done."),
+    },
+    "Processes and the ledger": {
+        "sandbox": ("operating", "Run queuectl and all it needs on this machine."),
+        "controller": ("operating", "Run the controller: decide, record, act."),
+        "api": ("operating", "Serve queues, workloads and reasons over REST."),
+        "webhook": ("operating", "Suspend labelled workloads at creation, before Kubernetes 1.36."),
+        "migrate": ("operating", "Create or update the ledger's tables."),
+        "verify": ("operating", "Compare the ledger with its own history."),
+        "rebuild": ("operating", "Restore the open holds of a lost ledger from the cluster."),
+    },
+    "Other commands": {
+        "completion": ("completion", "Print the completion script of bash, zsh or fish."),
+        "help": ("commands", "Show the help of queuectl, or of one command."),
+        "version": ("commands", "Print the version."),
+    },
 }
+"""By the heading in the help: each command with its module and what it does."""
+_COMMANDS: Final = {name: row for group in _GROUPS.values() for name, row in group.items()}
 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
@@ -72,8 +85,10 @@ class _Commands(click.Group):
             )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        width = max(map(len, _COMMANDS))
+        for heading, group in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, (_, text) in group.items()])
 
 
 @click.command(

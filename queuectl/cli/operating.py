@@ -51,10 +51,10 @@ def call(
 
 
 def _serve(work: Coroutine[Any, Any, None]) -> None:
-    """Run a server process: libuv's event loop takes less CPU for each message than that of asyncio."""
-    import uvloop
+    """Run a server process."""
+    from queuectl.event_loop import new_event_loop
 
-    call(work, log_level=logging.INFO, event_loop=uvloop.new_event_loop)
+    call(work, log_level=logging.INFO, event_loop=new_event_loop)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

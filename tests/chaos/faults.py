@@ -36,6 +36,7 @@ class Controllers:
         self._kubeconfig = kubeconfig
 
     async def keep(self) -> None:
+        """Start those that have ended."""
         for name in _CONTROLLERS:
             child = self._site.children.get(name)
             if child is not None and child.returncode is None:
@@ -121,8 +122,13 @@ class Faults:
         """Longer than its lease: it must find out that another one leads."""
         pid = self._controllers.running()[await self._controllers.leader()]
         since = await self._now()
+        seconds = self._random.choice([18, 40])
         with frozen([pid]):
-            await asyncio.sleep(self._random.choice([18, 40]))
+            # The other one may have been a leader that was frozen before, and is only now about to end.
+            until = asyncio.get_running_loop().time() + seconds
+            while asyncio.get_running_loop().time() < until:
+                await self._controllers.keep()
+                await asyncio.sleep(0.5)
         return since
 
     async def _kill_leader(self) -> object:

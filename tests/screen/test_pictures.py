@@ -54,7 +54,16 @@ def test_lines_of_a_terminal_become_a_picture_without_fonts_or_servers() -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "explain.svg", "get.svg", "screen.svg", "screen-80x24.svg", "screen-200x50.svg"]
+    "name",
+    [
+        "README.md",
+        "explain.svg",
+        "get.svg",
+        "help.svg",
+        "screen.svg",
+        "screen-80x24.svg",
+        "screen-200x50.svg",
+    ],
 )
 def test_readme_and_pictures_are_what_is_drawn_from_the_recording(
     name: str, drawn_now: dict[str, str]
