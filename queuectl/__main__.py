@@ -2,4 +2,4 @@
 
 from queuectl.cli import main
 
-main()
+main(prog_name="queuectl")
