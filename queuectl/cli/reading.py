@@ -36,7 +36,7 @@ _NAMESPACE = click.option(
 @click.argument(
     "named",
     type=ResourceName(),
-    metavar="clusterqueues|cohorts|resourceflavors|localqueues|workloads|decisions",
+    metavar="RESOURCE",
 )
 @click.argument("name", required=False, shell_complete=completion.objects)
 @click.option(
@@ -88,7 +88,10 @@ def get(
     since: timedelta | None,
     **given: Any,
 ) -> None:
-    """List queues, workloads or decisions, or show one. A workload is named KIND/NAME, such as job/train.
+    """List queues, workloads or decisions, or show one.
+
+    RESOURCE is clusterqueues, cohorts, resourceflavors, localqueues, workloads or decisions; or a kind of
+    workloads, such as jobs. A workload is named KIND/NAME, such as job/train.
 
     -o name, jsonpath= and custom-columns= are as in kubectl, over the documents of -o json.
     """
