@@ -16,6 +16,12 @@ from queuectl.cli.rest import Document, NoAnswer, Server
 from queuectl.cli.selecting import Show
 
 WATCH_SECONDS: Final = 2.0
+_NAMED: Final = (
+    ("queue", "localqueues", "name", "no localqueue"),
+    ("clusterqueue", "clusterqueues", "name", "no clusterqueue"),
+    ("namespace", "localqueues", "namespace", "no localqueue in namespace"),
+)
+"""Filters by name: the resource and the field with the names, and what to say where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +123,12 @@ def _sorted(items: list[Document], field: str) -> list[Document]:
 
 
 def _misspelt(server: Server, asked: Asked) -> str:
-    """A hint on a queue in a filter, if there is none of that name."""
-    for key, resource in (("queue", "localqueues"), ("clusterqueue", "clusterqueues")):
+    """A hint on a queue or a namespace in a filter, if there is none of that name."""
+    for key, resource, field, problem in _NAMED:
         wanted = asked.filters.get(key)
         if wanted is None:
             continue
-        known = {item["name"] for item in server.get((resource,), {"limit": "1000"}, quiet=True)["items"]}
+        known = {item[field] for item in server.get((resource,), {"limit": "1000"}, quiet=True)["items"]}
         if wanted not in known:
-            return f": there is no {resource.removesuffix('s')} {wanted}{meant(wanted, known)}"
+            return f": there is {problem} {wanted}{meant(wanted, known)}"
     return ""

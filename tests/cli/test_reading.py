@@ -266,6 +266,10 @@ def test_a_similar_name_is_offered(run: Run, server: str) -> None:
         ("get lq mian", "main"),
         ("get wl --queue mian", "there is no localqueue mian: did you mean main?"),
         ("get wl --cluster-queue team-c", "there is no clusterqueue team-c: did you mean team-a or team-b?"),
+        (
+            "get wl -n defualt",
+            "there is no localqueue in namespace defualt: did you mean default?",
+        ),
         ("explain pytorchjob/stuck", "there is one in other: -n names the namespace"),
     ):
         result = run(*line.split(), "--server", server)
