@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-long test-demo mutants lint bench pictures clean lock manifests release help
+.PHONY: run test test-quick test-long test-demo first-hour mutants lint bench pictures clean lock manifests release help
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -31,6 +31,9 @@ test-long: $(STAMP) ## faults under load on a real control plane; takes 40 minut
 
 test-demo: $(STAMP) ## the sandbox's example for ten minutes, and after a restart (options in ARGS)
 	@$(PY) -m tests.demo $(ARGS)
+
+first-hour: $(STAMP) ## type the commands of README and docs/install.md in an empty home (options in ARGS)
+	@$(PY) -m tests.first_hour $(ARGS)
 
 mutants: $(STAMP) ## plant each bug of tests/mutants and see that a test catches it; takes minutes (names in ARGS)
 	@$(PY) -m tests.mutants $(ARGS)

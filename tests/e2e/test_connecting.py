@@ -10,7 +10,6 @@ import asyncio
 import base64
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,13 +22,13 @@ import yaml
 
 from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.shipped import shipped
+from tests.e2e.exposing import expose, own_address
 from tests.e2e.rest_site import OWN, ROLES, SYSTEM, TEAMS, Place, Server, placed, started
 from tests.e2e.site import Json, Run, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AUTHORITY = trustme.CA()
-POD = {"kind": "Pod", "namespace": SYSTEM, "name": "queuectl-api-0"}
 EVERY_TEAM = [f"train-{team}" for team in TEAMS]
 OWN_TEAM = [f"train-{TEAMS[0]}"]
 SCRIPTS = Path(sys.executable).parent
@@ -42,16 +41,6 @@ class WithCertificates(ControlPlane):
         path = self.folder / "client-ca.pem"
         AUTHORITY.cert_pem.write_to_path(str(path))
         return [*super()._server_arguments(store), f"--client-ca-file={path}"]
-
-
-def own_address() -> str:
-    """An address of this machine that is not loopback. Nothing is sent to find it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            pytest.skip("this machine has only loopback addresses: an API server proxies to none of them")
-        return str(probe.getsockname()[0])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -70,7 +59,9 @@ async def server(place: Place) -> AsyncIterator[Server]:
     async for found in started(
         place, host=address, names=tuple(config["tls"]["names"]), clusterTokens=config["clusterTokens"]
     ):
-        await expose(place, address, int(found.url.rpartition(":")[2]))
+        service = yaml.safe_load((shipped("manifests") / "api" / "service.yaml").read_text())
+        await place.api.request("POST", f"/api/v1/namespaces/{SYSTEM}/services", service)
+        await expose(place.api, address, int(found.url.rpartition(":")[2]))
         yield found
 
 
@@ -85,32 +76,6 @@ async def grant(place: Place, name: str, role: str, subject: Json) -> None:
         "subjects": [{**subject, **group}],
     }
     await place.api.request("POST", f"{ROLES}/namespaces/{TEAMS[0]}/rolebindings", body)
-
-
-async def expose(place: Place, address: str, port: int) -> None:
-    """What kubelet and endpoints controller would write: a pod with an address, and Endpoints with the pod.
-
-    The proxy follows an address only if a pod has it.
-    """
-    system = f"/api/v1/namespaces/{SYSTEM}"
-    service = yaml.safe_load((shipped("manifests") / "api" / "service.yaml").read_text())
-    await place.api.request("POST", f"{system}/services", service)
-    pod = {"metadata": {"name": POD["name"]}, "spec": {"containers": [{"name": "api", "image": "queuectl"}]}}
-    await place.api.request("POST", f"{system}/pods", pod)
-    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
-    await place.api.request(
-        "PATCH",
-        f"{system}/pods/{POD['name']}/status",
-        {"status": status},
-        content_type="application/merge-patch+json",
-    )
-    (named,) = service["spec"]["ports"]
-    subset = {
-        "addresses": [{"ip": address, "targetRef": POD}],
-        "ports": [{"name": named["name"], "port": port}],
-    }
-    body = {"metadata": {"name": service["metadata"]["name"]}, "subsets": [subset]}
-    await place.api.request("POST", f"{system}/endpoints", body)
 
 
 def certificate(name: str, *groups: str) -> Json:
