@@ -52,6 +52,7 @@ pictures: $(STAMP) ## docs/pictures and README's transcript, from a sandbox of i
 
 manifests: $(STAMP) ## write what is generated in manifests/, docs/ and deploy/
 	@$(PY) -m queuectl.kinds.crds manifests/crds
+	@$(PY) -m queuectl manifests manifests
 	@$(PY) -m docs.tables
 	@$(PY) -m release.chart
 	@{ printf '%s\n' '# Generated from ../rules.yaml by `make manifests`: change that file.' \

@@ -18,6 +18,7 @@ from benchmarks.machine import child_named, cpu_seconds, scratch
 from benchmarks.objects import GPU, rights, training_job
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
+from queuectl.app.kinds import job_kinds
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -30,7 +31,6 @@ from queuectl.core.model import (
 )
 from queuectl.core.policy import ResourceFlavor
 from queuectl.kinds import patches
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.workloads import observe
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
@@ -113,7 +113,7 @@ class Load:
             made[name] = await self._tenant.request("POST", _PATH, training_job(name))
 
         async def start(name: str) -> None:
-            patch = patches.start(JOB_KINDS["Job"], _effect(made[name]))
+            patch = patches.start(job_kinds()["Job"], _effect(made[name]))
             await self._controller.request("PATCH", f"{_PATH}/{name}", patch, content_type=JSON_PATCH)
 
         async def finish(name: str) -> None:
@@ -147,7 +147,7 @@ async def _cpu(send: Callable[[str], Awaitable[None]], names: Sequence[str]) -> 
 
 
 def _effect(job: Object) -> Effect:
-    event = observe(JOB_KINDS["Job"], job)
+    event = observe(job_kinds()["Job"], job)
     assert event is not None
     workload = event.workload
     return Effect(

@@ -13,6 +13,7 @@ from queuectl.api.identity import Caller
 from queuectl.api.problems import unavailable
 from queuectl.api.query import Cursor, Cursors, Parameter
 from queuectl.api.view import Sight, View
+from queuectl.kinds.registry import KindRegistry
 from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
 
 LEDGER_SECONDS: Final = 5.0
@@ -64,9 +65,10 @@ class Endpoint:
 class Source:
     """The data behind all routes."""
 
-    def __init__(self, view: View, readings: Readings, cursors: Cursors) -> None:
+    def __init__(self, view: View, readings: Readings, kinds: KindRegistry, cursors: Cursors) -> None:
         self.view = view
         self.readings = readings
+        self.kinds = kinds
         self._cursors = cursors
 
     def sight(self) -> Sight:

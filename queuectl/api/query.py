@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from queuectl.api.problems import bad_request
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
-from queuectl.kinds.jobs import JOB_KINDS, job_kind
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.selectors import Selects, label_selector
 
 DEFAULT_LIMIT: Final = 100
@@ -117,13 +117,6 @@ def _reason(text: str) -> Code:
         raise ValueError(f"one of {', '.join(Code)}") from None
 
 
-def _kind(text: str) -> str:
-    row = job_kind(text)
-    if row is None:
-        raise ValueError(f"one of {', '.join(JOB_KINDS)}")
-    return row.name
-
-
 _NAME_SCHEMA: Final = {"type": "string", "maxLength": MAX_NAME, "pattern": f"^{_NAME.pattern}$"}
 LIMIT: Final = Parameter(
     "limit",
@@ -175,9 +168,17 @@ SINCE: Final = Parameter(
     {"type": "integer", "minimum": 1, "maximum": MAX_SINCE},
     _since,
 )
-KIND: Final = Parameter(
-    "kind", "Of this kind only: its name, plural or short name in any case.", {"type": "string"}, _kind
-)
+
+
+def kind_parameter(kinds: KindRegistry) -> Parameter:
+    def parsed(text: str) -> str:
+        row = kinds.find(text)
+        if row is None:
+            raise ValueError(f"one of {kinds.known()}")
+        return row.name
+
+    description = "Of this kind only: its name, plural or short name in any case."
+    return Parameter("kind", description, {"type": "string"}, parsed)
 
 
 def parse(raw: str, parameters: Sequence[Parameter]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from queuectl.api.tunnel import PATH, tunnel
 from queuectl.api.view import View
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
+from queuectl.kinds.registry import KindRegistry
 from queuectl.ports import SILENT_SECONDS, Readings
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
@@ -45,6 +46,7 @@ _HEADERS: Final = {
 async def serve(
     readings: Readings,
     *,
+    kinds: KindRegistry,
     host: str,
     port: int,
     cursor_key: bytes,
@@ -57,17 +59,19 @@ async def serve(
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
-    `view`: over these readings, if the caller uses it too. `cursor_key`: 16 to 64 secret bytes, the same
-    in every replica. Without `reviewer` any client may read all, on a loopback address only. Raises OSError
-    if it cannot listen there, and ValueError for an address that is not loopback without both `reviewer` and
-    `tls`.
+    `kinds`: those that a path or query may name. `view`: over these readings, if the caller uses it too.
+    `cursor_key`: 16 to 64 secret bytes, the same in every replica. Without `reviewer` any client may read
+    all, on a loopback address only. Raises OSError if it cannot listen there, and ValueError for an address
+    that is not loopback without both `reviewer` and `tls`.
     """
     if not is_loopback(host) and reviewer is None:
         raise ValueError(f"{host} is not loopback: clients must authenticate there")
     if not is_loopback(host) and tls is None:
         raise ValueError(f"{host} is not loopback: tokens must not be sent there without TLS")
     view = view or View(readings, parse_policy)
-    app = application(view, readings, cursor_key=cursor_key, identify=reviewer, observer=observer)
+    app = application(
+        view, readings, kinds=kinds, cursor_key=cursor_key, identify=reviewer, observer=observer
+    )
     async with listener.serving(
         app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
     ) as base:
@@ -84,6 +88,7 @@ def application(
     view: View,
     readings: Readings,
     *,
+    kinds: KindRegistry,
     cursor_key: bytes,
     identify: Identify | None = None,
     observer: Observer = SILENT,
@@ -98,7 +103,7 @@ def application(
         # Without authentication the bytes in a tunnel could claim any host name.
         app.router.add_get(PATH, tunnel)
     app.on_response_prepare.append(_prepare)
-    source = Source(view, readings, Cursors(cursor_key))
+    source = Source(view, readings, kinds, Cursors(cursor_key))
     endpoints = (*QueueRoutes(source).endpoints(), *WorkloadRoutes(source).endpoints())
     limits = Limits(clock)
     for endpoint in endpoints:

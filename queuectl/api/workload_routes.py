@@ -16,7 +16,6 @@ from queuectl.api.state import OVER, State
 from queuectl.api.view import Sight
 from queuectl.core.model import StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
-from queuectl.kinds.jobs import job_kind
 from queuectl.ports import DecisionRow
 
 AHEAD: Final = 3
@@ -34,7 +33,6 @@ _FILTERS: Final = (
     query.CLUSTER_QUEUE,
     query.PHASE,
     query.REASON,
-    query.KIND,
     query.SUBMITTER,
     query.LABELS,
     query.SINCE,
@@ -55,7 +53,7 @@ class WorkloadRoutes:
                 "Workloads in the order in which they were first seen",
                 self.workloads,
                 schemas.Page[schemas.Workload],
-                (*_FILTERS, *_PAGE),
+                (*_FILTERS, query.kind_parameter(self._source.kinds), *_PAGE),
                 lambda values: values.get("phase") in OVER,
             ),
             Endpoint(
@@ -207,7 +205,7 @@ class WorkloadRoutes:
         view = self._source.view
         asked = view.moment()
         namespace, name = question.path["namespace"], question.path["name"]
-        kind = job_kind(question.path["kind"])
+        kind = self._source.kinds.find(question.path["kind"])
         if kind is None or not (query.is_name(namespace) and query.is_name(name)):
             raise not_found()
         # First, so that the response time does not reveal whether the workload exists.

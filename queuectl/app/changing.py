@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from queuectl.app.kinds import job_kinds
 from queuectl.kinds.fields import Json
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, JobKind, job_kind
+from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
@@ -87,11 +88,9 @@ class Change:
 
 def workload(kind: str, namespace: str, name: str) -> Target:
     """Raises BadTarget."""
-    row = job_kind(kind)
+    row = job_kinds().find(kind)
     if row is None:
-        raise BadTarget(
-            f"kind {kind!r} is none of {', '.join(found.name.lower() for found in JOB_KINDS.values())}"
-        )
+        raise BadTarget(f"kind {kind!r} is none of {job_kinds().known().lower()}")
     return _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
 
 
@@ -226,7 +225,7 @@ def not_resumed(obj: Json) -> str | None:
 
 def still_running(obj: Json, kind: str) -> str | None:
     """The part of a hold that the object itself does not show yet."""
-    row: JobKind = JOB_KINDS[kind]
+    row = job_kinds()[kind]
     if not row.suspended(obj):
         return "it is not suspended yet"
     return "its pods are not gone yet" if row.status(obj).quiet is False else None
@@ -240,11 +239,11 @@ def counted(obj: Json) -> tuple[int, int]:
 
 def over(obj: Json, kind: str) -> bool:
     """Whether it has finished or is being deleted."""
-    return finished(JOB_KINDS[kind], obj) is not None
+    return finished(job_kinds()[kind], obj) is not None
 
 
 def runs(obj: Json, kind: str) -> bool:
-    return not JOB_KINDS[kind].suspended(obj)
+    return not job_kinds()[kind].suspended(obj)
 
 
 def _uid(obj: Json) -> object:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from queuectl.app import kueue
 from queuectl.app.connecting import open_session, session_to
+from queuectl.app.kinds import job_kinds
 from queuectl.app.signals import stop_on_signals
 from queuectl.app.verifying import comparisons
 from queuectl.controller.loop import Controller
@@ -113,7 +114,7 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         return Parts(
             key=cluster,
             ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.configuration()),
-            cluster=KubeCluster(session, honoured=kueue.honoured(settings)),
+            cluster=KubeCluster(session, job_kinds(), honoured=kueue.honoured(settings)),
             receiver=lambda emit: emit,
             lease=lease,
             beside=(lambda: kueue.watch(session),) if watching else (),
@@ -165,7 +166,7 @@ async def run(
 async def _run_parts(
     settings: Settings, parts: Parts, session: Session, pool: Pool, metrics: Metrics, startup: Startup
 ) -> None:
-    watched = sources(kueue.honoured(settings))
+    watched = sources(job_kinds(), kueue.honoured(settings))
     core = Engine(frozenset(source.name for source in watched), settings.scheduling.configuration())
     controller = Controller(
         ledger=parts.ledger,
@@ -179,7 +180,7 @@ async def _run_parts(
         event_seconds=settings.controller.event_seconds,
     )
     controller.emit([ConfigurationObserved(json.dumps(settings.public(), sort_keys=True))])
-    reflecting = reflectors(session, parts.receiver(controller.emit), watched=watched)
+    reflecting = reflectors(session, parts.receiver(controller.emit), watched)
     startup.controller, startup.reflecting = controller, reflecting
     metrics.observe(
         Sampled(

@@ -18,6 +18,7 @@ from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.connecting import open_session
+from queuectl.app.kinds import job_kinds
 from queuectl.app.signals import stop_on_signals
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
@@ -80,6 +81,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         views.append(view := _view(readings, cluster))
         await serve(
             readings,
+            kinds=job_kinds(),
             host=wanted.listen.host,
             port=wanted.listen.port,
             cursor_key=settings.cursor_key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from queuectl.app.connecting import session_to
+from queuectl.app.kinds import job_kinds
 from queuectl.app.kueue import honoured
 from queuectl.kube.census import admitted
 from queuectl.kube.session import cluster_id
@@ -20,7 +21,7 @@ async def rebuild(settings: Settings, kubeconfig: Path | None, context: str | No
     async with session_to(kubeconfig, context) as session:
         found = [
             rebuilding.Found(seen.workload, seen.observation, admission.assignment.cluster_queue, 0)
-            for seen in await admitted(session, honoured(settings))
+            for seen in await admitted(session, job_kinds(), honoured(settings))
             if (admission := seen.observation.admission) is not None
         ]
         return await rebuilding.rebuild(url, await cluster_id(session), found)

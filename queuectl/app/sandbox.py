@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
+from queuectl.app.kinds import job_kinds
 from queuectl.ledger import schema
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings
@@ -24,7 +25,7 @@ async def run_sandbox(options: Options) -> int:
         await schema.migrate(url)
 
     screen = _show if can_show() else None
-    parts = Parts(now=_now, migrate=migrated, readings=_readings_of, screen=screen)
+    parts = Parts(kinds=job_kinds(), now=_now, migrate=migrated, readings=_readings_of, screen=screen)
     return await run(options, parts)
 
 

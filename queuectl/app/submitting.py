@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from queuectl import files
 from queuectl.app.changing import BadTarget, Target, part, workload
-from queuectl.kinds.jobs import JOB_KINDS, PRIORITY_LABEL, QUEUE_LABEL, JobKind
+from queuectl.app.kinds import job_kinds
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import KUEUES_TOO, first
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
@@ -105,9 +106,9 @@ def _submission(
 
 def _kind(content: dict[str, Any], where: str) -> JobKind:
     version, name = content.get("apiVersion"), content.get("kind")
-    kind = JOB_KINDS.get(str(name))
-    if kind is None or version != kind.api_version:
-        known = ", ".join(f"{row.name} ({row.api_version})" for row in JOB_KINDS.values())
+    kind = job_kinds().of(version, name)
+    if kind is None:
+        known = ", ".join(f"{row.kind} ({row.api_version})" for row in job_kinds())
         raise BadManifest(f"{where}: kind {name!r} of {version!r} is none of {known}")
     return kind
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from queuectl.app.connecting import session_to
+from queuectl.app.kinds import job_kinds
 from queuectl.app.signals import stop_on_signals
 from queuectl.app.tls import serving_tls
 from queuectl.certificates.serving import Publish, Serving
@@ -47,7 +48,7 @@ async def _serve(wanted: WebhookSettings, tls: Serving) -> None:
     probes = application(metrics, healthy=lambda: None, ready=lambda: None)
     async with (
         serving(
-            reviews(limits, metrics),
+            reviews(job_kinds(), limits, metrics),
             host=wanted.listen.host,
             port=wanted.listen.port,
             limits=limits,

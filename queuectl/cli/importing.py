@@ -71,9 +71,10 @@ def kueue(names: tuple[str, ...]) -> Imported:
     kubectl get clusterqueues.kueue.x-k8s.io,cohorts.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io,\\
     workloadpriorityclasses.kueue.x-k8s.io,localqueues.kueue.x-k8s.io -A -o yaml | queuectl import kueue -f -
     """
+    from queuectl.app.kinds import job_kinds
     from queuectl.kinds.kueue import import_kueue
 
-    return import_kueue(_documents(names))
+    return import_kueue(_documents(names), job_kinds())
 
 
 @import_.command("slurm")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from queuectl.app.kinds import job_kinds
 from queuectl.cli import completion, contexts, decisions, following, printing, rest
 from queuectl.cli.arguments import Duration, Word, kind_and_name, meant
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
@@ -15,7 +16,6 @@ from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, spl
 from queuectl.cli.rest import Document, NotThere, Server
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
-from queuectl.kinds.jobs import JOB_KINDS, job_kind
 
 if TYPE_CHECKING:
     from queuectl.cli.selecting import Show
@@ -62,7 +62,7 @@ _NAMESPACE = click.option(
 @click.option(
     "--reason", type=Word("reason code", Code), metavar="CODE", help="Reason code, such as WaitingForQuota."
 )
-@click.option("--kind", help="Job, PyTorchJob.")
+@click.option("--kind", help="Only workloads of this kind, such as Job.")
 @click.option("--submitter", metavar="USER", help="Only workloads that this user submitted.")
 @click.option("--mine", is_flag=True, help="Only workloads that you submitted.")
 @click.option("-l", "--selector", "labelSelector", metavar="SELECTOR", help="Label selector, such as team=a.")
@@ -274,9 +274,9 @@ def _better(problem: NotThere, server: Server, resource: Resource, name: str, na
     """The error for an object that does not exist, with what to try instead."""
     if resource.name == "workloads":
         kind, alone = split(name)
-        row = job_kind(kind)
+        row = job_kinds().find(kind)
         if row is None:
-            known = [found.name.lower() for found in JOB_KINDS.values()]
+            known = [found.name.lower() for found in job_kinds()]
             return Failure(f"kind {kind!r} is none of {', '.join(known)}{meant(kind, known)}")
         name = f"{row.name.lower()}/{alone}"
     where = f" in namespace {namespace}" if namespace else ""

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from queuectl.app.kinds import job_kinds
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
 from queuectl.cli.printing import Column, Lines, Shares, ago, amount, local
 from queuectl.cli.rest import Document
-from queuectl.kinds.jobs import job_kind
 
 Row = Callable[[Document, datetime | None], Sequence[object]]
 """Cells of an item; ages are by the server's clock."""
@@ -251,7 +251,7 @@ class ResourceName(click.ParamType[Named]):
             return value
         word, slash, name = str(value).partition("/")
         found = _BY_NAME.get(word.lower())
-        if found is None and (kind := job_kind(word)) is not None:
+        if found is None and (kind := job_kinds().find(word)) is not None:
             workloads = RESOURCES["workloads"]
             return Named(workloads, str(value)) if slash else Named(workloads, None, kind.name)
         if found is None:

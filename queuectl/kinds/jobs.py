@@ -1,4 +1,4 @@
-"""The table of job kinds: each row has everything that is specific to a kind.
+"""What a row of the registry says about a kind of job, and the rows themselves.
 
 Adding a kind is a row, plus the functions that find its podsets and read its status.
 """
@@ -52,12 +52,22 @@ class Status(NamedTuple):
     """How many of its pods are ready, or run where the status has no more; None: the status does not say."""
 
 
+class Replicas(NamedTuple):
+    """The podsets of a kind, as the policies of the gate and of the small API find them."""
+
+    field: str
+    """Field of the spec: from a replica type to `{replicas, template}`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind:
     """One kind of job."""
 
     name: str
-    """Its Kubernetes kind, which must be unique in the table."""
+    """Unique in a registry: its Kubernetes kind, or `KIND.VERSION.GROUP` where another row has that name.
+
+    Ledger, REST and command line identify a kind by this name.
+    """
     group: str
     version: str
     plural: str
@@ -77,8 +87,17 @@ class JobKind:
     managed_by: tuple[tuple[str, ...], tuple[str, ...]]
     """Path of the field naming another controller, and the values that leave it to the usual one."""
 
+    replicas: Replicas | None = None
+    """None: it has one pod template, `spec.template`, with a number of pods as in a Job."""
+    scale: bool = False
+    """Its CRD has a scale subresource, which writes the number of pods."""
     start_time_binds: bool = False
     """API servers before 1.36 accept no new node selector while `status.startTime` is set."""
+
+    @property
+    def kind(self) -> str:
+        """Its Kubernetes kind."""
+        return self.name.partition(".")[0]
 
     @property
     def api_version(self) -> str:
@@ -297,7 +316,9 @@ def _template(parent: Json, path: str) -> tuple[Json, Json]:
     return spec, mapping(template, "metadata", path)
 
 
-def _kubeflow(name: str, specs: str, order: tuple[str, ...], names: tuple[str, ...]) -> JobKind:
+def _kubeflow(
+    name: str, specs: str, order: tuple[str, ...], names: tuple[str, ...], *, scale: bool = False
+) -> JobKind:
     return JobKind(
         name=name,
         group="kubeflow.org",
@@ -311,10 +332,12 @@ def _kubeflow(name: str, specs: str, order: tuple[str, ...], names: tuple[str, .
         pod_label="training.kubeflow.org/job-name",
         pod_label_is_uid=False,
         managed_by=(("spec", "runPolicy", "managedBy"), ("kubeflow.org/training-operator",)),
+        replicas=Replicas(specs),
+        scale=scale,
     )
 
 
-_ROWS: Final = (
+ROWS: Final = (
     JobKind(
         name="Job",
         group="batch",
@@ -330,17 +353,6 @@ _ROWS: Final = (
         managed_by=(("spec", "managedBy"), ("kubernetes.io/job-controller",)),
         start_time_binds=True,
     ),
-    _kubeflow("PyTorchJob", "pytorchReplicaSpecs", ("Master", "Worker"), ("pytorch",)),
+    _kubeflow("PyTorchJob", "pytorchReplicaSpecs", ("Master", "Worker"), ("pytorch",), scale=True),
 )
-
-JOB_KINDS: Final[Mapping[str, JobKind]] = {row.name: row for row in _ROWS}
-"""The table, by kind."""
-
-
-def job_kind(name: str) -> JobKind | None:
-    """The row for `name`: kind, plural, `plural.group` or a short name, in any case."""
-    wanted = name.lower()
-    for row in _ROWS:
-        if wanted in (row.name.lower(), row.plural, row.resource, *row.names):
-            return row
-    return None
+"""The kinds that need no configuration."""

@@ -14,9 +14,10 @@ from queuectl.core.events import PolicyInvalid
 from queuectl.kinds.field_support import NO_CHECKS, NO_TOPOLOGY, leave_out
 from queuectl.kinds.fields import clean
 from queuectl.kinds.imports import Imported, Note
-from queuectl.kinds.jobs import JOB_KINDS, PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION
+from queuectl.kinds.registry import KindRegistry
 
 KUEUE: Final = "kueue.x-k8s.io"
 _PREFIX: Final = f"{KUEUE}/"
@@ -53,7 +54,7 @@ _ELSEWHERE: Final = {
 _ABOVE: Final = {"ClusterQueue": "cohortName", "Cohort": "parentName"}
 
 
-def import_kueue(documents: Iterable[tuple[str, Any]]) -> Imported:
+def import_kueue(documents: Iterable[tuple[str, Any]], kinds: KindRegistry) -> Imported:
     """`documents`: each with its place, such as `queues.yaml: line 3`, for notes on unnamed objects.
 
     Lists are split; objects that are not Kueue's are passed on, with Kueue's labels
@@ -72,7 +73,7 @@ def import_kueue(documents: Iterable[tuple[str, Any]]) -> Imported:
         if kind == "Configuration" and group == f"config.{KUEUE}":
             fair = _configuration(document, notes)
         elif group != KUEUE:
-            objects.append(_relabelled(document, notes))
+            objects.append(_relabelled(document, kinds, notes))
         elif kind in POLICY_KINDS:
             made = list(_policy(document, notes))
             policies += made
@@ -216,7 +217,7 @@ def _share_fairly(policies: list[dict[str, Any]], fair: dict[str, Any]) -> list[
 # --- jobs -----------------------------------------------------------------------------------------------
 
 
-def _relabelled(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any]:
+def _relabelled(document: Mapping[str, Any], kinds: KindRegistry, notes: list[Note]) -> dict[str, Any]:
     """The same object with queuectl's labels instead of Kueue's, in its templates too."""
     made: dict[str, Any] = copy.deepcopy(dict(document))
     name, queued = _name(document), False
@@ -235,9 +236,9 @@ def _relabelled(document: Mapping[str, Any], notes: list[Note]) -> dict[str, Any
             if not marks:
                 del metadata[field]
     kind = document["kind"]
-    if queued and kind not in JOB_KINDS and kind != "CronJob":
-        known = ", ".join(JOB_KINDS)
-        notes.append(Note(name, "", f"{kind} is not queued: it runs without waiting (queued are {known})"))
+    if queued and kind != "CronJob" and kinds.of(document["apiVersion"], kind) is None:
+        what = f"{kind} is not queued: it runs without waiting (queued are {kinds.known()})"
+        notes.append(Note(name, "", what))
     return made
 
 

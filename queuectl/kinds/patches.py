@@ -211,7 +211,7 @@ def event(
         "note": _bounded(message, MAX_NOTE),
         "regarding": {
             "apiVersion": kind.api_version,
-            "kind": kind.name,
+            "kind": kind.kind,
             "namespace": ref.namespace,
             "name": ref.name,
             "uid": ref.uid,

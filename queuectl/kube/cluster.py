@@ -12,10 +12,11 @@ from queuectl.core.model import Effect, ObjectRef, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
 from queuectl.kinds.admission import rfc3339
-from queuectl.kinds.jobs import JOB_KINDS, SUSPENDED, JobKind, conditions, says_suspended
+from queuectl.kinds.jobs import SUSPENDED, JobKind, conditions, says_suspended
 from queuectl.kinds.labels import OWN, QueueLabels, queued_by
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import finished, observe
 from queuectl.kube.errors import (
     ApiError,
@@ -48,11 +49,13 @@ class KubeCluster:
     def __init__(
         self,
         session: Session,
+        kinds: KindRegistry,
         *,
         now: Callable[[], datetime] | None = None,
         honoured: QueueLabels = OWN,
     ) -> None:
         self._session = session
+        self._kinds = kinds
         self._honoured = honoured
         self._now = now or session.server_time
         self._published: dict[str, Object] = {}
@@ -66,7 +69,7 @@ class KubeCluster:
 
     async def start(self, effect: Effect) -> Settled:
         """Start it with one patch, unless it is known to have been started."""
-        kind, ref = _kind(effect.workload.ref), effect.workload.ref
+        kind, ref = self._kinds[effect.workload.ref.kind], effect.workload.ref
         seen = effect.observation
         if seen.admission and seen.admission.number == effect.attempt.number and not seen.suspended:
             return _done(effect, seen.generation)
@@ -94,7 +97,7 @@ class KubeCluster:
 
         Where its status is older than the patch, another one asks its controller to say that it has seen it.
         """
-        kind, ref = _kind(effect.workload.ref), effect.workload.ref
+        kind, ref = self._kinds[effect.workload.ref.kind], effect.workload.ref
         if effect.observation.finished:
             return _done(effect, effect.observation.generation)
         write = patches.first_stop(kind, effect)
@@ -120,7 +123,7 @@ class KubeCluster:
         A suspended object may make pods until its controller says that it has seen the suspension, unless
         that controller has been silent for so many counts that it is not there.
         """
-        kind = _kind(ref)
+        kind = self._kinds[ref.kind]
         try:
             obj = await self._read(kind, ref)
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
@@ -243,7 +246,7 @@ class KubeCluster:
     async def announce(self, notice: Notice) -> None:
         """Create an Event on the object. No error if it exists already or the namespace is terminating."""
         body = patches.event(
-            _kind(notice.ref),
+            self._kinds[notice.ref.kind],
             notice.ref,
             reason=notice.reason,
             message=notice.message,
@@ -287,10 +290,6 @@ class KubeCluster:
             raise
         except ApiError as error:
             raise _again(error) from error
-
-
-def _kind(ref: ObjectRef) -> JobKind:
-    return JOB_KINDS[ref.kind]
 
 
 def _path(kind: JobKind, ref: ObjectRef, sub: str = "") -> str:

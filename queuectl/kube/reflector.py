@@ -18,7 +18,7 @@ from queuectl.core.events import Event, Listed
 from queuectl.core.model import WorkloadId
 from queuectl.kube.errors import ApiError, Gone, NotFound, Unavailable, from_status
 from queuectl.kube.session import Object, Session
-from queuectl.kube.sources import Key, Source, events_of, leave, sources, version_of
+from queuectl.kube.sources import Key, Source, events_of, leave, version_of
 
 Emit = Callable[[Sequence[Event]], None]
 """Takes events in their order; must not block."""
@@ -212,15 +212,14 @@ class Reflectors:
 def reflectors(
     session: Session,
     emit: Emit,
+    watched: Sequence[Source],
     *,
     random: Random | None = None,
     timings: Timings | None = None,
-    watched: Sequence[Source] | None = None,
 ) -> Reflectors:
-    """Reflectors of all sources of the core, or of `watched`. `random` spreads requests in time."""
-    chosen = sources() if watched is None else watched
+    """`random` spreads requests in time."""
     spread, times = random or Random(), timings or Timings()
-    return Reflectors([Reflector(session, source, emit, spread, times) for source in chosen])
+    return Reflectors([Reflector(session, source, emit, spread, times) for source in watched])
 
 
 def _items(page: Object) -> list[dict[str, Any]]:

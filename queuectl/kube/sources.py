@@ -11,10 +11,11 @@ from queuectl.core.events import ContextObserved, Event, PolicyGone, WorkloadGon
 from queuectl.core.model import ConfigKey, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.fields import Json
-from queuectl.kinds.jobs import JOB_KINDS, JobKind
+from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.session import api_path
 
@@ -41,12 +42,12 @@ class Source:
     """Its keys are workloads."""
 
 
-def sources(honoured: QueueLabels = OWN) -> tuple[Source, ...]:
+def sources(kinds: KindRegistry, honoured: QueueLabels = OWN) -> tuple[Source, ...]:
     """All sources of the core, policy first."""
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in CONTEXT_KINDS.values()),
-        *(_jobs(kind, honoured) for kind in JOB_KINDS.values()),
+        *(_jobs(kind, honoured) for kind in kinds),
     )
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from queuectl.kinds.registry import KindRegistry
 from queuectl.ports import LedgerUnavailable, Readings
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, ControlPlaneError
@@ -65,6 +66,8 @@ class Options:
 class Parts:
     """Parts of the program that the sandbox is given."""
 
+    kinds: KindRegistry
+    """Kinds of jobs that the gate of the small API knows."""
     now: Callable[[], datetime]
     """Aware, UTC."""
     migrate: Callable[[str], Awaitable[None]]
@@ -193,6 +196,7 @@ class _Sandbox:
             plane = choose_plane(
                 self._folder,
                 self._options.control_plane,
+                self._parts.kinds,
                 port=ports[0],
                 version=self._options.kubernetes_version,
             )

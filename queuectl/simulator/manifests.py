@@ -15,11 +15,14 @@ from queuectl.kinds.fields import Json
 from queuectl.kinds.kueue import KUEUE, LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_kueue
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION, GROUP
+from queuectl.kinds.registry import KindRegistry
 
 Path = tuple[int | str, ...]
 """Keys and indexes on the way to a value within a document."""
 
 _IGNORED: Final = {"LimitRange": "LimitRanges are not read", **NOT_THERE}
+_NO_JOBS: Final = KindRegistry(())
+"""Only objects of Kueue's own kinds are converted here."""
 _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -100,7 +103,7 @@ def _identity(obj: Json, here: Path) -> tuple[str, str, str]:
 
 def _converted(obj: Json, here: Path, without: list[str]) -> Json:
     """Convert an object of Kueue's kinds to ours."""
-    found = import_kueue([("", obj)])
+    found = import_kueue([("", obj)], _NO_JOBS)
     for note in found.notes:
         if note.text.startswith(LEFT_OUT):
             raise _placed(here, note.text.removeprefix(LEFT_OUT))

@@ -13,21 +13,21 @@ import orjson
 
 from queuectl.kinds.admission import CONTROLLER_USER
 from queuectl.kinds.fields import BadField, Json, mapping, text
-from queuectl.kinds.jobs import JOB_KINDS, JobKind
+from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.patches import Operation, pointer
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.written import BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _MAX_UID: Final = 253
-_ROWS: Final = {(row.group, row.version, row.plural): row for row in JOB_KINDS.values()}
 
 
 class BadReview(ValueError):
     """The body is not a valid AdmissionReview. The message names the field."""
 
 
-def answered(body: bytes) -> tuple[bytes, bool]:
+def answered(body: bytes, kinds: KindRegistry) -> tuple[bytes, bool]:
     """The response to an AdmissionReview, and whether it changes the object. Raises BadReview.
 
     It always allows: an object that is not queued here, or is malformed, is left to the API server.
@@ -37,7 +37,7 @@ def answered(body: bytes) -> tuple[bytes, bool]:
     if not isinstance(uid, str) or not 0 < len(uid) <= _MAX_UID:
         raise BadReview(f"request.uid: must be a text of 1 to {_MAX_UID} characters")
     response: dict[str, Any] = {"uid": uid, "allowed": True}
-    patch = mutations(request)
+    patch = mutations(request, kinds)
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
     review = {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
@@ -59,17 +59,17 @@ def _request(body: bytes) -> Json:
     return request
 
 
-def mutations(request: Json) -> list[Operation]:
+def mutations(request: Json, kinds: KindRegistry) -> list[Operation]:
     """The JSON patch for a request; empty if there is nothing to change, or the object is malformed."""
     try:
-        return _mutations(request)
+        return _mutations(request, kinds)
     except BadField:
         return []
 
 
-def _mutations(request: Json) -> list[Operation]:
+def _mutations(request: Json, kinds: KindRegistry) -> list[Operation]:
     # Whether Kueue's label counts is in the webhook configuration: it selects the objects sent here.
-    kind = _kind(request)
+    kind = _kind(request, kinds)
     user = text(mapping(request, "userInfo", "request"), "username", "request.userInfo")
     new, old = mapping(request, "object", "request"), mapping(request, "oldObject", "request")
     if kind is None or not user or user == CONTROLLER_USER or not (may_queue(new) or may_queue(old)):
@@ -81,11 +81,11 @@ def _mutations(request: Json) -> list[Operation]:
     return []
 
 
-def _kind(request: Json) -> JobKind | None:
+def _kind(request: Json, kinds: KindRegistry) -> JobKind | None:
     if request.get("subResource"):
         return None
     resource = mapping(request, "resource", "request")
-    return _ROWS.get((resource.get("group"), resource.get("version"), resource.get("resource")))  # type: ignore[arg-type]
+    return kinds.served_at(resource.get("group"), resource.get("version"), resource.get("resource"))
 
 
 def _suspended(kind: JobKind, obj: Json) -> list[Operation]:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from queuectl.kinds.registry import KindRegistry
 from queuectl.listener import Limits, connection_of
 from queuectl.webhook.mutation import BadReview, answered
 
@@ -38,7 +39,7 @@ class Observer(Protocol):
         """`result`: changed, unchanged, or refused."""
 
 
-def reviews(limits: ReviewLimits, observer: Observer) -> web.Application:
+def reviews(kinds: KindRegistry, limits: ReviewLimits, observer: Observer) -> web.Application:
     """The app that the API server calls."""
     app = web.Application(client_max_size=limits.body_bytes, middlewares=[_errors])
     app.on_response_prepare.append(_prepare)
@@ -52,7 +53,7 @@ def reviews(limits: ReviewLimits, observer: Observer) -> web.Application:
             _check_form(request)
             async with _place(places, limits.work_wait_seconds):
                 body = await _body(request)
-                answer, changed = answered(body)
+                answer, changed = answered(body, kinds)
             result = "changed" if changed else "unchanged"
             return web.Response(body=answer, content_type="application/json")
         except BadReview as error:

@@ -14,6 +14,7 @@ from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
 from tests.api.canned import CannedReadings, two_teams
 from tests.api.reviews import CannedReviews
+from tests.job_kinds import JOB_KINDS
 
 KEY = b"k" * 32
 
@@ -86,7 +87,7 @@ async def serve() -> AsyncIterator[Serve]:
         view, clock = View(readings, parse_policy), clock or Clock()
         await view.refresh()
         reviewer = Reviewer(reviews, ["queuectl"], clock, Lifetimes()) if reviews else None
-        app = application(view, readings, cursor_key=KEY, identify=reviewer, clock=clock)
+        app = application(view, readings, kinds=JOB_KINDS, cursor_key=KEY, identify=reviewer, clock=clock)
         client = TestClient(TestServer(app))
         clients.append(client)
         await client.start_server()

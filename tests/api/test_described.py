@@ -21,15 +21,15 @@ from schemathesis.schemas import APIOperation
 
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
-from queuectl.kinds.jobs import JOB_KINDS
 from tests.api.conftest import KEY
 from tests.api.reviews import CannedReviews
 from tests.api.test_tenants import BOBS, ledger
+from tests.job_kinds import JOB_KINDS
 
 Operation = APIOperation[Any, Any, Any, Any]
 KNOWN = {
     "namespace": ("default", "other", BOBS),
-    "kind": tuple(kind.lower() for kind in JOB_KINDS),
+    "kind": tuple(row.name.lower() for row in JOB_KINDS),
     "name": ("main", "waits", "mine", "zz-urgent", "team-a", "all", "a100", "zz-ended"),
 }
 EXAMPLES = 12
@@ -52,7 +52,13 @@ def server() -> Iterator[str]:
         stop.append(lambda: loop.call_soon_threadsafe(task.cancel))
         with contextlib.suppress(asyncio.CancelledError):
             await serve(
-                ledger(), host="127.0.0.1", port=0, cursor_key=KEY, reviewer=reviewer, started=url.set_result
+                ledger(),
+                kinds=JOB_KINDS,
+                host="127.0.0.1",
+                port=0,
+                cursor_key=KEY,
+                reviewer=reviewer,
+                started=url.set_result,
             )
 
     with pytest.MonkeyPatch.context() as patch:

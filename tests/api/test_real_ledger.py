@@ -24,6 +24,7 @@ from queuectl.ledger.verify import verify
 from queuectl.ports import LedgerUnavailable
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from tests.api.conftest import KEY
+from tests.job_kinds import JOB_KINDS
 from tests.ledger import plans
 from tests.ledger.places import reachable_folder
 
@@ -122,6 +123,7 @@ async def _rest(url: str, cluster: str) -> AsyncIterator[aiohttp.ClientSession]:
         serving = tasks.create_task(
             serve(
                 LedgerReadings(pool, cluster),
+                kinds=JOB_KINDS,
                 host="127.0.0.1",
                 port=0,
                 cursor_key=KEY,

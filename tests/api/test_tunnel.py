@@ -21,6 +21,7 @@ from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
 from queuectl.relaying import relay
 from tests.api.canned import two_teams
+from tests.job_kinds import JOB_KINDS
 
 NAME = "queuectl-api.queuectl-system.svc"
 SECONDS = 20.0
@@ -38,7 +39,7 @@ async def serving(
     readings = two_teams()
     view = View(readings, parse_policy)
     await view.refresh()
-    app = application(view, readings, cursor_key=b"k" * 32, identify=identify)
+    app = application(view, readings, kinds=JOB_KINDS, cursor_key=b"k" * 32, identify=identify)
     async with (
         asyncio.timeout(SECONDS),
         listener.serving(

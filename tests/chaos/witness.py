@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.written import ADMISSION_ANNOTATION
 from queuectl.sandbox.players.api import Api, Clock, Object
 from queuectl.sandbox.players.jobs import JOBS
@@ -17,6 +16,7 @@ from queuectl.sandbox.players.pods import PODS, ended
 from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.training import PYTORCHJOBS
 from tests.e2e.site import GPU
+from tests.job_kinds import JOB_KINDS
 
 _OVER = ("Complete", "Failed", "Succeeded")
 

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from queuectl.api.server import serve
 from tests.api.canned import CannedReadings
+from tests.job_kinds import JOB_KINDS
 
 DEADLINE_SECONDS = 20.0
 
@@ -39,7 +40,13 @@ def rest(readings: CannedReadings) -> Iterator[str]:
 
     def work(started: Callable[[str], None]) -> Coroutine[Any, Any, None]:
         return serve(
-            readings, host="127.0.0.1", port=0, cursor_key=b"k" * 32, refresh_seconds=0.05, started=started
+            readings,
+            kinds=JOB_KINDS,
+            host="127.0.0.1",
+            port=0,
+            cursor_key=b"k" * 32,
+            refresh_seconds=0.05,
+            started=started,
         )
 
     with _running(work) as url:

@@ -15,6 +15,7 @@ import queuectl
 from queuectl.core import policy
 from queuectl.kinds.kueue import import_kueue
 from queuectl.settings import Address, ConfigurationError, Settings, load
+from tests.job_kinds import JOB_KINDS
 
 DOCS = Path(queuectl.__file__).parent.parent / "docs"
 
@@ -185,7 +186,7 @@ def test_all_replicas_on_one_database_sign_cursors_with_the_same_key() -> None:
 def test_documents_and_notes_of_an_import_name_settings_that_exist() -> None:
     configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
     kueue = {**configuration, "waitForPodsReady": {"timeout": "30m"}, "admissionFairSharing": {}}
-    texts = {note.field: note.text for note in import_kueue([("file", kueue)]).notes}
+    texts = {note.field: note.text for note in import_kueue([("file", kueue)], JOB_KINDS).notes}
     texts |= {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
     named = {(where, path) for where, text in texts.items() for path in _named_settings(text)}
     assert {("waitForPodsReady", "scheduling.waitForPodsReady.timeoutSeconds")} <= named

@@ -20,10 +20,10 @@ from queuectl.core.policy import (
     StopPolicy,
 )
 from queuectl.core.reasons import Code
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, policy, queue, workload
 from tests.core.room import OWN, PreemptionWorld
+from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import container, job
 
 LQ = local_queue("lq", "cq")

@@ -29,6 +29,7 @@ from queuectl.sandbox.processes import Child, spawn
 from queuectl.shipped import shipped
 from tests.e2e.site import Site, cluster_queue, eventually, flavor, local_queue
 from tests.e2e.world import World
+from tests.job_kinds import JOB_KINDS
 from tests.sandbox.cluster import WallClock
 
 NAMESPACE = "work"
@@ -154,7 +155,7 @@ class Plant(Site):
             try:
                 yield
             finally:
-                self.plane = await SmallApi(self.data / "kubernetes", port=port).__aenter__()
+                self.plane = await SmallApi(self.data / "kubernetes", port=port, kinds=JOB_KINDS).__aenter__()
             return
         async with self.server_away("kube-apiserver"):
             yield
@@ -269,7 +270,7 @@ async def plant(folder: Path, kind: str, *, gpus: int = 4) -> AsyncIterator[tupl
 
 def _plane(folder: Path, kind: str) -> SmallApi | ControlPlane:
     if kind == "small":
-        return SmallApi(folder / "kubernetes")
+        return SmallApi(folder / "kubernetes", kinds=JOB_KINDS)
     assets = find_assets()
     assert assets is not None
     return ControlPlane(folder / "plane", assets, fsync=False)

@@ -28,6 +28,7 @@ from queuectl.sandbox.webhook import suspending
 from queuectl.shipped import shipped
 from tests.e2e.audit import POLICY, Audit, AuditLog, Recorder
 from tests.e2e.site import PATIENCE, Json, Run, cluster_queue, eventually, flavor, local_queue
+from tests.job_kinds import JOB_KINDS
 from tests.sandbox.cluster import WallClock
 
 NAMESPACE = "load"
@@ -198,7 +199,7 @@ async def stand(folder: Path, kind: str, *, gpus: int, gated: bool = True) -> As
 
 async def _plane(stack: AsyncExitStack, folder: Path, kind: str) -> tuple[SmallApi | ControlPlane, Audit]:
     if kind == "small":
-        small = await stack.enter_async_context(SmallApi(folder / "kubernetes"))
+        small = await stack.enter_async_context(SmallApi(folder / "kubernetes", kinds=JOB_KINDS))
         return small, Recorder(small)
     assets = find_assets()
     assert assets is not None

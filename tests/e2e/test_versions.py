@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.sandbox.players.api import ApiError
 from tests.e2e.site import GPU, Json, cluster_queue, eventually, job, pod_template, pytorchjob
 from tests.e2e.test_tenant import SUSPEND, nested
 from tests.e2e.test_tenant import tenant as tenant
 from tests.e2e.world import World
+from tests.job_kinds import JOB_KINDS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.every_version]
 

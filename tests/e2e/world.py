@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from tests.e2e.site import Json, Site, eventually
+from tests.job_kinds import JOB_KINDS
 
 PATHS = {"Job": "/apis/batch/v1", "PyTorchJob": "/apis/kubeflow.org/v1"}
 

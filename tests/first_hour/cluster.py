@@ -17,6 +17,7 @@ from queuectl.sandbox.policy_check import problems_of_policy
 from tests.e2e.exposing import own_address
 from tests.first_hour.database import Database
 from tests.first_hour.deployed import Deployed
+from tests.job_kinds import JOB_KINDS
 from tests.sandbox.cluster import WallClock
 
 
@@ -48,7 +49,7 @@ async def cluster(
 
 def _plane(folder: Path, kind: str) -> Plane:
     if kind == "small":
-        return SmallApi(folder / "plane", check=problems_of_policy)
+        return SmallApi(folder / "plane", check=problems_of_policy, kinds=JOB_KINDS)
     assets = find_assets()
     assert assets is not None, "KUBEBUILDER_ASSETS is not set"
     return ControlPlane(folder / "plane", assets, fsync=False)

@@ -30,6 +30,7 @@ from tests.gate.site import (
     nested,
     served,
 )
+from tests.job_kinds import JOB_KINDS
 from tests.kube.sites import effect
 from tests.manifests.kueue_labels import put_in_force
 from tests.sandbox.polling import eventually
@@ -130,7 +131,7 @@ async def _started(site: Site, kind: Kind, name: str) -> None:
     """Start, stop and start it with the controller's service account; refused while our label is added."""
     session = await Session.from_kubeconfig(str(site.plane.folder / "kubeconfig"), "controller")
     try:
-        cluster = KubeCluster(session, honoured=KUEUES_TOO)
+        cluster = KubeCluster(session, JOB_KINDS, honoured=KUEUES_TOO)
         before = effect(await site.get(kind, name), kind.name, honoured=KUEUES_TOO)
         await site.merge(site.tenant, kind, name, _labels(ours="main"))
         settled, _ = await cluster.start(before)

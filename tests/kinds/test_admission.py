@@ -21,10 +21,10 @@ from queuectl.core.model import (
 )
 from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.kinds.admission import Admission, additions, parse, render
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.node_constraints import NodeConstraints
 from queuectl.kinds.patches import first_stop, next_stop, pointer, start
 from queuectl.kinds.workloads import observe
+from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import UID, job, pytorch_job
 
 SPOT = ResourceFlavor(

@@ -19,6 +19,7 @@ from queuectl.kinds.crds import definition
 from queuectl.kinds.field_support import FOR_READERS, RULES, UNSUPPORTED, leave_out, table
 from queuectl.kinds.kueue import import_kueue
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
+from tests.job_kinds import JOB_KINDS
 
 Json = dict[str, Any]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
@@ -325,7 +326,7 @@ def test_an_import_leaves_out_what_makes_a_queue_inactive_and_says_so() -> None:
                 kind, {"spec": {"nodeLabels": {"gpu": "a100"}}} if kind == "ResourceFlavor" else {"spec": {}}
             )
             put(obj, path, sample(node_at(kind, path)))
-            found = import_kueue([("", {**obj, "apiVersion": "kueue.x-k8s.io/v1beta2"})])
+            found = import_kueue([("", {**obj, "apiVersion": "kueue.x-k8s.io/v1beta2"})], JOB_KINDS)
             assert [(note.field, note.text) for note in found.notes] == [
                 (path, f"{field.why}: {field.without}")
             ]

@@ -12,6 +12,7 @@ from queuectl.core.events import PolicyObserved
 from queuectl.kinds.imports import Imported
 from queuectl.kinds.kueue import import_kueue
 from queuectl.kinds.policy import policy_event
+from tests.job_kinds import JOB_KINDS
 
 Json = dict[str, Any]
 
@@ -41,7 +42,8 @@ def kueue(kind: str, name: str, spec: Json, version: str = "v1beta2", **metadata
 
 
 def imported(*documents: Any) -> Imported:
-    return import_kueue((f"file: line {number}", document) for number, document in enumerate(documents, 1))
+    placed = ((f"file: line {number}", document) for number, document in enumerate(documents, 1))
+    return import_kueue(placed, JOB_KINDS)
 
 
 def notes(found: Imported) -> dict[tuple[str, str], str]:

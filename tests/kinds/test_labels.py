@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.labels import KUEUES_TOO, OWN, may_queue, queued_by
 from queuectl.kinds.patches import start
 from queuectl.kinds.workloads import MAX_LABELS, observe
+from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import job
 from tests.kube.sites import effect
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from queuectl.core.reasons import Code
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.workloads import observe
+from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import job, metadata, pytorch_job
 
 JOB, PYTORCH = JOB_KINDS["Job"], JOB_KINDS["PyTorchJob"]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from queuectl.kinds.jobs import JOB_KINDS, run_times
+from queuectl.kinds.jobs import run_times
 from queuectl.kinds.workloads import observe
+from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import job
 
 START, END = "2030-01-01T08:00:00Z", "2030-01-01T09:30:00Z"

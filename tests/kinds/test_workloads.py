@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from queuectl.core.model import ObjectRef, Outcome
 from queuectl.core.policy import Requirement, Toleration
 from queuectl.core.reasons import Code
-from queuectl.kinds.jobs import JOB_KINDS, job_kind
 from queuectl.kinds.labels import KUEUES_TOO, OWN
 from queuectl.kinds.workloads import MAX_ANNOTATIONS, observe
+from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import UID, container, job, metadata, pytorch_job
 
 JOB = JOB_KINDS["Job"]
@@ -257,13 +257,13 @@ def test_an_object_of_a_megabyte_costs_milliseconds() -> None:
 
 @pytest.mark.parametrize("name", ["job", "Jobs", "jobs.batch", "JOB"])
 def test_kinds_are_found_by_their_usual_names(name: str) -> None:
-    assert job_kind(name) is JOB
+    assert JOB_KINDS.find(name) is JOB
 
 
 def test_an_unknown_name_is_no_kind() -> None:
-    assert job_kind("pytorchjobs.kubeflow.org") is PYTORCH
-    assert job_kind("pytorch") is PYTORCH
-    assert job_kind("pods") is None
+    assert JOB_KINDS.find("pytorchjobs.kubeflow.org") is PYTORCH
+    assert JOB_KINDS.find("pytorch") is PYTORCH
+    assert JOB_KINDS.find("pods") is None
 
 
 # --- arbitrary input ----------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_no_object_of_the_usual_structure_raises(
 
 
 @settings(max_examples=200, deadline=None)
-@given(obj=st.dictionaries(_KEYS, _JSON, max_size=4), kind=st.sampled_from(sorted(JOB_KINDS)))
+@given(obj=st.dictionaries(_KEYS, _JSON, max_size=4), kind=st.sampled_from([row.name for row in JOB_KINDS]))
 def test_no_json_object_raises(obj: dict[str, Any], kind: str) -> None:
     observe(JOB_KINDS[kind], obj)
 

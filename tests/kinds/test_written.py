@@ -10,9 +10,9 @@ from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.core.resources import FlavorResource
 from queuectl.kinds.context import CONTEXT_KINDS
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.patches import cluster_queue_status, event, local_queue_status, stamped
 from queuectl.kinds.policy_status import ClusterQueueStatus, LocalQueueStatus
+from tests.job_kinds import JOB_KINDS
 
 REF = ObjectRef("team-a", "Job", "train", "uid-1")
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)

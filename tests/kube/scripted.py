@@ -17,6 +17,7 @@ from queuectl.kube.reflector import Reflectors, Timings, reflectors
 from queuectl.kube.session import Deadlines, Session
 from queuectl.kube.sources import Source, sources
 from queuectl.kube.transport import HttpTransport
+from tests.job_kinds import JOB_KINDS
 
 QUICK = Timings(watch=4, silence=5, relist=600, absent=0.02, backoff=0.004, backoff_limit=0.02)
 Body = Callable[[web.StreamResponse], Awaitable[None]]
@@ -146,7 +147,7 @@ class Watching:
 
 
 def source(name: str) -> Source:
-    return next(source for source in sources() if source.name == name)
+    return next(source for source in sources(JOB_KINDS) if source.name == name)
 
 
 @asynccontextmanager
@@ -163,7 +164,7 @@ async def watching(
     async with script.serve() as url:
         session = Session(HttpTransport(url), identity, deadlines=Deadlines(unary=2, page=2))
         seen.reflectors = reflectors(
-            session, seen.events.extend, random=Random(1), timings=timings, watched=[watched or source(kind)]
+            session, seen.events.extend, [watched or source(kind)], random=Random(1), timings=timings
         )
         try:
             async with asyncio.TaskGroup() as group:

@@ -15,7 +15,7 @@ import yaml
 
 from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, PodSetAssignment, Verb
 from queuectl.core.policy import ResourceFlavor, Toleration
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL
+from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.workloads import observe
 from queuectl.kube.account import Bearer
@@ -27,6 +27,7 @@ from queuectl.sandbox.control_plane import ControlPlane
 from queuectl.sandbox.kubernetes.faults import Faults
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.kubernetes.wire import Request
+from tests.job_kinds import JOB_KINDS
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "team-a"
@@ -75,7 +76,7 @@ class Site:
 
     @property
     def cluster(self) -> KubeCluster:
-        return KubeCluster(self.session)
+        return KubeCluster(self.session, JOB_KINDS)
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return await self.session.create(path, body)
@@ -163,7 +164,7 @@ def effect(
 async def small(folder: Path, **options: Any) -> AsyncIterator[Site]:
     """The small API over TLS, by its kubeconfig."""
     faults = Faults()
-    async with SmallApi(folder / "small", faults=faults, **options) as api:
+    async with SmallApi(folder / "small", faults=faults, **options, kinds=JOB_KINDS) as api:
         api.write_kubeconfig(folder / "small.kubeconfig")
         async with served(folder / "small.kubeconfig", faults) as site:
             yield site
@@ -173,7 +174,7 @@ async def small(folder: Path, **options: Any) -> AsyncIterator[Site]:
 async def in_process(folder: Path, **options: Any) -> AsyncIterator[Site]:
     """The small API without sockets between it and the client."""
     faults = Faults()
-    async with SmallApi(folder / "small", faults=faults, **options) as api:
+    async with SmallApi(folder / "small", faults=faults, **options, kinds=JOB_KINDS) as api:
 
         async def handle(method: str, path: str, query: Any, headers: Any, body: bytes) -> Any:
             return await api.api.handle(Request(method, path, query, headers, body))

@@ -17,10 +17,12 @@ from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.lease import KubeLease
 from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import Session
+from queuectl.kube.sources import sources
 from queuectl.ports import Notice
 from queuectl.sandbox.control_plane import find_assets
 from tests.conftest import pytorch_crd
 from tests.gate.site import JOB, KINDS, NAMESPACE, Kind, Site, served
+from tests.job_kinds import JOB_KINDS
 from tests.kube.scripted import QUICK
 from tests.kube.sites import AT, effect
 
@@ -56,7 +58,7 @@ async def session(site: Site) -> AsyncIterator[Session]:
 
 async def test_the_service_account_may_read_all_watched_kinds(site: Site, session: Session) -> None:
     seen: list[object] = []
-    all_of_them = reflectors(session, seen.extend, timings=QUICK)
+    all_of_them = reflectors(session, seen.extend, sources(JOB_KINDS), timings=QUICK)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(all_of_them.run())
         while {event.source for event in seen if isinstance(event, Listed)} != all_of_them.sources:
@@ -70,7 +72,7 @@ async def test_the_service_account_may_read_all_watched_kinds(site: Site, sessio
 async def test_the_gate_permits_starts_and_stops_of_the_controller(
     site: Site, session: Session, kind: Kind
 ) -> None:
-    cluster = KubeCluster(session)
+    cluster = KubeCluster(session, JOB_KINDS)
     await site.create(kind, "ours")
     for attempt in (1, 2):
         obj = await site.get(kind, "ours")
@@ -96,7 +98,7 @@ async def test_the_gate_permits_starts_and_stops_of_the_controller(
 async def test_a_job_that_ran_before_gets_new_node_selectors_on_old_servers_too(
     site: Site, session: Session
 ) -> None:
-    cluster = KubeCluster(session)
+    cluster = KubeCluster(session, JOB_KINDS)
     await site.create(JOB, "ran")
     await cluster.start(effect(await site.get(JOB, "ran")))
     await cluster.stop(effect(await site.get(JOB, "ran"), verb=Verb.STOP))
@@ -121,7 +123,7 @@ async def test_a_job_that_ran_before_gets_new_node_selectors_on_old_servers_too(
 
 
 async def test_the_controller_may_create_events_and_write_status(site: Site, session: Session) -> None:
-    cluster = KubeCluster(session)
+    cluster = KubeCluster(session, JOB_KINDS)
     await site.create(JOB, "told")
     ref = effect(await site.get(JOB, "told")).workload.ref
     await cluster.announce(Notice(ref, "Pending", "WaitingForQuota", at=AT))

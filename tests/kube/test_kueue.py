@@ -14,7 +14,6 @@ import pytest_asyncio
 from queuectl.app.kueue import check, watch
 from queuectl.core.events import Listed, Result, WorkloadGone, WorkloadObserved
 from queuectl.kinds.admission import rfc3339
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.labels import KUEUES_TOO
 from queuectl.kinds.workloads import observe
 from queuectl.kube.census import admitted
@@ -24,6 +23,7 @@ from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import api_path, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.settings import ConfigurationError, Settings
+from tests.job_kinds import JOB_KINDS
 from tests.kube.scripted import QUICK
 from tests.kube.sites import CRDS, PYTORCH_CRD, Site, effect, in_process, job, jobs
 
@@ -67,8 +67,8 @@ def pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
 
 async def test_one_watch_follows_an_object_from_label_to_label(site: Site) -> None:
     seen: list[Any] = []
-    watched = [source for source in sources(KUEUES_TOO) if source.name == "Job"]
-    following = reflectors(site.session, seen.extend, timings=QUICK, watched=watched)
+    watched = [source for source in sources(JOB_KINDS, KUEUES_TOO) if source.name == "Job"]
+    following = reflectors(site.session, seen.extend, watched, timings=QUICK)
 
     async def until(told: list[str]) -> None:
         def told_so_far() -> list[str]:
@@ -101,7 +101,7 @@ async def test_one_watch_follows_an_object_from_label_to_label(site: Site) -> No
 
 
 async def test_a_start_goes_by_the_label_that_held_and_is_refused_when_another_does(site: Site) -> None:
-    cluster = KubeCluster(site.session, honoured=KUEUES_TOO)
+    cluster = KubeCluster(site.session, JOB_KINDS, honoured=KUEUES_TOO)
 
     body = kueues("train")
     body["metadata"]["annotations"] = {"a": "b"}  # else the resourceVersion is tested too
@@ -122,7 +122,7 @@ async def test_an_object_without_both_labels_is_no_longer_managed(site: Site) ->
     await site.create(jobs(), kueues("train"))
     before = effect(await site.session.get(jobs("train")), honoured=KUEUES_TOO)
     await site.session.patch(jobs("train"), {"metadata": {"labels": None}})
-    settled, event = await KubeCluster(site.session, honoured=KUEUES_TOO).start(before)
+    settled, event = await KubeCluster(site.session, JOB_KINDS, honoured=KUEUES_TOO).start(before)
     assert settled.result is Result.REFUSED
     assert isinstance(event, WorkloadGone)
 
@@ -131,9 +131,9 @@ async def test_running_work_with_kueues_label_is_found_for_a_rebuild(site: Site)
 
     await site.create(jobs(), kueues("train"))
     obj = await site.session.get(jobs("train"))
-    await KubeCluster(site.session, honoured=KUEUES_TOO).start(effect(obj, honoured=KUEUES_TOO))
-    assert [seen.workload.queue for seen in await admitted(site.session, KUEUES_TOO)] == ["main"]
-    assert await admitted(site.session) == []
+    await KubeCluster(site.session, JOB_KINDS, honoured=KUEUES_TOO).start(effect(obj, honoured=KUEUES_TOO))
+    assert [seen.workload.queue for seen in await admitted(site.session, JOB_KINDS, KUEUES_TOO)] == ["main"]
+    assert await admitted(site.session, JOB_KINDS) == []
     assert observe(JOB_KINDS["Job"], obj) is None
 
 

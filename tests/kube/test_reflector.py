@@ -14,6 +14,8 @@ from queuectl.core.policy import PriorityClass
 from queuectl.kube.errors import NotFound, TooManyRequests
 from queuectl.kube.reflector import reflectors
 from queuectl.kube.session import api_path
+from queuectl.kube.sources import sources
+from tests.job_kinds import JOB_KINDS
 from tests.kube.scripted import QUICK, Scripted, Watching, bookmark, gone, job, line, source, watching
 from tests.kube.sites import CRDS, PYTORCH_CRD, SITES, Site, pytorch_job, pytorch_jobs
 
@@ -279,7 +281,7 @@ async def test_all_sources_are_listed_and_a_kind_installed_later_is_watched(
 ) -> None:
     seen: list[object] = []
     async with asyncio.timeout(30), SITES[server](tmp_path) as site:
-        all_of_them = reflectors(site.session, seen.extend, timings=QUICK)
+        all_of_them = reflectors(site.session, seen.extend, sources(JOB_KINDS), timings=QUICK)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(all_of_them.run())
             await _until(lambda: {e.source for e in seen if isinstance(e, Listed)} == all_of_them.sources)

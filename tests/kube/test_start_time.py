@@ -12,10 +12,10 @@ import pytest
 from queuectl.core.events import Result
 from queuectl.core.model import Effect
 from queuectl.core.policy import ResourceFlavor
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.sandbox.control_plane import find_assets
+from tests.job_kinds import JOB_KINDS
 from tests.kube.sites import AT, Site, effect, jobs, real
 
 STARTED = {

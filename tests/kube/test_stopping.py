@@ -17,6 +17,7 @@ from queuectl.core.model import Verb
 from queuectl.kube.cluster import SILENT_COUNTS, UNHEARD_COUNTS, KubeCluster
 from queuectl.kube.session import JSON_PATCH
 from queuectl.ports import ClusterUnavailable
+from tests.job_kinds import JOB_KINDS
 from tests.kube.holding import holding
 from tests.kube.sites import SITES, Site, effect, jobs
 
@@ -218,7 +219,7 @@ async def test_of_a_controller_that_is_silent_for_too_long_only_pods_count(site:
 
 
 async def test_a_kind_without_a_controller_is_waited_for_some_seconds_only(site: Site) -> None:
-    cluster = KubeCluster(site.session)  # as of a new process
+    cluster = KubeCluster(site.session, JOB_KINDS)  # as of a new process
     await site.job("without")
     ref = effect(seen := await _get(site, "without")).workload.ref
     await cluster.start(effect(seen))

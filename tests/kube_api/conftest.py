@@ -15,6 +15,7 @@ import yaml
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.kubernetes.server import SmallApi
 from tests.conftest import pytorch_crd
+from tests.job_kinds import JOB_KINDS
 from tests.kube_api.client import Client, Server, eventually
 from tests.kube_api.kubectl import Kubectl
 
@@ -25,7 +26,7 @@ _NUMBERS = itertools.count(1)
 
 @asynccontextmanager
 async def _small(folder: Path) -> AsyncIterator[Server]:
-    async with SmallApi(folder) as api:
+    async with SmallApi(folder, kinds=JOB_KINDS) as api:
         api.write_kubeconfig(folder / "kubeconfig")
         yield Server("small", api.url, api.tokens, api.ssl_context(), folder / "kubeconfig")
 

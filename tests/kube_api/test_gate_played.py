@@ -20,6 +20,7 @@ from tests.gate.site import MANIFESTS, QUEUE, Kind, Site, nested
 from tests.gate.test_identities import *  # noqa: F403
 from tests.gate.test_ways import *  # noqa: F403
 from tests.gate.test_ways import WAITING, _tried
+from tests.job_kinds import JOB_KINDS
 
 # Not implemented: scale, and status writes by a tenant.
 UNSERVED = ("label removal by status", "forged annotation by status")
@@ -49,7 +50,7 @@ async def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:
     mutating = request.param == "mutating"
-    async with SmallApi(tmp_path_factory.mktemp("small")) as api, AsyncExitStack() as stack:
+    async with SmallApi(tmp_path_factory.mktemp("small"), kinds=JOB_KINDS) as api, AsyncExitStack() as stack:
         clients = {
             name: await stack.enter_async_context(Client(api.url, api.ssl_context(), token))
             for name, token in api.tokens.items()

@@ -23,6 +23,7 @@ from queuectl.sandbox.kubernetes.store import Store
 from queuectl.sandbox.kubernetes.wire import Request, Response
 from queuectl.sandbox.policy_check import problems_of_policy
 from queuectl.shipped import shipped
+from tests.job_kinds import JOB_KINDS
 from tests.kube_api.client import MERGE, Json, configmap, job
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -39,7 +40,12 @@ class Driven:
         self.store = Store(folder, history=100)
         self.identities = Identities(folder)
         self.api = Api(
-            self.store, self.identities, clock=lambda: self.now, faults=self.faults, check=problems_of_policy
+            self.store,
+            self.identities,
+            kinds=JOB_KINDS,
+            clock=lambda: self.now,
+            faults=self.faults,
+            check=problems_of_policy,
         )
 
     async def ask(
@@ -80,7 +86,7 @@ async def test_the_same_requests_give_the_same_objects() -> None:
     for _ in range(2):
         driven = Driven()
         driven.store = Store(None, seed="one")
-        driven.api = Api(driven.store, driven.identities, clock=lambda: START)
+        driven.api = Api(driven.store, driven.identities, kinds=JOB_KINDS, clock=lambda: START)
         bodies.append((await driven.ask("POST", JOBS, job("a"))).body)
     assert bodies[0] == bodies[1]
 

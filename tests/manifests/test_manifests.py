@@ -13,7 +13,6 @@ from queuectl import __version__
 from queuectl.app import reaching
 from queuectl.core.events import PolicyObserved
 from queuectl.kinds.context import GATE
-from queuectl.kinds.jobs import JOB_KINDS
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.written import (
     ADMISSION_ANNOTATION,
@@ -25,6 +24,7 @@ from queuectl.kinds.written import (
 )
 from queuectl.sandbox.control_plane import CONTROLLER_USER
 from queuectl.settings import load
+from tests.job_kinds import JOB_KINDS
 from tests.manifests.rendered import (
     COMPONENTS,
     MANIFESTS,
@@ -45,10 +45,8 @@ CONTROLLER_RIGHTS = {
         for name in ("clusterqueues", "localqueues")
         for verb in ("get", "patch")
     ),
-    *(("batch", "jobs", None, verb) for verb in (*READ, "patch")),
-    ("batch", "jobs/status", None, "patch"),
-    *(("kubeflow.org", "pytorchjobs", None, verb) for verb in (*READ, "patch")),
-    ("kubeflow.org", "pytorchjobs/status", None, "patch"),
+    *((row.group, row.plural, None, verb) for row in JOB_KINDS for verb in (*READ, "patch")),
+    *((row.group, f"{row.plural}/status", None, "patch") for row in JOB_KINDS),
     ("", "pods", None, "list"),
     *(("", resource, None, verb) for resource in ("namespaces", "nodes") for verb in READ),
     *(("scheduling.k8s.io", "priorityclasses", None, verb) for verb in READ),
@@ -135,7 +133,7 @@ def test_of_the_roles_for_people_only_the_bypass_role_grants_bypass() -> None:
     assert [role["metadata"]["name"] for role in others if bypass in rights(role)] == ["queuectl-bypass"]
 
 
-@pytest.mark.parametrize("row", JOB_KINDS.values(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", JOB_KINDS.rows, ids=lambda row: row.name)
 def test_every_job_kind_has_its_entries_in_the_gate(row: Any) -> None:
     policies = {
         "queuectl-jobs": {row.plural, f"{row.plural}/status"},

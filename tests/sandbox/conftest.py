@@ -16,13 +16,14 @@ from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.example import pytorchjob_crd
 from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players import play
+from tests.job_kinds import JOB_KINDS
 from tests.sandbox.cluster import Cluster, WallClock
 
 
 @asynccontextmanager
 async def small(folder: Path) -> AsyncIterator[Client]:
     async with (
-        SmallApi(folder) as server,
+        SmallApi(folder, kinds=JOB_KINDS) as server,
         Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
     ):
         yield api

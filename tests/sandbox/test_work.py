@@ -14,6 +14,7 @@ from queuectl.sandbox.kubernetes.server import SmallApi
 from queuectl.sandbox.players.api import ApiError, Object
 from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.work import WorkQueue
+from tests.job_kinds import JOB_KINDS
 from tests.sandbox.cluster import WallClock
 from tests.sandbox.polling import eventually
 
@@ -37,7 +38,10 @@ async def beside(work: Awaitable[None]) -> AsyncIterator[None]:
 @asynccontextmanager
 async def followed() -> AsyncIterator[tuple[SmallApi, Client, Store, list[str]]]:
     """A server, its admin, a store of its ConfigMaps, and the changes from the store."""
-    async with SmallApi() as server, Client(server.url, server.ssl_context(), server.tokens["admin"]) as api:
+    async with (
+        SmallApi(kinds=JOB_KINDS) as server,
+        Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
+    ):
         store = Store(api, CONFIGMAPS, WallClock(), {"colour": lambda thing: thing["data"].get("colour")})
         told: list[str] = []
 
@@ -57,7 +61,10 @@ async def put(api: Client, name: str, colour: str = "red") -> Object:
 
 
 async def test_listed_objects_in_a_store_have_their_kind() -> None:
-    async with SmallApi() as server, Client(server.url, server.ssl_context(), server.tokens["admin"]) as api:
+    async with (
+        SmallApi(kinds=JOB_KINDS) as server,
+        Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
+    ):
         await put(api, "listed")
         store = Store(api, CONFIGMAPS, WallClock())
         async with beside(store.run()):
@@ -113,7 +120,10 @@ async def test_an_own_write_is_in_the_store_at_once_and_never_restores_a_deleted
 
 
 async def test_a_kind_that_is_not_installed_is_empty_and_is_listed_once_installed() -> None:
-    async with SmallApi() as server, Client(server.url, server.ssl_context(), server.tokens["admin"]) as api:
+    async with (
+        SmallApi(kinds=JOB_KINDS) as server,
+        Client(server.url, server.ssl_context(), server.tokens["admin"]) as api,
+    ):
         store = Store(api, "/apis/example.com/v1/things", WallClock())
         async with beside(store.run()):
             async with asyncio.timeout(10):

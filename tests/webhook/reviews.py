@@ -9,6 +9,7 @@ from typing import Any
 import jsonpatch
 
 from queuectl.webhook.mutation import answered
+from tests.job_kinds import JOB_KINDS
 from tests.kube.sites import job, pytorch_job
 
 Json = dict[str, Any]
@@ -41,7 +42,7 @@ def review(obj: Json | None, old: Json | None = None, *, user: str = "ada", **re
 
 
 def answer(body: Json) -> Json:
-    content, changed = answered(json.dumps(body).encode())
+    content, changed = answered(json.dumps(body).encode(), JOB_KINDS)
     response: Json = json.loads(content)["response"]
     assert response["uid"] == body["request"]["uid"]
     assert response["allowed"] is True

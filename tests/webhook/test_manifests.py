@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 
 from queuectl.kinds.admission import CONTROLLER_USER
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL
+from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.settings import load
 from queuectl.webhook.server import PATH
+from tests.job_kinds import JOB_KINDS
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 WEBHOOK = MANIFESTS / "webhook"
@@ -70,7 +71,7 @@ def test_the_webhook_is_called_for_the_objects_of_the_mutating_policies() -> Non
     assert hook()["objectSelector"] == created["objectSelector"] == updated["objectSelector"]
     assert hook()["objectSelector"]["matchExpressions"][0]["key"] == QUEUE_LABEL
     resources = {(rule["apiGroups"][0], *rule["resources"]) for rule in rules}
-    assert resources == {(row.group, row.plural) for row in JOB_KINDS.values()}
+    assert resources == {(row.group, row.plural) for row in JOB_KINDS}
     assert CONTROLLER_USER in hook()["matchConditions"][0]["expression"]
 
 

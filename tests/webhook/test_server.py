@@ -20,6 +20,7 @@ from queuectl.certificates.sources import FromFiles
 from queuectl.listener import serving
 from queuectl.webhook.server import PATH, ReviewLimits, reviews
 from tests.certificates.issuing import NOW, Mounted
+from tests.job_kinds import JOB_KINDS
 from tests.webhook.reviews import MAKERS, review, set_suspend
 
 SLOW = 60
@@ -59,7 +60,7 @@ async def webhook(folder: Path, **limits: Any) -> AsyncIterator[Webhook]:
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     heard = Heard()
     bounds = ReviewLimits(**{"header_seconds": SLOW, "body_seconds": SLOW, "idle_seconds": SLOW, **limits})
-    app = reviews(bounds, heard)
+    app = reviews(JOB_KINDS, bounds, heard)
     async with (
         asyncio.timeout(SLOW),
         serving(app, host="127.0.0.1", port=0, limits=bounds, context=tls.context) as url,

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from queuectl.kinds.registry import KindRegistry
 from queuectl.sandbox.kubernetes import (
     applies,
     discovery,
@@ -60,6 +61,7 @@ class Api:
         store: Store,
         identities: Identities,
         *,
+        kinds: KindRegistry,
         clock: Callable[[], datetime],
         faults: Faults | None = None,
         check: Check | None = None,
@@ -70,7 +72,7 @@ class Api:
         self.faults = faults or Faults()
         self._clock = clock
         self._catalog = Catalog()
-        self._writes = Writes(store, self._catalog, Gate(store), clock, check)
+        self._writes = Writes(store, self._catalog, Gate(store, kinds), clock, check)
         self._bookmark_seconds = bookmark_seconds
         for stored in store.collection(CRDS).values():
             self._catalog.define(stored.read())

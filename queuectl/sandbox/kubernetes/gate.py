@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from queuectl.kinds.jobs import JOB_KINDS, QUEUE_LABEL, conditions
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, conditions
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, KUEUES_TOO, OWN, first
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.written import (
     BYPASS_ANNOTATION,
     POD_LABELS,
@@ -29,51 +30,54 @@ SUSPEND_POLICY = "queuectl-suspend"
 BYPASS_POLICY = "queuectl-bypass"
 Labels = tuple[str, ...]
 
-_JOBS = {row.resource: row for row in JOB_KINDS.values()}
-_REPLICAS = {"pytorchjobs.kubeflow.org": "pytorchReplicaSpecs"}
-"""Field of the spec with replicas by name, by collection."""
 # A message expression of these policies joins texts and the variable `suspendPath`.
 _CONCATENATED = re.compile(r"'([^']*)'|(variables\.suspendPath)")
 
 
 class Gate:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, kinds: KindRegistry) -> None:
         self._store = store
+        self._kinds = kinds
 
     def mutate(self, kind: Kind, old: Json | None, new: Json, user: User) -> None:
         """Suspend a new managed object and record its user; record a user who starts one past queuectl."""
+        row = self._row(kind)
         if (
-            kind.collection not in _JOBS
+            row is None
             or user.name == CONTROLLER_USER
             or not self._in_force("mutating", policy := SUSPEND_POLICY if old is None else BYPASS_POLICY)
             or not _managed(self._labels("mutating", policy), old, new)
         ):
             return
         if old is None:
-            _set_suspend(kind, new)
+            _set_suspend(row, new)
             new["metadata"].setdefault("annotations", {})[SUBMITTER_ANNOTATION] = user.name
-        elif _suspended(kind, old) and not _suspended(kind, new):
+        elif row.suspended(old) and not row.suspended(new):
             new["metadata"].setdefault("annotations", {})[BYPASS_ANNOTATION] = user.name
 
     def validate(
         self, kind: Kind, old: Json | None, new: Json | None, user: User, subresource: str = ""
     ) -> None:
         """`old` None creates, `new` None deletes. Raises ApiError if a policy denies it."""
-        if kind.collection not in _JOBS:
+        row = self._row(kind)
+        if row is None:
             return
         if user.name == CONTROLLER_USER:
             if self._in_force("validating", UNQUEUED_POLICY):
                 labels = self._labels("validating", UNQUEUED_POLICY)
                 unqueued = any(obj and not _managed(labels, None, obj) for obj in (old, new))
-                self._deny(kind, new or old or {}, UNQUEUED_POLICY, iter([0] if unqueued else []))
+                self._deny(kind, row, new or old or {}, UNQUEUED_POLICY, iter([0] if unqueued else []))
             if self._in_force("validating", SELF_POLICY):
-                found = _beyond_duty(kind, old, new, subresource)
-                self._deny(kind, new or old or {}, SELF_POLICY, found)
+                found = _beyond_duty(row, old, new, subresource)
+                self._deny(kind, row, new or old or {}, SELF_POLICY, found)
         elif new and self._in_force("validating", JOBS_POLICY) and not _may_bypass(user):
             labels = self._labels("validating", JOBS_POLICY)
             if _managed(labels, old, new):
-                found = _on_create(kind, new, user) if old is None else _on_update(kind, labels, old, new)
-                self._deny(kind, new, JOBS_POLICY, found)
+                found = _on_create(row, new, user) if old is None else _on_update(row, labels, old, new)
+                self._deny(kind, row, new, JOBS_POLICY, found)
+
+    def _row(self, kind: Kind) -> JobKind | None:
+        return self._kinds.served_at(kind.group, kind.version, kind.plural)
 
     def _in_force(self, sort: str, name: str) -> bool:
         policies = self._store.collection(f"{sort}admissionpolicies.admissionregistration.k8s.io")
@@ -85,7 +89,7 @@ class Gate:
         stored = self._store.collection(f"{sort}admissionpolicies.admissionregistration.k8s.io")["", name]
         return (KUEUES_TOO if KUEUE_QUEUE_LABEL.encode() in stored.raw else OWN).queue
 
-    def _deny(self, kind: Kind, new: Json, policy: str, failed: Iterator[int]) -> None:
+    def _deny(self, kind: Kind, row: JobKind, new: Json, policy: str, failed: Iterator[int]) -> None:
         """Refuse with the message of the first validation that failed."""
         place = next(failed, None)
         if place is None:
@@ -97,7 +101,7 @@ class Gate:
         validation = validations[place] if place < len(validations) else {}
         message = validation.get("message", f"failed validation {place}")
         if expression := validation.get("messageExpression"):
-            path = ".".join(_JOBS[kind.collection].suspend)
+            path = ".".join(row.suspend)
             message = "".join(text or path for text, _ in _CONCATENATED.findall(expression))
         text = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}"
         raise kind.refusal(403, new["metadata"]["name"], f"{{}} is forbidden: {text}")
@@ -106,15 +110,15 @@ class Gate:
 # The functions below yield indexes of failed `spec.validations`, in the order of the policy.
 
 
-def _on_create(kind: Kind, new: Json, user: User) -> Iterator[int]:
-    if not _suspended(kind, new):
+def _on_create(kind: JobKind, new: Json, user: User) -> Iterator[int]:
+    if not kind.suspended(new):
         yield 0
     if _reserved(new) not in ({}, {SUBMITTER_ANNOTATION: user.name}):
         yield 7
 
 
-def _on_update(kind: Kind, labels: Labels, old: Json, new: Json) -> Iterator[int]:
-    suspended, was_suspended = _suspended(kind, new), _suspended(kind, old)
+def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json) -> Iterator[int]:
+    suspended, was_suspended = kind.suspended(new), kind.suspended(old)
     held = conditions(old)
     finished = any(held.get(name) == "True" for name in ("Complete", "Succeeded", "Failed"))
     if was_suspended and not suspended:
@@ -136,7 +140,7 @@ def _on_update(kind: Kind, labels: Labels, old: Json, new: Json) -> Iterator[int
         yield 7
 
 
-def _beyond_duty(kind: Kind, old: Json | None, new: Json | None, subresource: str) -> Iterator[int]:
+def _beyond_duty(kind: JobKind, old: Json | None, new: Json | None, subresource: str) -> Iterator[int]:
     """Writes that are denied to queuectl's own service account."""
     if old is None or new is None:
         yield 0
@@ -171,12 +175,8 @@ def _may_bypass(user: User) -> bool:
     return allowed(user, Access("bypass", "queuectl.dev", "workloads"))
 
 
-def _suspended(kind: Kind, obj: Json) -> bool:
-    return _JOBS[kind.collection].suspended(obj)
-
-
-def _set_suspend(kind: Kind, obj: Json) -> None:
-    *path, last = _JOBS[kind.collection].suspend
+def _set_suspend(kind: JobKind, obj: Json) -> None:
+    *path, last = kind.suspend
     for step in path:
         obj = obj.setdefault(step, {})
     obj[last] = True
@@ -192,10 +192,9 @@ def _queue(labels: Labels, obj: Json) -> str:
     return first(labels, obj["metadata"].get("labels") or {}) or ""
 
 
-def _parts(kind: Kind, obj: Json) -> dict[str, Json]:
+def _parts(kind: JobKind, obj: Json) -> dict[str, Json]:
     """Parts with a count and a pod template, by name: each replica type; of a Job its spec."""
-    field = _REPLICAS.get(kind.collection)
-    return {"": obj["spec"]} if field is None else obj["spec"].get(field) or {}
+    return {"": obj["spec"]} if kind.replicas is None else obj["spec"].get(kind.replicas.field) or {}
 
 
 def _count(part: Json) -> int:
@@ -218,7 +217,7 @@ def _metadata_but_ours(obj: Json) -> Json:
     return {**kept, "annotations": _reserved(obj, ours=False)}
 
 
-def _own_labels(kind: Kind, old: Json, new: Json) -> bool:
+def _own_labels(kind: JobKind, old: Json, new: Json) -> bool:
     """Whether queuectl's labels of each pod template are unchanged, or as a start writes them."""
     had = _parts(kind, old)
     given = new["metadata"].get("labels") or {}
@@ -237,7 +236,7 @@ def _pod_labels(part: Json) -> Json:
     return ((part.get("template") or {}).get("metadata") or {}).get("labels") or {}
 
 
-def _split(kind: Kind, obj: Json) -> tuple[Json, Json]:
+def _split(kind: JobKind, obj: Json) -> tuple[Json, Json]:
     """The spec without what queuectl may write, and the part of each pod template that it may not write."""
     spec, parts = dict(obj["spec"]), {}
     for name, part in _parts(kind, obj).items():
@@ -246,7 +245,8 @@ def _split(kind: Kind, obj: Json) -> tuple[Json, Json]:
         labels = {k: v for k, v in _pod_labels(part).items() if k not in POD_LABELS}
         metadata = {**(template.get("metadata") or {}), "labels": labels}
         parts[name] = {**template, "metadata": metadata, "spec": steered}
-    if field := _REPLICAS.get(kind.collection):
+    if kind.replicas is not None:
+        field = kind.replicas.field
         rest = {name: {**part, "template": None} for name, part in (spec.get(field) or {}).items()}
         policy = {**(spec.get("runPolicy") or {}), "suspend": None}
         return {**spec, field: rest, "runPolicy": policy}, parts

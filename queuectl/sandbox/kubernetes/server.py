@@ -14,6 +14,7 @@ from typing import Self
 import trustme
 from aiohttp import web
 
+from queuectl.kinds.registry import KindRegistry
 from queuectl.sandbox.control_plane import write_kubeconfig
 from queuectl.sandbox.kubernetes.api import Api
 from queuectl.sandbox.kubernetes.faults import Faults
@@ -42,6 +43,7 @@ class SmallApi:
         self,
         folder: Path | None = None,
         *,
+        kinds: KindRegistry,
         port: int = 0,
         clock: Callable[[], datetime] = wall_clock,
         faults: Faults | None = None,
@@ -53,6 +55,7 @@ class SmallApi:
         self.url = ""
         self.tokens: dict[str, str] = {}
         """By identity: admin, tenant, controller."""
+        self._kinds = kinds
         self._port = port
         self._clock = clock
         self._check = check
@@ -81,6 +84,7 @@ class SmallApi:
         self.api = Api(
             self.store,
             identities,
+            kinds=self._kinds,
             clock=self._clock,
             faults=self.faults,
             check=self._check,

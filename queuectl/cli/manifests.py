@@ -1,0 +1,44 @@
+"""`queuectl manifests`: what an installation needs for each kind of job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from queuectl.cli.options import Failure, Options, with_options
+
+_OPTIONAL = ("mutating", "webhook", "kueue-labels")
+
+
+@click.command("manifests")
+@click.option(
+    "--component",
+    "components",
+    multiple=True,
+    type=click.Choice(_OPTIONAL),
+    help="Print those of an optional component too; may be repeated.",
+)
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+@with_options
+def manifests(options: Options, *, components: tuple[str, ...], folder: Path | None) -> None:
+    """Print the manifests that depend on the kinds of jobs: policies, webhook rules, rights.
+
+    With FOLDER, such as the folder manifests of a checkout, all of them are written below it instead.
+    """
+    from queuectl.app.kinds import job_kinds
+    from queuectl.kinds.manifests import manifests as made
+
+    files = made(job_kinds())
+    if folder is None:
+        left_out = set(_OPTIONAL) - set(components)
+        printed = [text for name, text in files.items() if name.partition("/")[0] not in left_out]
+        click.echo("---\n".join(printed), nl=False)
+        return
+    for name, text in files.items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            raise Failure(f"{path}: {error.strerror or error}") from None

@@ -1,0 +1,62 @@
+"""The registry of kinds, and the manifests made from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuectl.kinds.manifests import TEMPLATES, manifests
+from queuectl.kinds.registry import KindRegistry
+from tests.job_kinds import JOB_KINDS
+from tests.manifests.rendered import MANIFESTS
+
+JOB, PYTORCH = JOB_KINDS["Job"], JOB_KINDS["PyTorchJob"]
+OTHER = replace(JOB, name="Job.v1.example.com", group="example.com", plural="jobs")
+
+
+@pytest.mark.parametrize("name", ["pytorchjob", "PyTorchJobs", "pytorchjobs.kubeflow.org", "pytorch"])
+def test_a_kind_is_found_by_each_of_its_names_in_any_case(name: str) -> None:
+    assert JOB_KINDS.find(name) is PYTORCH
+
+
+def test_a_kind_that_is_not_in_the_registry_is_not_found() -> None:
+    assert JOB_KINDS.find("pods") is None
+    assert JOB_KINDS.of("v1", "Pod") is None
+    assert JOB_KINDS.served_at("", "v1", "pods") is None
+
+
+def test_of_two_kinds_with_one_name_the_second_has_the_name_that_kubectl_would_use() -> None:
+    both = KindRegistry((JOB, OTHER))
+    assert (both.find("job"), both.find("jobs.v1.example.com")) == (JOB, OTHER)
+    assert both["Job.v1.example.com"].kind == "Job"
+    assert both.of("example.com/v1", "Job") is OTHER
+    assert both.served_at("example.com", "v1", "jobs") is OTHER
+    assert both.find("jobs.example.com") is OTHER
+    assert both.known() == "Job, Job.v1.example.com"
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (JOB, "two rows have the name Job"),
+        (replace(OTHER, name="Job.example"), "Job.example is not the name of a row for Job of"),
+        (replace(OTHER, name="Other", group="batch", suspend=("spec", "paused")), "another field to suspend"),
+    ],
+)
+def test_rows_that_cannot_be_in_one_registry_are_refused(row: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        KindRegistry((JOB, row))  # type: ignore[arg-type]
+
+
+def test_the_manifests_that_are_checked_in_are_those_of_the_built_in_kinds() -> None:
+    made = manifests(JOB_KINDS)
+    assert {name: (MANIFESTS / name).read_text() for name in made} == made, "run: make manifests"
+
+
+def test_a_further_kind_changes_every_file_that_names_kinds_but_the_policy_of_scales() -> None:
+    made, more = manifests(JOB_KINDS), manifests(KindRegistry((*JOB_KINDS, OTHER)))
+    unchanged = {name for name in made if made[name] == more[name]}
+    assert len(made) == len(list(TEMPLATES.rglob("*.yaml")))
+    assert unchanged == {"gate/scale.yaml"}
+    assert "example.com" in more["gate/jobs.yaml"]
