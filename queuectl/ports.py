@@ -10,12 +10,13 @@ from typing import Final, NamedTuple, Protocol
 from queuectl.core.decisions import Plan
 from queuectl.core.events import EffectSettled, WorkloadGone, WorkloadObserved
 from queuectl.core.model import (
+    NOTHING_FOR_READERS,
     ConfigKey,
     Effect,
     EffectKey,
+    ForReaders,
     LedgerSnapshot,
     ObjectRef,
-    PodsReady,
     StoredWorkload,
     Verb,
     WorkloadId,
@@ -98,11 +99,9 @@ class Ledger(Protocol):
         *,
         epoch: int,
         batch: str,
-        pods_ready: Sequence[PodsReady] = (),
+        for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
         """Store recorded decisions, their holds and effects, and acknowledgements, in one transaction.
-
-        `pods_ready` is stored for readers: at most one item for each workload.
 
         Returns the sequence number of the first recorded decision (the next free one if there is none).
         Repeating the same `batch` stores nothing twice and returns the same number.
@@ -270,7 +269,7 @@ class Reading:
     """Spec as canonical JSON; None: gone."""
     batch: int = 0
     """Number of the last batch that was stored. A batch may have no decision."""
-    pods_ready: tuple[PodsReady, ...] = ()
+    for_readers: ForReaders = NOTHING_FOR_READERS
 
 
 class Readings(Protocol):

@@ -11,7 +11,8 @@ from queuectl.api import schemas
 from queuectl.api.advice import advice
 from queuectl.api.lending import Lent
 from queuectl.api.policies import cohort_condition, nominal_quota
-from queuectl.api.state import LocalQueueState, QueueState, State, Under
+from queuectl.api.queue_states import QueueState
+from queuectl.api.state import LocalQueueState, State, Under
 from queuectl.core import model, policy
 from queuectl.core.decisions import Verdict
 from queuectl.core.reasons import Code, Limit, Reason, RejectedCandidate

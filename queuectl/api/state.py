@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, get_args
 
 from queuectl.api.policies import (
-    cluster_queue_condition,
     cohorts_above,
     local_queue_condition,
     nominal_quota,
     quota_tree,
 )
+from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue_states
 from queuectl.api.queue_workloads import QueueWorkloads
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.policy import (
@@ -50,31 +50,6 @@ Name = tuple[str, str, str]
 """Namespace, kind, name."""
 Arrival = tuple[int, WorkloadId]
 Key = TypeVar("Key")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueState:
-    """The state of one ClusterQueue. `queue` is None if it was deleted or its spec is invalid."""
-
-    name: str
-    queue: ClusterQueue | None
-    condition: Condition
-    workloads: QueueWorkloads
-    nominal: Mapping[FlavorResource, int]
-    """In the order of the spec."""
-
-    @property
-    def pending(self) -> int:
-        return self.workloads.pending
-
-    @property
-    def used(self) -> Mapping[FlavorResource, int]:
-        return self.workloads.used
-
-    @property
-    def holders(self) -> Collection[StoredWorkload]:
-        """Workloads with an open attempt here, terminating ones included."""
-        return self.workloads.holders.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +91,12 @@ class State:
     """Number of the last batch that the ledger had stored."""
     pods_ready: Mapping[WorkloadId, PodsReady] = field(default_factory=dict)
     """Of former attempts too."""
+    lines: Mapping[str, tuple[WorkloadId, ...]] = field(default_factory=dict)
+    """By ClusterQueue, as told last: some workloads may be pending no longer."""
     _trees: list[QuotaTree] = field(default_factory=list, compare=False, repr=False)
     """The quota tree of this state, once it was asked for."""
+    _turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict, compare=False, repr=False)
+    """Positions by ClusterQueue with usage-based order, once they were asked for."""
 
     @property
     def tree(self) -> QuotaTree:
@@ -146,12 +125,10 @@ class State:
                 workloads[now.id] = now
         loses_place = configuration.requeueing.loses_place
         if loses_place == self.configuration.requeueing.loses_place:
-            queue_workloads, touched = _queue_workloads(
-                self.queue_workloads, changes, loses_place=loses_place
-            )
+            queue_workloads, touched = moved_workloads(self.queue_workloads, changes, loses_place=loses_place)
         else:
             everything: list[Change] = [(None, one) for one in workloads.values()]
-            queue_workloads, touched = _queue_workloads({}, everything, loses_place=loses_place)
+            queue_workloads, touched = moved_workloads({}, everything, loses_place=loses_place)
         if policies is not self.policies or configuration != self.configuration:
             touched = {
                 *queue_workloads,
@@ -168,10 +145,11 @@ class State:
             queue_workloads=queue_workloads,
             counts=_counts(self.counts, changes),
             policies=policies,
-            queues=_queues(self.queues, touched, policies, queue_workloads),
+            queues=queue_states(self.queues, touched, policies, queue_workloads),
             configuration=configuration,
             batch=reading.batch,
-            pods_ready=_pods_ready(self.pods_ready, reading.pods_ready, workloads),
+            pods_ready=_pods_ready(self.pods_ready, reading.for_readers.pods_ready, workloads),
+            lines={**self.lines, **dict(reading.for_readers.lines)},
         )
 
     def ready(self, workload: StoredWorkload) -> int | None:
@@ -195,22 +173,43 @@ class State:
             yield self.workloads[id]
 
     def position(self, workload: StoredWorkload) -> int | None:
-        """From 1, in its ClusterQueue; None outside the pending queue, and where past usage decides (U1)."""
+        """From 1, in its ClusterQueue; None outside the pending queue, or if the ledger does not say (U1)."""
         queue = self.queues.get(workload.cluster_queue or "")
-        if queue is None or self._in_turns(queue):
+        if queue is None:
             return None
+        if self._in_turns(queue):
+            return self._turns_of(queue).get(workload.id)
         return queue.workloads.position(workload)
 
     def _in_turns(self, queue: QueueState) -> bool:
         by_usage = queue.queue is not None and queue.queue.usage_based
         return by_usage and self.configuration.usage_sharing is not None
 
+    def _turns_of(self, queue: QueueState) -> Mapping[WorkloadId, int]:
+        """Positions as the controller told them, without workloads that have left the pending queue since."""
+        found = self._turns.get(queue.name)
+        if found is None:
+            told = map(self.workloads.get, self.lines.get(queue.name, ()))
+            line = (
+                one.id
+                for one in told
+                if one is not None
+                and one.cluster_queue == queue.name
+                and queue.workloads.position(one) is not None
+            )
+            found = self._turns[queue.name] = {id: place for place, id in enumerate(line, start=1)}
+        return found
+
     def ahead(self, workload: StoredWorkload, count: int) -> list[StoredWorkload]:
         """The last `count` workloads before it in its pending queue, in order."""
         position = self.position(workload)
         if position is None:
             return []
-        found = self.queues[workload.cluster_queue or ""].workloads.ahead(position, count)
+        queue = self.queues[workload.cluster_queue or ""]
+        if self._in_turns(queue):
+            found = list(self._turns_of(queue))[max(0, position - 1 - count) : position - 1]
+        else:
+            found = queue.workloads.ahead(position, count)
         return [self.workloads[one] for one in found]
 
     def cluster_queues(self) -> list[QueueState]:
@@ -298,10 +297,6 @@ class State:
         return found
 
 
-Change = tuple[StoredWorkload | None, StoredWorkload | None]
-"""A workload as it was and as it is; None: absent."""
-
-
 def _changes(known: Mapping[WorkloadId, StoredWorkload], changed: Iterable[StoredWorkload]) -> list[Change]:
     pairs = [(known.get(one.id), None if one.phase in OVER else one) for one in changed]
     return [(former, now) for former, now in pairs if former is not None or now is not None]
@@ -349,32 +344,6 @@ def _configuration(
     return known
 
 
-def _queue_of(workload: StoredWorkload) -> str | None:
-    """The ClusterQueue whose quota it holds, else the one it is pending in."""
-    return workload.attempt.assignment.cluster_queue if workload.attempt else workload.cluster_queue
-
-
-def _queue_workloads(
-    queue_workloads: Mapping[str, QueueWorkloads], changes: Iterable[Change], *, loses_place: bool
-) -> tuple[Mapping[str, QueueWorkloads], set[str]]:
-    """And the names of the ClusterQueues that differ."""
-    left: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
-    came: defaultdict[str | None, list[StoredWorkload]] = defaultdict(list)
-    for former, now in changes:
-        if former is not None:
-            left[_queue_of(former)].append(former)
-        if now is not None:
-            came[_queue_of(now)].append(now)
-    touched = {name for name in (*left, *came) if name is not None}
-    result = dict(queue_workloads)
-    for name in touched:
-        before = result.pop(name, QueueWorkloads(loses_place=loses_place))
-        moved = before.moved(left[name], came[name])
-        if moved:
-            result[name] = moved
-    return result, touched
-
-
 def _grouped(
     known: Mapping[Key, tuple[Arrival, ...]],
     moved: Collection[Change],
@@ -417,30 +386,4 @@ def _counts(
     for former, now in changes:
         count(former, -1)
         count(now, 1)
-    return result
-
-
-def _queues(
-    known: Mapping[str, QueueState],
-    touched: set[str],
-    policies: Mapping[ConfigKey, Policy | str],
-    queue_workloads: Mapping[str, QueueWorkloads],
-) -> Mapping[str, QueueState]:
-    result = {name: state for name, state in known.items() if name not in touched}
-    flavors = {one.name: one for one in policies.values() if isinstance(one, ResourceFlavor)}
-    cohorts = {one.name: one for one in policies.values() if isinstance(one, Cohort)}
-    for name in touched:
-        policy, taken = (
-            policies.get(ConfigKey("ClusterQueue", "", name)),
-            queue_workloads.get(name, QueueWorkloads()),
-        )
-        # A deleted one is still shown while workloads hold quota of it.
-        if policy is not None or taken.holders:
-            result[name] = QueueState(
-                name=name,
-                queue=policy if isinstance(policy, ClusterQueue) else None,
-                condition=cluster_queue_condition(policy, flavors, cohorts),
-                workloads=taken,
-                nominal=nominal_quota(policy),
-            )
     return result

@@ -132,7 +132,7 @@ class View:
             known = None
             reading = await self._readings.since(0)
         # A batch without decisions changes nothing else.
-        changed = reading.workloads or reading.configs or reading.pods_ready
+        changed = reading.workloads or reading.configs or any(reading.for_readers)
         if known is None or changed or reading.sequence != known.sequence:
             self._state = (known or State()).advance(reading, self._parse, self._configure)
             self._news.set()

@@ -6,27 +6,23 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from queuectl.controller.effects import WORKERS, Lanes
 from queuectl.controller.notices import PATIENCE, Notices
+from queuectl.controller.reports import Observer, Reports
 from queuectl.controller.set_aside import SetAside
 from queuectl.core.decisions import Plan, Verdict, smaller
 from queuectl.core.engine import DEFAULT_BUDGET, Engine
 from queuectl.core.events import EffectSettled, Event, Result, TimeCame
 from queuectl.core.inbox import Inbox
-from queuectl.core.model import EffectKey, PodsReady, WorkloadId
-from queuectl.core.policy import LocalQueueName
-from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.core.resources import Usage
+from queuectl.core.model import EffectKey
 from queuectl.core.transitions import IllegalTransition
-from queuectl.ports import Cluster, ClusterUnavailable, Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
+from queuectl.ports import Cluster, Ledger, LedgerRefused, LedgerUnavailable, PlanFailed
 
 T = TypeVar("T")
-Name = TypeVar("Name", LocalQueueName, str)
-Report = TypeVar("Report", LocalQueueReport, ClusterQueueReport)
 log = logging.getLogger(__name__)
 
 _GATHER, _GATHER_TIMES, _LONGEST_GATHER = 0.02, 4.0, 0.1
@@ -44,30 +40,10 @@ _SAY_EVERY, _MOST_SAID = 1.0, 20
 thousands of workloads begin to wait together, Events must cost the API server less than their starts."""
 _SAME_FAILURES, _MOST_FAILURES = 3, 64
 """Equal failures of a plan after which it is stored in parts; of parts, after which it is decided again."""
-_MOST_UNWRITTEN = 3
-"""Refused status writes after which the other queues wait for the next round."""
 
 
 class _Stopped(Exception):
     """Asked to stop while the ledger is unavailable."""
-
-
-class Observer(Protocol):
-    """Receives what happens, for metrics. Called on the loop, must not block."""
-
-    def took_epoch(self, epoch: int) -> None: ...
-    def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None: ...
-    def ledger_unavailable(self) -> None: ...
-    def ledger_refused(self) -> None: ...
-    def set_aside(self) -> None: ...
-    def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
-    def capacity(self, flavors: Usage) -> None: ...
-    def reported(
-        self,
-        local_queues: Sequence[LocalQueueReport],
-        cluster_queues: Sequence[ClusterQueueReport],
-        gone: Sequence[str],
-    ) -> None: ...
 
 
 class Controller:
@@ -97,7 +73,6 @@ class Controller:
         self._observer = observer
         self._holder = holder
         self._budget = budget
-        self._status_seconds = status_seconds
         self._notices = Notices(event_seconds)
         self._confirm_seconds = confirm_seconds
         self._confirm = False
@@ -111,8 +86,6 @@ class Controller:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._acknowledged: list[EffectKey] = []
-        self._pods_ready: dict[WorkloadId, PodsReady] = {}
-        """What readers are to know with the next commit."""
         self._acknowledge: asyncio.TimerHandle | None = None
         """When acknowledged writes are stored by themselves."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -120,6 +93,7 @@ class Controller:
         """By the ledger's clock."""
         self._rang = False
         self._aside = SetAside(engine, observer, self._wake.set)
+        self._reports = Reports(engine, cluster, observer, status_seconds, self._ask_to_commit)
         self._lanes = Lanes(cluster, self.emit, observer.settled, workers=workers)
 
     @property
@@ -160,9 +134,8 @@ class Controller:
         log.info("leading with epoch %d from sequence %d", self._epoch, snapshot.sequence)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run(), name="effects")
-            beside = [
-                tasks.create_task(work) for work in (self._publish(), self._say(), self._ask_to_confirm())
-            ]
+            works = (self._reports.publish(), self._say(), self._ask_to_confirm())
+            beside = [tasks.create_task(work) for work in works]
             away = None
             try:
                 await self._decide_until_stopped()
@@ -308,17 +281,15 @@ class Controller:
             self._acknowledge = None
         batch = f"{self._epoch}-{self._batch}"
         done, self._acknowledged = self._acknowledged, []
-        ready, self._pods_ready = self._pods_ready, {}
+        readers = self._reports.take_for_readers()
         started = asyncio.get_running_loop().time()
         try:
             first = await self._reach(
-                lambda: self._ledger.commit(
-                    plan, done, epoch=self._epoch, batch=batch, pods_ready=list(ready.values())
-                ),
+                lambda: self._ledger.commit(plan, done, epoch=self._epoch, batch=batch, for_readers=readers),
                 tries,
             )
         except (LedgerRefused, PlanFailed):
-            # Without `ready`: should it be the cause, no decision waits for it.
+            # Without `readers`: should they be the cause, no decision waits for it.
             self._acknowledged = done + self._acknowledged
             raise
         self._committed_at = asyncio.get_running_loop().time()
@@ -374,36 +345,3 @@ class Controller:
         while True:
             await asyncio.sleep(_SAY_EVERY)
             self._lanes.add_notices(self._notices.due(asyncio.get_running_loop().time(), _MOST_SAID))
-
-    async def _publish(self) -> None:
-        """Write the status of changed queues, each at most every `status_seconds`."""
-        late_locals: dict[LocalQueueName, LocalQueueReport] = {}
-        late_queues: dict[str, ClusterQueueReport] = {}
-        while True:
-            local_queues, cluster_queues, gone = self._engine.take_reports()
-            self._observer.reported(local_queues, cluster_queues, gone)
-            if (capacity := self._engine.take_capacity()) is not None:
-                self._observer.capacity(capacity)
-            late_locals |= {report.name: report for report in local_queues}
-            late_queues |= {report.name: report for report in cluster_queues}
-            await self._write(late_locals, self._cluster.publish_local_queue)
-            await self._write(late_queues, self._cluster.publish_cluster_queue)
-            if found := self._engine.take_pods_ready():
-                self._pods_ready |= {one.workload: one for one in found}
-                self._ask_to_commit()
-            await asyncio.sleep(self._status_seconds)
-
-    async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:
-        """Write the status of queues that are due. A refused one comes last the next time."""
-        refused = 0
-        for name in list(late):
-            try:
-                await publish(late[name])
-            except ClusterUnavailable as error:
-                log.warning("queue status not written, will be again: %s", error)
-                late[name] = late.pop(name)
-                refused += 1
-                if refused == _MOST_UNWRITTEN:
-                    return
-            else:
-                del late[name]

@@ -40,12 +40,13 @@ from queuectl.core.events import (
 )
 from queuectl.core.inbox import Inbox
 from queuectl.core.model import (
+    NOTHING_FOR_READERS,
     AttemptState,
     Effect,
     EffectKey,
+    ForReaders,
     LedgerSnapshot,
     ObjectRef,
-    PodsReady,
     WorkloadId,
 )
 from queuectl.core.policy import Gate
@@ -357,9 +358,11 @@ class MirroredLedger:
         *,
         epoch: int,
         batch: str,
-        pods_ready: Sequence[PodsReady] = (),
+        for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
-        first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch, pods_ready=pods_ready)
+        first = await self._inner.commit(
+            plan, acknowledged, epoch=epoch, batch=batch, for_readers=for_readers
+        )
         self._mirror.committed(plan)
         return first
 

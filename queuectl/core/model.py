@@ -225,11 +225,30 @@ class Attempt:
 
 
 class PodsReady(NamedTuple):
-    """How many pods of an attempt are ready, by the status of the object. It decides nothing."""
+    """How many pods of an attempt are ready, by the status of the object."""
 
     workload: WorkloadId
     attempt: int
     ready: int
+
+
+class PendingLine(NamedTuple):
+    """The first workloads of a pending queue, where past usage orders them (U1): at most LINE."""
+
+    cluster_queue: str
+    workloads: tuple[WorkloadId, ...]
+
+
+class ForReaders(NamedTuple):
+    """What the driver tells the readers of the ledger beside decisions. It decides nothing."""
+
+    pods_ready: tuple[PodsReady, ...] = ()
+    """At most one item for each workload."""
+    lines: tuple[PendingLine, ...] = ()
+    """At most one item for each ClusterQueue."""
+
+
+NOTHING_FOR_READERS = ForReaders()
 
 
 class Verb(StrEnum):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.model import ObjectRef, WorkloadId
-from queuectl.core.policy import Condition, LocalQueueName
+from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.usage_history import UsageHistory
@@ -56,6 +56,8 @@ class ClusterQueueReport:
     """(cell, usage in base units) pairs. Evicted workloads that still hold quota are included."""
     reasons: tuple[tuple[Code, int], ...] = ()
     """(code, number of its pending workloads with that reason) pairs."""
+    line: tuple[WorkloadId, ...] | None = None
+    """Its first LINE pending workloads in order, if past usage orders them. None: readers know the order."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ class ClusterReport:
 
 FIRST = 50
 """Number of pending workloads in the status of a LocalQueue."""
+LINE = 1000
+"""Number of pending workloads of a ClusterQueue with usage-based order that readers learn the order of."""
 
 
 class ReportBuilder:
@@ -99,6 +103,7 @@ class ReportBuilder:
         self._pending = pending
         self._past = past
         self._now = now
+        self._lines: dict[str, Sequence[Entry]] = {}
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
 
     def local_queue(self, name: LocalQueueName) -> LocalQueueReport:
@@ -125,13 +130,24 @@ class ReportBuilder:
         found = self._firsts.get(cluster_queue)
         if found is None:
             found = self._firsts[cluster_queue] = {}
-            queue = self._pending.get(cluster_queue)
-            waiting = line(queue, self._directory, self._past, self._now) if queue is not None else ()
-            for position, entry in enumerate(waiting, start=1):
+            for position, entry in enumerate(self._line(cluster_queue), start=1):
                 first = found.setdefault(LocalQueueName(entry.ref.namespace, entry.queue), [])
                 if len(first) < FIRST:
                     first.append((entry, position))
         return found
+
+    def _line(self, cluster_queue: str) -> Sequence[Entry]:
+        found = self._lines.get(cluster_queue)
+        if found is None:
+            queue = self._pending.get(cluster_queue)
+            found = line(queue, self._directory, self._past, self._now) if queue is not None else ()
+            self._lines[cluster_queue] = found
+        return found
+
+    def _usage_line(self, queue: ClusterQueue | None) -> tuple[WorkloadId, ...] | None:
+        if queue is None or not queue.usage_based or self._past is None:
+            return None
+        return tuple(entry.id for entry in self._line(queue.name)[:LINE])
 
     def cluster_queue(self, name: str) -> ClusterQueueReport:
         """Return the report of a ClusterQueue that exists or has an invalid spec."""
@@ -154,6 +170,7 @@ class ReportBuilder:
             nominal=tuple(cells),
             used=tuple((cell, node.usage[tree.cell(cell)]) for cell, _ in cells),
             reasons=reasons,
+            line=self._usage_line(queue),
         )
 
     def strays(self, known: Set[str]) -> tuple[tuple[Code, int], ...]:

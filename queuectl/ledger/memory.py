@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.model import (
+    NOTHING_FOR_READERS,
     Assignment,
     Attempt,
     AttemptState,
     ConfigKey,
     EffectKey,
+    ForReaders,
     LedgerSnapshot,
     PastAttempts,
+    PendingLine,
     Phase,
     PodsReady,
     StoredWorkload,
@@ -90,6 +93,7 @@ class MemoryStore:
     """Number of the last one."""
     pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = field(default_factory=dict)
     """With the batch that stored it."""
+    lines: dict[str, tuple[int, PendingLine]] = field(default_factory=dict)
 
 
 class _Journal:
@@ -218,7 +222,7 @@ class MemoryLedger:
         *,
         epoch: int,
         batch: str,
-        pods_ready: Sequence[PodsReady] = (),
+        for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
         store = self.store
         if epoch != store.epoch:
@@ -244,8 +248,11 @@ class MemoryLedger:
         store.batches[batch] = first
         store.batch += 1
         store.pods_ready |= {
-            one.workload: (store.batch, one) for one in pods_ready if one.workload in store.workloads
+            one.workload: (store.batch, one)
+            for one in for_readers.pods_ready
+            if one.workload in store.workloads
         }
+        store.lines |= {one.cluster_queue: (store.batch, one) for one in for_readers.lines}
         store.sequence += len(fold.lines)
         store.config_sequence = fold.config_version
         store.now = plan.now
@@ -429,8 +436,13 @@ class MemoryLedger:
             workloads=tuple(one for _, one in sorted(changed, key=lambda pair: pair[0])),
             configs=tuple(configs),
             batch=store.batch,
-            pods_ready=tuple(
-                one for at, one in store.pods_ready.values() if at > batch and one.workload in store.workloads
+            for_readers=ForReaders(
+                tuple(
+                    one
+                    for at, one in store.pods_ready.values()
+                    if at > batch and one.workload in store.workloads
+                ),
+                tuple(one for at, one in store.lines.values() if at > batch),
             ),
         )
 

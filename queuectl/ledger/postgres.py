@@ -12,7 +12,14 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Plan
-from queuectl.core.model import EffectKey, LedgerSnapshot, PodsReady, StoredWorkload, UsageSum
+from queuectl.core.model import (
+    NOTHING_FOR_READERS,
+    EffectKey,
+    ForReaders,
+    LedgerSnapshot,
+    StoredWorkload,
+    UsageSum,
+)
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
@@ -139,7 +146,7 @@ class PostgresLedger:
         *,
         epoch: int,
         batch: str,
-        pods_ready: Sequence[PodsReady] = (),
+        for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
         recorded = plan.recorded
         async with self._pool.begin() as connection:
@@ -163,7 +170,7 @@ class PostgresLedger:
             with storing():
                 await writing.acknowledge(acknowledged)
                 await writing.store(fold, epoch=epoch, cycle=plan.cycle)
-                await writing.store_pods_ready(pods_ready, fence.batches)
+                await writing.tell_readers(for_readers, fence.batches)
         self._stored = fence.sequence
         self._stored_shapes.update(writing.new_shapes)
         if len(self._stored_shapes) > _SHAPES_KEPT:

@@ -232,22 +232,34 @@ NO_OBJECTS: Final = delete(t.workload_object).where(
 PODS_READY_ROWS: Final = Columns(*columns_of(t.pods_ready, "workload", "attempt", "ready"))
 _FRESH_PODS: Final = upsert(t.pods_ready)
 PODS_READY: Final = _FRESH_PODS.from_select(
-    ["cluster_id", "workload", "attempt", "ready", "batch"],
-    select(
-        CLUSTER,
-        PODS_READY_ROWS.table.c.workload,
-        PODS_READY_ROWS.table.c.attempt,
-        PODS_READY_ROWS.table.c.ready,
-        _parameter("number", _INT),
-    ).where(
-        exists().where(
+    *rows_from(
+        t.pods_ready,
+        PODS_READY_ROWS,
+        ("workload", "attempt", "ready"),
+        where=exists().where(
             t.workload_open.c.cluster_id == CLUSTER,
             t.workload_open.c.id == PODS_READY_ROWS.table.c.workload,
-        )
-    ),
+        ),
+        cluster_id=CLUSTER,
+        batch=_parameter("number", _INT),
+    )
 ).on_conflict_do_update(
     index_elements=[t.pods_ready.c.cluster_id, t.pods_ready.c.workload],
     set_={name: _FRESH_PODS.excluded[name] for name in ("attempt", "ready", "batch")},
+)
+LINE_ROWS: Final = Columns(*columns_of(t.pending_line, "cluster_queue", "workloads"))
+_FRESH_LINES: Final = upsert(t.pending_line)
+LINES: Final = _FRESH_LINES.from_select(
+    *rows_from(
+        t.pending_line,
+        LINE_ROWS,
+        ("cluster_queue", "workloads"),
+        cluster_id=CLUSTER,
+        batch=_parameter("number", _INT),
+    )
+).on_conflict_do_update(
+    index_elements=[t.pending_line.c.cluster_id, t.pending_line.c.cluster_queue],
+    set_={name: _FRESH_LINES.excluded[name] for name in ("workloads", "batch")},
 )
 NO_PODS_READY: Final = delete(t.pods_ready).where(
     t.pods_ready.c.cluster_id == CLUSTER,

@@ -135,6 +135,15 @@ pods_ready = Table(
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
+pending_line = Table(
+    "pending_line",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("cluster_queue", Text, primary_key=True),
+    Column("workloads", JSONB, nullable=False),  # ids in order
+    Column("batch", BigInteger, nullable=False),  # the one that stored it
+)
+
 attempt = Table(
     "attempt",
     metadata,

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Delete, Executable, Insert, Row, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import AttemptState, EffectKey, PastAttempts, PodsReady
+from queuectl.core.model import AttemptState, EffectKey, ForReaders, PastAttempts
 from queuectl.ledger import shrinking
 from queuectl.ledger import statements as s
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
@@ -71,10 +71,13 @@ class Writing:
         if keys:
             await self._bulk(s.ACKNOWLEDGE, s.ACKNOWLEDGED_ROWS, sorted(set(keys)))
 
-    async def store_pods_ready(self, found: Sequence[PodsReady], batch: int) -> None:
+    async def tell_readers(self, found: ForReaders, batch: int) -> None:
         """After `store`: of workloads that are over nothing is stored."""
-        if found:
-            await self._bulk(s.PODS_READY, s.PODS_READY_ROWS, sorted(found), number=batch)
+        if found.pods_ready:
+            await self._bulk(s.PODS_READY, s.PODS_READY_ROWS, sorted(found.pods_ready), number=batch)
+        if found.lines:
+            rows = [(one.cluster_queue, dump(one.workloads)) for one in sorted(found.lines)]
+            await self._bulk(s.LINES, s.LINE_ROWS, rows, number=batch)
 
     async def store(self, fold: Fold, *, epoch: int, cycle: int) -> None:
         if not fold.lines:

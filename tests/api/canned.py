@@ -12,7 +12,9 @@ from queuectl.core.model import (
     Attempt,
     AttemptState,
     ConfigKey,
+    ForReaders,
     ObjectRef,
+    PendingLine,
     Phase,
     PodSet,
     PodSetAssignment,
@@ -133,6 +135,7 @@ class CannedReadings:
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
         self.batch = 0
         self._pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = {}
+        self._lines: dict[str, tuple[int, PendingLine]] = {}
 
     def commit(self, *workloads: StoredWorkload, configs: dict[ConfigKey, str | None] | None = None) -> None:
         self.sequence += 1
@@ -145,6 +148,11 @@ class CannedReadings:
         """A batch without decisions."""
         self.batch += 1
         self._pods_ready[one.workload] = (self.batch, one)
+
+    def line(self, one: PendingLine) -> None:
+        """The same."""
+        self.batch += 1
+        self._lines[one.cluster_queue] = (self.batch, one)
 
     def end(self, one: StoredWorkload, phase: Phase = Phase.FINISHED) -> None:
         self.commit(replace(one, phase=phase, attempt=None, reason=None))
@@ -172,7 +180,10 @@ class CannedReadings:
                 if at > sequence and (sequence or spec is not None)
             ),
             batch=self.batch,
-            pods_ready=tuple(one for at, one in self._pods_ready.values() if at > batch),
+            for_readers=ForReaders(
+                tuple(one for at, one in self._pods_ready.values() if at > batch),
+                tuple(one for at, one in self._lines.values() if at > batch),
+            ),
         )
 
     async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from datetime import timedelta
 
 from queuectl.api.state import State
 from queuectl.api.view import View
-from queuectl.core.model import ConfigKey, Phase, PodsReady
-from queuectl.core.policy import Policy
+from queuectl.core.model import ConfigKey, PendingLine, Phase, PodsReady
+from queuectl.core.policy import AdmissionFairSharing, Policy, SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import LedgerUnavailable, Reading, SchemaMismatch
 from tests.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload
@@ -48,6 +49,28 @@ async def test_ready_pods_are_read_without_a_decision() -> None:
     readings.end(runs)
     await view.refresh()
     assert not state(view).pods_ready
+
+
+async def test_where_past_usage_orders_a_queue_positions_are_those_that_the_controller_told() -> None:
+    readings = CannedReadings()
+    spec = json.loads(queue_spec(8)) | {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}
+    sharing = AdmissionFairSharing(half_life=3600, sampling_interval=60)
+    configs: dict[ConfigKey, str | None] = {
+        ConfigKey("ClusterQueue", "", "team-a"): json.dumps(spec),
+        ConfigKey("Configuration", "", "queuectl"): "{}",
+    }
+    one, two, three = (workload(f"w{number}", number, reason=WAITS) for number in (1, 2, 3))
+    readings.commit(one, two, three, configs=configs)
+    view = View(readings, parse_policy, configure=lambda spec: SchedulingConfiguration(usage_sharing=sharing))
+    await view.refresh()
+    assert [state(view).position(each) for each in (one, two, three)] == [None, None, None]
+    readings.line(PendingLine("team-a", (three.id, one.id, two.id)))
+    await view.refresh()
+    assert [state(view).position(each) for each in (one, two, three)] == [2, 3, 1]
+    assert state(view).ahead(two, 2) == [three, one]
+    readings.end(three)
+    await view.refresh()
+    assert [state(view).position(each) for each in (one, two)] == [1, 2]
 
 
 async def test_incremental_reads_lead_to_the_same_state_as_one_read() -> None:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from queuectl.core.decisions import Admit, Decision, Plan
 from queuectl.core.events import EffectSettled, Event, Listed, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import (
+    NOTHING_FOR_READERS,
     AttemptState,
     Effect,
     EffectKey,
+    ForReaders,
     LedgerSnapshot,
     ObjectRef,
     Outcome,
-    PodsReady,
     Workload,
     WorkloadId,
 )
@@ -89,12 +90,12 @@ class CrashingLedger:
         *,
         epoch: int,
         batch: str,
-        pods_ready: Sequence[PodsReady] = (),
+        for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
         if self.unavailable:
             self.unavailable -= 1
             raise LedgerUnavailable("away")
-        if pods_ready and self.fails_pods:
+        if for_readers.pods_ready and self.fails_pods:
             self.failed_pods += 1
             raise PlanFailed("not these", "P0001")
         for decision in plan.recorded:
@@ -103,7 +104,9 @@ class CrashingLedger:
             if self.fails(decision):
                 raise PlanFailed("I do not like it", "P0001")
         self._crashes.boundary("before commit")
-        first = await self._inner.commit(plan, acknowledged, epoch=epoch, batch=batch, pods_ready=pods_ready)
+        first = await self._inner.commit(
+            plan, acknowledged, epoch=epoch, batch=batch, for_readers=for_readers
+        )
         if self.lost_acks:
             self.lost_acks -= 1
             raise LedgerUnavailable("the answer was lost")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.api.state import State
-from queuectl.core.decisions import Admit
-from queuectl.core.model import WorkloadId
+from queuectl.core.decisions import Admit, Plan
+from queuectl.core.model import ConfigKey, ForReaders, PendingLine, WorkloadId
 from queuectl.core.policy import (
     AdmissionFairSharing,
     ClusterQueue,
@@ -81,12 +81,28 @@ class Line(Running):
         assert sorted(found) == list(range(1, len(found) + 1))
         return [found[position] for position in sorted(found)]
 
+    def tell_readers(self) -> None:
+        """Store what the controller tells them, which is all that has no decision."""
+        _, reports, _ = self.engine.take_reports()
+        lines = tuple(PendingLine(one.name, one.line) for one in reports if one.line is not None)
+        wait_for(
+            self.ledger.commit(
+                Plan(version=0, cycle=0, now=self.now),
+                (),
+                epoch=self.epoch,
+                batch=f"readers {self.now} {self.engine._version}",
+                for_readers=ForReaders(lines=lines),
+            )
+        )
+
     def told_by_rest(self) -> list[str]:
         """Return the names by position, as REST has them from the rows of the ledger."""
         reading = wait_for(self.ledger.since(0))
-        state = State(configuration=self.world.settings).advance(reading, lambda key, spec: self.shared)
-        cq = state.queue_workloads.get("cq")
-        positions = {one.ref.name: cq.position(one) if cq else None for one in state.workloads.values()}
+        queue = ConfigKey("ClusterQueue", "", "cq")
+        state = State(configuration=self.world.settings).advance(
+            replace(reading, configs=((queue, ""),)), lambda key, spec: self.shared
+        )
+        positions = {one.ref.name: state.position(one) for one in state.workloads.values()}
         known = {name: position for name, position in positions.items() if position is not None}
         return sorted(known, key=lambda name: known[name])
 
@@ -121,7 +137,9 @@ def test_the_order_shown_is_the_order_admitted_when_local_queues_take_turns(
     found.now += timedelta(seconds=min(seconds, 50))
     found.submit_all("waits", waits)
     found.come_to_rest()
+    found.tell_readers()
     shown = found.shown()
+    assert found.told_by_rest() == shown
     assert found.admitted_one_by_one() == shown
 
 

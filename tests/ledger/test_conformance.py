@@ -12,12 +12,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuectl.core.decisions import Decision, Enqueue
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
+    NOTHING_FOR_READERS,
     Assignment,
     AttemptState,
     ConfigKey,
     EffectKey,
+    ForReaders,
     LedgerSnapshot,
     Outcome,
+    PendingLine,
     Phase,
     PodSetAssignment,
     PodsReady,
@@ -70,7 +73,7 @@ class Book:
         self,
         *decisions: Decision,
         acknowledged: Sequence[EffectKey] = (),
-        pods_ready: Sequence[PodsReady] = (),
+        for_readers: ForReaders = NOTHING_FOR_READERS,
     ) -> int:
         self.batches += 1
         return await self.ledger.commit(
@@ -78,7 +81,7 @@ class Book:
             acknowledged,
             epoch=self.epoch,
             batch=f"batch-{self.batches}",
-            pods_ready=pods_ready,
+            for_readers=for_readers,
         )
 
     async def now(self) -> datetime:
@@ -488,16 +491,29 @@ async def test_readers_see_what_changed_since_a_sequence(book: Book) -> None:
 async def test_readers_see_how_many_pods_are_ready_since_a_batch(book: Book) -> None:
     one, two = PodsReady(wid("one"), 1, 3), PodsReady(wid("two"), 1, 0)
     await book.write(enqueue("one"), enqueue("two", arrival=2))
-    await book.write(pods_ready=[one, two, PodsReady(wid("unknown"), 1, 1)])
+    await book.write(for_readers=ForReaders((one, two, PodsReady(wid("unknown"), 1, 1))))
     whole = await book.readings.since(0)
-    assert sorted(whole.pods_ready) == [one, two]
-    await book.write(pods_ready=[two._replace(attempt=2, ready=1)])
+    assert sorted(whole.for_readers.pods_ready) == [one, two]
+    later = two._replace(attempt=2, ready=1)
+    await book.write(for_readers=ForReaders((later,)))
     news = await book.readings.since(whole.sequence, whole.batch)
-    assert news.pods_ready == (two._replace(attempt=2, ready=1),)
+    assert news.for_readers == ForReaders((later,))
     assert news.workloads == ()
-    assert (await book.readings.since(news.sequence, news.batch)).pods_ready == ()
-    await book.write(retire("one"), pods_ready=[one])
-    assert [one.workload for one in (await book.readings.since(0)).pods_ready] == [wid("two")]
+    assert (await book.readings.since(news.sequence, news.batch)).for_readers == NOTHING_FOR_READERS
+    await book.write(retire("one"), for_readers=ForReaders((one,)))
+    left = (await book.readings.since(0)).for_readers.pods_ready
+    assert [one.workload for one in left] == [wid("two")]
+
+
+async def test_readers_see_the_newest_order_of_each_pending_queue(book: Book) -> None:
+    a, b = PendingLine("a", (wid("two"), wid("one"))), PendingLine("b", ())
+    await book.write(for_readers=ForReaders(lines=(a, b)))
+    whole = await book.readings.since(0)
+    assert sorted(whole.for_readers.lines) == [a, b]
+    turned = PendingLine("a", (wid("one"), wid("two")))
+    await book.write(for_readers=ForReaders(lines=(turned,)))
+    assert (await book.readings.since(whole.sequence, whole.batch)).for_readers.lines == (turned,)
+    assert sorted((await book.readings.since(0)).for_readers.lines) == [turned, b]
 
 
 async def test_a_workload_that_ended_and_was_observed_again_is_read_in_that_order(book: Book) -> None:

@@ -1,4 +1,4 @@
-"""How many pods of running workloads are ready, for readers."""
+"""For readers: how many pods of running workloads are ready, and the order where past usage decides it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ def upgrade() -> None:
         "batch bigint NOT NULL, "
         "PRIMARY KEY (cluster_id, workload))"
     )
+    op.execute(
+        "CREATE TABLE queuectl.pending_line ("
+        "cluster_id text NOT NULL, "
+        "cluster_queue text NOT NULL, "
+        "workloads jsonb NOT NULL, "
+        "batch bigint NOT NULL, "
+        "PRIMARY KEY (cluster_id, cluster_queue))"
+    )
 
 
 def downgrade() -> None:
+    op.execute("DROP TABLE queuectl.pending_line")
     op.execute("DROP TABLE queuectl.pods_ready")

@@ -1,0 +1,109 @@
+"""What is told of the state: metrics, the status of queues, and facts for the readers of the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from queuectl.core.decisions import Plan
+from queuectl.core.engine import Engine
+from queuectl.core.events import Result
+from queuectl.core.model import EffectKey, ForReaders, PendingLine, PodsReady, WorkloadId
+from queuectl.core.policy import LocalQueueName
+from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
+from queuectl.core.resources import Usage
+from queuectl.ports import Cluster, ClusterUnavailable
+
+Name = TypeVar("Name", LocalQueueName, str)
+Report = TypeVar("Report", LocalQueueReport, ClusterQueueReport)
+log = logging.getLogger(__name__)
+
+_MOST_UNWRITTEN: Final = 3
+"""Refused status writes after which the other queues wait for the next round."""
+
+
+class Observer(Protocol):
+    """Receives what happens, for metrics. Called on the loop, must not block."""
+
+    def took_epoch(self, epoch: int) -> None: ...
+    def committed(self, plan: Plan, *, seconds: float, sequence: int) -> None: ...
+    def ledger_unavailable(self) -> None: ...
+    def ledger_refused(self) -> None: ...
+    def set_aside(self) -> None: ...
+    def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
+    def capacity(self, flavors: Usage) -> None: ...
+    def reported(
+        self,
+        local_queues: Sequence[LocalQueueReport],
+        cluster_queues: Sequence[ClusterQueueReport],
+        gone: Sequence[str],
+    ) -> None: ...
+
+
+class Reports:
+    """Reads reports from the engine once in a period. Queues that did not change have none."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cluster: Cluster,
+        observer: Observer,
+        period_seconds: float,
+        ask_to_commit: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._cluster = cluster
+        self._observer = observer
+        self._period = period_seconds
+        self._ask_to_commit = ask_to_commit
+        self._pods_ready: dict[WorkloadId, PodsReady] = {}
+        self._lines: dict[str, PendingLine] = {}
+
+    def take_for_readers(self) -> ForReaders:
+        """What the next commit is to store for readers."""
+        found = ForReaders(tuple(self._pods_ready.values()), tuple(self._lines.values()))
+        self._pods_ready, self._lines = {}, {}
+        return found
+
+    async def publish(self) -> None:
+        """Write the status of changed queues, each at most once in a period, until cancelled."""
+        late_locals: dict[LocalQueueName, LocalQueueReport] = {}
+        late_queues: dict[str, ClusterQueueReport] = {}
+        while True:
+            local_queues, cluster_queues, gone = self._engine.take_reports()
+            self._observer.reported(local_queues, cluster_queues, gone)
+            if (capacity := self._engine.take_capacity()) is not None:
+                self._observer.capacity(capacity)
+            self._tell_readers(cluster_queues)
+            late_locals |= {report.name: report for report in local_queues}
+            late_queues |= {report.name: report for report in cluster_queues}
+            await self._write(late_locals, self._cluster.publish_local_queue)
+            await self._write(late_queues, self._cluster.publish_cluster_queue)
+            await asyncio.sleep(self._period)
+
+    def _tell_readers(self, cluster_queues: Sequence[ClusterQueueReport]) -> None:
+        self._pods_ready |= {one.workload: one for one in self._engine.take_pods_ready()}
+        self._lines |= {
+            report.name: PendingLine(report.name, report.line)
+            for report in cluster_queues
+            if report.line is not None
+        }
+        if self._pods_ready or self._lines:
+            self._ask_to_commit()
+
+    async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:
+        """Write the status of queues that are due. A refused one comes last the next time."""
+        refused = 0
+        for name in list(late):
+            try:
+                await publish(late[name])
+            except ClusterUnavailable as error:
+                log.warning("queue status not written, will be again: %s", error)
+                late[name] = late.pop(name)
+                refused += 1
+                if refused == _MOST_UNWRITTEN:
+                    return
+            else:
+                del late[name]
