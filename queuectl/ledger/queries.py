@@ -10,15 +10,9 @@ from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import (
-    ConfigKey,
-    ForReaders,
-    PendingLine,
-    PodsReady,
-    StoredWorkload,
-    WorkloadId,
-)
+from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
+from queuectl.ledger.for_readers import facts_after
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import (
     configs_in_force,
@@ -65,7 +59,7 @@ class LedgerReadings:
                 workloads=tuple(await self._workloads(connection, sequence)),
                 configs=tuple(await self._configs(connection, sequence)),
                 batch=stored,
-                for_readers=await self._for_readers(connection, batch),
+                for_readers=await facts_after(connection, self._cluster, batch),
             )
 
     async def _workloads(self, connection: AsyncConnection, after: int) -> Sequence[StoredWorkload]:
@@ -73,17 +67,6 @@ class LedgerReadings:
         query = workloads_with_attempts().where(row.cluster_id == self._cluster)
         query = query.where(row.updated_seq > after) if after else query.where(row.open)
         return await stored_workloads(connection, query.order_by(row.updated_seq), self._shapes)
-
-    async def _for_readers(self, connection: AsyncConnection, after: int) -> ForReaders:
-        pods, line = t.pods_ready.c, t.pending_line.c
-        ready = select(pods.workload, pods.attempt, pods.ready)
-        ready = ready.where(pods.cluster_id == self._cluster, pods.batch > after)
-        lines = select(line.cluster_queue, line.workloads)
-        lines = lines.where(line.cluster_id == self._cluster, line.batch > after)
-        return ForReaders(
-            tuple(PodsReady(*row) for row in await connection.execute(ready)),
-            tuple(PendingLine(name, tuple(found)) for name, found in await connection.execute(lines)),
-        )
 
     async def _configs(
         self, connection: AsyncConnection, after: int

@@ -21,7 +21,6 @@ from sqlalchemy import (
     cast,
     column,
     delete,
-    exists,
     func,
     insert,
     or_,
@@ -227,43 +226,6 @@ OBJECTS: Final = (
 NO_OBJECTS: Final = delete(t.workload_object).where(
     t.workload_object.c.cluster_id == CLUSTER,
     t.workload_object.c.workload == func.any(_parameter("workloads", ARRAY(Text))),
-)
-
-PODS_READY_ROWS: Final = Columns(*columns_of(t.pods_ready, "workload", "attempt", "ready"))
-_FRESH_PODS: Final = upsert(t.pods_ready)
-PODS_READY: Final = _FRESH_PODS.from_select(
-    *rows_from(
-        t.pods_ready,
-        PODS_READY_ROWS,
-        ("workload", "attempt", "ready"),
-        where=exists().where(
-            t.workload_open.c.cluster_id == CLUSTER,
-            t.workload_open.c.id == PODS_READY_ROWS.table.c.workload,
-        ),
-        cluster_id=CLUSTER,
-        batch=_parameter("number", _INT),
-    )
-).on_conflict_do_update(
-    index_elements=[t.pods_ready.c.cluster_id, t.pods_ready.c.workload],
-    set_={name: _FRESH_PODS.excluded[name] for name in ("attempt", "ready", "batch")},
-)
-LINE_ROWS: Final = Columns(*columns_of(t.pending_line, "cluster_queue", "workloads"))
-_FRESH_LINES: Final = upsert(t.pending_line)
-LINES: Final = _FRESH_LINES.from_select(
-    *rows_from(
-        t.pending_line,
-        LINE_ROWS,
-        ("cluster_queue", "workloads"),
-        cluster_id=CLUSTER,
-        batch=_parameter("number", _INT),
-    )
-).on_conflict_do_update(
-    index_elements=[t.pending_line.c.cluster_id, t.pending_line.c.cluster_queue],
-    set_={name: _FRESH_LINES.excluded[name] for name in ("workloads", "batch")},
-)
-NO_PODS_READY: Final = delete(t.pods_ready).where(
-    t.pods_ready.c.cluster_id == CLUSTER,
-    t.pods_ready.c.workload == func.any(_parameter("workloads", ARRAY(Text))),
 )
 
 CHANGE_ROWS: Final = Columns(

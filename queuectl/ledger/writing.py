@@ -10,7 +10,7 @@ from sqlalchemy import Delete, Executable, Insert, Row, Update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model import AttemptState, EffectKey, ForReaders, PastAttempts
-from queuectl.ledger import shrinking
+from queuectl.ledger import for_readers, shrinking
 from queuectl.ledger import statements as s
 from queuectl.ledger.codec import PAYLOAD_VERSION, dump, past_to_json, reason_to_json
 from queuectl.ledger.fold import RULES_VERSION, Fold, decision_reason
@@ -74,10 +74,12 @@ class Writing:
     async def tell_readers(self, found: ForReaders, batch: int) -> None:
         """After `store`: of workloads that are over nothing is stored."""
         if found.pods_ready:
-            await self._bulk(s.PODS_READY, s.PODS_READY_ROWS, sorted(found.pods_ready), number=batch)
+            await self._bulk(
+                for_readers.PODS_READY, for_readers.PODS_READY_ROWS, sorted(found.pods_ready), number=batch
+            )
         if found.lines:
             rows = [(one.cluster_queue, dump(one.workloads)) for one in sorted(found.lines)]
-            await self._bulk(s.LINES, s.LINE_ROWS, rows, number=batch)
+            await self._bulk(for_readers.LINES, for_readers.LINE_ROWS, rows, number=batch)
 
     async def store(self, fold: Fold, *, epoch: int, cycle: int) -> None:
         if not fold.lines:
@@ -126,7 +128,7 @@ class Writing:
         ended = [change.id for change in changes if change.closes]
         if ended:
             await self._run(s.NO_OBJECTS, workloads=ended)
-            await self._run(s.NO_PODS_READY, workloads=ended)
+            await self._run(for_readers.NO_PODS_READY, workloads=ended)
 
     async def _store_shapes(self, seen: Iterable[SeenWorkload]) -> None:
         found = {
