@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, ParamSpec, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 from sqlalchemy import func, select
@@ -65,6 +67,7 @@ def create_pool(url: str, *, read_only: bool = False, statement_timeout: float =
         # asyncpg itself connects: it reads sockets, several hosts and TLS from a URL as libpq does.
         return await asyncpg.connect(
             dsn,
+            ssl=_tls(dsn),
             timeout=_CONNECT_TIMEOUT,
             command_timeout=max(_ANSWER_TIMEOUT, statement_timeout * 1.5) if statement_timeout else None,
             server_settings=settings,
@@ -79,6 +82,15 @@ def create_pool(url: str, *, read_only: bool = False, statement_timeout: float =
         pool_recycle=1800,
         pool_use_lifo=True,
     )
+
+
+def _tls(dsn: str) -> ssl.SSLContext | None:
+    """For `sslrootcert=system` of libpq, which asyncpg does not know: CAs of the system, and the host name.
+
+    None: as asyncpg reads it from the URL.
+    """
+    roots = parse_qs(urlsplit(dsn).query).get("sslrootcert")
+    return ssl.create_default_context() if roots == ["system"] else None
 
 
 @contextlib.asynccontextmanager

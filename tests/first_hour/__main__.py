@@ -55,6 +55,7 @@ def _row(kind: str, typed: Typed) -> dict[str, object]:
         "command": typed.line.text,
         "seconds": typed.seconds,
         "problem": typed.problem or None,
+        "leftOut": typed.left_out or None,
     }
 
 

@@ -21,6 +21,15 @@ from tests.job_kinds import JOB_KINDS
 from tests.sandbox.cluster import WallClock
 
 
+class _WithVolumes(ControlPlane):
+    """With the controller that a namespace with claims of volumes needs to end."""
+
+    def _manager_arguments(self, config: Path) -> list[str]:
+        more = ",persistentvolumeclaim-protection-controller"
+        given = super()._manager_arguments(config)
+        return [f"{one}{more}" if one.startswith("--controllers=") else one for one in given]
+
+
 @asynccontextmanager
 async def cluster(
     folder: Path, kubeconfig: Path, kind: str, database: Database, machine: Mapping[str, str]
@@ -52,4 +61,4 @@ def _plane(folder: Path, kind: str) -> Plane:
         return SmallApi(folder / "plane", check=problems_of_policy, kinds=JOB_KINDS)
     assets = find_assets()
     assert assets is not None, "KUBEBUILDER_ASSETS is not set"
-    return ControlPlane(folder / "plane", assets, fsync=False)
+    return _WithVolumes(folder / "plane", assets, fsync=False)

@@ -42,7 +42,7 @@ class Home:
 
 
 def machine() -> dict[str, str]:
-    """The environment of a program that is nobody's."""
+    """The environment of every program here, without the settings of a user."""
     kept = {name: value for name, value in os.environ.items() if name.upper().startswith(_OF_MACHINE)}
     return {**kept, "LANG": "C.UTF-8"}
 

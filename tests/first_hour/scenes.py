@@ -147,10 +147,14 @@ class How:
     """Repeated until it succeeds: it is about what happens in the background."""
     document: str = ""
     """Only there."""
+    not_on_small: str = ""
+    """Why it is not typed on the small API."""
 
 
 _LARGE: Final = "docs/examples/three-teams.yaml"
 _DATABASE: Final = " --database-url {url}"
+_NAMESPACE: Final = "kubectl create namespace queuectl-system"
+_UNINSTALL: Final = "helm uninstall queuectl --namespace queuectl-system"
 _LONG: Final = (
     "kubectl -n team-a delete job train && "
     "sed 's/run-seconds: .*/run-seconds: \"600\"/' job.yaml | kubectl create -f -"
@@ -169,7 +173,7 @@ HOW: Final[Sequence[How]] = (
     How("make bench", environment={"ARGS": "--scale 1000 --only engine,ledger"}),
     How("kubectl get job train-bert", tries=True),
     How("queuectl explain job/train-bert", tries=True),
-    How("queuectl explain", add=" job/train -n team-a"),
+    How("queuectl explain", add=" job/train -n team-a", document=README),
     How("queuectl top", until="Decisions"),
     How("queuectl controller --observe", until="probes at", goes_on=True),
     How("createuser", answers="{password}\n{password}\n"),
@@ -187,12 +191,15 @@ HOW: Final[Sequence[How]] = (
     How("queuectl test", add=" docs/examples/policy-tests.yaml -p docs/examples/policy"),
     How("queuectl simulate", add=f" {_LARGE}"),
     How("kubectl queue", add=" get workloads", document=INSTALL),
+    How("helm install queuectl deploy/helm/queuectl --namespace queuectl-system --set", before=_UNINSTALL),
+    How("helm install", before=_NAMESPACE, document=INSTALL),
+    How("kubectl -n queuectl-system scale", not_on_small="it does not serve scale"),
     How("helm uninstall", add=" queuectl --namespace queuectl-system"),
 )
 
 REPLACED: Final[Mapping[str, str]] = {
     "postgresql://…": "{url}",
-    "queuectl:PASSWORD@HOST/queuectl?sslmode=verify-full": "queuectl:{password}@{host}/queuectl",
+    "PASSWORD@HOST/queuectl?sslmode=verify-full&sslrootcert=system": "{password}@{host}/queuectl",
     "patch job NAME": "patch job train",
     "--server URL": "--server {rest}",
 }

@@ -30,9 +30,12 @@ class Shell:
     def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         self._process = process
         self._answers = folder / "answers"
+        self._stuck = False
 
     async def type(self, command: str, *, answers: str = "", seconds: float) -> tuple[int, str]:
         """Exit code and output of a command. `answers`: what is typed at its prompts. Raises Stuck."""
+        if self._stuck:
+            raise Stuck("not typed: a command before it has not ended")
         end = secrets.token_hex(8)
         self._answers.write_text(answers)
         stdin = shlex.quote(str(self._answers))
@@ -44,6 +47,7 @@ class Shell:
             async with asyncio.timeout(seconds):
                 return await self._until(end, said)
         except TimeoutError:
+            self._stuck = True
             raise Stuck(f"has not ended after {seconds:g} s:\n{''.join(said)}") from None
 
     async def _until(self, end: str, said: list[str]) -> tuple[int, str]:
@@ -74,7 +78,8 @@ async def shell(home: Path, folder: Path, environment: Mapping[str, str]) -> Asy
         await found.type("set -o pipefail", seconds=30)
         yield found
     finally:
-        process.stdin.close() if process.stdin else None
+        assert process.stdin is not None
+        process.stdin.close()
         await _end(process)
 
 
