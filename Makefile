@@ -9,10 +9,10 @@ STAMP := $(VENV)/.installed
 
 .PHONY: run test test-quick test-long test-demo first-hour mutants lint bench pictures clean lock manifests release help
 
-help: ## what there is
+help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
 
-run: $(STAMP) ## the main job on embedded defaults: queuectl sandbox (options in ARGS)
+run: $(STAMP) ## queuectl sandbox: all components on this machine, with an example (options in ARGS)
 	@$(PY) -m queuectl sandbox $(ARGS)
 
 # Tests start hundreds of processes: each loads bytecode instead of compiling the package again.
@@ -35,22 +35,22 @@ test-demo: $(STAMP) ## the sandbox's example for ten minutes, and after a restar
 first-hour: $(STAMP) ## type the commands of README and docs/install.md in an empty home (options in ARGS)
 	@$(PY) -m tests.first_hour $(ARGS)
 
-mutants: $(STAMP) ## plant each bug of tests/mutants and see that a test catches it; takes minutes (names in ARGS)
+mutants: $(STAMP) ## apply each planted bug of tests/mutants and check that a test detects it; takes many minutes (names in ARGS)
 	@$(PY) -m tests.mutants $(ARGS)
 
-lint: $(STAMP) ## style, types, layers
+lint: $(STAMP) ## check style, types and imports: ruff, mypy, import-linter
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-logo
 
-bench: $(STAMP) ## speed beside this machine's own ceiling (options in ARGS)
+bench: $(STAMP) ## benchmarks, each beside a reference on the same machine; takes 20 minutes (options in ARGS)
 	@$(PY) -m benchmarks $(ARGS)
 
-pictures: $(STAMP) ## docs/pictures and README's transcript, from a sandbox of its own; the docs page needs Chromium
+pictures: $(STAMP) ## record the example, draw docs/pictures and README's transcript; needs Chromium (ARGS=--draw: no recording)
 	@$(PY) -m docs.pictures.make $(ARGS)
 
-manifests: $(STAMP) ## write what is generated in manifests/, docs/ and deploy/
+manifests: $(STAMP) ## write the generated files in manifests/, docs/ and deploy/
 	@$(PY) -m queuectl.kinds.crds manifests/crds
 	@$(PY) -m queuectl manifests manifests
 	@$(PY) -m docs.tables
@@ -66,13 +66,13 @@ release: $(STAMP) ## build wheel, sdist, image context, chart and kubectl plugin
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-emit-find-links --no-annotate --no-header --quiet
 
-lock: $(STAMP) ## resolve requirements.lock anew, and those of the images: versions and hashes only
+lock: $(STAMP) ## resolve requirements.lock and those of the images again: versions and hashes only
 	@$(PY) -m pip install --quiet uv
 	@$(PY) -m $(LOCK) --all-extras --group dev -o requirements.lock
 	@$(PY) -m $(LOCK) --constraint requirements.lock -o requirements-runtime.lock
 	@$(PY) -m $(LOCK) --constraint requirements.lock --extra sandbox -o requirements-sandbox.lock
 
-clean: ## what was built here; data of the sandbox is elsewhere and stays
+clean: ## remove what was built in this folder; the data of the sandbox are elsewhere and stay
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
 $(STAMP): requirements.lock pyproject.toml

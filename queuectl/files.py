@@ -143,7 +143,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _yaml(text: bytes) -> Iterator[Document]:
@@ -178,7 +178,7 @@ class _UniqueKeys(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen if isinstance(key, yaml.ScalarNode) else True:
-                _refuse(f"key {key.value!r} is given twice or is no text", key)
+                _refuse(f"key {key.value!r} is given twice or is not text", key)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 

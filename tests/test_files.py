@@ -47,7 +47,7 @@ BAD = {
         b'{"a": 1, "a": 2}',
         "bad.json: line 1, column 10: key 'a' is given twice",
     ),
-    "what JSON has no number for": ("bad.json", b'{"a": NaN}', "bad.json: NaN is no number"),
+    "what JSON has no number for": ("bad.json", b'{"a": NaN}', "bad.json: NaN is not a number"),
     "a number of five thousand digits": ("bad.json", b"1" * 5000, "bad.json: Exceeds the limit"),
     "bytes that are no text": ("bad.json", b'"\xff"', "bad.json: 'utf-8' codec can't decode"),
     "an object of Python": (

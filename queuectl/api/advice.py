@@ -8,11 +8,11 @@ from queuectl.core.model import Phase
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import format_amount
 
+_ON_HOLD: Final = "`queuectl release` lets it queue again: it removes the annotation queuectl.dev/hold."
+_STOPPED: Final = "Its queue is stopped: it is evaluated again when stopPolicy is None (`queuectl resume`)."
 _BY_CODE: Final = {
     Code.NO_MATCHING_FLAVOR: "Waiting will not help: change its node selector, affinity or tolerations so "
     "that a flavor of its queue matches, or ask the admin for a flavor that does.",
-    Code.MISCONFIGURED: "Waiting will not help: its queue admits nothing until the admin corrects it; "
-    "`queuectl get clusterqueues` says what is wrong.",
     Code.QUEUE_NOT_FOUND: "Waiting will not help: label it with a LocalQueue of its own namespace "
     "(`queuectl get localqueues`), or have that queue created.",
     Code.NAMESPACE_NOT_ALLOWED: "Waiting will not help: the ClusterQueue's namespaceSelector does not select "
@@ -26,15 +26,17 @@ _BY_CODE: Final = {
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: "Nothing to do: the workloads preempted for it are terminating.",
     Code.MIN_RUN_TIME_PROTECTED: "Nothing to do: it is evaluated again when those that hold its quota are no "
     "longer protected.",
-    Code.BACKING_OFF: "Nothing to do: it is evaluated again after its pause; an edit of its spec ends it.",
-    Code.ON_HOLD: "Remove the annotation queuectl.dev/hold to let it queue again.",
-    Code.SUSPENDED: "The admin stopped its queue; it runs once stopPolicy is None again.",
+    Code.BACKING_OFF: "Nothing to do: it is evaluated again after its pause; an edit of its spec ends "
+    "the pause.",
+    Code.ON_HOLD: _ON_HOLD,
+    Code.SUSPENDED: _STOPPED,
     Code.DEACTIVATED: "Waiting will not help: hold it and release it again (`queuectl hold`, then "
     "`queuectl release`) to let it queue; the reason says what else would.",
-    Code.LEDGER_MISMATCH: "The admin must read the controller's log: it, or its queue, is frozen.",
-    Code.USER_HOLD: "Remove the annotation queuectl.dev/hold to let it queue again.",
-    Code.CLUSTER_QUEUE_STOPPED: "The admin stopped its queue; it runs once stopPolicy is None again.",
-    Code.LOCAL_QUEUE_STOPPED: "Its LocalQueue is stopped; it runs once stopPolicy is None again.",
+    Code.LEDGER_MISMATCH: "The ledger cannot store decisions about it or its cohort tree: the admin "
+    "finds the cause in the controller's log.",
+    Code.USER_HOLD: _ON_HOLD,
+    Code.CLUSTER_QUEUE_STOPPED: _STOPPED,
+    Code.LOCAL_QUEUE_STOPPED: _STOPPED,
 }
 
 
@@ -47,6 +49,8 @@ def advice(phase: Phase, reason: Reason | None) -> str | None:
             return _quota(reason)
         case Code.EXCEEDS_MAX_QUOTA:
             return _too_large(reason)
+        case Code.MISCONFIGURED:
+            return _misconfigured(reason)
         case Code.RESOURCE_NOT_COVERED:
             if reason.resource is None:
                 return "Waiting will not help: leave out what the reason names, and create it again."
@@ -54,6 +58,15 @@ def advice(phase: Phase, reason: Reason | None) -> str | None:
             return f"Waiting will not help: {what}; leave it out or ask the admin."
         case code:
             return _BY_CODE.get(code)
+
+
+def _misconfigured(reason: Reason) -> str:
+    if reason.node is None:
+        return "Waiting will not help: correct what the reason names, in the workload or in the cluster."
+    return (
+        "Waiting will not help: its queue admits nothing until the admin corrects it; "
+        "`queuectl get clusterqueues` says what is wrong."
+    )
 
 
 def _quota(reason: Reason) -> str:

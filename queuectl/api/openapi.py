@@ -23,7 +23,7 @@ _ERRORS: Final = {
     "405": "Only GET and HEAD are supported.",
     "429": "Too many requests of one caller; Retry-After says when to retry.",
     "431": "The request line or a header is too long.",
-    "503": "The ledger cannot be read and memory has no answer, or the API server reviews no callers.",
+    "503": "The ledger cannot be read and memory has no answer, or the API server does not review callers.",
 }
 _RETRY: Final = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
@@ -91,8 +91,8 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token of the cluster for the audience that the server requires; none "
-                    "is needed where it serves this machine alone.",
+                    "description": "A token of the cluster for the audience that the server requires. With "
+                    "api.identity: local no token is needed.",
                 }
             },
         },

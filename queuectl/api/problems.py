@@ -59,7 +59,7 @@ def unavailable(problem: str) -> Refusal:
 def no_identity() -> Refusal:
     return Refusal(
         HTTPStatus.SERVICE_UNAVAILABLE,
-        "the API server does not answer who you are and what you may read",
+        "the API server does not answer, so the token and its rights cannot be checked",
         retry_after=2,
     )
 

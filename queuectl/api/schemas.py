@@ -52,8 +52,8 @@ class Reason(Document):
     node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")
     cause: PreemptionCause | None
     by: str | None = Field(
-        description="What preempted it or did this: namespace/kind/name, or a user. Null also where the "
-        "caller may not read that workload."
+        description="The preemptor as namespace/kind/name, or the user or client that caused this. Null also "
+        "where the caller may not read that workload."
     )
     detail: str | None
     considered: str | None = Field(
@@ -128,7 +128,7 @@ class Controller(Document):
     """The leading controller. It commits every 10 s at least, also if there is nothing to decide."""
 
     last_seen: datetime = Field(description="When it last committed, by the clock of the ledger.")
-    seconds: float = Field(description="Since then. Above 30, take it that no controller runs.")
+    seconds: float = Field(description="Since then. Above 30 no controller runs.")
 
 
 class Committed(Document):
@@ -158,7 +158,7 @@ class Lent(Document):
     """What others have borrowed of the quota of the workload's ClusterQueue."""
 
     amount: int = Field(description=f"Unused nominal quota that the queue cannot have now. {AMOUNT}")
-    reclaims: bool = Field(description="Does the queue preempt workloads of others to get it back?")
+    reclaims: bool = Field(description="Whether the queue preempts workloads of others to get it back.")
     share: int | None = Field(description="Dominant share of the queue, as of the borrowers.")
     borrowers: tuple[Borrower, ...] = Field(description="In its cohort tree, the largest first.")
 

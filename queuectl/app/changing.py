@@ -110,7 +110,7 @@ def _target(
     for field, text in (("name", name), ("namespace", namespace)):
         # Checked before it becomes part of a path: `..` would lead to another one.
         if text is not None and _NAME.fullmatch(text) is None:
-            raise BadTarget(f"{field} {text[:80]!r} is no name of a Kubernetes object")
+            raise BadTarget(f"{field} {text[:80]!r} is not a name of a Kubernetes object")
     base, path = api_path(*collection, namespace), api_path(*collection, namespace, name)
     return Target(kind, namespace, name, resource, base, path)
 

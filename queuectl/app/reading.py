@@ -183,7 +183,7 @@ async def _only_cluster(url: str) -> str:
     if len(known) > 1:
         raise ConfigurationError(
             f"the ledger holds {len(known)} clusters ({', '.join(known)}): "
-            "say which with api.cluster in --config"
+            "name one as api.cluster in --config"
         )
     return known[0]
 

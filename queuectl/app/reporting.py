@@ -77,9 +77,9 @@ async def _twin(url: str, cluster: str | None) -> str:
         return known[0]
     if not known:
         raise ConfigurationError(
-            "no cluster was observed with this ledger: `queuectl controller --observe` begins"
+            "no cluster was observed with this ledger: start `queuectl controller --observe`"
         )
-    raise ConfigurationError(f"say which by --cluster{_those(known)}")
+    raise ConfigurationError(f"select one with --cluster{_those(known)}")
 
 
 def _those(known: list[str]) -> str:

@@ -75,7 +75,7 @@ def _submission(
     where = f"{name}: line {document.line}"
     content = document.content
     if not isinstance(content, dict):
-        raise BadManifest(f"{where}: this is no Kubernetes object")
+        raise BadManifest(f"{where}: this is not a Kubernetes object")
     kind = _kind(content, where)
     obj = copy.deepcopy(content)
     metadata = _map(obj, "metadata", where)
@@ -118,7 +118,7 @@ def _map(parent: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     if parent.get(key) is None:
         parent[key] = {}
     if not isinstance(parent[key], dict):
-        raise BadManifest(f"{where}: {key} is no object")
+        raise BadManifest(f"{where}: {key} is not an object")
     found: dict[str, Any] = parent[key]
     return found
 

@@ -46,7 +46,7 @@ class Word(click.ParamType[str]):
             if word.lower() == text.lower():
                 return word
         near = meant(text, self._words) or f": one of {', '.join(self._words)}"
-        self.fail(f"{text[:80]!r} is no {self.name}{near}", param, ctx)
+        self.fail(f"{text[:80]!r} is not a {self.name}{near}", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -64,7 +64,7 @@ class Duration(click.ParamType[timedelta]):
             return value
         found = parse_ago(str(value))
         if not found:
-            self.fail(f"{value!r} is no time such as 90s, 15m, 2h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a time such as 90s, 15m, 2h or 7d", param, ctx)
         return found
 
 

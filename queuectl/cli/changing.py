@@ -65,7 +65,7 @@ def hold(
     wait: bool,
     timeout: float,
 ) -> None:
-    """Keep a workload out of its queue; a running one is evicted, after a question.
+    """Keep a workload out of its queue. One that runs is evicted: `hold` asks first.
 
     `release` lets it queue again.
     """

@@ -21,6 +21,7 @@ from queuectl.cli.rest import Document, Server
 _MAX_DEPTH: Final = 64
 _NARROW: Final = 20
 """Least width of the text column."""
+_HIDDEN: Final = "a workload not shown to you"
 _COLUMNS: Final = (Column("TIME"), Column("DECISION"), Column("ATTEMPT", right=True), Column("WHY"))
 
 
@@ -148,7 +149,7 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
         for other in reason["others"]:
             yield "Also tried", other["message"]
         for one in reason["victims"]:
-            who = one["who"] or "another tenant's"
+            who = one["who"] or _HIDDEN
             yield "Considered", f"{who}: {one['why']}"
     for holder in workload["holders"]:
         yield "Held by", _holder(holder, reason["resource"], now)
@@ -166,7 +167,7 @@ def _when(stamp: str | None, now: datetime | None) -> str:
 
 
 def _holder(holder: Document, resource: str, now: datetime | None) -> str:
-    who = "another tenant's"
+    who = _HIDDEN
     if holder["name"]:
         who = f"{holder['namespace']}/{holder['kind']}/{holder['name']}"
     return f"{who}: {amount(resource, holder['amount'])} since {_when(holder['since'], now)}"

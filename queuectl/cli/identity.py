@@ -71,7 +71,7 @@ class Identity:
             return None
         if not secure and not local:
             raise Failure(
-                f"the token is not sent to {url}: without TLS anyone on the way could read and use it.\n"
+                f"the token is not sent to {url}: without TLS it could be read and used on the way.\n"
                 "Use its https:// URL, or kubectl port-forward and https://127.0.0.1:8443"
             )
         return Grant(token, f"the token of {source}")

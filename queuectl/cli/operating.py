@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -84,7 +84,7 @@ def _failure(error: BaseException) -> Failure | None:
     if isinstance(error, LostLeadership):
         return NotGood(f"another controller has taken over: {error}")
     if isinstance(error, SchemaMismatch):
-        return Failure(f"{error}\n`queuectl migrate` brings the database to this version")
+        return Failure(str(error))
     if isinstance(error, LedgerUnavailable):
         return Failure(f"the ledger cannot be reached: {error}\nCheck --database-url and Postgres itself")
     if isinstance(error, LedgerRefused):
@@ -194,6 +194,7 @@ def rebuild(options: Options) -> None:
 
 
 _PORT = click.IntRange(0, 65535)
+_PORT_HELP: Final = "0: the port of the last run, or a free one."
 
 
 @click.command("sandbox")
@@ -210,15 +211,15 @@ _PORT = click.IntRange(0, 65535)
 @click.option(
     "--kubernetes-version",
     metavar="1.N",
-    help="The older release that the binaries emulate; default: their own.",
+    help="The older release that the binaries emulate.  [default: their own]",
 )
 @click.option("--no-controller", is_flag=True, help="Do not start the controller.")
-@click.option("--kubernetes-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
-@click.option("--rest-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
-@click.option("--metrics-port", type=_PORT, default=0, help="0 takes a free one.", show_default=True)
+@click.option("--kubernetes-port", type=_PORT, default=0, help=_PORT_HELP, show_default=True)
+@click.option("--rest-port", type=_PORT, default=0, help=_PORT_HELP, show_default=True)
+@click.option("--metrics-port", type=_PORT, default=0, help=_PORT_HELP, show_default=True)
 @with_options
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
-    """Run queuectl and all it needs here: Postgres, a Kubernetes API, players, controller and REST.
+    """Run queuectl and all it needs here: Postgres, Kubernetes API, fake nodes, controller, REST.
 
     Of a configuration file, only the sections `controller` and `scheduling` are used; everything else, and
     the address of the controller, is set by the sandbox.

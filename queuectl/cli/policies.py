@@ -21,7 +21,8 @@ policy_option: Final = click.option(
     "policies",
     multiple=True,
     metavar="FILE",
-    help="Manifests, below those of a document: a file, or a folder. May be given several times.",
+    help="Manifests: a file, or a folder. An object of a document replaces one of its kind and name. May be "
+    "given several times.",
 )
 
 

@@ -62,7 +62,7 @@ def path(text: str) -> Path:
     try:
         query = jsonpath.compile(_standard(text.removeprefix("$").removeprefix("@")))
     except (jsonpath.JSONPathError, BadTemplate) as problem:
-        raise BadTemplate(f"{text!r} is no path such as .reason.code: {problem}") from None
+        raise BadTemplate(f"{text!r} is not a path such as .reason.code: {problem}") from None
     if not isinstance(query, jsonpath.JSONPath):
         raise BadTemplate(f"{text!r} is more than one path")
     return Path(query, text.startswith("$"))
@@ -141,7 +141,7 @@ def _pieces(text: str) -> Iterator[str | tuple[str]]:
 
 def _outside(text: str) -> str:
     if "{" in text or "}" in text:
-        raise BadTemplate(f"{text[:40]!r} has a brace without its other one")
+        raise BadTemplate(f"{text[:40]!r} has a brace without its counterpart")
     return text
 
 
@@ -150,7 +150,7 @@ def _literal(text: str) -> str:
     try:
         return str(json.loads(f'"{body}"'))
     except ValueError:
-        raise BadTemplate(f"{text} is no text") from None
+        raise BadTemplate(f"{text} is not text") from None
 
 
 def filled(parts: Template, root: Any, current: Any) -> str:
@@ -206,7 +206,7 @@ def _columns(text: str) -> tuple[list[Column], list[Path]]:
     for part in _COMMA.split(text):
         title, colon, of = part.partition(":")
         if not (title and colon and of):
-            raise BadTemplate(f"{part!r} is no column such as NAME:.name")
+            raise BadTemplate(f"{part!r} is not a column such as NAME:.name")
         columns.append(Column(title))
         paths.append(path(of.strip().removeprefix("{").removesuffix("}")))
     return columns, paths

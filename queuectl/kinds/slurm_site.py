@@ -238,7 +238,7 @@ class Site:
                 continue
             above = found.get(account.record.parent)
             if above is None or account in above.path:
-                what = f"Account {account.name}: its parent is no account, or is below it"
+                what = f"Account {account.name}: its parent is not an account, or is below it"
                 self._problems.append(
                     problem(account.record.file, account.record.line, account.record.parent, what)
                 )

@@ -150,7 +150,7 @@ def _refuse_other_controller(kind: JobKind, obj: Json) -> None:
         holder = mapping(holder, key, "")
     found = text(holder, path[-1], ".".join(path[:-1]))
     if found is not None and found not in ours:
-        raise BadField(".".join(path), f"{found!r} runs it, only {' or '.join(ours)} can be queued for")
+        raise BadField(".".join(path), f"{found!r} runs it, it can be queued only for {' or '.join(ours)}")
 
 
 def _full(annotations: Json) -> Reason | None:
@@ -201,7 +201,8 @@ def _max_run(labels: Json, problem: Reason | None) -> tuple[int | None, Reason |
     if digits and len(value) <= len(str(MAX_COUNT)) and 1 <= int(value) <= MAX_COUNT:
         return int(value), problem
     error = BadField(
-        f"metadata.labels[{MAX_RUN_LABEL}]", f"{shown(value)} is no whole number of seconds, 1 to {MAX_COUNT}"
+        f"metadata.labels[{MAX_RUN_LABEL}]",
+        f"{shown(value)} is not a whole number of seconds, 1 to {MAX_COUNT}",
     )
     return None, problem or Reason(code=Code.MISCONFIGURED, detail=str(error))
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from queuectl.screen.facts import Document, Target
+from queuectl.screen.facts import HIDDEN, Document, Target
 from queuectl.screen.text import amount, printable
 
 _LABEL: Final = 14
@@ -73,5 +73,7 @@ def _pods(pods: dict[str, Any]) -> str:
 
 
 def _holder(holder: dict[str, Any], resource: str | None) -> str:
-    who = f"{holder['namespace']}/{holder['kind']}/{holder['name']}" if holder["name"] else "another tenant's"
+    who = HIDDEN
+    if holder["name"]:
+        who = f"{holder['namespace']}/{holder['kind']}/{holder['name']}"
     return f"{who}: {amount(resource or '', holder['amount'])} since {holder['since']}"

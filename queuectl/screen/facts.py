@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from queuectl.screen.text import amount, unit
 
 Document = Mapping[str, Any]
 Target = tuple[str, str, str]
 """Namespace, kind and name of a workload."""
+HIDDEN: Final = "a workload not shown to you"
+"""In place of a workload that the caller may not read."""
 
 
 class NotUnderstood(ValueError):
@@ -98,7 +100,7 @@ class Work:
     @property
     def title(self) -> str:
         if self.name is None:
-            return "another tenant's"
+            return HIDDEN
         return f"{self.namespace}/{(self.kind or '').lower()}/{self.name}"
 
 

@@ -116,13 +116,13 @@ class TlsSettings(Section):
     key_file: Path | None = Field(default=None, strict=False)
     """PEM, without a passphrase."""
     ca_file: Path | None = Field(default=None, strict=False)
-    """PEM: the authority that callers must trust, published to them; none: they have it already."""
+    """PEM: the CA that callers must trust, published to them; none: they have it already."""
     secret: str | None = Field(default=None, pattern=_PLACE)
     """`NAMESPACE/NAME` of an existing Secret for certificates of our own, made and renewed automatically."""
     names: tuple[str, ...] = Field(default=(), max_length=32, strict=False)
     """DNS names and IP addresses under which callers reach it; with `secret` only."""
     config_map: str | None = Field(default=None, pattern=_PLACE)
-    """`NAMESPACE/NAME` of an existing ConfigMap in which to publish the authority, under the key ca.crt."""
+    """`NAMESPACE/NAME` of an existing ConfigMap in which to publish the CA, under the key ca.crt."""
     check_seconds: float = Field(default=60.0, ge=0.1, le=3600.0)
     """Between two checks of certificates and files."""
 
@@ -137,13 +137,13 @@ class TlsSettings(Section):
     @model_validator(mode="after")
     def _one_source(self) -> TlsSettings:
         if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("certFile and keyFile go together")
+            raise ValueError("set both certFile and keyFile, or neither")
         if (self.cert_file is None) == (self.secret is None):
             raise ValueError("set either certFile and keyFile, or secret")
         if self.secret is not None and self.ca_file is not None:
-            raise ValueError("caFile goes with certFile: the secret contains the authority to trust too")
+            raise ValueError("caFile is only for certFile: the secret contains the CA to trust too")
         if (self.secret is None) != (not self.names):
-            raise ValueError("names and secret go together: a certificate in files has its names already")
+            raise ValueError("set names with secret only: a certificate in files has its names already")
         return self
 
 
@@ -185,11 +185,13 @@ class ApiSettings(Section):
     def _each_audience(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for audience in value:
             if not 1 <= len(audience) <= 253 or not audience.isascii() or not audience.isprintable():
-                raise ValueError(f"{audience!r} is no audience: 1 to 253 printable characters are expected")
+                raise ValueError(
+                    f"{audience!r} is not an audience: 1 to 253 printable characters are expected"
+                )
         return value
 
     @model_validator(mode="after")
-    def _open_to_nobody_unknown(self) -> ApiSettings:
+    def _protected_beyond_loopback(self) -> ApiSettings:
         if self.listen.loopback:
             return self
         if self.identity == "local":

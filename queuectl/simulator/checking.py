@@ -21,7 +21,7 @@ def problems(document: Document) -> Iterator[BadDocument]:
         yield from _workload(workload, here)
     for path, name in _references(document):
         if name not in known:
-            yield BadDocument(path, f"{name} is no workload of this document")
+            yield BadDocument(path, f"{name} is not a workload of this document")
     if isinstance(document, Preemption) and document.incoming.workload in known:
         yield from _incoming(document, document.workloads[known[document.incoming.workload]])
     if isinstance(document, Simulation):

@@ -70,7 +70,7 @@ def _time(value: object) -> datetime:
 def _seconds(value: object) -> int:
     found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if found is None:
-        raise ValueError(f"{value!r:.40} is no duration such as 168h, 5m or 1h30m")
+        raise ValueError(f"{value!r:.40} is not a duration such as 168h, 5m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return hours * 3600 + minutes * 60 + seconds
 
@@ -81,7 +81,7 @@ def _quantities(value: object) -> dict[str, int | float | str]:
         raise ValueError("must be quantities by resource, such as {cpu: 2}")
     for resource, quantity in value.items():
         if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
-            raise ValueError(f"{resource}: {type(quantity).__name__} is no quantity")
+            raise ValueError(f"{resource}: {type(quantity).__name__} is not a quantity")
         try:
             parse_quantity(quantity, resource)
         except QuantityOutOfRange:

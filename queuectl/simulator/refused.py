@@ -32,7 +32,7 @@ def taken(document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(objects, list) or not all(map(_readable, objects)):
         return document, []
     names = {name: _fit(name) for name in _names(objects) if not _NAME.fullmatch(name)}
-    changes = [f"{old} is no name, {new} is used" for old, new in names.items()]
+    changes = [f"{old} is not a valid name, {new} is used" for old, new in names.items()]
     if not names and not any(_changes(copy.deepcopy(objects))):
         return document, []
     found: dict[str, Any] = _renamed(copy.deepcopy(document), names)

@@ -474,6 +474,20 @@ async def test_amounts_beyond_64_bits_are_written_exactly(serve: Serve) -> None:
     assert found["help"].startswith("Waiting will not help")
 
 
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [(None, "correct what the reason names"), ("ClusterQueue/team-a", "its queue admits nothing until")],
+)
+async def test_help_for_a_misconfigured_workload_names_its_queue_only_if_the_queue_is_the_cause(
+    serve: Serve, node: str | None, told: str
+) -> None:
+    readings = CannedReadings()
+    reason = Reason(code=Code.MISCONFIGURED, node=node, detail="RuntimeClass kata of podset main not found")
+    readings.commit(workload("odd", 1, reason=reason))
+    found = await (await serve(readings)).get("/api/v1/workloads/default/job/odd")
+    assert told in found["help"]
+
+
 async def test_while_the_ledger_is_down_the_last_state_is_returned_and_marked_stale(rest: Rest) -> None:
     rest.readings.down = AWAY
     await rest.view.refresh()

@@ -141,7 +141,7 @@ def _no_findings(app: App) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
-        (SchemaMismatch("the database is empty"), 2, "queuectl migrate"),
+        (SchemaMismatch("no ledger in it: run `queuectl migrate`"), 2, "queuectl migrate"),
         (LedgerUnavailable("connection refused"), 2, "--database-url"),
         (ClusterUnavailable("timed out"), 2, "--kubeconfig"),
         (Forbidden("GET /api/v1/namespaces/kube-system: 403 no", status=403), 2, "--context"),
@@ -158,6 +158,14 @@ def test_failures_say_what_to_do_next(run: Run, app: App, error: Exception, code
     assert result.exit_code == code
     assert told in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_schema_newer_than_the_program_is_not_answered_with_migrate(run: Run, app: App) -> None:
+    app.error = SchemaMismatch("the ledger's schema 0999 is newer than this program: run a newer queuectl")
+    result = run("controller", "--database-url", URL)
+    assert result.exit_code == 2
+    assert "run a newer queuectl" in result.stderr
+    assert "migrate" not in result.stderr
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), ExceptionGroup("", [OSError("a"), KeyError("x")])])

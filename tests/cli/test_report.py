@@ -192,7 +192,7 @@ async def test_observed_decisions_are_never_used_as_real_ones(
     [
         ([], None, "no cluster was observed"),
         (["a"], None, "no cluster was observed"),
-        (["a/observe", "b/observe"], None, "say which by --cluster; observed were a, b"),
+        (["a/observe", "b/observe"], None, "select one with --cluster; observed were a, b"),
         (["a/observe"], "b", "cluster b was not observed with this ledger; observed were a"),
     ],
 )

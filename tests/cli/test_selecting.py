@@ -63,10 +63,10 @@ def test_a_template_is_filled_as_kubectl_fills_it(text: str, shown: str) -> None
     [
         ("{end}", "{end} without {range}"),
         ("{range .items[*]}", "{range} without {end}"),
-        ("{.a", "brace without its other one"),
-        ("{.items[}", "'.items[' is no path"),
-        ("{.items[?(@.a ==)]}", "is no path"),
-        ('{"\\q"}', "is no text"),
+        ("{.a", "brace without its counterpart"),
+        ("{.items[}", "'.items[' is not a path"),
+        ("{.items[?(@.a ==)]}", "is not a path"),
+        ('{"\\q"}', "is not text"),
     ],
 )
 def test_a_template_that_is_not_valid_is_reported(text: str, told: str) -> None:
@@ -105,7 +105,7 @@ def test_one_object_is_its_own_document(run: Run, script: Script, scripted: str)
     ("line", "told"),
     [
         ("get wl -o jsonpath={.a", "-o jsonpath={.a: '{.a' has a brace"),
-        ("get wl -o custom-columns=NAME", "'NAME' is no column such as NAME:.name"),
+        ("get wl -o custom-columns=NAME", "'NAME' is not a column such as NAME:.name"),
         ("get decisions -o name", "decisions have no name"),
         ("get wl -o nme", "'nme' is none of table, wide, json, yaml, name, jsonpath=, custom-columns="),
         ("explain job/a -o name", "'name' is none of table, wide, json, yaml"),
@@ -114,7 +114,7 @@ def test_one_object_is_its_own_document(run: Run, script: Script, scripted: str)
         ("get cq --mine", "--mine does not go with clusterqueues"),
         ("get cq -l a=b", "-l does not go with clusterqueues"),
         ("get decisions --since 1h --after 4", "--since does not go with --after"),
-        ("get wl --since yesterday", "'yesterday' is no time such as 90s"),
+        ("get wl --since yesterday", "'yesterday' is not a time such as 90s"),
     ],
 )
 def test_a_format_or_filter_that_does_not_apply_is_refused(run: Run, line: str, told: str) -> None:

@@ -138,7 +138,7 @@ def test_an_address_has_a_host_and_a_port(write: Write, listen: str) -> None:
         ("- api", "must be a mapping"),
         ("text", "must be a mapping"),
         ("api: !!python/object/apply:os.system [ls]", "line 1, column 6"),
-        ("? [1, 2]\n: 3", "is no text"),
+        ("? [1, 2]\n: 3", "is not text"),
         (b"\xff\xfe\xfa", ""),
         (b"api: {\x00}", "special characters are not allowed"),
         ("a: " + "9" * 5000, ""),

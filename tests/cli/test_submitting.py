@@ -92,9 +92,9 @@ def test_a_pytorchjob_is_suspended_where_its_kind_has_the_field(
         ((job(), job("b", kind="CronJob")), "-q main", "line 8: kind 'CronJob' of 'batch/v1' is none of Job"),
         ((job(metadata={"namespace": "a"}),), "-q main -n b", "metadata.namespace is 'a', -n is 'b'"),
         ((job(None),), "-q main", "metadata.name is missing"),
-        ((job("../x"),), "-q main", "name '../x' is no name of a Kubernetes object"),
-        ((job(spec=None) | {"spec": 7},), "-q main", "spec is no object"),
-        ((["a"],), "-q main", "this is no Kubernetes object"),
+        ((job("../x"),), "-q main", "name '../x' is not a name of a Kubernetes object"),
+        ((job(spec=None) | {"spec": 7},), "-q main", "spec is not an object"),
+        ((["a"],), "-q main", "this is not a Kubernetes object"),
         ((), "-q main", "it is empty"),
     ],
 )

@@ -110,4 +110,4 @@ def test_another_object_of_the_same_name_is_not_waited_for(run: Run, script: Scr
 def test_a_timeout_is_a_time(run: Run, timeout: str) -> None:
     result = run("wait", "job/train", "--timeout", timeout, "--server", "http://127.0.0.1:9")
     assert result.exit_code == 2
-    assert "is no time such as 90s, 15m, 2h or 7d" in result.stderr
+    assert "is not a time such as 90s, 15m, 2h or 7d" in result.stderr

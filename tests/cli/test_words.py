@@ -43,7 +43,7 @@ def test_words_of_filters_are_accepted_in_any_case(
         (["hodl", "job/x"], "there is no command 'hodl': did you mean hold?"),
         (["frobnicate"], "there is no command 'frobnicate'"),
         (["help", "exlpain"], "there is no command 'exlpain': did you mean explain?"),
-        (["get", "wl", "--phase", "pendign"], "'pendign' is no phase: did you mean Pending?"),
+        (["get", "wl", "--phase", "pendign"], "'pendign' is not a phase: did you mean Pending?"),
         (["get", "wl", "--phase", "x"], "one of Pending, Admitted, Evicting, Finished, Deleted"),
         (["get", "wl", "--reason", "waitforquota"], "did you mean WaitingForQuota"),
         (["get", "wl", "--phse", "Pending"], "--phase"),

@@ -39,7 +39,7 @@ async def test_a_held_workload_leaves_its_pending_queue_and_a_release_puts_it_ba
     assert (again.code, "nothing is written" in again.out) == (0, True)
 
     explained = await site.queuectl("explain", "job/held", *where)
-    assert "Remove the annotation queuectl.dev/hold" in explained.out
+    assert "`queuectl release` lets it queue again" in explained.out
 
     told = await site.queuectl("release", "job/held", *where, "--wait")
     assert told.code == 0, told.err

@@ -320,7 +320,7 @@ def test_a_bad_line_is_an_error_with_its_file_line_and_value(text: str, told: st
 
 def test_accounts_in_a_circle_are_an_error() -> None:
     circle = "Parent - 'b'\nAccount - 'a'\nParent - 'a'\nAccount - 'b'\n"
-    with pytest.raises(BadSlurm, match="its parent is no account, or is below it"):
+    with pytest.raises(BadSlurm, match="its parent is not an account, or is below it"):
         imported(BASE + circle)
 
 

@@ -204,7 +204,7 @@ def test_the_selected_workload_is_explained_with_the_holders_of_the_missing_quot
     assert counts[Pane.WAITING] == 2
     text = shown(busy(), View(opened=target), explained=document)
     assert "Pending, position 2 of 4" in text
-    assert "another tenant's: 4 since" in text
+    assert "a workload not shown to you: 4 since" in text
     assert "team-b/Job/train: 3 since" in text
     assert "It runs when" in text
     assert "not an answer of queuectl's REST server" in shown(busy(), View(opened=target), explained={"a": 1})
@@ -213,7 +213,7 @@ def test_the_selected_workload_is_explained_with_the_holders_of_the_missing_quot
 def test_a_tenant_sees_others_by_size_and_no_decisions() -> None:
     hidden = {**running("x"), "namespace": None, "kind": None, "name": None}
     text = shown(answers([queue("team-a", cell(8, 8), admitted=1)], [hidden], (), None))
-    assert "another tenant's" in text
+    assert "a workload not shown to you" in text
     assert "8 gpu a100" in text
     assert "not listed by this server" in text
 

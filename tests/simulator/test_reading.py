@@ -63,7 +63,7 @@ PLACES = {
     ),
     "no duration": (
         GOOD + "config: {admissionFairSharing: {usageHalfLifeTime: 3 days}}\n",
-        "line 7, column 33: config.admissionFairSharing.usageHalfLifeTime: '3 days' is no duration",
+        "line 7, column 33: config.admissionFairSharing.usageHalfLifeTime: '3 days' is not a duration",
     ),
 }
 
@@ -119,7 +119,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an unknown workload": (
         cycle([], [pending("a/w")], {"reasons": {"a/v": "OnHold"}}),
-        "expect.reasons.a/v: a/v is no workload of this document",
+        "expect.reasons.a/v: a/v is not a workload of this document",
     ),
     "an unknown reason": (
         cycle([], [pending("a/w")], {"reasons": {"a/w": "NoQuota"}}),
@@ -196,7 +196,7 @@ def test_objects_that_an_api_server_refuses_are_changed_and_that_is_reported() -
         )
     )
     assert scenario.changes == (
-        "Team_A is no name, team-a is used",
+        "Team_A is not a valid name, team-a is used",
         "ClusterQueue/team-a: a borrowingLimit without a cohort is left out",
     )
     document = scenario.document
