@@ -100,6 +100,8 @@ SCENES: Final = (
         (
             Block("1. Create a database", 2),
             Block("2. Install queuectl"),
+            "queuectl manifests",
+            "queuectl manifests FOLDER",
             "kubectl create clusterrolebinding",
             Block("4. Apply a policy and run the first job"),
             Block("4. Apply a policy and run the first job", 2),
@@ -201,6 +203,7 @@ REPLACED: Final[Mapping[str, str]] = {
     "postgresql://…": "{url}",
     "PASSWORD@HOST/queuectl?sslmode=verify-full&sslrootcert=system": "{password}@{host}/queuectl",
     "patch job NAME": "patch job train",
+    "manifests FOLDER": "manifests manifests",
     "--server URL": "--server {rest}",
 }
 """What stands for something of the reader's, and the reader's."""
