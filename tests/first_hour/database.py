@@ -29,11 +29,12 @@ class Database:
     """Folder of the socket, by which the superuser connects."""
 
     async def with_owner(self, password: str) -> str:
-        """Create database and role `queuectl`, if they are not there. Returns the host."""
+        """Create database and role `queuectl`, if they are not there; set its password. Returns the host."""
         connection = await asyncpg.connect(host=self.sockets, user="postgres", database="postgres")
         try:
             with contextlib.suppress(asyncpg.DuplicateObjectError):
-                await connection.execute(f"CREATE ROLE {USER} LOGIN PASSWORD '{password}'")
+                await connection.execute(f"CREATE ROLE {USER} LOGIN")
+            await connection.execute(f"ALTER ROLE {USER} PASSWORD '{password}'")
             with contextlib.suppress(asyncpg.DuplicateDatabaseError):
                 await connection.execute(f"CREATE DATABASE {DATABASE} OWNER {USER}")
         finally:
