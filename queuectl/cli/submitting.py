@@ -44,7 +44,7 @@ def submit(
     namespace: str | None,
     follow: bool,
 ) -> None:
-    """Create the Jobs and PyTorchJobs of FILE, suspended, in a queue. FILE is YAML or JSON; - is stdin.
+    """Create the workloads of FILE, suspended, in a queue. FILE is YAML or JSON; - is stdin.
 
     The same as `kubectl create` with the label queuectl.dev/queue-name; all of FILE is checked before the
     first object is created.

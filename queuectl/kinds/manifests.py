@@ -7,16 +7,17 @@ stands for several lines.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.jobs import OVER, JobKind
 from queuectl.kinds.registry import KindRegistry
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
-WIDTH: Final = 118
-"""Columns of a line with an expression."""
+WIDTH: Final = 100
+"""Columns of what stands for a name, without its indent."""
 _LINES: Final = re.compile(r"^( *)@\{(\w+)\}$", re.MULTILINE)
 _NAME: Final = re.compile(r"@\{(\w+)\}")
 _HEAD: Final = "# Made from the registry of kinds by `make manifests`: change queuectl/kinds/templates/{}.\n"
@@ -53,6 +54,8 @@ def _values(kinds: KindRegistry) -> dict[str, str]:
         "rights_on_status": _rights(rows, "/status", "patch"),
         "nested": _in_groups(tuple(row for row in rows if row.suspend == ("spec", "runPolicy", "suspend"))),
         "replica_field": _replica_field(rows),
+        "listed": _in_groups(tuple(row for row in rows if row.replicas is not None and row.replicas.listed)),
+        "over": f"[{', '.join(map(repr, OVER))}]",
     }
 
 
@@ -64,7 +67,11 @@ def _rules(rows: tuple[JobKind, ...], parts: tuple[str, ...], operations: str, *
     lines = []
     for (group, version), names in plurals.items():
         resources = ", ".join(f"{name}{part}" for name in names for part in parts)
-        lines += [f"- apiGroups: [{group}]", f"  apiVersions: [{version}]", f"  resources: [{resources}]"]
+        lines += [
+            f"- apiGroups: [{group}]",
+            f"  apiVersions: [{version}]",
+            *_folded(f"  resources: [{resources}]"),
+        ]
         lines += [f"  {line}" for line in (f"operations: [{operations}]", *more)]
     return "\n".join(lines)
 
@@ -74,15 +81,20 @@ def _rights(rows: tuple[JobKind, ...], part: str, verbs: str) -> str:
     plurals: dict[str, dict[str, None]] = {}
     for row in rows:
         plurals.setdefault(row.group, {})[f"{row.plural}{part}"] = None
-    return "\n".join(
-        f"- apiGroups: [{group}]\n  resources: [{', '.join(resources)}]\n  verbs: [{verbs}]"
-        for group, resources in plurals.items()
-    )
+    lines = []
+    for group, resources in plurals.items():
+        lines += [f"- apiGroups: [{group}]", *_folded(f"  resources: [{', '.join(resources)}]")]
+        lines.append(f"  verbs: [{verbs}]")
+    return "\n".join(lines)
+
+
+def _folded(line: str) -> list[str]:
+    return textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False)
 
 
 def _in_groups(rows: tuple[JobKind, ...]) -> str:
     """An expression: the request is about a kind of these rows' groups."""
-    groups = [f"'{group}'" for group in dict.fromkeys(row.group for row in rows)]
+    groups = [repr(group) for group in dict.fromkeys(row.group for row in rows)]
     if len(groups) == 1:
         return f"request.resource.group == {groups[0]}"
     return f"request.resource.group in [{', '.join(groups)}]"
@@ -90,6 +102,7 @@ def _in_groups(rows: tuple[JobKind, ...]) -> str:
 
 def _replica_field(rows: tuple[JobKind, ...]) -> str:
     """An expression: the field of the spec with replica types; empty for a kind that has none."""
-    fields = {row.plural: row.replicas.field for row in rows if row.replicas is not None}
-    entries = ", ".join(f"'{plural}': '{field}'" for plural, field in fields.items())
-    return f"{{{entries}}}[?request.resource.resource].orValue('')"
+    fields = {
+        row.plural: row.replicas.field for row in rows if row.replicas is not None and not row.replicas.listed
+    }
+    return textwrap.fill(f"{fields}[?request.resource.resource].orValue('')", WIDTH)

@@ -237,9 +237,23 @@ class KubeCluster:
         pods = api_path("", "v1", "pods", ref.namespace)
         query = {"labelSelector": kind.pod_selector(ref.name, ref.uid)}
         async for page in self._session.pages(pods, query=query):
-            if any(_alive(kind, pod, ref.uid) for pod in page.get("items") or ()):
-                return True
+            for pod in page.get("items") or ():
+                if (pod.get("status") or {}).get("phase") in _OVER:
+                    continue
+                if _belongs(kind, pod, ref.uid) or await self._is_of_a_job(kind, pod, ref):
+                    return True
         return False
+
+    async def _is_of_a_job(self, kind: JobKind, pod: Any, ref: ObjectRef) -> bool:
+        """Does the pod belong to a Job that belongs to the object? The Job may be gone: then it may have."""
+        job = next((owner for owner in _owners(pod) if owner.get("kind") == "Job"), None)
+        if not kind.has_jobs or job is None:
+            return False
+        try:
+            found = await self._session.get(api_path("batch", "v1", "jobs", ref.namespace, job["name"]))
+        except NotFound:
+            return True
+        return found["metadata"].get("uid") != job.get("uid") or _belongs(kind, found, ref.uid)
 
     # --- Events and status ------------------------------------------------------------------------------
 
@@ -338,12 +352,14 @@ def _may_make_pods(kind: JobKind, obj: Object, *, silent: bool) -> bool:
     return not silent and (not says_suspended(obj) or kind.status(obj).quiet is False)
 
 
-def _alive(kind: JobKind, pod: Any, owner: str) -> bool:
-    """Pods left by an orphaning delete have no owner: they still count if their label has its UID."""
-    metadata = pod.get("metadata") or {}
-    owners = [item.get("uid") for item in metadata.get("ownerReferences") or ()]
-    ours = owner in owners or (kind.pod_label_is_uid and not owners)
-    return ours and (pod.get("status") or {}).get("phase") not in _OVER
+def _belongs(kind: JobKind, child: Any, owner: str) -> bool:
+    """Those left by an orphaning delete have no owner: they still count if their label has its UID."""
+    owners = [item.get("uid") for item in _owners(child)]
+    return owner in owners or (kind.pod_label_is_uid and not owners)
+
+
+def _owners(child: Any) -> list[Any]:
+    return (child.get("metadata") or {}).get("ownerReferences") or []
 
 
 def _again(error: ApiError) -> ClusterUnavailable:

@@ -14,12 +14,14 @@ from queuectl.sandbox.processes import spawn
 from tests.e2e import audit
 from tests.e2e.site import Json, eventually, job, pod_template, pytorchjob
 from tests.e2e.stand import NAMESPACE, QUEUE, Stand, ended, killed, stand
+from tests.job_kinds import JOB_KINDS
 from tests.ledger.places import reachable_folder
 
 GPUS = 8
 FOR_EVER = 86_400
 READ = {
-    *("jobs", "pytorchjobs", "namespaces", "nodes", "priorityclasses", "runtimeclasses"),
+    *(row.plural for row in JOB_KINDS),
+    *("namespaces", "nodes", "priorityclasses", "runtimeclasses"),
     *("validatingadmissionpolicies", "clusterqueues", "cohorts", "localqueues", "resourceflavors"),
     "workloadpriorityclasses",
 }

@@ -37,6 +37,23 @@ def test_of_two_kinds_with_one_name_the_second_has_the_name_that_kubectl_would_u
 
 
 @pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("mpijob", "v2beta1"),
+        ("MPIJobs", "v2beta1"),
+        ("mpijob.v1.kubeflow.org", "v1"),
+        ("mpijobs.v1.kubeflow.org", "v1"),
+    ],
+)
+def test_of_the_two_kinds_of_mpijob_the_one_of_the_mpi_operator_has_the_short_name(
+    name: str, version: str
+) -> None:
+    found = JOB_KINDS.find(name)
+    assert found is not None
+    assert (found.kind, found.version) == ("MPIJob", version)
+
+
+@pytest.mark.parametrize(
     ("row", "problem"),
     [
         (JOB, "two rows have the name Job"),

@@ -70,8 +70,14 @@ def test_the_webhook_is_called_for_the_objects_of_the_mutating_policies() -> Non
     assert {rule["scope"] for rule in hook()["rules"]} == {"Namespaced"}
     assert hook()["objectSelector"] == created["objectSelector"] == updated["objectSelector"]
     assert hook()["objectSelector"]["matchExpressions"][0]["key"] == QUEUE_LABEL
-    resources = {(rule["apiGroups"][0], *rule["resources"]) for rule in rules}
-    assert resources == {(row.group, row.plural) for row in JOB_KINDS}
+    called = {
+        (group, version, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for version in rule["apiVersions"]
+        for resource in rule["resources"]
+    }
+    assert called == {(row.group, row.version, row.plural) for row in JOB_KINDS}
     assert CONTROLLER_USER in hook()["matchConditions"][0]["expression"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, conditions
+from queuectl.kinds.jobs import OVER, QUEUE_LABEL, JobKind, conditions
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, KUEUES_TOO, OWN, first
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.written import (
@@ -120,7 +120,7 @@ def _on_create(kind: JobKind, new: Json, user: User) -> Iterator[int]:
 def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json) -> Iterator[int]:
     suspended, was_suspended = kind.suspended(new), kind.suspended(old)
     held = conditions(old)
-    finished = any(held.get(name) == "True" for name in ("Complete", "Succeeded", "Failed"))
+    finished = any(held.get(name) == "True" for name in OVER)
     if was_suspended and not suspended:
         yield 1
     if suspended and not was_suspended and not finished:
@@ -193,14 +193,21 @@ def _queue(labels: Labels, obj: Json) -> str:
 
 
 def _parts(kind: JobKind, obj: Json) -> dict[str, Json]:
-    """Parts with a count and a pod template, by name: each replica type; of a Job its spec."""
-    return {"": obj["spec"]} if kind.replicas is None else obj["spec"].get(kind.replicas.field) or {}
+    """Parts with a count and a pod template, by name: each replica type or replicated job; a Job's spec."""
+    if kind.replicas is None:
+        return {"": obj["spec"]}
+    found = obj["spec"].get(kind.replicas.field)
+    if kind.replicas.listed:
+        return {
+            group["name"]: {**group["template"]["spec"], "replicas": group.get("replicas", 1)}
+            for group in found or ()
+        }
+    return found or {}
 
 
 def _count(part: Json) -> int:
-    if "parallelism" in part:
-        return int(min(part["parallelism"], part.get("completions", part["parallelism"])))
-    return int(part.get("replicas", 1))
+    parallel = part.get("parallelism", 1)
+    return int(part.get("replicas", 1) * min(parallel, part.get("completions", parallel)))
 
 
 def _pod(part: Json) -> Json:
@@ -245,9 +252,18 @@ def _split(kind: JobKind, obj: Json) -> tuple[Json, Json]:
         labels = {k: v for k, v in _pod_labels(part).items() if k not in POD_LABELS}
         metadata = {**(template.get("metadata") or {}), "labels": labels}
         parts[name] = {**template, "metadata": metadata, "spec": steered}
+    if kind.replicas is not None and kind.replicas.listed:
+        groups = [_without_template(group) for group in spec.get(kind.replicas.field) or ()]
+        return {**spec, kind.replicas.field: groups, "suspend": None}, parts
     if kind.replicas is not None:
         field = kind.replicas.field
         rest = {name: {**part, "template": None} for name, part in (spec.get(field) or {}).items()}
         policy = {**(spec.get("runPolicy") or {}), "suspend": None}
         return {**spec, field: rest, "runPolicy": policy}, parts
     return {**spec, "template": None, "suspend": None}, parts
+
+
+def _without_template(group: Json) -> Json:
+    """A replicated job without its pod template."""
+    job = group["template"]
+    return {**group, "template": {**job, "spec": {**job["spec"], "template": None}}}

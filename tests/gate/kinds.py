@@ -1,0 +1,123 @@
+"""The real definitions of all job kinds on a site of these tests, and requests for their objects."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import yaml
+
+from queuectl.kinds.jobs import JobKind
+from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
+from tests.conftest import shared
+from tests.gate.site import IN_FORCE_SECONDS, NAMESPACE, SUBMITTER, Json, Site
+from tests.job_kinds import JOB_KINDS
+from tests.kinds.kind_objects import sample
+from tests.sandbox.polling import eventually
+
+ROWS = tuple(row for row in JOB_KINDS if row.name not in ("Job", "PyTorchJob"))
+SIZES = {
+    "TFJob": {"Chief": 1, "Worker": 2},
+    "XGBoostJob": {"Master": 1, "Worker": 2},
+    "PaddleJob": {"Worker": 2},
+    "JAXJob": {"Worker": 2},
+    "MPIJob": {"Launcher": 1, "Worker": 2},
+    "MPIJob.v1.kubeflow.org": {"Launcher": 1, "Worker": 2},
+    "JobSet": {"driver": 1, "workers": 2},
+}
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_GROUPS = ["kubeflow.org", "jobset.x-k8s.io"]
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Objects of one kind on a site."""
+
+    site: Site
+    row: JobKind
+
+    def _name(self, name: str) -> str:
+        """Both kinds of MPIJob are the same objects here."""
+        return f"{name}-{self.row.version}"
+
+    def path(self, name: str = "", subresource: str = "") -> str:
+        row, name = self.row, self._name(name) if name else ""
+        parts = ["apis", row.group, row.version, "namespaces", NAMESPACE, row.plural, name, subresource]
+        return "/" + "/".join(part for part in parts if part)
+
+    def body(self, name: str, *, suspend: bool = True) -> Json:
+        obj = sample(self.row, **SIZES[self.row.name])
+        labels = obj["metadata"]["labels"]
+        obj["metadata"] = {"name": self._name(name), "namespace": NAMESPACE, "labels": labels}
+        holder: Any = obj
+        for key in self.row.suspend[:-1]:
+            holder = holder[key]
+        holder[self.row.suspend[-1]] = suspend
+        return obj
+
+    async def create(self, name: str, *, suspend: bool = True, **query: str) -> Json:
+        body = self.body(name, suspend=suspend)
+        return await self.site.tenant.request("POST", self.path(), body, query=query)
+
+    async def merge(self, user: str, name: str, change: Json, subresource: str = "") -> Json:
+        client = getattr(self.site, user)
+        found: Json = await client.request(
+            "PATCH", self.path(name, subresource), change, content_type=MERGE_PATCH
+        )
+        return found
+
+    async def patch(self, user: str, name: str, patch: list[Json], subresource: str = "") -> Json:
+        client = getattr(self.site, user)
+        found: Json = await client.request(
+            "PATCH", self.path(name, subresource), patch, content_type=JSON_PATCH
+        )
+        return found
+
+
+async def install(site: Site) -> None:
+    """Define all kinds as their projects do, with all rights on them for the tenant. Waits for the gate."""
+    for definition in _definitions():
+        await site.admin.request("POST", _DEFINITIONS, definition)
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+    rule = {"apiGroups": _GROUPS, "resources": ["*"], "verbs": ["*"]}
+    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": "all-kinds"}, "rules": [rule]})
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": "all-kinds"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "all-kinds"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
+    }
+    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
+    for row in ROWS:
+        await eventually(partial(_in_force, Objects(site, row)), f"the gate on {row.name}", IN_FORCE_SECONDS)
+
+
+async def _in_force(objects: Objects) -> bool:
+    """The server answers 404 until it serves a kind, and 503 until its mutating policies cover it."""
+    try:
+        made = await objects.create("probe", suspend=False, dryRun="All")
+    except ApiError as error:
+        if error.status not in (403, 404, 503):
+            raise
+        return error.status == 403 and not objects.site.mutating and "queuectl-jobs" in str(error)
+    return SUBMITTER in (made["metadata"].get("annotations") or {})
+
+
+@functools.cache
+def _definitions() -> tuple[Json, ...]:
+    """Both kinds of MPIJob in one definition: their projects give theirs the same name."""
+    names = ("tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs")
+    found = [_read(f"kubeflow.org_{name}") for name in names]
+    both, older = _read("mpi-operator.kubeflow.org_mpijobs"), _read("kubeflow.org_mpijobs")
+    both["spec"]["versions"] += [{**version, "storage": False} for version in older["spec"]["versions"]]
+    return (*found, both, _read("jobset.x-k8s.io_jobsets"))
+
+
+def _read(name: str) -> Json:
+    text = (shared() / "crds" / f"{name}.yaml").read_text()
+    definition: Json = yaml.load(text, yaml.CSafeLoader)
+    # A conversion by a webhook needs its operator.
+    definition["spec"].pop("conversion", None)
+    return definition
