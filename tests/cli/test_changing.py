@@ -258,7 +258,7 @@ def test_a_missing_object_exits_1_and_similar_names_are_offered(change: Run) -> 
 def test_a_name_cannot_lead_to_another_path(change: Run, cluster: Cluster, line: str) -> None:
     result = change(*line.split())
     assert result.exit_code == 2
-    assert "is no name" in result.stderr
+    assert "is not a name of a Kubernetes object" in result.stderr
     assert cluster.asked == []
 
 
