@@ -28,6 +28,15 @@ class Database:
     sockets: str
     """Folder of the socket, by which the superuser connects."""
 
+    async def cleared(self) -> None:
+        """Drop database and role `queuectl`: the next cluster has a ledger of its own."""
+        connection = await asyncpg.connect(host=self.sockets, user="postgres", database="postgres")
+        try:
+            await connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+            await connection.execute(f"DROP ROLE IF EXISTS {USER}")
+        finally:
+            await connection.close()
+
     async def with_owner(self, password: str) -> str:
         """Create database and role `queuectl`, if they are not there; set its password. Returns the host."""
         connection = await asyncpg.connect(host=self.sockets, user="postgres", database="postgres")

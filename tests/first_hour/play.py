@@ -151,6 +151,7 @@ async def _stage(folder: Path, kind: str, place: Home, own: Database, scene: Sce
     environment = dict(place.environment)
     async with AsyncExitStack() as stack:
         if scene.cluster:
+            await own.cleared()
             inside = folder / f"{kind}-{scene.name}-{len(list(folder.iterdir()))}".replace(" ", "-")
             await stack.enter_async_context(cluster(inside, place.kubeconfig, kind, own, machine()))
         else:
