@@ -18,7 +18,7 @@ from benchmarks.machine import child_named, cpu_seconds, scratch
 from benchmarks.objects import GPU, rights, training_job
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
-from queuectl.app.kinds import job_kinds
+from queuectl.app.kinds import built_in
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -113,7 +113,7 @@ class Load:
             made[name] = await self._tenant.request("POST", _PATH, training_job(name))
 
         async def start(name: str) -> None:
-            patch = patches.start(job_kinds()["Job"], _effect(made[name]))
+            patch = patches.start(built_in().registry["Job"], _effect(made[name]))
             await self._controller.request("PATCH", f"{_PATH}/{name}", patch, content_type=JSON_PATCH)
 
         async def finish(name: str) -> None:
@@ -147,7 +147,7 @@ async def _cpu(send: Callable[[str], Awaitable[None]], names: Sequence[str]) -> 
 
 
 def _effect(job: Object) -> Effect:
-    event = observe(job_kinds()["Job"], job)
+    event = observe(built_in().registry["Job"], job)
     assert event is not None
     workload = event.workload
     return Effect(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
-from queuectl.core.decisions import Plan
-from queuectl.core.events import EffectSettled, WorkloadGone, WorkloadObserved
+from queuectl.core.decisions import ChildToCheck, Plan
+from queuectl.core.events import EffectSettled, Event, WorkloadGone, WorkloadObserved
 from queuectl.core.model import (
     NOTHING_FOR_READERS,
     ConfigKey,
@@ -23,6 +23,17 @@ from queuectl.core.model import (
 )
 from queuectl.core.reasons import Reason
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
+
+
+class KindState(NamedTuple):
+    """What is known of one kind of job in the cluster."""
+
+    installed: bool | None
+    """None: not known."""
+    served: tuple[str, ...]
+    """Versions of a custom kind; empty if they are not known."""
+    problem: str | None
+    """Why its objects cannot be read; None: they can, as far as is known."""
 
 
 class LostLeadership(Exception):
@@ -141,6 +152,9 @@ class Cluster(Protocol):
 
         `counts`: how many before this one said that it is. After many, its controller is not waited for.
         """
+
+    async def check(self, child: ChildToCheck) -> list[Event]:
+        """By consistent reads: a child and its family as they are now, then its owners as OwnerRead."""
 
     async def announce(self, notice: Notice) -> None:
         """Best effort: raises only ClusterUnavailable."""

@@ -27,6 +27,7 @@ _CONDITIONS: Final = {
     "namespace.yaml": ".Values.createNamespace",
     "mutating": 'and .Values.mutating (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version)',
     "authors": ".Values.authors",
+    "default-queue": 'and .Values.defaultQueue (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version)',
     "webhook": ".Values.webhook.enabled",
 }
 """When a part of manifests/ is installed; the others always are."""
@@ -54,6 +55,9 @@ createNamespace: false
 # Kubernetes 1.36 and later: labelled workloads are created suspended. Without effect on older servers.
 mutating: true
 
+# Kubernetes 1.36 and later: where a namespace has a LocalQueue named default, all work in it queues.
+defaultQueue: false
+
 # Kubernetes 1.36 and later, once queues and flavors are in place: who changes them is recorded.
 authors: false
 """
@@ -76,7 +80,7 @@ def files() -> dict[str, str]:
     found = {"Chart.yaml": _CHART, "templates/check.yaml": _CHECK, "templates/NOTES.txt": _NOTES}
     (kustomization,) = _read(MANIFESTS / "kustomization.yaml")
     values = _VALUES
-    for part in (*kustomization["resources"], "mutating", "authors", "webhook"):
+    for part in (*kustomization["resources"], "mutating", "default-queue", "authors", "webhook"):
         name = part.removesuffix(".yaml")
         objects, config = _part(MANIFESTS / part, name)
         found[f"templates/{name}.yaml"] = _template(objects, _CONDITIONS.get(part))

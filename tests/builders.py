@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from queuectl.core.decisions import Admit, Configure, Decision, Enqueue, Plan
+from queuectl.core.decisions import Admit, ChildToCheck, Configure, Decision, Enqueue, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import (
     ContextObserved,
@@ -110,9 +110,18 @@ def queue(
 
 
 def local_queue(
-    name: str, cluster_queue: str, namespace: str = "ns", stop: StopPolicy = StopPolicy.NONE
+    name: str,
+    cluster_queue: str,
+    namespace: str = "ns",
+    stop: StopPolicy = StopPolicy.NONE,
+    **fields: object,
 ) -> LocalQueue:
-    return LocalQueue(name=LocalQueueName(namespace, name), cluster_queue=cluster_queue, stop_policy=stop)
+    return LocalQueue(
+        name=LocalQueueName(namespace, name),
+        cluster_queue=cluster_queue,
+        stop_policy=stop,
+        **fields,  # type: ignore[arg-type]
+    )
 
 
 def pod_set(
@@ -200,6 +209,8 @@ class World:
         self.sequence = 0
         self.now = T0
         self.settled: list[EffectSettled] = []
+        self.checks: list[ChildToCheck] = []
+        """Children of which the driver was asked to read the owners."""
         self.decided: list[Decision] = []
         """All decisions that were committed, also those that are not recorded."""
         flavors = [flavor("default")] if not any(isinstance(p, ResourceFlavor) for p in policies) else []
@@ -233,13 +244,14 @@ class World:
         assert self.engine.check() == []
         self.sequence += len(plan.recorded)
         self.decided += plan.decisions
+        self.checks += plan.checks
 
     def run(self, budget: int = 1000) -> list[Decision]:
         """Decide and commit until nothing is left to decide; the recorded decisions, policy left out."""
         made: list[Decision] = []
         for _ in range(10_000):
             plan = self.plan(budget)
-            if not plan.decisions and not plan.probes and not plan.more:
+            if not plan.decisions and not plan.probes and not plan.checks and not plan.more:
                 assert not self.engine.due, "due, and nothing to do: a driver would spin"
                 return [d for d in made if not isinstance(d, Configure | Enqueue)]
             self.commit(plan)

@@ -11,16 +11,29 @@ from typing import Any
 
 import pytest
 
+from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
 from tests.spread import longest_first, scheduler, shared_sites
 
 NO_SKIPS = "QUEUECTL_NO_SKIPS"
 _FIGURE = "figure"
+CELL = "cell"
+"""Name of the property with which a test tells the kind and step whose result it is."""
 _LAST = pytest.StashKey[dict[str, pytest.Item]]()
+
+NEXT = "1.37"
+"""The release after the one that KUBEBUILDER_ASSETS has."""
+_NEXT_ASSETS = "QUEUECTL_NEXT_ASSETS"
 
 _LOUD = {
     "KUBEBUILDER_ASSETS is not set": (
         ": nothing was tried on a real kube-apiserver. It names a folder with etcd, kube-apiserver, "
         "kube-controller-manager and kubectl (1.36)"
+    ),
+    "QUEUECTL_OPERATORS is not set": (
+        ": no kind was tried on its real operator. It names a folder with their binaries and definitions"
+    ),
+    f"{_NEXT_ASSETS} is not set": (
+        f": nothing was tried on Kubernetes {NEXT}. .ci/kubernetes-{NEXT}/build.sh makes its programs"
     ),
 }
 
@@ -34,6 +47,16 @@ def pytest_configure() -> None:
 def shared() -> Path:
     """The folder with decision vectors and CRDs, beside the checkout unless QUEUECTL_SHARED names it."""
     return Path(os.environ.get("QUEUECTL_SHARED") or Path(__file__).resolve().parents[2] / "shared")
+
+
+def next_assets() -> Path:
+    """The folder with a control plane of the release NEXT; without it the test is skipped."""
+    folder = os.environ.get(_NEXT_ASSETS)
+    if not folder:
+        pytest.skip(f"{_NEXT_ASSETS} is not set: Kubernetes {NEXT} is not tried")
+    found = find_assets({ASSETS_VARIABLE: folder})
+    assert found is not None
+    return found
 
 
 def pytorch_crd() -> Path:
@@ -86,6 +109,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     _report_skips(terminalreporter)
     _report_figures(terminalreporter)
+    _report_kinds(terminalreporter)
 
 
 def _report_skips(terminalreporter: pytest.TerminalReporter) -> None:
@@ -109,4 +133,20 @@ def _report_figures(terminalreporter: pytest.TerminalReporter) -> None:
     if lines := [line for report in over for name, line in report.user_properties if name == _FIGURE]:
         terminalreporter.section("figures")
         for line in lines:
+            terminalreporter.line(line)
+
+
+def _report_kinds(terminalreporter: pytest.TerminalReporter) -> None:
+    """What each kind did on its operator."""
+    outcomes: dict[tuple[str, str], str] = {}
+    for word, reports in terminalreporter.stats.items():
+        for report in reports:
+            for name, place in getattr(report, "user_properties", ()):
+                if name == CELL and (word == "failed" or report.when == "call"):
+                    outcomes[tuple(place)] = word
+    if outcomes:
+        from tests.operators.matrix import table  # the modules behind it are loaded only when they are needed
+
+        terminalreporter.section("kinds on their operators")
+        for line in table(outcomes):
             terminalreporter.line(line)

@@ -17,6 +17,7 @@ _SITE: Final = re.compile(r"^(?P<folder>[^:]+)/[^:]+::.*\[.*?\bsite=(?P<site>[\w
 _PLANE: Final = re.compile(r"^(?P<file>[^:]+)::.*\[(?:.*-)?(?P<plane>small|real|in_process|as-1\.\d+)[-\]]")
 
 LONGEST: Final = (
+    "tests/operators",
     "tests/e2e",
     "tests/gate",
     "tests/kube_api",

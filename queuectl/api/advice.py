@@ -24,6 +24,8 @@ _BY_CODE: Final = {
     Code.WAITING_FOR_HEAD: "It runs after the workloads before it: this queue is StrictFIFO, so its head "
     "blocks the others.",
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: "Nothing to do: the workloads preempted for it are terminating.",
+    Code.WAITING_FOR_RESOURCE_QUOTA: "It is evaluated again when pods of its namespace end, or when the "
+    "ResourceQuota is raised; the reason names it.",
     Code.MIN_RUN_TIME_PROTECTED: "Nothing to do: it is evaluated again when those that hold its quota are no "
     "longer protected.",
     Code.BACKING_OFF: "Nothing to do: it is evaluated again after its pause; an edit of its spec ends "
@@ -49,6 +51,11 @@ def advice(phase: Phase, reason: Reason | None) -> str | None:
             return _quota(reason)
         case Code.EXCEEDS_MAX_QUOTA:
             return _too_large(reason)
+        case Code.EXCEEDS_RESOURCE_QUOTA:
+            return (
+                f"Waiting will not help: its namespace's {reason.node} can never hold its pods. "
+                "Request less, or ask the admin to raise it."
+            )
         case Code.MISCONFIGURED:
             return _misconfigured(reason)
         case Code.RESOURCE_NOT_COVERED:
@@ -63,6 +70,11 @@ def advice(phase: Phase, reason: Reason | None) -> str | None:
 def _misconfigured(reason: Reason) -> str:
     if reason.node is None:
         return "Waiting will not help: correct what the reason names, in the workload or in the cluster."
+    if reason.node.startswith(("LimitRange/", "ResourceQuota/")):
+        return (
+            f"Waiting will not help: the API server would refuse its pods. Correct what the reason names, or "
+            f"ask the admin to change {reason.node}."
+        )
     return (
         "Waiting will not help: its queue admits nothing until the admin corrects it; "
         "`queuectl get clusterqueues` says what is wrong."

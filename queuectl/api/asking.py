@@ -11,9 +11,8 @@ from typing import Any, Final, TypeVar
 from queuectl.api import query, schemas
 from queuectl.api.identity import Caller
 from queuectl.api.problems import unavailable
-from queuectl.api.query import Cursor, Cursors, Parameter
+from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
 from queuectl.api.view import Sight, View
-from queuectl.kinds.registry import KindRegistry
 from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
 
 LEDGER_SECONDS: Final = 5.0
@@ -65,7 +64,7 @@ class Endpoint:
 class Source:
     """The data behind all routes."""
 
-    def __init__(self, view: View, readings: Readings, kinds: KindRegistry, cursors: Cursors) -> None:
+    def __init__(self, view: View, readings: Readings, kinds: KnownKinds, cursors: Cursors) -> None:
         self.view = view
         self.readings = readings
         self.kinds = kinds

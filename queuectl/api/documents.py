@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,15 +15,12 @@ from queuectl.api.queue_states import QueueState
 from queuectl.api.state import LocalQueueState, State, Under
 from queuectl.core import model, policy
 from queuectl.core.decisions import Verdict
-from queuectl.core.reasons import Code, Limit, Reason, RejectedCandidate
+from queuectl.core.reasons import Code, Limit, Reason
+from queuectl.core.redaction import Readable, named_in, redacted
 from queuectl.core.resources import FlavorResource
 from queuectl.ports import DecisionRow
 
 MAX_HOLDERS: Final = 5
-Readable = Container[str]
-"""Namespaces whose workloads the caller may read."""
-_BY_USERS: Final = frozenset({Code.USER_HOLD, Code.BYPASS})
-"""Codes where `by` is a user; for all others it is a workload, written with its namespace first."""
 _LACKS_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.MIN_RUN_TIME_PROTECTED})
 _OWN_DETAILS: Final = frozenset(
     (
@@ -56,40 +53,6 @@ def reason(value: Reason) -> schemas.Reason:
         victims=tuple(schemas.RejectedCandidate(who=one.who, why=one.why) for one in value.victims),
         others=tuple(reason(other) for other in value.others),
     )
-
-
-def _namespace_named(value: Reason) -> str | None:
-    """Namespace of the other workload that a reason names."""
-    return None if value.by is None or value.code in _BY_USERS else value.by.partition("/")[0]
-
-
-def named_in(*reasons: Reason | None) -> Iterator[str]:
-    """Namespaces of the workloads that the reasons name."""
-    for found in reasons:
-        if found is not None:
-            if (namespace := _namespace_named(found)) is not None:
-                yield namespace
-            yield from (_namespace_of(one) for one in found.victims if one.who is not None)
-            yield from named_in(*found.others)
-
-
-def _namespace_of(one: RejectedCandidate) -> str:
-    return (one.who or "").partition("/")[0]
-
-
-def redacted(value: Reason, readable: Readable) -> Reason:
-    """The reason without names of workloads that the caller may not read."""
-    if all(namespace in readable for namespace in named_in(value)):
-        return value
-    others = tuple(redacted(other, readable) for other in value.others)
-    victims = tuple(
-        one if _namespace_of(one) in readable else RejectedCandidate(None, one.why) for one in value.victims
-    )
-    value = replace(value, others=others, victims=victims)
-    namespace = _namespace_named(value)
-    if namespace is None or namespace in readable:
-        return value
-    return replace(value, by=None, detail=None)
 
 
 def as_of(value: Reason, state: State) -> Reason:
@@ -281,10 +244,15 @@ def _cluster_queue(value: QueueState, state: State) -> dict[str, Any]:
         "condition": schemas.Condition(reason=value.condition.reason, message=value.condition.message),
         "stop_policy": queue.stop_policy,
         "queueing_strategy": queue.queueing_strategy,
+        "max_execution_time": _max_execution_time(queue.max_execution_time),
         "pending": value.pending,
         "admitted": len(value.holders),
         "flavors": _quotas(value.nominal, value.used, state.free(value)),
     }
+
+
+def _max_execution_time(limits: policy.MaxExecutionTime) -> schemas.MaxExecutionTime:
+    return schemas.MaxExecutionTime(default=limits.default, ceiling=limits.ceiling)
 
 
 def _quotas(
@@ -324,6 +292,7 @@ def _local_queue(value: LocalQueueState) -> dict[str, Any]:
         "active": value.condition.active,
         "condition": schemas.Condition(reason=value.condition.reason, message=value.condition.message),
         "stop_policy": value.local.stop_policy,
+        "max_execution_time": _max_execution_time(value.local.max_execution_time),
         "pending": value.pending,
         "admitted": value.admitted,
     }

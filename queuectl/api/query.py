@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
 
 from queuectl.api.problems import bad_request
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code
-from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.selectors import Selects, label_selector
 
 DEFAULT_LIMIT: Final = 100
@@ -170,7 +170,17 @@ SINCE: Final = Parameter(
 )
 
 
-def kind_parameter(kinds: KindRegistry) -> Parameter:
+class KnownKinds(Protocol):
+    """Those that a path or query may name."""
+
+    def find(self, text: str) -> JobKind | None:
+        """The row for a kind, plural or short name, in any case."""
+
+    def known(self) -> str:
+        """All names, for messages."""
+
+
+def kind_parameter(kinds: KnownKinds) -> Parameter:
     def parsed(text: str) -> str:
         row = kinds.find(text)
         if row is None:

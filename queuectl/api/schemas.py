@@ -203,6 +203,13 @@ class Quota(Document):
     )
 
 
+class MaxExecutionTime(Document):
+    """Seconds that a workload of a queue may run, over all its attempts."""
+
+    default: int | None = Field(description="For workloads without a label of their own; null: the ceiling.")
+    ceiling: int | None = Field(description="The most that a label may allow; null: no limit.")
+
+
 class ClusterQueue(Document):
     name: str
     cohort: str | None
@@ -210,6 +217,7 @@ class ClusterQueue(Document):
     condition: Condition
     stop_policy: StopPolicy
     queueing_strategy: QueueingStrategy
+    max_execution_time: MaxExecutionTime
     pending: int
     admitted: int
     flavors: tuple[Quota, ...]
@@ -226,6 +234,7 @@ class LocalQueue(Document):
     active: bool
     condition: Condition
     stop_policy: StopPolicy
+    max_execution_time: MaxExecutionTime
     pending: int
     admitted: int
 

@@ -23,7 +23,7 @@ from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
 from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
-from queuectl.api.query import Cursors
+from queuectl.api.query import Cursors, KnownKinds
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.schemas import Committed, Health
@@ -31,7 +31,6 @@ from queuectl.api.tunnel import PATH, tunnel
 from queuectl.api.view import View
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
-from queuectl.kinds.registry import KindRegistry
 from queuectl.ports import SILENT_SECONDS, Readings
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
@@ -46,7 +45,7 @@ _HEADERS: Final = {
 async def serve(
     readings: Readings,
     *,
-    kinds: KindRegistry,
+    kinds: KnownKinds,
     host: str,
     port: int,
     cursor_key: bytes,
@@ -88,7 +87,7 @@ def application(
     view: View,
     readings: Readings,
     *,
-    kinds: KindRegistry,
+    kinds: KnownKinds,
     cursor_key: bytes,
     identify: Identify | None = None,
     observer: Observer = SILENT,

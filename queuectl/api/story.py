@@ -8,6 +8,7 @@ from typing import Final
 
 from queuectl.api import documents
 from queuectl.core.entries import Remark
+from queuectl.core.redaction import Readable
 from queuectl.ports import DecisionRow, EffectRow, StoryRows
 
 LIMIT: Final = 20
@@ -24,7 +25,7 @@ _Place = tuple[datetime, float, int]
 """Sort key: time; then the sequence of the decision, because commits may have equal times; then the step."""
 
 
-def remarks(rows: StoryRows, readable: documents.Readable) -> list[Remark]:
+def remarks(rows: StoryRows, readable: Readable) -> list[Remark]:
     """The last LIMIT remarks, oldest first, without names of workloads that the caller may not read."""
     decided_at = {row.sequence: row.now for row in rows.decisions}
     found: list[tuple[_Place, Remark]] = [
@@ -49,7 +50,7 @@ def _steps(effect: EffectRow, requested_at: datetime) -> Iterator[tuple[_Place, 
         yield (effect.withdrawn_at, float("inf"), 2), "withdrawn"
 
 
-def _decision(row: DecisionRow, readable: documents.Readable) -> str:
+def _decision(row: DecisionRow, readable: Readable) -> str:
     """Such as `Evicted, attempt 1: Preempted (InClusterQueue) by default/Job/urgent`."""
     found = documents.decision(row, readable)
     text = str(found.verdict)

@@ -16,6 +16,7 @@ from queuectl.api.state import OVER, State
 from queuectl.api.view import Sight
 from queuectl.core.model import StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
+from queuectl.core.redaction import named_in
 from queuectl.ports import DecisionRow
 
 AHEAD: Final = 3
@@ -316,7 +317,7 @@ class WorkloadRoutes:
         self, caller: Caller, *reasons: Reason | None, namespaces: Iterable[str] = ()
     ) -> Allowed:
         """The namespaces, of the workloads named here, whose workloads the caller may read."""
-        return await caller.namespaces("get", WORKLOADS, {*namespaces, *documents.named_in(*reasons)})
+        return await caller.namespaces("get", WORKLOADS, {*namespaces, *named_in(*reasons)})
 
 
 def _always(values: Mapping[str, Any]) -> bool:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from queuectl.app.kinds import job_kinds
 from queuectl.kinds.fields import Json
-from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import HOLD_ANNOTATION, HOLD_VERB, REASON_ANNOTATION, finished
 from queuectl.kube.errors import ApiError
 from queuectl.kube.reviews import user_name
@@ -68,6 +68,11 @@ class Target:
         return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadTarget(Target):
+    row: JobKind
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One field of an object, before and after."""
@@ -86,12 +91,15 @@ class Change:
         return self.before != self.after or self.reason is not None
 
 
-def workload(kind: str, namespace: str, name: str) -> Target:
+def workload(kinds: KindRegistry, kind: str, namespace: str, name: str) -> WorkloadTarget:
     """Raises BadTarget."""
-    row = job_kinds().find(kind)
+    row = kinds.find(kind)
     if row is None:
-        raise BadTarget(f"kind {kind!r} is none of {job_kinds().known().lower()}")
-    return _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
+        raise BadTarget(f"kind {kind!r} is none of {kinds.known().lower()}")
+    found = _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
+    return WorkloadTarget(
+        found.kind, found.namespace, found.name, found.resource, found.collection, found.path, row=row
+    )
 
 
 def queue(kind: str, namespace: str, name: str) -> Target:
@@ -223,9 +231,8 @@ def not_resumed(obj: Json) -> str | None:
     return _UNNOTICED if active is None or reason == "Stopped" else None
 
 
-def still_running(obj: Json, kind: str) -> str | None:
+def still_running(obj: Json, row: JobKind) -> str | None:
     """The part of a hold that the object itself does not show yet."""
-    row = job_kinds()[kind]
     if not row.suspended(obj):
         return "it is not suspended yet"
     return "its pods are not gone yet" if row.status(obj).quiet is False else None
@@ -237,13 +244,13 @@ def counted(obj: Json) -> tuple[int, int]:
     return int(status.get("pendingWorkloads") or 0), int(status.get("admittedWorkloads") or 0)
 
 
-def over(obj: Json, kind: str) -> bool:
+def over(obj: Json, row: JobKind) -> bool:
     """Whether it has finished or is being deleted."""
-    return finished(job_kinds()[kind], obj) is not None
+    return finished(row, obj) is not None
 
 
-def runs(obj: Json, kind: str) -> bool:
-    return not job_kinds()[kind].suspended(obj)
+def runs(obj: Json, row: JobKind) -> bool:
+    return not row.suspended(obj)
 
 
 def _uid(obj: Json) -> object:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from queuectl.app import kueue
 from queuectl.app.connecting import open_session, session_to
-from queuectl.app.kinds import job_kinds
+from queuectl.app.kinds import Kinds, job_kinds
 from queuectl.app.signals import stop_on_signals
 from queuectl.app.verifying import comparisons
 from queuectl.controller.loop import Controller
@@ -26,7 +26,7 @@ from queuectl.core.events import ConfigurationObserved, Event
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.errors import NotFound
 from queuectl.kube.lease import KubeLease
-from queuectl.kube.reflector import Reflectors, reflectors
+from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Session, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.ledger import schema
@@ -103,6 +103,7 @@ class Startup:
 
 async def run_controller(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     """Lead until SIGTERM or SIGINT. Raises ConfigurationError, SchemaMismatch, LostLeadership, OSError."""
+    kinds = job_kinds(settings)
 
     async def make_parts(pool: Pool, session: Session, cluster: str, metrics: Metrics) -> Parts:
         lease: Lease = NoElection()
@@ -114,17 +115,18 @@ async def run_controller(settings: Settings, kubeconfig: Path | None, context: s
         return Parts(
             key=cluster,
             ledger=PostgresLedger(pool, cluster, settings=settings.scheduling.configuration()),
-            cluster=KubeCluster(session, job_kinds(), honoured=kueue.honoured(settings)),
+            cluster=KubeCluster(session, kinds.registry, honoured=kueue.honoured(settings)),
             receiver=lambda emit: emit,
             lease=lease,
             beside=(lambda: kueue.watch(session),) if watching else (),
         )
 
-    await run(settings, kubeconfig, context, make_parts)
+    await run(settings, kinds, kubeconfig, context, make_parts)
 
 
 async def run(
     settings: Settings,
+    kinds: Kinds,
     kubeconfig: Path | None,
     context: str | None,
     make_parts: Callable[[Pool, Session, str, Metrics], Awaitable[Parts]],
@@ -141,7 +143,7 @@ async def run(
             parts = await _patiently(
                 startup, "ledger and API server", lambda: make_parts(pool, session, cluster, metrics)
             )
-            await _run_parts(settings, parts, session, pool, metrics, startup)
+            await _run_parts(settings, kinds, parts, session, pool, metrics, startup)
 
     async with asyncio.TaskGroup() as tasks:
         beside = [
@@ -164,10 +166,18 @@ async def run(
 
 
 async def _run_parts(
-    settings: Settings, parts: Parts, session: Session, pool: Pool, metrics: Metrics, startup: Startup
+    settings: Settings,
+    kinds: Kinds,
+    parts: Parts,
+    session: Session,
+    pool: Pool,
+    metrics: Metrics,
+    startup: Startup,
 ) -> None:
-    watched = sources(job_kinds(), kueue.honoured(settings))
-    core = Engine(frozenset(source.name for source in watched), settings.scheduling.configuration())
+    scheduling = settings.scheduling.configuration()
+    devices = bool(scheduling.resources.device_classes)
+    watched = sources(kinds.registry, kueue.honoured(settings), devices=devices)
+    core = Engine(frozenset(source.name for source in watched), scheduling)
     controller = Controller(
         ledger=parts.ledger,
         cluster=parts.cluster,
@@ -187,6 +197,7 @@ async def _run_parts(
             leads=lambda: controller.leads,
             lease_age=parts.lease.age if isinstance(parts.lease, KubeLease) else None,
             silence=reflecting.ages,
+            kinds=lambda: {**kinds.malformed, **reflecting.kinds()},
             cluster_report=core.cluster_report,
             unsettled=controller.unsettled,
         )

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from queuectl.app import leading
+from queuectl.app.kinds import job_kinds
 from queuectl.controller.mirror import Emit, Mirror, MirroredLedger
 from queuectl.kube.session import Session
 from queuectl.ledger.pool import Pool
@@ -43,4 +44,4 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
             beside=(mirror.settle_doubts,),
         )
 
-    await leading.run(settings, kubeconfig, context, make_parts)
+    await leading.run(settings, job_kinds(settings), kubeconfig, context, make_parts)

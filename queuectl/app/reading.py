@@ -18,7 +18,7 @@ from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.connecting import open_session
-from queuectl.app.kinds import job_kinds
+from queuectl.app.kinds import RecordedKinds
 from queuectl.app.signals import stop_on_signals
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
@@ -78,10 +78,11 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         if is_observed(cluster):
             log.warning("%s was only observed: REST shows decisions of which none was carried out", cluster)
         readings = LedgerReadings(pool, cluster)
-        views.append(view := _view(readings, cluster))
+        recorded = RecordedKinds()
+        views.append(view := _view(readings, cluster, recorded))
         await serve(
             readings,
-            kinds=job_kinds(),
+            kinds=recorded,
             host=wanted.listen.host,
             port=wanted.listen.port,
             cursor_key=settings.cursor_key,
@@ -94,8 +95,9 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         )
 
 
-def _view(readings: LedgerReadings, cluster: str) -> View:
+def _view(readings: LedgerReadings, cluster: str, recorded: RecordedKinds) -> View:
     def configure(spec: str) -> SchedulingConfiguration:
+        recorded.take(spec)
         return SchedulingSettings.model_validate(json.loads(spec)["scheduling"]).configuration()
 
     return View(readings, parse_policy, observed=is_observed(cluster), configure=configure)

@@ -21,7 +21,7 @@ async def rebuild(settings: Settings, kubeconfig: Path | None, context: str | No
     async with session_to(kubeconfig, context) as session:
         found = [
             rebuilding.Found(seen.workload, seen.observation, admission.assignment.cluster_queue, 0)
-            for seen in await admitted(session, job_kinds(), honoured(settings))
+            for seen in await admitted(session, job_kinds(settings).registry, honoured(settings))
             if (admission := seen.observation.admission) is not None
         ]
         return await rebuilding.rebuild(url, await cluster_id(session), found)

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from queuectl import files
 from queuectl.app.changing import BadTarget, Target, part, workload
-from queuectl.app.kinds import job_kinds
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import KUEUES_TOO, first
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.errors import Conflict, Forbidden, NotFound
 from queuectl.kube.session import Session, api_path
 
@@ -47,7 +47,14 @@ class Submission:
 
 
 def submissions(
-    text: bytes, name: str, *, queue: str | None, priority: str | None, given: str | None, default: str
+    text: bytes,
+    name: str,
+    *,
+    kinds: KindRegistry,
+    queue: str | None,
+    priority: str | None,
+    given: str | None,
+    default: str,
 ) -> list[Submission]:
     """The workloads in the file `name` with the content `text`.
 
@@ -56,7 +63,7 @@ def submissions(
     names one. Raises BadManifest, and BadFile for text that is not YAML or JSON.
     """
     found = [
-        _submission(document, name, queue, priority, given, default)
+        _submission(document, name, kinds, queue, priority, given, default)
         for document in files.documents(text, name)
     ]
     if not found:
@@ -67,6 +74,7 @@ def submissions(
 def _submission(
     document: files.Document,
     name: str,
+    kinds: KindRegistry,
     queue: str | None,
     priority: str | None,
     given: str | None,
@@ -76,7 +84,7 @@ def _submission(
     content = document.content
     if not isinstance(content, dict):
         raise BadManifest(f"{where}: this is not a Kubernetes object")
-    kind = _kind(content, where)
+    kind = _kind(kinds, content, where)
     obj = copy.deepcopy(content)
     metadata = _map(obj, "metadata", where)
     labels = _map(metadata, "labels", f"{where}: metadata")
@@ -99,16 +107,16 @@ def _submission(
     if named == _GENERATED:
         raise BadManifest(f"{where}: metadata.name is missing")
     try:
-        return Submission(workload(kind.name, str(namespace), str(named)), label, obj)
+        return Submission(workload(kinds, kind.name, str(namespace), str(named)), label, obj)
     except BadTarget as problem:
         raise BadManifest(f"{where}: {problem}") from None
 
 
-def _kind(content: dict[str, Any], where: str) -> JobKind:
+def _kind(kinds: KindRegistry, content: dict[str, Any], where: str) -> JobKind:
     version, name = content.get("apiVersion"), content.get("kind")
-    kind = job_kinds().of(version, name)
+    kind = kinds.of(version, name)
     if kind is None:
-        known = ", ".join(f"{row.kind} ({row.api_version})" for row in job_kinds())
+        known = ", ".join(f"{row.kind} ({row.api_version})" for row in kinds)
         raise BadManifest(f"{where}: kind {name!r} of {version!r} is none of {known}")
     return kind
 

@@ -13,6 +13,7 @@ from queuectl.app.kinds import job_kinds
 from queuectl.app.signals import stop_on_signals
 from queuectl.app.tls import serving_tls
 from queuectl.certificates.serving import Publish, Serving
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.secrets import WebhookConfiguration
 from queuectl.kube.session import Session
 from queuectl.listener import Limits, serving
@@ -39,16 +40,16 @@ async def run_webhook(settings: Settings, kubeconfig: Path | None, context: str 
         _session(wanted, wanted.tls, kubeconfig, context) as session,
         serving_tls(wanted.tls, session, publish=_publish(wanted, session)) as tls,
     ):
-        await _serve(wanted, tls)
+        await _serve(wanted, tls, job_kinds(settings).registry)
 
 
-async def _serve(wanted: WebhookSettings, tls: Serving) -> None:
+async def _serve(wanted: WebhookSettings, tls: Serving, kinds: KindRegistry) -> None:
     metrics = WebhookMetrics(not_after=lambda: tls.not_after, problem=lambda: tls.problem)
     limits = ReviewLimits(connections=wanted.connections, work=wanted.work)
     probes = application(metrics, healthy=lambda: None, ready=lambda: None)
     async with (
         serving(
-            reviews(job_kinds(), limits, metrics),
+            reviews(kinds, limits, metrics),
             host=wanted.listen.host,
             port=wanted.listen.port,
             limits=limits,

@@ -17,6 +17,7 @@ from queuectl.cli.resources import split
 if TYPE_CHECKING:
     from queuectl.app.changing import Change
     from queuectl.kinds.fields import Json
+    from queuectl.kinds.jobs import JobKind
     from queuectl.kube.session import Session
 
 _POLL_SECONDS: Final = 0.5
@@ -141,19 +142,19 @@ def _change_hold(
 
     namespace = contexts.namespace(options, given)
     kind, name = split(workload)
-    target = writing.target(lambda: changing.workload(kind, namespace, name))
+    target = writing.target(lambda: changing.workload(options.kinds(), kind, namespace, name))
     server = _server(options, namespace, held=held) if wait is not None else None
 
     def allowed(now: Json) -> None:
-        if held and changing.over(now, target.kind):
+        if held and changing.over(now, target.row):
             raise NotGood(f"{target} is over: a hold would change nothing any more")
-        if held and changing.runs(now, target.kind):
+        if held and changing.runs(now, target.row):
             writing.confirm(f"{target} runs, and a hold evicts it: what it has not saved is lost", yes=yes)
 
     async def work(session: Session) -> None:
         change = await changing.hold(session, target, held, allowed, reason)
-        _say(change, options, _hold_means(change, held))
-        if wait is None or changing.over(change.object, target.kind):
+        _say(change, options, _hold_means(change, target.row, held))
+        if wait is None or changing.over(change.object, target.row):
             return
         async with waiting(wait, f"{target} {'is on hold' if held else 'queues again'}") as tell:
             if server is not None:
@@ -161,24 +162,24 @@ def _change_hold(
                 await _until(lambda: asyncio.to_thread(_not_seen, server, path, held=held), tell)
             else:
                 await changing.wait(
-                    session, target, lambda obj: changing.still_running(obj, target.kind), tell
+                    session, target, lambda obj: changing.still_running(obj, target.row), tell
                 )
 
     writing.run(options, target, work)
 
 
-def _hold_means(change: Change, held: bool) -> str:
+def _hold_means(change: Change, row: JobKind, held: bool) -> str:
     from queuectl.app import changing
 
     where = f"{change.target.kind.lower()}/{change.target.name} -n {change.target.namespace}"
     if not change.written:
         return f"It was {'on hold already' if held else 'not on hold'}: nothing is written."
-    if changing.over(change.object, change.target.kind):
+    if changing.over(change.object, row):
         return "It is over: this changes nothing any more."
     if not held:
         return "It is in the pending queue again, ordered by priority and creation time."
     undone = f"`queuectl release {where}` lets it queue again."
-    if changing.runs(change.object, change.target.kind):
+    if changing.runs(change.object, row):
         return f"It runs: it is evicted, and its quota is released once its pods are gone. {undone}"
     return f"It is pending: it leaves the pending queue. {undone}"
 

@@ -41,6 +41,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "controller": ("operating", "Run the controller: decide, record, act."),
         "api": ("operating", "Serve queues, workloads and reasons over REST."),
         "webhook": ("operating", "Suspend labelled workloads at creation, before Kubernetes 1.36."),
+        "kinds": ("kinds", "List the kinds of jobs that queue, or try a row on sample objects."),
         "manifests": ("manifests", "Print the manifests that depend on the kinds of jobs."),
         "migrate": ("operating", "Create or update the ledger's tables."),
         "verify": ("operating", "Compare the ledger with its own history."),

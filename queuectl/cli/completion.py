@@ -72,6 +72,10 @@ def objects(context: click.Context, parameter: click.Parameter, incomplete: str)
     named = context.params.get("named")
     if not isinstance(named, Named) or named.name is not None or not named.resource.single:
         return []
+    try:
+        named = named.resolved(_options(context))
+    except (Failure, click.UsageError):
+        return []
     resource = named.resource
     if named.kind is not None:
         found = _items(context, resource.name, {"kind": named.kind})
@@ -113,6 +117,7 @@ def _options(context: click.Context) -> Options:
     for name, variable in (("server", "QUEUECTL_SERVER"), ("server_ca", "QUEUECTL_SERVER_CA")):
         given.setdefault(name, os.environ.get(variable))
     return Options(
+        config=given.get("config"),
         server=given.get("server"),
         server_ca=given.get("server_ca"),
         token_file=given.get("token_file"),

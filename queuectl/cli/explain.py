@@ -17,6 +17,7 @@ from queuectl.cli.arguments import meant
 from queuectl.cli.options import Failure
 from queuectl.cli.printing import Column, ago, amount, local, printable, table
 from queuectl.cli.rest import Document, Server
+from queuectl.cli.stops import last_stop, requested
 
 _MAX_DEPTH: Final = 64
 _NARROW: Final = 20
@@ -75,7 +76,7 @@ def show(workload: Document, history: Document | None, around: Surroundings, now
     """`history`: None if the ledger cannot be read; `now`: the server's clock."""
     click.echo(headline(workload))
     click.echo()
-    lines = list(_lines(workload, around, now))
+    lines = [*_lines(workload, around, now), *_stopped(history, now)]
     width = max((len(label) for label, _ in lines), default=0) + 2
     for label, text in lines:
         click.echo(_hanging(f"{label:<{width}}", printable(text)))
@@ -135,12 +136,7 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
     yield "Queue", f"{workload['namespace']}/{workload['queue']}, priority {workload['priority']}"
     by = f" by {workload['submitter']}" if workload["submitter"] else ""
     yield "Created", _when(workload["createdAt"], now) + by
-    if workload["admission"]:
-        yield "Admitted", f"{_when(workload['admittedAt'], now)}, attempt {workload['attempt']}"
-        if workload.get("podsReady") is not None:
-            yield "Pods", f"{workload['podsReady']} of {workload['pods']} ready"
-        for pods in workload["admission"]["podSets"]:
-            yield "Holds", _pod_set(pods)
+    yield from _pods(workload, now)
     reason = workload["reason"]
     if reason:
         yield "Reason", reason["message"]
@@ -160,6 +156,24 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
     if around.queues:
         near = meant(workload["queue"], around.queues)
         yield "Queues here", f"{', '.join(sorted(around.queues))}{near}"
+
+
+def _pods(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]:
+    for text in filter(None, map(requested, workload.get("podSets") or ())):
+        yield "Requests", text
+    if workload["admission"]:
+        yield "Admitted", f"{_when(workload['admittedAt'], now)}, attempt {workload['attempt']}"
+        if workload.get("podsReady") is not None:
+            yield "Pods", f"{workload['podsReady']} of {workload['pods']} ready"
+        for pods in workload["admission"]["podSets"]:
+            yield "Holds", _pod_set(pods)
+
+
+def _stopped(history: Document | None, now: datetime | None) -> Iterator[tuple[str, str]]:
+    """The last eviction, and what it cost."""
+    found = last_stop(history["items"]) if history is not None else None
+    if found is not None:
+        yield "Last stop", f"{_when(found[0], now)}: {found[1]}"
 
 
 def _when(stamp: str | None, now: datetime | None) -> str:
@@ -214,7 +228,7 @@ def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
     if resource is None:
         return
     where = f" of flavor {reason['flavor']}" if reason["flavor"] else ""
-    most = "At most" if reason["code"] == "ExceedsMaxQuota" else "Available"
+    most = "At most" if reason["code"].startswith("Exceeds") else "Available"
     for label, key in (("Requested", "requested"), (most, "available"), ("Short by", "shortBy")):
         if reason[key] is not None:
             yield label, f"{amount(resource, reason[key])} {resource}{where}"

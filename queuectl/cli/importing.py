@@ -71,10 +71,10 @@ def kueue(names: tuple[str, ...]) -> Imported:
     kubectl get clusterqueues.kueue.x-k8s.io,cohorts.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io,\\
     workloadpriorityclasses.kueue.x-k8s.io,localqueues.kueue.x-k8s.io -A -o yaml | queuectl import kueue -f -
     """
-    from queuectl.app.kinds import job_kinds
+    from queuectl.app.kinds import built_in
     from queuectl.kinds.kueue import import_kueue
 
-    return import_kueue(_documents(names), job_kinds())
+    return import_kueue(documents_of(names), built_in().registry)
 
 
 @import_.command("slurm")
@@ -111,7 +111,7 @@ def slurm(names: tuple[str, ...]) -> Imported:
         raise Failure("\n".join(bad.problems)) from None
 
 
-def _documents(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def documents_of(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     try:
         for name in names:
             for shown, text in texts(name):

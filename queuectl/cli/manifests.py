@@ -8,7 +8,7 @@ import click
 
 from queuectl.cli.options import Failure, Options, with_options
 
-_OPTIONAL = ("mutating", "webhook", "kueue-labels")
+_OPTIONAL = ("mutating", "webhook", "default-queue", "kueue-labels")
 
 
 @click.command("manifests")
@@ -26,10 +26,12 @@ def manifests(options: Options, *, components: tuple[str, ...], folder: Path | N
 
     With FOLDER, such as the folder manifests of a checkout, all of them are written below it instead.
     """
-    from queuectl.app.kinds import job_kinds
     from queuectl.kinds.manifests import manifests as made
 
-    files = made(job_kinds())
+    kinds = options.all_kinds()
+    if kinds.problems:
+        raise Failure("a kind of the configuration is malformed:\n  " + "\n  ".join(kinds.problems))
+    files = made(kinds.registry)
     if folder is None:
         left_out = set(_OPTIONAL) - set(components)
         printed = [text for name, text in files.items() if name.partition("/")[0] not in left_out]

@@ -221,8 +221,8 @@ _PORT_HELP: Final = "0: the port of the last run, or a free one."
 def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     """Run queuectl and all it needs here: Postgres, Kubernetes API, fake nodes, controller, REST.
 
-    Of a configuration file, only the sections `controller` and `scheduling` are used; everything else, and
-    the address of the controller, is set by the sandbox.
+    Of a configuration file, only the sections `controller`, `scheduling` and `kinds` are used; everything
+    else, and the address of the controller, is set by the sandbox.
     """
     try:
         from queuectl.sandbox.run import Options as Wanted
@@ -235,10 +235,10 @@ def sandbox(options: Options, *, no_controller: bool, **values: Any) -> None:
     settings: dict[str, Any] = {}
     if options.config is not None:  # imported here: it is slow
         settings = options.settings().model_dump(
-            mode="json", by_alias=True, exclude_unset=True, include={"controller", "scheduling"}
+            mode="json", by_alias=True, exclude_unset=True, include={"controller", "scheduling", "kinds"}
         )
     wanted = Wanted(data=options.folder, controller=not no_controller, settings=settings, **values)
     # It prints its progress on stdout, and writes its log to its folder.
-    code = call(app.run_sandbox(wanted), log_level=None)
+    code = call(app.run_sandbox(wanted, options.kinds()), log_level=None)
     if code:
         raise SystemExit(code)

@@ -19,6 +19,8 @@ from click.shell_completion import CompletionItem
 from queuectl.cli.printing import printable
 
 if TYPE_CHECKING:
+    from queuectl.app.kinds import Kinds
+    from queuectl.kinds.registry import KindRegistry
     from queuectl.settings import Settings
 
 FORMATS: Final = ("table", "wide", "json", "yaml")
@@ -91,6 +93,16 @@ class Options:
             return load(self.config, database_url=self.database_url)
         except ConfigurationError as error:
             raise Failure("the configuration is not valid:\n  " + "\n  ".join(error.problems)) from None
+
+    def kinds(self) -> KindRegistry:
+        """Kinds of jobs: built-in ones, and those of --config. Raises Failure."""
+        return self.all_kinds().registry
+
+    def all_kinds(self) -> Kinds:
+        """The same with the rows of --config that are malformed."""
+        from queuectl.app.kinds import built_in, job_kinds
+
+        return built_in() if self.config is None else job_kinds(self.settings())
 
     def connected(self, *, cluster: bool) -> tuple[Settings, Path | None, str | None]:
         """Settings with a database, kubeconfig and context.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from queuectl.app.kinds import job_kinds
 from queuectl.cli import completion, contexts, decisions, following, printing, rest
 from queuectl.cli.arguments import Duration, Word, kind_and_name, meant
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
@@ -97,6 +96,7 @@ def get(
     """
     from queuectl.cli import listing
 
+    named = named.resolved(options)
     resource, name = named.resource, _only(named.name, name)
     if named.kind is not None and name is not None:
         name = f"{named.kind.lower()}/{name}"
@@ -198,7 +198,7 @@ def _one(
     try:
         found = server.get(resource.path(name, namespace))
     except NotThere as problem:
-        raise _better(problem, server, resource, name, namespace) from None
+        raise _better(options, problem, server, resource, name, namespace) from None
     if show is not None:
         show(found, False)
     elif options.output != "table":
@@ -258,7 +258,7 @@ def workload_of(
     try:
         return server, path, server.get(path)
     except NotThere as problem:
-        raise _better(problem, server, resource, workload, namespace) from None
+        raise _better(options, problem, server, resource, workload, namespace) from None
 
 
 def _history(server: Server, path: tuple[str, ...], *, newest: int) -> Document | None:
@@ -270,13 +270,16 @@ def _history(server: Server, path: tuple[str, ...], *, newest: int) -> Document 
     return {**found, "items": found["items"][-newest:]}
 
 
-def _better(problem: NotThere, server: Server, resource: Resource, name: str, namespace: str) -> Failure:
+def _better(
+    options: Options, problem: NotThere, server: Server, resource: Resource, name: str, namespace: str
+) -> Failure:
     """The error for an object that does not exist, with what to try instead."""
     if resource.name == "workloads":
         kind, alone = split(name)
-        row = job_kinds().find(kind)
+        kinds = options.kinds()
+        row = kinds.find(kind)
         if row is None:
-            known = [found.name.lower() for found in job_kinds()]
+            known = [found.name.lower() for found in kinds]
             return Failure(f"kind {kind!r} is none of {', '.join(known)}{meant(kind, known)}")
         name = f"{row.name.lower()}/{alone}"
     where = f" in namespace {namespace}" if namespace else ""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from queuectl.app.kinds import job_kinds
 from queuectl.cli import decisions
 from queuectl.cli.arguments import meant
 from queuectl.cli.printing import Column, Lines, Shares, ago, amount, local
 from queuectl.cli.rest import Document
+
+if TYPE_CHECKING:
+    from queuectl.cli.options import Options
 
 Row = Callable[[Document, datetime | None], Sequence[object]]
 """Cells of an item; ages are by the server's clock."""
@@ -239,6 +241,17 @@ class Named(NamedTuple):
     name: str | None
     kind: str | None = None
     """Of workloads: only those of this kind."""
+    unknown: str | None = None
+    """A word that is not a resource: a kind of workloads, if there is a row for it."""
+
+    def resolved(self, options: Options) -> Named:
+        """Raises UsageError for a word that is neither a resource nor a kind."""
+        if self.unknown is None:
+            return self
+        word, slash, _ = self.unknown.partition("/")
+        if (row := options.kinds().find(word)) is None:
+            raise click.UsageError(f"{word!r} is none of {', '.join(RESOURCES)}{meant(word, _BY_NAME)}")
+        return Named(self.resource, self.unknown) if slash else Named(self.resource, None, row.name)
 
 
 class ResourceName(click.ParamType[Named]):
@@ -251,12 +264,8 @@ class ResourceName(click.ParamType[Named]):
             return value
         word, slash, name = str(value).partition("/")
         found = _BY_NAME.get(word.lower())
-        if found is None and (kind := job_kinds().find(word)) is not None:
-            workloads = RESOURCES["workloads"]
-            return Named(workloads, str(value)) if slash else Named(workloads, None, kind.name)
-        if found is None:
-            problem = f"{word!r} is none of {', '.join(RESOURCES)}{meant(word, _BY_NAME)}"
-            self.fail(problem, param, ctx)
+        if found is None:  # a kind: those of the configuration are not known here
+            return Named(RESOURCES["workloads"], None, None, str(value))
         return Named(found, name if slash else None)
 
     def shell_complete(

@@ -74,7 +74,13 @@ def _submissions(
             one
             for name, text in texts(file)
             for one in submitting.submissions(
-                text, name, queue=queue, priority=priority, given=given, default=default
+                text,
+                name,
+                kinds=options.kinds(),
+                queue=queue,
+                priority=priority,
+                given=given,
+                default=default,
             )
         ]
     except (BadFile, submitting.BadManifest) as problem:
@@ -148,20 +154,20 @@ def cancel(options: Options, workload: str, namespace: str | None, yes: bool) ->
 
     namespace = contexts.namespace(options, namespace)
     kind, name = split(workload)
-    target = writing.target(lambda: changing.workload(kind, namespace, name))
+    target = writing.target(lambda: changing.workload(options.kinds(), kind, namespace, name))
 
     def allowed(now: Json) -> None:
-        if changing.over(now, target.kind):
+        if changing.over(now, target.row):
             raise NotGood(
                 f"{target} is over: there is nothing to cancel; "
                 f"`kubectl delete {target.resource} {target.name} -n {target.namespace}` deletes the object"
             )
-        if changing.runs(now, target.kind):
+        if changing.runs(now, target.row):
             writing.confirm(f"{target} runs: its pods end, and what it has not saved is lost", yes=yes)
 
     async def work(session: Session) -> None:
         before = await changing.delete(session, target, allowed)
-        _say_cancelled(target, ran=changing.runs(before, target.kind), options=options)
+        _say_cancelled(target, ran=changing.runs(before, target.row), options=options)
 
     writing.run(options, target, work)
 

@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -28,10 +28,11 @@ NAMESPACE: Final = click.option(
     shell_complete=completion.namespaces,
 )
 YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+Aimed = TypeVar("Aimed", bound="Target")
 _VERB: Final = re.compile(r"cannot (\w+) ")
 
 
-def target(make: Callable[[], Target]) -> Target:
+def target(make: Callable[[], Aimed]) -> Aimed:
     """The result of `make`. Raises Failure for a BadTarget."""
     from queuectl.app.changing import BadTarget
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from queuectl.core.decisions import PodsToCount
+from queuectl.core.decisions import ChildToCheck, PodsToCount
 from queuectl.core.events import EffectSettled, Event, PodsCounted, Result
 from queuectl.core.model import Effect, EffectKey, Verb, WorkloadId
 from queuectl.ports import Cluster, ClusterUnavailable, Notice, WriteDenied
@@ -25,11 +25,14 @@ _FIRST_RETRY, _LAST_RETRY = 0.2, 30.0
 _NOTICE_TRIES = 3
 _DENIED_TRIES = 6
 """Some six seconds: enough for a policy or a right that is just being installed to take effect."""
+_CHECK_AFTER = 5
+"""Retries before the owners of a child are read, some six seconds: an owner that was deleted takes its
+children with it, and events of owner and child come by two streams."""
 _COMPLAIN_AT, _COMPLAIN_EVERY = 4, 20
 """A write that fails is logged after so many tries, and again after each further so many."""
 
 
-_Job = Effect | Notice | PodsToCount
+_Job = Effect | Notice | PodsToCount | ChildToCheck
 
 
 @dataclass(slots=True)
@@ -101,6 +104,10 @@ class Lanes:
     def add_probes(self, probes: Iterable[PodsToCount]) -> None:
         for probe in probes:
             self._add(probe.workload, probe)
+
+    def add_checks(self, checks: Iterable[ChildToCheck]) -> None:
+        for check in checks:
+            self._add(check.workload, check)
 
     def add_notices(self, notices: Iterable[tuple[WorkloadId, Notice]]) -> None:
         for workload, notice in notices:
@@ -214,6 +221,8 @@ class Lanes:
             return None
         if isinstance(job, PodsToCount):
             return await self._probe(job)
+        if isinstance(job, ChildToCheck):
+            return await self._check(job)
         write = self._cluster.start if job.key.verb is Verb.START else self._cluster.stop
         settled, seen = await write(job)
         # The object read again comes first: the engine handles the refusal with the object's current state.
@@ -230,8 +239,17 @@ class Lanes:
         self._emit([PodsCounted(probe.workload, probe.attempt, alive=False)])
         return None
 
+    async def _check(self, check: ChildToCheck) -> float | None:
+        lane = self._lanes[check.workload]
+        if lane.tries < _CHECK_AFTER:
+            return _FIRST_RETRY * 2.0**lane.tries
+        self._emit(await self._cluster.check(check))
+        return None
+
 
 def _told(job: _Job) -> str:
     if isinstance(job, Effect):
         return f"{job.key.verb} of {'/'.join(job.workload.ref[:3])} is not done"
+    if isinstance(job, ChildToCheck):
+        return f"what owns {'/'.join(job.ref[:3])} is not known"
     return f"what is alive of {'/'.join(job.ref[:3])} is not known"

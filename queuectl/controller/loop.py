@@ -219,7 +219,7 @@ class Controller:
         except IllegalTransition as error:
             self._aside.add(error.workload, error)
             return True
-        if not plan.decisions and not plan.probes and not wanted:
+        if not plan.decisions and not plan.probes and not plan.checks and not wanted:
             self._lanes.add_effects(self._engine.take_effects())
             return False
         try:
@@ -234,6 +234,7 @@ class Controller:
     def _hand_over(self, plan: Plan) -> None:
         self._lanes.add_effects(self._engine.take_effects())
         self._lanes.add_probes(plan.probes)
+        self._lanes.add_checks(plan.checks)
         self._lanes.add_notices(self._notices.of(plan, asyncio.get_running_loop().time()))
         self._aside.note_stored(plan)
 

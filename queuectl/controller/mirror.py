@@ -18,6 +18,7 @@ from typing import Any, Final
 from queuectl.core.decisions import (
     Admit,
     Amend,
+    ChildToCheck,
     Decision,
     Enqueue,
     Evict,
@@ -120,6 +121,8 @@ class Mirror:
 
     def _mirrored(self, event: Event, since: datetime) -> Iterator[Event]:
         match event:
+            case WorkloadObserved(workload) if workload.owner is not None:
+                return  # its owner is shown
             case WorkloadObserved():
                 found = self._objects.get(event.workload.id)
                 if found is None or found.real is None:
@@ -218,6 +221,10 @@ class Mirror:
     async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
         """Called for a workload that is stopped, over or gone: as decided, nothing of it is alive."""
         return False
+
+    async def check(self, child: ChildToCheck) -> list[Event]:
+        """No child is shown."""
+        return []
 
     async def announce(self, notice: Notice) -> None:
         """No Event: the objects really run."""

@@ -10,6 +10,7 @@ from typing import Final
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
 from queuectl.core.model import Assignment, ObjectRef, WorkloadId
 from queuectl.core.reasons import Reason
+from queuectl.core.redaction import redacted
 from queuectl.ports import Notice
 
 PATIENCE: Final = 5.0
@@ -71,7 +72,7 @@ class Notices:
                 case Evict(workload, ref, attempt, reason):
                     self._leave(workload)
                     notice = Notice(
-                        ref, "Evicted", reason.message, warning=True, key=f"{attempt}", at=plan.now
+                        ref, "Evicted", _told(ref, reason), warning=True, key=f"{attempt}", at=plan.now
                     )
                     yield workload, notice
                 case Retire(workload):
@@ -98,7 +99,7 @@ class Notices:
             most -= 1
             yield (
                 workload,
-                Notice(one.ref, "Pending", one.reason.message, key=one.at.isoformat(), at=one.at),
+                Notice(one.ref, "Pending", _told(one.ref, one.reason), key=one.at.isoformat(), at=one.at),
             )
 
     def _find_due(self, now: float) -> None:
@@ -128,6 +129,11 @@ class Notices:
             del line[workload]
             if not line and one is not None:
                 del self._due[one.ref.namespace]
+
+
+def _told(ref: ObjectRef, reason: Reason) -> str:
+    """The reason for readers of its namespace: it may name a workload of another one."""
+    return redacted(reason, (ref.namespace,)).message
 
 
 def _flavors(assignment: Assignment) -> str:

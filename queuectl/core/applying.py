@@ -89,6 +89,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
         state.charge(entry, attempt)
         entry.cluster_queue = attempt.assignment.cluster_queue
         entry.phase = Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
+        entry.evicted_at = stored.evicted_at
         if entry.phase is Phase.EVICTING and stored.preemptor is not None:
             state.claims.expect(stored.preemptor)
         verb = Verb.STOP if entry.phase is Phase.EVICTING else Verb.START
@@ -118,8 +119,11 @@ def apply_plan(state: State, plan: Plan, first: int) -> None:
     for counted in plan.probes:
         entry = changed[counted.workload] = state.entries[counted.workload]
         entry.counting_pods = True
+    for check in plan.checks:
+        state.children.ask(check.workload)
     for entry in changed.values():
         state.refresh(entry)
+    state.wake()
 
 
 def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
@@ -188,7 +192,7 @@ def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
         entry.group.nominated()
     state.leave(entry)
     state.charge(entry, attempt)
-    entry.reason = entry.ineligible = entry.start_denied = None
+    entry.reason = entry.ineligible = entry.start_denied = entry.evicted_at = None
     entry.refused = False
     entry.cluster_queue = attempt.assignment.cluster_queue
     entry.recorded = facts(entry)
@@ -203,7 +207,7 @@ def _evict(state: State, entry: Entry, decision: Evict) -> None:
     entry.attempt = replace(entry.attempt, state=AttemptState.EVICTING)
     entry.unacknowledged, entry.dispatched = Verb.STOP, False
     entry.pods_gone = entry.counting_pods = entry.start_refused = False
-    entry.reason, entry.start_denied = decision.reason, None
+    entry.reason, entry.evicted_at, entry.start_denied = decision.reason, state.now, None
     if decision.reason.code is Code.PREEMPTED:
         entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
     _leave_behind(entry, decision.past)
@@ -220,6 +224,11 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
     group = entry.group
     if group is None:
         state.unreported.pop(entry.id, None)
+        return
+    if decision.evaluation is not None and decision.evaluation.no_room:
+        group.nominated()
+        entry.no_room = decision.reason
+        state.route(entry)
         return
     queue, evaluation = state.pending[group.cluster_queue], decision.evaluation
     if decision.claim is not None or evaluation is not None:
@@ -274,10 +283,14 @@ def split(state: State, plan: Plan) -> list[tuple[str, Plan]]:
     probes: defaultdict[str, list[PodsToCount]] = defaultdict(list)
     for probe in plan.probes:
         probes[state.root(state.entries[probe.workload])].append(probe)
-    return [
-        (root, replace(plan, decisions=tuple(decisions[root]), probes=tuple(probes[root])))
+    parts = {
+        root: replace(plan, decisions=tuple(decisions[root]), probes=tuple(probes[root]), checks=())
         for root in sorted(decisions.keys() | probes.keys())
-    ]
+    }
+    if plan.checks:
+        rest = replace(plan, decisions=(), probes=())
+        parts[ELSEWHERE] = replace(parts.get(ELSEWHERE, rest), checks=plan.checks)
+    return sorted(parts.items())
 
 
 def freeze(state: State, what: str) -> None:

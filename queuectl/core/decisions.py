@@ -77,6 +77,8 @@ class Evaluation:
     """It reserves quota as long as it is the head (C6)."""
     until: datetime | None = None
     """When it is nominated again in any case: a protection ends."""
+    no_room: bool = False
+    """A ResourceQuota has no room for it: it leaves its pending queue until there is some (N6)."""
 
 
 @value(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def smaller(plan: Plan) -> list[Plan]:
 
 
 def _part(plan: Plan, decisions: Iterable[Decision]) -> Plan:
-    return replace(plan, decisions=tuple(decisions), probes=())
+    return replace(plan, decisions=tuple(decisions), probes=(), checks=())
 
 
 def _subject(decision: Decision) -> WorkloadId | ConfigKey:
@@ -254,6 +256,15 @@ class PodsToCount(NamedTuple):
     attempt: int
 
 
+class ChildToCheck(NamedTuple):
+    """A child that runs and that no known owner holds quota for: its owners must be read (K2)."""
+
+    workload: WorkloadId
+    ref: ObjectRef
+    family: tuple[ObjectRef, ...]
+    """The children of the same owner that run: they are to be read too."""
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Decisions of one or more cycles, valid only against `version` of the engine's state."""
@@ -264,6 +275,7 @@ class Plan:
     now: datetime
     decisions: tuple[Decision, ...] = ()
     probes: tuple[PodsToCount, ...] = ()
+    checks: tuple[ChildToCheck, ...] = ()
     more: bool = False
     """The budget is used up: decide again after this plan is committed."""
     work: int = 0

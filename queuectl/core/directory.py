@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from queuectl.core.charging import NO_FORMS, ResourceForms
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, selects
-from queuectl.core.model import ConfigKey, Workload
+from queuectl.core.model import Attempt, ConfigKey, Workload
+from queuectl.core.namespaces.charges import PodCharges
+from queuectl.core.pod_limits import namespace_of
 from queuectl.core.policy import (
     ClusterQueue,
     Cohort,
@@ -30,7 +33,8 @@ from queuectl.core.policy import (
 )
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource, Usage, amounts
+from queuectl.core.resources import FlavorResource, Usage
+from queuectl.core.run_limits import RunLimit, above_ceiling, run_limit
 from queuectl.core.values import value
 
 GATE = "Gate"
@@ -62,7 +66,8 @@ class Affected:
 class Directory:
     """Policy and context in force. Only the `observe` and `forget` methods change it."""
 
-    def __init__(self) -> None:
+    def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
+        self.pods = PodCharges(forms)
         self.tree = QuotaTree()
         self.queues: dict[str, ClusterQueue] = {}
         self.cohorts: dict[str, Cohort] = {}
@@ -76,7 +81,6 @@ class Directory:
         self.gate_since: datetime | None = None
         self._priorities: dict[str, int] = {}
         self._pod_priorities: dict[str, PriorityClass] = {}
-        self._runtimes: dict[str, RuntimeClass] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
         self._queue_flavors: dict[str, QueueFlavors] = {}
         self._conditions: dict[str, Condition] = {}
@@ -144,15 +148,19 @@ class Directory:
                     affected.namespaces.add(value.name)
             case PriorityClass():
                 self._pod_priorities[value.name] = value
+                self._default_priority()
                 affected.everything = True
             case RuntimeClass():
-                self._runtimes[value.name] = value
+                self.pods.runtimes[value.name] = value
                 affected.everything = True
             case Node():
                 self.capacity_changed |= self.nodes.get(value.name) != value
                 self.nodes[value.name] = value
             case Gate():
                 self.gate, self.gate_since = value, value.installed_at
+            case _:
+                if self.pods.observe(value):
+                    affected.namespaces.add(namespace_of(value.name))
 
     def forget_context(self, kind: type[Context], name: str, affected: Affected) -> None:
         """Remove a context object and add what the change affects to `affected`."""
@@ -161,12 +169,19 @@ class Directory:
             affected.namespaces.add(name)
         elif kind is PriorityClass:
             affected.everything |= self._pod_priorities.pop(name, None) is not None
+            self._default_priority()
         elif kind is RuntimeClass:
-            affected.everything |= self._runtimes.pop(name, None) is not None
+            affected.everything |= self.pods.runtimes.pop(name, None) is not None
+        elif self.pods.forget(kind, name):
+            affected.namespaces.add(namespace_of(name))
         elif kind is Node:
             self.capacity_changed |= self.nodes.pop(name, None) is not None
         elif kind is Gate:
             self.gate = None
+
+    def _default_priority(self) -> None:
+        defaults = (one for one in self._pod_priorities.values() if one.default)
+        self.pods.default_priority = max(defaults, key=lambda one: one.value, default=None)
 
     def _point(self, name: LocalQueueName, queue: LocalQueue | None) -> None:
         previous = self.local_queues.pop(name, None)
@@ -248,26 +263,17 @@ class Directory:
         return found
 
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
-        """Return the charge of one pod per podset, with the overhead of its RuntimeClass (H2)."""
-        found = []
-        for pod_set in workload.pod_sets:
-            requests = pod_set.requests
-            runtime = self._runtimes.get(pod_set.runtime_class) if pod_set.runtime_class else None
-            if runtime is not None and runtime.overhead:
-                total = dict(requests)
-                for resource, amount in runtime.overhead:
-                    total[resource] = total.get(resource, 0) + amount
-                requests = amounts(total)
-            found.append(Charge(pod_set, requests))
-        return tuple(found)
+        """Return the charge of one pod per podset (H1 to H9, N1)."""
+        return self.pods.charges(workload)
 
     def route(self, workload: Workload) -> Route:
-        """Evaluate the eligibility checks in order; the first that fails is the reason (G1 to G9)."""
+        """Evaluate the eligibility checks in order; the first that fails is the reason (G1 to G12)."""
         local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
         cluster_queue = local.cluster_queue if local and local.cluster_queue in self.queues else None
         priority = self.priority(workload)
         ineligible = (
             workload.problem
+            or _owned(workload)
             or _not_charged(workload)
             or (Reason(code=Code.ON_HOLD, detail=workload.hold_reason) if workload.hold else None)
             or self._no_queue(workload, local)
@@ -276,6 +282,13 @@ class Directory:
         if ineligible is None and local is not None and cluster_queue is not None:
             ineligible = self._not_allowed(workload, local, self.queues[cluster_queue])
         return Route(cluster_queue, 0 if isinstance(priority, Reason) else priority, ineligible)
+
+    def run_limit(self, workload: Workload, attempt: Attempt | None) -> RunLimit | None:
+        """Return the longest run time of a workload, by its label and its queues (L13); None: no limit."""
+        local = self.local_queues.get(LocalQueueName(workload.ref.namespace, workload.queue))
+        if attempt is not None:
+            return run_limit(workload, local, self.queues.get(attempt.assignment.cluster_queue))
+        return run_limit(workload, local, self.queues.get(local.cluster_queue) if local else None)
 
     def _no_queue(self, workload: Workload, local: LocalQueue | None) -> Reason | None:
         if local is None:
@@ -301,11 +314,7 @@ class Directory:
         if not self._admits(queue.namespace_selector, workload.ref.namespace):
             detail = f"its namespaceSelector does not match namespace {workload.ref.namespace}"
             return Reason(code=Code.NAMESPACE_NOT_ALLOWED, node=node, detail=detail)
-        for pod_set in workload.pod_sets:
-            if pod_set.runtime_class and pod_set.runtime_class not in self._runtimes:
-                detail = f"RuntimeClass {pod_set.runtime_class} of podset {pod_set.name} not found"
-                return Reason(code=Code.MISCONFIGURED, detail=detail)
-        return None
+        return self.pods.problem(workload) or above_ceiling(workload, local, queue)
 
     def _admits(self, selector: LabelSelector | None, namespace: str) -> bool:
         labels = self._namespaces.get(namespace)
@@ -324,9 +333,16 @@ class Directory:
                 found = self._pod_priorities.get(named)
                 detail = f"PriorityClass {named} not found"
                 return found.value if found else Reason(code=Code.PRIORITY_NOT_FOUND, detail=detail)
-        if not self._pod_priorities:
-            return 0
-        return max((c.value for c in self._pod_priorities.values() if c.default), default=0)
+        default = self.pods.default_priority
+        return default.value if default is not None else 0
+
+
+def _owned(workload: Workload) -> Reason | None:
+    if workload.owner is None:
+        return None
+    owner = f"{workload.owner.kind} {workload.owner.name}"
+    detail = f"metadata.ownerReferences: {owner} controls it, and only the topmost object queues"
+    return Reason(code=Code.MISCONFIGURED, detail=detail)
 
 
 def _not_charged(workload: Workload) -> Reason | None:

@@ -19,6 +19,7 @@ from queuectl.core.cycle.plan_draft import PlanDraft
 from queuectl.core.decisions import (
     Admit,
     Amend,
+    ChildToCheck,
     Configure,
     Decision,
     Enqueue,
@@ -48,6 +49,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.observing import fold
+from queuectl.core.ownership import judge
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.preemption.search import Target
 from queuectl.core.reasons import Code, Reason
@@ -110,6 +112,7 @@ class Engine:
     def handle(self, events: Iterable[Event]) -> None:
         """Fold events into the state. To pass an event again is harmless."""
         fold(self._state, events)
+        judge(self._state)
         self._state.requeuer.requeue()
         forget_unused(self._state)
         self._version += 1
@@ -132,7 +135,7 @@ class Engine:
             return Plan(version=self._version, cycle=self._cycle, now=now)
         turn = admissions_turn(self._state)
         plan = self._drafted(now, budget, cycles, turn)
-        if turn and not plan.decisions and not plan.probes:
+        if turn and not plan.decisions and not plan.probes and not plan.checks:
             return self._drafted(now, budget, cycles, frozenset())
         return plan
 
@@ -171,11 +174,18 @@ class Engine:
             now=now,
             decisions=decided,
             probes=tuple(probes),
+            checks=tuple(self._to_check()),
             more=due.more or outcome.more,
             work=len(due.steps) + outcome.work,
             apart=frozenset(str(root) for root in draft.deferred),
             left=tuple(outcome.left),
         )
+
+    def _to_check(self) -> Iterator[ChildToCheck]:
+        children = self._state.children
+        for child in children.doubtful.values():
+            family = (one.workload.ref for one in children.family(child.holder) if one.runs)
+            yield ChildToCheck(child.workload.id, child.workload.ref, tuple(family))
 
     def _admissions(
         self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, due: Taken
@@ -186,7 +196,7 @@ class Engine:
         claims, granted = draft.claims()
         queues = draft.due_queues(requeued, granted)
         nominator = Nominator(draft.snapshot, state.directory, state.claims)
-        run = Cycles(draft.snapshot, draft.journal, nominator, claims, budget, cycles, state.left)
+        run = Cycles(draft.snapshot, draft.journal, nominator, claims, draft.room, budget, cycles, state.left)
         outcome = run.run(draft.heads(queues, requeued, granted), lanes)
         decisions: list[Decision] = [
             Admit(_attempt(entry, found, now), entry.ref, created_at=_created(entry))
@@ -198,6 +208,7 @@ class Engine:
         # Heads that were nominated get their reason in any case: it makes their groups inadmissible.
         decisions += [_keep(*found) for found in outcome.refused.values()]
         decisions += [_keep(*found) for found in outcome.unfinished]
+        decisions += [_keep(*found, Evaluation(no_room=True)) for found in outcome.no_room]
         others = chain(
             unreported(queues, state.pending, outcome, requeued),
             _ineligible(state.unreported.values(), draft.moved),
@@ -248,6 +259,7 @@ class Engine:
         if plan.version != self._version:
             raise StalePlan(f"plan is for version {plan.version}, the state is at {self._version}")
         applying.apply_plan(self._state, plan, first)
+        judge(self._state)
         self._state.requeuer.requeue()
         self._state.prune()
         forget_unused(self._state)

@@ -24,6 +24,7 @@ from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import FlavorResource
+from queuectl.core.run_limits import RunLimit
 
 Shape = tuple[Charge, ...]
 """All that a nomination depends on, but for the queue: what a workload is charged, and where it may run."""
@@ -63,6 +64,13 @@ def _words(detail: object) -> str:
             return "" if detail is None else str(detail)
 
 
+class Stray(NamedTuple):
+    """A child that runs and that no owner holds quota for (K3)."""
+
+    detail: str
+    stop: bool
+
+
 class Entry:
     """The record of one workload that is not over: what was observed, what was decided, what is due."""
 
@@ -74,6 +82,7 @@ class Entry:
         "cluster_queue",
         "counting_pods",
         "dispatched",
+        "evicted_at",
         "generation",
         "gone",
         "gone_at",
@@ -83,6 +92,7 @@ class Entry:
         "ineligible",
         "last_tried",
         "local_queue",
+        "no_room",
         "observation",
         "order",
         "past",
@@ -97,9 +107,11 @@ class Entry:
         "recorded_pods",
         "ref",
         "refused",
+        "run_limit",
         "shape",
         "start_denied",
         "start_refused",
+        "stray",
         "unacknowledged",
         "workload",
     )
@@ -117,6 +129,8 @@ class Entry:
         self.attempts = 0
         self.preempted_at: tuple[datetime, ...] = ()
         """When it was preempted, oldest first; the last 16 times at most (P11)."""
+        self.evicted_at: datetime | None = None
+        """When its open attempt was evicted; None: it is not."""
         self.arrival = 0
         self.priority = 0
         self.queue = ""
@@ -156,8 +170,14 @@ class Entry:
         self.start_denied: str | None = None
         """Why the API server denies the start; until the workload is released for that."""
         self.past = NO_PAST_ATTEMPTS
+        self.no_room: Reason | None = None
+        """Which ResourceQuota had no room for it when it was to be admitted (N6)."""
         self.generation: int | None = None
         """Of the object after our last acknowledged write."""
+        self.run_limit: RunLimit | None = None
+        """Its longest run time; None: no limit."""
+        self.stray: Stray | None = None
+        """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
         self.counting_pods = False
         """The driver counts its pods."""
         self.pods_gone = False

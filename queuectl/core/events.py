@@ -127,6 +127,19 @@ class PodsCounted:
     alive: bool
 
 
+@value(frozen=True, slots=True)
+class OwnerRead:
+    """The owners of a child were read, and its family too: those reads are events of their own (K2)."""
+
+    workload: WorkloadId
+    holder: WorkloadId | None
+    """The nearest object above it that has a queue label; None: see `problem`."""
+    problem: str | None = None
+    """Why no owner can hold quota for it, such as `is not there`."""
+    stop: bool = True
+    """Whether it is to be stopped if no owner holds quota for it."""
+
+
 Event = (
     PolicyObserved
     | PolicyInvalid
@@ -140,4 +153,5 @@ Event = (
     | EffectSettled
     | TimeCame
     | PodsCounted
+    | OwnerRead
 )

@@ -16,6 +16,7 @@ from queuectl.core.events import (
     EffectSettled,
     Event,
     Listed,
+    OwnerRead,
     PodsCounted,
     PolicyGone,
     PolicyInvalid,
@@ -28,7 +29,7 @@ from queuectl.core.model import Observation, WorkloadId
 from queuectl.core.observing import Rules, outdated, precedes
 from queuectl.core.policy import Gate
 
-WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted
+WorkloadEvent = WorkloadObserved | WorkloadGone | EffectSettled | PodsCounted | OwnerRead
 
 
 class Inbox:
@@ -58,7 +59,7 @@ class Inbox:
                     self._known(event.workload, *self._listed)
                 case EffectSettled(key):
                     self._workloads.setdefault(key.workload, []).append(event)
-                case PodsCounted(workload):
+                case PodsCounted(workload) | OwnerRead(workload):
                     self._workloads.setdefault(workload, []).append(event)
                 case Listed():
                     self._list(event)

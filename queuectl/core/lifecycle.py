@@ -15,9 +15,9 @@ from queuectl.core.entries import Entry
 from queuectl.core.flavors.queue_flavors import mismatch
 from queuectl.core.model import Attempt, Observation, Outcome, Phase, PodSet, Verb, Workload, WorkloadId
 from queuectl.core.policy import SchedulingConfiguration, StopPolicy
-from queuectl.core.queues.requeueing import MAX_RUN, failed, ran, run_ends
+from queuectl.core.queues.requeueing import failed, ran, run_ends
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import PODS, amounts
+from queuectl.core.resources import PODS, amounts, format_amount
 from queuectl.core.values import value
 
 
@@ -53,8 +53,13 @@ def remaining(workload: Workload, seen: Observation) -> Workload:
     ended = dict(seen.reclaimable)
     if not ended:
         return workload
-    pod_sets = tuple(replace(p, count=max(0, p.count - ended.get(p.name, 0))) for p in workload.pod_sets)
+    pod_sets = tuple(_without(pods, ended.get(pods.name, 0)) for pods in workload.pod_sets)
     return replace(workload, pod_sets=pod_sets)
+
+
+def _without(pods: PodSet, ended: int) -> PodSet:
+    count, least = max(0, pods.count - ended), pods.min_count
+    return replace(pods, count=count, min_count=least if least is not None and least < count else None)
 
 
 def step(
@@ -117,6 +122,8 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
         return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
     if entry.recorded != facts(entry) or entry.recorded_pods != entry.workload.pod_sets:  # L3
         return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
+    if entry.workload.owner is not None and entry.stray is None:  # K1
+        return None
     if not seen.suspended and entry.cluster_queue is not None and _can_be_charged(entry.workload):
         return _adoption(entry, directory)
     return None
@@ -137,6 +144,9 @@ def _adoption(entry: Entry, directory: Directory) -> Adopt:
     # An attempt in the ledger has ended: the workload was suspended after it.
     if entry.attempts == 0 and (since is None or entry.workload.created_at < since):
         return Adopt("ran before the gate was installed")
+    if entry.stray is not None:  # K3
+        why = entry.stray.detail
+        return Adopt(why, Reason(code=Code.BYPASS, detail=f"it {why}") if entry.stray.stop else None)
     by = f" by {entry.observation.bypassed_by}" if entry.observation.bypassed_by else ""
     if directory.gate is None:
         why = f"was started{by} while no gate was in force"
@@ -218,6 +228,25 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         return Reason(
             code=Code.BYPASS, detail="another client suspended it; to stop it, set queuectl.dev/hold"
         )
+    if seen is not None and seen.by_child and _runs(entry) and (grown := _grown(entry)) is not None:  # L22
+        return Reason(code=Code.BYPASS, detail=grown)
+    return None
+
+
+def _grown(entry: Entry) -> str | None:
+    """Return what its pods request beyond what they requested when it was queued; None: nothing."""
+    known = {pod_set.name: pod_set for pod_set in entry.recorded_pods}
+    for now in entry.workload.pod_sets if entry.workload is not None and known else ():
+        before = known.get(now.name)
+        if before is None:
+            return f"podset {now.name} was not there when it was queued"
+        if now.count > before.count:
+            return f"podset {now.name} has {now.count} pods, it had {before.count} when it was queued"
+        asked = dict(before.requests)
+        for resource, amount in now.requests:
+            if amount > asked.get(resource, 0):
+                found, had = (format_amount(resource, one) for one in (amount, asked.get(resource, 0)))
+                return f"podset {now.name} requests {found} of {resource}, {had} when it was queued"
     return None
 
 
@@ -226,8 +255,8 @@ def _expired(entry: Entry, configuration: SchedulingConfiguration, now: datetime
     attempt, ends, late = entry.attempt, _run_ends(entry), _must_be_ready(entry, configuration)
     assert attempt is not None
     if ends is not None and ends <= now:
-        assert entry.workload is not None
-        detail = f"label {MAX_RUN} allows {entry.workload.max_run_seconds} s"
+        assert entry.run_limit is not None
+        detail = f"{entry.run_limit.source} allows {entry.run_limit.seconds} s"
         reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
     elif late is not None and late <= now:
         detail = f"its pods were not all ready {configuration.pods_ready_timeout} s after its start"
@@ -238,10 +267,10 @@ def _expired(entry: Entry, configuration: SchedulingConfiguration, now: datetime
 
 
 def _run_ends(entry: Entry) -> datetime | None:
-    workload, attempt = entry.workload, entry.attempt
-    if workload is None or attempt is None or workload.max_run_seconds is None:
+    limit, attempt = entry.run_limit, entry.attempt
+    if limit is None or attempt is None:
         return None
-    return run_ends(entry.past, workload.max_run_seconds, attempt.admitted_at)
+    return run_ends(entry.past, limit.seconds, attempt.admitted_at)
 
 
 def _must_be_ready(entry: Entry, configuration: SchedulingConfiguration) -> datetime | None:

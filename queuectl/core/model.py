@@ -5,10 +5,13 @@ Amounts are in base units. Times are timezone-aware and in UTC.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
+from queuectl.core.device_claims import PodClaim
+from queuectl.core.pod_resources import PodResources
 from queuectl.core.policy import (
     LocalQueueName,
     Requirement,
@@ -81,6 +84,10 @@ class PodSet:
     runtime_class: str | None = None
     group: str | None = None
     """Podsets with the same group get the same flavors."""
+    claims: tuple[PodClaim, ...] = ()
+    """Device claims of its pods."""
+    pod: PodResources | None = None
+    """The resources of each container; None: not known, only their sum is."""
     topology: bool = False
     """It requests a topology placement: only flavors with a topology match."""
 
@@ -104,6 +111,8 @@ class Workload:
     priority_class: str | None = None
     """Name of a WorkloadPriorityClass, from the label; None: the PriorityClass of the pods applies (O3)."""
     submitter: str | None = None
+    owner: ObjectRef | None = None
+    """The object of a queued kind that controls it, as it says itself: only the topmost one queues (K1)."""
     labels: tuple[tuple[str, str], ...] = ()
     hold: bool = False
     """The user holds it: it is ineligible (G2)."""
@@ -114,6 +123,16 @@ class Workload:
     problem: Reason | None = None
     """Why it cannot be queued (G1), such as a quantity out of range. Where its requests cannot be counted,
     `pod_sets` is empty."""
+
+
+class PodCount(NamedTuple):
+    """A field of an object with the number of pods of a podset."""
+
+    pod_set: str
+    path: tuple[str, ...]
+    """Keys from the root of the object."""
+    own: int
+    """As its user wrote it."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -145,6 +164,17 @@ class Observation:
     unlabelled: tuple[tuple[str, bool], ...] = ()
     """Podsets whose pod template has no labels, and whether it has other metadata. This determines the JSON
     patch that adds labels."""
+    by_child: bool = False
+    """Its podsets are those of a child, which may change while the object does not (L22)."""
+    own_entry: int | None = None
+    """Where a start writes into a list that others write too: place of queuectl's entry, -1 if it has none.
+    None: no such list. This determines the JSON patch."""
+    elastic: tuple[PodCount, ...] = ()
+    """Fields that a start with fewer pods than requested reduces (F9)."""
+    reduced: tuple[PodCount, ...] = ()
+    """Fields that its last start reduced: a stop restores them."""
+    stopped: int | None = None
+    """The attempt whose stop is recorded on it, until its next start."""
 
 
 class Phase(StrEnum):
@@ -162,6 +192,15 @@ class AttemptState(StrEnum):
     ADMITTED = "Admitted"
     EVICTING = "Evicting"
     CLOSED = "Closed"
+
+
+CLAIM = ":resourceclaim/"
+"""`PODSET:resourceclaim/NAME` is charged for a claim that pods share, whatever their count (H11)."""
+
+
+def names_claim(pod_set: str) -> bool:
+    """Return whether this is the name of a shared claim. No podset has such a name."""
+    return CLAIM in pod_set
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -206,7 +245,20 @@ class Assignment:
 
     @property
     def pods(self) -> int:
-        return sum(pod_set.count for pod_set in self.pod_sets)
+        return sum(pod_set.count for pod_set in self.pod_sets if not names_claim(pod_set.name))
+
+    def steered(self) -> tuple[PodSetAssignment, ...]:
+        """Return the podsets that have pods, each with the flavors of the claims that these share."""
+        claims = [one for one in self.pod_sets if names_claim(one.name)]
+        if not claims:
+            return self.pod_sets
+        found = []
+        for pod_set in self.pod_sets:
+            if not names_claim(pod_set.name):
+                own = (one for one in claims if one.name.startswith(f"{pod_set.name}{CLAIM}"))
+                flavors = {pair for one in (pod_set, *own) for pair in one.flavors}
+                found.append(replace(pod_set, flavors=tuple(sorted(flavors))))
+        return tuple(found)
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -292,6 +344,8 @@ class StoredWorkload:
     """Times of its last preemptions within the eviction window, oldest first (P11)."""
     preemptor: WorkloadId | None = None
     """Of a workload that is being evicted by preemption: its preemptor."""
+    evicted_at: datetime | None = None
+    """Of a workload that is being evicted: the time of that decision."""
 
 
 class ConfigKey(NamedTuple):
@@ -330,6 +384,13 @@ class LedgerSnapshot:
     """Past usage by closed attempts (U5); empty without `admissionFairSharing` in the configuration."""
 
 
+class Eviction(NamedTuple):
+    """Why and when an attempt was evicted."""
+
+    reason: Reason
+    at: datetime
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Effect:
     """A Kubernetes write that a committed decision requires, with all its inputs.
@@ -344,3 +405,5 @@ class Effect:
     attempt: Attempt
     flavors: tuple[ResourceFlavor, ...]
     """The flavors that the attempt is charged to, as of the creation of this effect."""
+    eviction: Eviction | None = None
+    """Of a stop."""

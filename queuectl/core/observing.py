@@ -17,6 +17,7 @@ from queuectl.core.events import (
     EffectSettled,
     Event,
     Listed,
+    OwnerRead,
     PodsCounted,
     PolicyGone,
     PolicyInvalid,
@@ -28,6 +29,7 @@ from queuectl.core.events import (
 )
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
+from queuectl.core.pod_limits import NamespaceQuota, namespace_of
 from queuectl.core.policy import Context, Gate
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
@@ -67,6 +69,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
+    state.wake()
     state.may_forget |= batch.policy_changed
     if state.synced:
         state.prune()
@@ -75,8 +78,11 @@ def fold(state: State, events: Iterable[Event]) -> None:
 def _apply(state: State, event: Event, batch: _Batch) -> None:
     match event:
         case WorkloadObserved(workload, observation):
-            _observe(state, workload, observation, batch)
+            _observe_child(state, workload, observation)
+            if workload.id in state.entries or workload.owner is None:
+                _observe(state, workload, observation, batch)
         case WorkloadGone(workload_id, version):
+            state.children.forget(workload_id)
             _mark_gone(state, state.entries.get(workload_id), batch, version)
         case Listed():
             _list(state, event, batch)
@@ -84,6 +90,8 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
             _settle(state, event, batch)
         case PodsCounted():
             _count(state, event, batch)
+        case OwnerRead():
+            state.children.read(event)
         case TimeCame(now):
             state.clock = max(state.clock, now)
             for workload_id in state.timers.take(state.clock):
@@ -139,6 +147,8 @@ def _report(state: State, key: ConfigKey) -> None:
 
 def _observe_context(state: State, value: Context, affected: Affected) -> None:
     state.directory.observe_context(value, affected)
+    if isinstance(value, NamespaceQuota):
+        state.room.changed.add(namespace_of(value.name))
     if isinstance(value, Gate):
         key = ConfigKey(GATE, "", value.name)
         state.specs[key] = json.dumps({"installedAt": value.installed_at.isoformat()})
@@ -164,7 +174,7 @@ def _affected(state: State, affected: Affected) -> Iterator[Entry]:
         names.update(state.directory.pointing_to(name))
         yield from state.holders.get(name, {}).values()
     if affected.namespaces:
-        names |= {local for local in state.members if local.namespace in affected.namespaces}
+        names |= state.under_other_rules(affected.namespaces)
     for local in names:
         yield from state.members.get(local, {}).values()
 
@@ -210,14 +220,24 @@ def _observe(state: State, workload: Workload, observation: Observation, batch: 
             entry.past = tried_anew(entry.past)
     if entry.unacknowledged is Verb.START and not entry.dispatched:
         entry.start_refused = True  # its request may have changed: handled like a refused start (L7)
+    _note_changes(state, entry, workload, observation)
     entry.workload = remaining(workload, observation)
-    _note_pods(state, entry, observation)
     entry.observation, entry.gone = observation, False
     entry.remember(state.clock, "observed", observation)
     batch.entries[entry.id] = entry
 
 
-def _note_pods(state: State, entry: Entry, now: Observation) -> None:
+def _observe_child(state: State, workload: Workload, observation: Observation) -> None:
+    known = state.children.get(workload.id)
+    if workload.owner is None:
+        state.children.forget(workload.id)
+    elif known is None or not outdated(observation, known.observation):
+        state.children.observe(workload, observation, workload.owner)
+
+
+def _note_changes(state: State, entry: Entry, workload: Workload, now: Observation) -> None:
+    if entry.workload is not None and entry.workload.pod_sets != workload.pod_sets:
+        entry.no_room = None  # it asks for something else
     before = entry.observation.pods_ready if entry.observation is not None else None
     if now.pods_ready != before:
         state.pods_changed.add(entry.id)
@@ -241,6 +261,7 @@ def _list(state: State, event: Listed, batch: _Batch) -> None:
     for entry in state.entries.values():
         if entry.ref.kind == event.source and entry.id not in event.workloads:
             _mark_gone(state, entry, batch)
+    state.children.forget_unlisted(event.source, event.workloads)
 
 
 def _settle(state: State, event: EffectSettled, batch: _Batch) -> None:

@@ -10,6 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from queuectl.core.charging import NO_FORMS, ResourceForms
+from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
+from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.resources import Amounts
 from queuectl.core.values import value
@@ -148,6 +151,8 @@ class SchedulingConfiguration:
     """Seconds."""
     cooldown: int = 10
     """Seconds after its admission in which a workload that was preempted before is protected (P11)."""
+    resources: ResourceForms = NO_FORMS
+    """In which forms resources are charged (H8, H9)."""
 
 
 NO_PREEMPTION = Preemption()
@@ -266,6 +271,19 @@ class Cohort:
 
 
 @value(frozen=True, slots=True, kw_only=True)
+class MaxExecutionTime:
+    """Seconds that a workload of a queue may run, over all its attempts (L13)."""
+
+    default: int | None = None
+    """For workloads without the label; None: the ceiling is."""
+    ceiling: int | None = None
+    """The most that a label may allow; None: no limit."""
+
+
+NO_MAX_EXECUTION_TIME = MaxExecutionTime()
+
+
+@value(frozen=True, slots=True, kw_only=True)
 class ClusterQueue:
     name: str
     cohort: str | None = None
@@ -278,6 +296,7 @@ class ClusterQueue:
     fungibility: FlavorFungibility = DEFAULT_FUNGIBILITY
     weight: int = NORMAL_WEIGHT
     """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
+    max_execution_time: MaxExecutionTime = NO_MAX_EXECUTION_TIME
     usage_based: bool = False
     """Its LocalQueues are ordered by past usage, if the configuration sets `admissionFairSharing` (U1)."""
     unsupported: tuple[str, ...] = ()
@@ -289,6 +308,7 @@ class LocalQueue:
     name: LocalQueueName
     cluster_queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
+    max_execution_time: MaxExecutionTime = NO_MAX_EXECUTION_TIME
     weight: int = NORMAL_WEIGHT
     """Divisor of its past usage, in thousandths; 0: ordered after all others (U2)."""
 
@@ -343,7 +363,9 @@ class Gate:
     installed_at: datetime
 
 
-Context = Namespace | PriorityClass | RuntimeClass | Node | Gate
+OfNamespace = LimitRange | NamespaceQuota | ResourceClaim | ResourceClaimTemplate
+"""Their name is `NAMESPACE/NAME`."""
+Context = Namespace | PriorityClass | RuntimeClass | Node | Gate | OfNamespace
 
 
 @value(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class Code(StrEnum):
     NO_MATCHING_FLAVOR = "NoMatchingFlavor"
     RESOURCE_NOT_COVERED = "ResourceNotCovered"
     MISCONFIGURED = "Misconfigured"
+    EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     QUANTITY_OUT_OF_RANGE = "QuantityOutOfRange"
@@ -37,6 +38,7 @@ class Code(StrEnum):
 
     PENDING_EVALUATION = "PendingEvaluation"
     WAITING_FOR_QUOTA = "WaitingForQuota"
+    WAITING_FOR_RESOURCE_QUOTA = "WaitingForResourceQuota"
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
     WAITING_FOR_HEAD = "WaitingForHead"
     BACKING_OFF = "BackingOff"
@@ -72,6 +74,7 @@ class Limit(StrEnum):
     BORROWING_LIMIT = "borrowingLimit"
     LENDING_LIMIT = "lendingLimit"
     COVERED_RESOURCES = "coveredResources"
+    HARD = "spec.hard"  # of a ResourceQuota
 
 
 FAMILIES: dict[Code, Family] = {
@@ -185,7 +188,7 @@ class Reason:
             text += f" in flavor {self.flavor}"
         if self.available is not None:
             available = _amount(self.resource, self.available)
-            never = self.code is Code.EXCEEDS_MAX_QUOTA
+            never = self.code in (Code.EXCEEDS_MAX_QUOTA, Code.EXCEEDS_RESOURCE_QUOTA)
             text += f", at most {available} ever" if never else f", {available} available"
         if self.reserved:
             text += ", which is reserved for workloads ahead of it"

@@ -53,13 +53,13 @@ class QuantityOutOfRange(BadQuantity):
     """The quantity is larger than MAX_AMOUNT base units, or longer than MAX_QUANTITY_LENGTH characters."""
 
 
-def parse_quantity(text: str | int | float, resource: str) -> int:
+def parse_quantity(text: str | int | float, resource: str, *, exact: bool = False) -> int:
     """Return the amount of `resource` in base units. A fraction is rounded up (H5), as in Kubernetes.
 
     The cost is microseconds for every input: length and exponent are bounded before any arithmetic.
 
     Raises:
-        BadQuantity: `text` is not a quantity.
+        BadQuantity: `text` is not a quantity; if `exact`, also if it has a fraction of a base unit.
         QuantityOutOfRange: `text` is too long or too large.
     """
     if isinstance(text, int) and text.bit_length() > _MAX_BITS:
@@ -85,6 +85,9 @@ def parse_quantity(text: str | int | float, resource: str) -> int:
     # Below this power, every number of MAX_QUANTITY_LENGTH digits is less than one unit.
     power = max(power, -(MAX_QUANTITY_LENGTH + _MAX_EXPONENT))
     shifted = digits << _BINARY.get(suffix, 0)
+    if exact and power < 0 and shifted % int(10**-power):
+        unit = "1m" if resource == CPU else "1"
+        raise BadQuantity(f"{source} is no multiple of {unit}, the unit in which {resource} is counted")
     amount = shifted * int(10**power) if power >= 0 else -(-shifted // int(10**-power))
     if amount > MAX_AMOUNT:
         raise QuantityOutOfRange(f"quantity {source} is larger than {MAX_AMOUNT} base units")

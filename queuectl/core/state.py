@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from queuectl.core.children import Children
 from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry
@@ -21,12 +22,14 @@ from queuectl.core.model import (
     ConfigKey,
     Effect,
     EffectKey,
+    Eviction,
     Place,
     PodsReady,
     UsageSum,
     Workload,
     WorkloadId,
 )
+from queuectl.core.namespaces.room import NamespaceRoom
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
     NORMAL_WEIGHT,
@@ -59,7 +62,8 @@ class State:
         """When the next decision about a workload may change by time alone."""
         sharing = configuration.usage_sharing
         self.usage_history = UsageHistory(sharing) if sharing is not None else None
-        self.directory = Directory()
+        self.directory = Directory(configuration.resources)
+        self.room = NamespaceRoom(self.directory.pods)
         self.tree = self.directory.tree
         self.limit: AdmissionLimit = self.tree
         """What limits admissions."""
@@ -68,6 +72,8 @@ class State:
         """All entries, by the LocalQueue that they name."""
         self.holders: dict[str, dict[WorkloadId, Entry]] = {}
         """Entries with an open attempt, by the ClusterQueue that is charged."""
+        self.children = Children()
+        """Objects whose owners queue. Only those that no owner holds quota for are entries too."""
         self.pending: dict[str, PendingQueue] = {}
         """By ClusterQueue."""
         self.claims = PreemptionClaims()
@@ -111,7 +117,9 @@ class State:
 
     @property
     def due(self) -> bool:
-        return bool(self.due_steps or self.unreported or self.due_queues or self.due_configs)
+        return bool(
+            self.due_steps or self.unreported or self.due_queues or self.due_configs or self.children.doubtful
+        )
 
     def prune(self) -> None:
         """Forget what is no longer due."""
@@ -138,6 +146,7 @@ class State:
 
         To be called once for each entry that a batch of events or decisions changed.
         """
+        self.children.touch(entry.id)
         if entry.id not in self.entries:
             return
         if self.is_frozen(entry):
@@ -183,9 +192,11 @@ class State:
         self.members.setdefault(entry.local_queue, {})[entry.id] = entry
 
     def drop(self, entry: Entry) -> None:
+        self._waits_no_more(entry)
         self.leave(entry)
         self.note_change(entry)
         del self.entries[entry.id]
+        self.children.touch(entry.id)
         _take_out(self.members, entry.local_queue, entry)
         self.due_steps.set(entry, None)
         self.outbox.pop(entry.id, None)
@@ -195,7 +206,11 @@ class State:
         """Put a pending workload where it belongs: into a pending queue, or among the ineligible."""
         self.note_change(entry)
         workload = entry.workload
+        entry.run_limit = self.directory.run_limit(workload, entry.attempt) if workload is not None else None
         if entry.attempt is not None or workload is None or entry.gone:
+            if entry.attempt is not None:
+                self.room.hold(entry)
+            self._waits_no_more(entry)
             self.leave(entry)
             return
         if workload.queue != entry.queue:
@@ -208,10 +223,14 @@ class State:
             route.priority,
             route.gate,
         )
-        kept = kept_out(entry.past, workload.max_run_seconds, self.clock)
+        kept = kept_out(entry.past, entry.run_limit, self.clock)
         if kept is not None and workload.hold:  # L20
             entry.past, kept = NO_PAST_ATTEMPTS, None
-        entry.ineligible = entry.ineligible or kept
+        entry.ineligible = entry.ineligible or kept or entry.no_room
+        if entry.no_room is not None and entry.ineligible is entry.no_room:
+            self.room.wait(entry)
+        else:
+            self._waits_no_more(entry)
         if self.is_frozen(entry):
             if entry.recorded is None:
                 self.leave(entry)
@@ -227,6 +246,25 @@ class State:
             self.unreported.pop(entry.id, None)
             self._queue(entry, workload, entry.cluster_queue)
         self.note_change(entry)
+
+    def wake(self) -> None:
+        """Queue the workloads for which a ResourceQuota has room again (N6)."""
+        for entry in self.room.woken():
+            entry.no_room = None
+            self.route(entry)
+            self.refresh(entry)
+
+    def under_other_rules(self, namespaces: Set[str]) -> set[LocalQueueName]:
+        """Objects of these namespaces changed: return the LocalQueues whose workloads this affects."""
+        found = {local for local in self.members if local.namespace in namespaces}
+        for local in found:
+            for entry in self.members[local].values():
+                entry.no_room = None
+        return found
+
+    def _waits_no_more(self, entry: Entry) -> None:
+        entry.no_room = None
+        self.room.leave(entry.id, entry.ref.namespace)
 
     def leave(self, entry: Entry) -> None:
         """Remove it from its pending queue, or from the ineligible."""
@@ -265,6 +303,7 @@ class State:
         entry.cells = self.tree.numbered(attempt.assignment.usage())
         queue = attempt.assignment.cluster_queue
         self.limit.add(self.tree.queue(queue), entry.cells)
+        self.room.hold(entry)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = self.place(entry, entry.workload.created_at)
@@ -308,6 +347,7 @@ class State:
         entry.attempt = replace(attempt, assignment=assignment)
         entry.cells = self.tree.numbered(assignment.usage())
         self.limit.add(node, entry.cells)
+        self.room.hold(entry)
         self.changed_queues.add(queue)
         left = dict(entry.cells)
         self.requeuer.free(
@@ -325,6 +365,7 @@ class State:
         queue = attempt.assignment.cluster_queue
         node = self.tree.queue(queue)
         self.limit.remove(node, entry.cells)
+        self.room.drop(entry.id)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         self.requeuer.free(node, (self.tree.names[cell] for cell, _ in entry.cells))
@@ -367,7 +408,14 @@ class State:
             flavors = tuple(f for name in names if (f := self.directory.flavors.get(name)))
             key = EffectKey(entry.id, attempt.number, verb)
             effects.append(
-                Effect(key=key, workload=workload, observation=seen, attempt=attempt, flavors=flavors)
+                Effect(
+                    key=key,
+                    workload=workload,
+                    observation=seen,
+                    attempt=attempt,
+                    flavors=flavors,
+                    eviction=_eviction(entry),
+                )
             )
         return effects
 
@@ -411,6 +459,12 @@ class State:
     def _known_queues(self) -> Set[str]:
         invalid = {key.name for key in self.directory.invalid if key.kind == "ClusterQueue"}
         return self.directory.queues.keys() | invalid
+
+
+def _eviction(entry: Entry) -> Eviction | None:
+    if entry.evicted_at is None or entry.reason is None:
+        return None
+    return Eviction(entry.reason, entry.evicted_at)
 
 
 def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) -> None:

@@ -42,6 +42,7 @@ MAX_ANNOTATION: Final = 200_000
 MAX_POD_SETS: Final = 512
 
 _MAX_SEQUENCE: Final = 2**63 - 1
+NO_COUNTS: Final[Mapping[str, Mapping[str, int]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Admission:
     queue: str
     before: Mapping[str, NodeConstraints]
     added: Mapping[str, NodeConstraints]
+    counts: Mapping[str, Mapping[str, int]]
+    """Per podset, the fields whose number of pods was reduced: from a JSON pointer to the number before."""
 
     def own(self, pod_set: str, current: NodeConstraints) -> NodeConstraints:
         """The user's own fields of a podset: those before the admission, unless it was edited since."""
@@ -80,8 +83,14 @@ def additions(pod_set: PodSetAssignment, flavors: Sequence[ResourceFlavor]) -> N
     )
 
 
-def render(attempt: Attempt, queue: str, flavors: Sequence[ResourceFlavor]) -> str:
-    """The annotation's text, compact and in a fixed order."""
+def render(
+    attempt: Attempt,
+    queue: str,
+    flavors: Sequence[ResourceFlavor],
+    counts: Mapping[str, Mapping[str, int]] = NO_COUNTS,
+) -> str:
+    """The annotation's text, compact and in a fixed order. `counts` as in Admission."""
+    steered = {pod_set.name: pod_set for pod_set in attempt.assignment.steered()}
     return orjson.dumps(
         {
             "workload": attempt.workload,
@@ -96,8 +105,9 @@ def render(attempt: Attempt, queue: str, flavors: Sequence[ResourceFlavor]) -> s
                     "count": pod_set.count,
                     "requests": dict(pod_set.requests),
                     "flavors": dict(pod_set.flavors),
-                    "before": constraints_json(NodeConstraints(pod_set.node_selector, pod_set.tolerations)),
-                    "added": constraints_json(additions(pod_set, flavors)),
+                    "before": constraints_json(NodeConstraints(pod_set.node_selector, pod_set.tolerations))
+                    | ({"counts": counts[pod_set.name]} if pod_set.name in counts else {}),
+                    "added": constraints_json(additions(steered.get(pod_set.name, pod_set), flavors)),
                 }
                 for pod_set in attempt.assignment.pod_sets
             ],
@@ -119,7 +129,7 @@ def parse(annotation: object, workload: WorkloadId) -> Admission | None:
 
 
 def _admission(read: Json, workload: WorkloadId) -> Admission:
-    pod_sets, before, added = [], {}, {}
+    pod_sets, before, added, counts = [], {}, {}, {}
     for entry in objects(read, "podSets", "", MAX_POD_SETS):
         own = _constraints(entry, "before")
         name = checked(entry.get("name"), "podSets.name")
@@ -128,6 +138,7 @@ def _admission(read: Json, workload: WorkloadId) -> Admission:
         if {resource for resource, _ in flavors} != set(requests) or name in before:
             raise BadField("podSets", "each podset once, with a flavor for each of its resources")
         before[name], added[name] = own, _constraints(entry, "added")
+        counts[name] = _counts(mapping(entry, "before", "podSets"))
         pod_sets.append(
             PodSetAssignment(
                 name=name,
@@ -148,7 +159,7 @@ def _admission(read: Json, workload: WorkloadId) -> Admission:
         admitted_at=timestamp(read.get("admittedAt"), "admittedAt"),
         sequence=integer(read, "sequence", "", default=None, high=_MAX_SEQUENCE),
     )
-    return Admission(attempt, checked(read.get("queue"), "queue"), before, added)
+    return Admission(attempt, checked(read.get("queue"), "queue"), before, added, counts)
 
 
 def _requests(entry: Json) -> dict[str, int]:
@@ -161,6 +172,13 @@ def _requests(entry: Json) -> dict[str, int]:
         )
         for name in found
     }
+
+
+def _counts(before: Json) -> dict[str, int]:
+    found = mapping(before, "counts", "podSets.before")
+    if len(found) > MAX_ENTRIES:
+        raise BadField("podSets.before.counts", f"{len(found)} fields, at most {MAX_ENTRIES} are read")
+    return {path: integer(found, path, "podSets.before.counts", default=None) for path in found}
 
 
 def _constraints(entry: Json, key: str) -> NodeConstraints:

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from queuectl.kinds.app_wrapper import app_wrapper
 from queuectl.kinds.batch_job import JOB
 from queuectl.kinds.jobset import JOB_SET
 from queuectl.kinds.kubeflow import MPI_JOB, MPI_JOB_V1, TRAINING
+from queuectl.kinds.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.spark import SPARK_APPLICATION
+from queuectl.kinds.train_job import TRAIN_JOB
 
-BUILT_IN: Final = KindRegistry((JOB, *TRAINING, MPI_JOB, MPI_JOB_V1, JOB_SET))
+_ROWS: Final = (
+    JOB,
+    *TRAINING,
+    MPI_JOB,
+    MPI_JOB_V1,
+    JOB_SET,
+    TRAIN_JOB,
+    SPARK_APPLICATION,
+    RAY_JOB,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+)
+BUILT_IN: Final = KindRegistry((*_ROWS, app_wrapper(_ROWS)))

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.events import ContextGone
+from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.policy import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass
 from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
+from queuectl.kinds.device_claims import resource_claim, resource_claim_template
 from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, timestamp
 from queuectl.kinds.jobs import conditions
+from queuectl.kinds.namespace_limits import limit_range, resource_quota
 
 GATE: Final = "queuectl-jobs"
 """Name of the validating policy that keeps labelled workloads suspended."""
@@ -35,6 +39,17 @@ class ContextKind:
     """Raises BadField."""
     only: str | None = None
     """Name of the only object that is read; None: all."""
+    namespaced: bool = False
+    """The name of its values is `NAMESPACE/NAME`."""
+    devices: bool = False
+    """It is only read where device classes are mapped to resources."""
+
+    def name_of(self, obj: Json) -> str:
+        """The name of the object's value; empty if it has none."""
+        metadata = obj.get("metadata")
+        found = metadata if isinstance(metadata, Mapping) else {}
+        parts = (str(found.get(key) or "") for key in ("namespace", "name")[not self.namespaced :])
+        return "/".join(parts)
 
     def observe(self, obj: Json) -> Context | None:
         """The object's value; None if it is malformed or not relevant."""
@@ -110,6 +125,28 @@ _ROWS: Final = (
     ),
     ContextKind("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", RuntimeClass, _runtime_class),
     ContextKind("Node", "", "v1", "nodes", Node, _node),
+    ContextKind("LimitRange", "", "v1", "limitranges", LimitRange, limit_range, namespaced=True),
+    ContextKind("ResourceQuota", "", "v1", "resourcequotas", NamespaceQuota, resource_quota, namespaced=True),
+    ContextKind(
+        "ResourceClaim",
+        "resource.k8s.io",
+        "v1",
+        "resourceclaims",
+        ResourceClaim,
+        resource_claim,
+        namespaced=True,
+        devices=True,
+    ),
+    ContextKind(
+        "ResourceClaimTemplate",
+        "resource.k8s.io",
+        "v1",
+        "resourceclaimtemplates",
+        ResourceClaimTemplate,
+        resource_claim_template,
+        namespaced=True,
+        devices=True,
+    ),
     ContextKind(
         "ValidatingAdmissionPolicy",
         "admissionregistration.k8s.io",

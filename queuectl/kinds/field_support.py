@@ -56,6 +56,8 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.preemption.minRunTime.InCohortFairSharing": "P10",
         "spec.preemption.minRunTime.InCohortReclaimWhileBorrowing": "P10",
         "spec.stopPolicy": "G7",
+        "spec.maxExecutionTime.default": "L13",
+        "spec.maxExecutionTime.ceiling": "G12",
         "spec.fairSharing.weight": "S3",
         "spec.admissionScope.admissionMode": "U1",
     },
@@ -80,6 +82,8 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
     "LocalQueue": {
         "spec.clusterQueue": "G4",
         "spec.stopPolicy": "G6",
+        "spec.maxExecutionTime.default": "L13",
+        "spec.maxExecutionTime.ceiling": "G12",
         "spec.fairSharing.weight": "U2",
     },
     "WorkloadPriorityClass": {"value": "O3"},

@@ -5,43 +5,26 @@ Adding a kind is a row, plus the functions that find its podsets and read its st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.model import Outcome
+from queuectl.kinds.cel import first_true
 from queuectl.kinds.fields import BadField, Json, mapping, objects, timestamp
+from queuectl.kinds.podsets import Computed, Place, Templates
 
 QUEUE_LABEL: Final = "queuectl.dev/queue-name"
 PRIORITY_LABEL: Final = "queuectl.dev/priority-class"
 
-Path = tuple[str | int, ...]
-"""Keys and indexes from the root of an object."""
-
 MAX_CONDITIONS: Final = 64
-
-
-class Pods(NamedTuple):
-    """One podset of an object."""
-
-    name: str
-    pods: int
-    path: str
-    """Of its pod template, for messages."""
-    spec: Json
-    """The pod spec."""
-    metadata: Json
-    """That of its pod template."""
-    priority_class: str | None = None
-    """PriorityClass that the object names for all its pods; None: that of the pod spec."""
 
 
 class Status(NamedTuple):
     """Data from an object's status."""
 
-    finished: Outcome | None
-    quiet: bool | None
+    quiet: bool | None = None
     """True: the status guarantees that no pod is alive. False: some pod is alive. None: unknown."""
     ready: bool | None = None
     """Are all its pods ready or succeeded? None: the status does not say."""
@@ -51,13 +34,87 @@ class Status(NamedTuple):
     """How many of its pods are ready, or run where the status has no more; None: the status does not say."""
 
 
-class Replicas(NamedTuple):
-    """The podsets of a kind, as the policies of the gate and of the small API find them."""
+class Sign(NamedTuple):
+    """A text of an object's status: a field, or the status of a condition."""
 
+    of: str | tuple[str, ...]
+    """The type of the condition, or the path of the field from the root."""
+    value: str = "True"
+
+    def shows(self, obj: Json, found: Mapping[str, str]) -> bool:
+        """`found`: the object's conditions."""
+        return (found.get(self.of) if isinstance(self.of, str) else value_at(obj, self.of)) == self.value
+
+
+class Ending(NamedTuple):
+    """What an object's status shows from its end on."""
+
+    sign: Sign
+    outcome: Outcome
+    unless: Sign | None = None
+    """It has not ended while its status shows this."""
+
+    def shows(self, obj: Json, found: Mapping[str, str]) -> bool:
+        """`found`: the object's conditions."""
+        return self.sign.shows(obj, found) and not (self.unless and self.unless.shows(obj, found))
+
+
+class Seen(NamedTuple):
+    """What a controller says once it has seen that an object is suspended."""
+
+    sign: Sign = Sign("Suspended")
+    asked: str = "Unknown"
+    """The value in its place that makes the controller say it again.
+
+    Empty: its place has the generation that the controller has seen, and there is nothing to ask.
+    """
+
+
+BY_CONDITION: Final = Seen()
+
+
+class PodLabel(NamedTuple):
+    """A label of pods of an object."""
+
+    key: str
+    uid: bool = False
+    """Its value is the object's UID: so it marks its pods by itself. Otherwise it is the object's name."""
+    path: tuple[str, ...] = ()
+    """Where the object has the value, if that is neither its name nor its UID."""
+    prefix: bool = False
+    """Its value is the object's name, a hyphen and more. Only for pods that queuectl has not labelled."""
+    sure: bool = False
+    """Every pod with it counts, whatever owns the pod."""
+
+
+class Refusal(NamedTuple):
+    """Objects that cannot be queued as they are: refused by the gate, not admitted by the controller."""
+
+    rule: str
+    """A CEL expression over `object`: true of an object that is refused."""
     field: str
-    """Field of the spec: from a replica type to `{replicas, template}`, or a list."""
-    listed: bool = False
-    """The list is of `{name, replicas, template}`, and each template is that of a Job."""
+    """Path of the field to change."""
+    message: str
+    """Why, and what to write instead."""
+
+
+class CountAnnotations(NamedTuple):
+    """Names of the annotations that allow fewer pods. Of each, the first that an object has counts."""
+
+    least: tuple[str, ...]
+    """Least number of pods that it may start with."""
+    equal: tuple[str, ...]
+    """`true`: completions stay equal to parallelism."""
+
+
+class Elastic(NamedTuple):
+    """A podset that may start with fewer pods than it requests."""
+
+    pod_set: str
+    least: int
+    """At least 1, and fewer than requested."""
+    fields: tuple[tuple[str, ...], ...]
+    """Each is set to the number of pods that it starts with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,30 +129,47 @@ class JobKind:
     group: str
     version: str
     plural: str
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
     """Short names for the command line, in lower case."""
     suspend: tuple[str, ...]
     """Path of the field that suspends it."""
-    find: Callable[[Json], list[Pods]]
-    """Its podsets in their fixed order. Raises BadField."""
-    template: Callable[[str, int], Path]
-    """Path of the pod template of the podset of this name at this place in the order."""
+    podsets: Templates | Computed
     status: Callable[[Json], Status]
     """Raises nothing."""
-    pod_label: str
-    """Label of its pods whose value is the object's UID or name."""
-    pod_label_is_uid: bool
-    managed_by: tuple[tuple[str, ...], tuple[str, ...]]
-    """Path of the field naming another controller, and the values that leave it to the usual one."""
+    ends: tuple[Ending, ...]
+    """The first one that its status shows applies."""
+    pods: tuple[PodLabel, ...]
+    """Labels by which its pods are found: each of its pods has one of them."""
+    children: tuple[str, ...] = ()
+    """Names of rows of which its controller makes objects: these, and their children, may own its pods."""
+    managed_by: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Path of the field naming another controller, and the values for the usual one; empty: there is none."""
 
-    replicas: Replicas | None = None
-    """None: it has one pod template, `spec.template`, with a number of pods as in a Job."""
+    suspends: tuple[tuple[str, PodLabel], ...] = ()
+    """Rows of children that are suspended with it, each with the label by which its objects are found."""
+    seen: Seen = BY_CONDITION
+    """What shows that its controller has seen it suspended."""
+    end_time: tuple[str, ...] = ()
+    """Path of the time at which it ended; empty: the time of the condition in `ends`."""
+    priority_class: tuple[str, ...] = ()
+    """Path of the PriorityClass of all its pods, before those of their templates; empty: there is none."""
+    fixed: tuple[tuple[str, ...], ...] = ()
+    """Further fields that determine number or requests of its pods: they do not change while it runs."""
+    loose: tuple[Place, ...] = ()
+    """Fields below those in `fixed` that may change all the same."""
+    refuse: tuple[Refusal, ...] = ()
     scale: bool = False
     """Its CRD has a scale subresource, which writes the number of pods."""
-    has_jobs: bool = False
-    """Some of its pods belong to Jobs that belong to it."""
+    elastic: Callable[[Json, CountAnnotations], Elastic | None] | None = None
+    """Its podset that may start with fewer pods, as the object and its annotations say. Raises BadField.
+
+    None: it always starts with all pods.
+    """
+    counts: tuple[tuple[str, ...], ...] = ()
+    """All fields that a start with fewer pods may reduce."""
     start_time_binds: bool = False
-    """API servers before 1.36 accept no new node selector while `status.startTime` is set."""
+    """Before Kubernetes 1.36 its `status.startTime` outlasts a suspension. With it, API servers accept no new
+    node selector, and the deadline of the next run counts from it."""
 
     @property
     def kind(self) -> str:
@@ -107,53 +181,92 @@ class JobKind:
         return f"{self.group}/{self.version}"
 
     @property
+    def custom(self) -> bool:
+        """Its API is that of a CustomResourceDefinition: only their groups have a dot."""
+        return "." in self.group
+
+    @property
     def resource(self) -> str:
         """The name in RBAC and kubectl, such as `pytorchjobs.kubeflow.org`."""
         return f"{self.plural}.{self.group}"
 
-    def pod_selector(self, name: str, uid: str) -> str:
-        """Label selector of its pods. If its value is a name, the caller must check the owner's UID too."""
-        return f"{self.pod_label}={uid if self.pod_label_is_uid else name}"
+    def pod_selectors(self, obj: Json | None, name: str, uid: str) -> dict[str, PodLabel]:
+        """Label selectors of its pods. `obj`: the object, None if it is gone.
+
+        A pod that is found by a label without its UID may be another's.
+        """
+        found = {}
+        for label in self.pods:
+            value = uid if label.uid else value_at(obj or {}, label.path) if label.path else name
+            if label.prefix:
+                found[label.key] = label
+            elif isinstance(value, str) and value:
+                found[f"{label.key}={value}"] = label
+        return found
 
     def suspended(self, obj: Json) -> bool:
-        value: Any = obj
-        for key in self.suspend:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value is True
+        return value_at(obj, self.suspend) is True
+
+    def outcome(self, obj: Json) -> Outcome | None:
+        """How it ended; None: it has not."""
+        found = conditions(obj)
+        return next((end.outcome for end in self.ends if end.shows(obj, found)), None)
+
+    def refusal(self, obj: Json) -> BadField | None:
+        """Why it cannot be queued as it is."""
+        try:
+            place = first_true((one.rule for one in self.refuse), obj)
+        except BadField as problem:
+            return problem
+        return BadField(self.refuse[place].field, self.refuse[place].message) if place is not None else None
+
+    def says_suspended(self, obj: Json) -> bool:
+        """Does its status say that its controller has seen it suspended? It may be older than the spec."""
+        sign, asked = self.seen
+        if asked:
+            return sign.shows(obj, conditions(obj))
+        generation = value_at(obj, ("metadata", "generation"))
+        return self.suspended(obj) and value_at(obj, tuple(sign.of)) == generation is not None
+
+    def speaks(self, obj: Json) -> bool:
+        """Has its controller said whether it is suspended?"""
+        of = self.seen.sign.of
+        return (of in conditions(obj)) if isinstance(of, str) else bool(value_at(obj, of))
+
+    def run_times(self, obj: Json) -> tuple[datetime | None, datetime | None]:
+        """Start and end of its run, from its status; None if unknown."""
+        started = _time(value_at(obj, ("status", "startTime")))
+        if self.end_time:
+            return started, _time(value_at(obj, self.end_time)) if self.outcome(obj) else None
+        signs = [end.sign.of for end in self.ends]
+        # Failed ones have no completionTime.
+        ended = [one for one in _conditions(obj) if one.get("type") in signs and one.get("status") == "True"]
+        return started, _time(ended[0].get("lastTransitionTime")) if ended else None
+
+
+def value_at(obj: Json, path: tuple[str, ...]) -> Any:
+    """What is at a path, None if there is nothing."""
+    value: Any = obj
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def conditions(obj: Json) -> dict[str, str]:
     """Status by type of the object's conditions; malformed ones are left out."""
     found: dict[str, str] = {}
-    try:
-        listed = objects(mapping(obj, "status", ""), "conditions", "status", MAX_CONDITIONS)
-    except BadField:
-        return found
-    for condition in listed:
+    for condition in _conditions(obj):
         kind, status = condition.get("type"), condition.get("status")
         if isinstance(kind, str) and isinstance(status, str):
             found[kind] = status
     return found
 
 
-OVER: Final = ("Complete", "Completed", "Succeeded", "Failed")
-"""Conditions of which one is True once an object has finished, whatever its kind."""
-
-
-def run_times(obj: Json) -> tuple[datetime | None, datetime | None]:
-    """Start and end of its run, from its status; None if unknown."""
+def _conditions(obj: Json) -> Sequence[Json]:
     try:
-        status = mapping(obj, "status", "")
-        listed = objects(status, "conditions", "status", MAX_CONDITIONS)
+        return objects(mapping(obj, "status", ""), "conditions", "status", MAX_CONDITIONS)
     except BadField:
-        return None, None
-    # Failed ones have no completionTime.
-    ended = [
-        found.get("lastTransitionTime")
-        for found in listed
-        if found.get("type") in OVER and found.get("status") == "True"
-    ]
-    return _time(status.get("startTime")), _time(ended[0]) if ended else None
+        return ()
 
 
 def _time(value: object) -> datetime | None:
@@ -161,21 +274,3 @@ def _time(value: object) -> datetime | None:
         return None if value is None else timestamp(value, "")
     except BadField:
         return None
-
-
-SUSPENDED: Final = "Suspended"
-"""The condition that the controllers of all kinds set after they have seen a suspension."""
-
-
-def says_suspended(obj: Json) -> bool:
-    """Does its status say that its controller has seen it suspended? It may be older than the spec."""
-    return conditions(obj).get(SUSPENDED) == "True"
-
-
-def pod_template(parent: Json, path: str) -> tuple[Json, Json]:
-    """Spec and metadata of its pod template."""
-    template, path = mapping(parent, "template", path), f"{path}.template"
-    spec = mapping(template, "spec", path)
-    if not spec:
-        raise BadField(f"{path}.spec", "no pod spec")
-    return spec, mapping(template, "metadata", path)

@@ -5,59 +5,30 @@ Each has replica types, with a number of pods and a pod template.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from queuectl.core.model import Outcome
-from queuectl.kinds.fields import BadField, Json, integer, mapping, text
-from queuectl.kinds.jobs import JobKind, Path, Pods, Replicas, Status, conditions, pod_template
+from queuectl.kinds.fields import BadField, Json, integer, mapping
+from queuectl.kinds.jobs import CountAnnotations, Elastic, Ending, JobKind, PodLabel, Sign, Status, conditions
+from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
 
-
-def _replica_pod_sets(specs: str, order: tuple[str, ...]) -> Callable[[Json], list[Pods]]:
-    """Its podsets: one per replica type, in a fixed order whatever the object's."""
-
-    def find(obj: Json) -> list[Pods]:
-        spec = mapping(obj, "spec", "")
-        replicas = mapping(spec, specs, "spec")
-        strange = next((name for name in replicas if name not in order), None)
-        if strange is not None:
-            raise BadField(f"spec.{specs}", f"replica type {strange[:40]!r}, known are {', '.join(order)}")
-        if not replicas:
-            raise BadField(f"spec.{specs}", "no replicas")
-        policy = mapping(mapping(spec, "runPolicy", "spec"), "schedulingPolicy", "spec.runPolicy")
-        priority_class = text(policy, "priorityClass", "spec.runPolicy.schedulingPolicy")
-        pod_sets = []
-        for name in order:
-            if name in replicas:
-                path = f"spec.{specs}.{name}"
-                replica = mapping(replicas, name, f"spec.{specs}")
-                count = integer(replica, "replicas", path, default=1)
-                template = pod_template(replica, path)
-                pod_sets.append(Pods(name.lower(), count, f"{path}.template", *template, priority_class))
-        return pod_sets
-
-    return find
-
-
-def _replica_template(specs: str, order: tuple[str, ...]) -> Callable[[str, int], Path]:
-    keys = {name.lower(): name for name in order}
-    return lambda pod_set, _: ("spec", specs, keys[pod_set], "template")
+_ENDS: Final = (
+    Ending(Sign("Succeeded"), Outcome.SUCCEEDED),
+    Ending(Sign("Failed"), Outcome.FAILED),
+)
 
 
 def _kubeflow_status(specs: str) -> Callable[[Json], Status]:
     def status(obj: Json) -> Status:
         found = conditions(obj)
         # Whether pods remain depends on its cleanPodPolicy: only the pods themselves show it.
-        if found.get("Succeeded") == "True":
-            return Status(Outcome.SUCCEEDED, None)
-        if found.get("Failed") == "True":
-            return Status(Outcome.FAILED, None)
+        if any(end.sign.shows(obj, found) for end in _ENDS):
+            return Status()
         # An ended pod is created again if it is deleted: no quota is released before the end of the job.
         return Status(
-            None,
-            None,
-            _replicas_run(obj, specs, found.get("Running") == "True"),
+            ready=_replicas_run(obj, specs, found.get("Running") == "True"),
             pods_ready=_replicas_active(obj, specs),
         )
 
@@ -92,6 +63,48 @@ def _replicas_active(obj: Json, specs: str) -> int | None:
         return None
 
 
+class _Added(NamedTuple):
+    """An init container that the operator adds to the pods of one podset."""
+
+    pod_set: str
+    requests: Mapping[str, str]
+    needs: str = ""
+    """Only where the object has this podset too."""
+
+
+def _completed(added: tuple[_Added, ...]) -> Callable[[Json, list[Pods]], list[Pods]]:
+    def completed(_: Json, found: list[Pods]) -> list[Pods]:
+        names = {pods.name for pods in found}
+        for one in added:
+            if not one.needs or one.needs in names:
+                found = [pods.with_init(one.requests) if pods.name == one.pod_set else pods for pods in found]
+        return found
+
+    return completed
+
+
+_REPLICAS: Final = "pytorchReplicaSpecs"
+
+
+def _elastic(obj: Json, _: CountAnnotations) -> Elastic | None:
+    """The workers of a PyTorchJob with an elastic policy. Raises BadField."""
+    spec = mapping(obj, "spec", "")
+    policy = mapping(spec, "elasticPolicy", "spec")
+    replicas = mapping(spec, _REPLICAS, "spec")
+    if policy.get("minReplicas") is None or "Worker" not in replicas:
+        return None
+    where = f"spec.{_REPLICAS}.Worker"
+    wanted = integer(mapping(replicas, "Worker", f"spec.{_REPLICAS}"), "replicas", where, default=1)
+    least = integer(policy, "minReplicas", "spec.elasticPolicy", default=None, low=1, high=wanted)
+    most = integer(policy, "maxReplicas", "spec.elasticPolicy", default=wanted)
+    if wanted > most:
+        raise BadField(f"{where}.replicas", f"{wanted} is more than {most} of spec.elasticPolicy.maxReplicas")
+    return Elastic("worker", least, (_WORKERS,)) if least < wanted else None
+
+
+_WORKERS: Final = ("spec", _REPLICAS, "Worker", "replicas")
+
+
 @dataclass(frozen=True, slots=True)
 class _Replicated:
     """What differs between these kinds."""
@@ -103,11 +116,26 @@ class _Replicated:
     """All replica types, in the order of the podsets."""
     short: str
     scale: bool = False
+    added: tuple[_Added, ...] = ()
+    elastic: Callable[[Json, CountAnnotations], Elastic | None] | None = None
+    counts: tuple[tuple[str, ...], ...] = ()
 
 
 _MPI: Final = _Replicated("MPIJob", "mpiReplicaSpecs", ("Launcher", "Worker"), "mpi")
+_KUBECTL_DELIVERY: Final = _Added("launcher", {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"})
+_INIT_PYTORCH: Final = _Added("worker", {"cpu": "50m", "memory": "10Mi"}, needs="master")
+_PYTORCH: Final = _Replicated(
+    "PyTorchJob",
+    _REPLICAS,
+    ("Master", "Worker"),
+    "pytorch",
+    scale=True,
+    added=(_INIT_PYTORCH,),
+    elastic=_elastic,
+    counts=(_WORKERS,),
+)
 _TRAINING: Final = (
-    _Replicated("PyTorchJob", "pytorchReplicaSpecs", ("Master", "Worker"), "pytorch", scale=True),
+    _PYTORCH,
     _Replicated("TFJob", "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator"), "tf"),
     _Replicated("XGBoostJob", "xgbReplicaSpecs", ("Master", "Worker"), "xgboost"),
     _Replicated("PaddleJob", "paddleReplicaSpecs", ("Master", "Worker"), "paddle", scale=True),
@@ -120,8 +148,7 @@ def _row(
     name: str = "",
     version: str = "v1",
     operator: str = "training-operator",
-    *,
-    has_jobs: bool = False,
+    children: tuple[str, ...] = (),
 ) -> JobKind:
     return JobKind(
         name=name or one.kind,
@@ -130,21 +157,27 @@ def _row(
         plural=f"{one.kind.lower()}s",
         names=(one.short,) if not name else (),
         suspend=("spec", "runPolicy", "suspend"),
-        find=_replica_pod_sets(one.field, one.types),
-        template=_replica_template(one.field, one.types),
+        podsets=Templates(groups=(_replicas(one),), completed=_completed(one.added)),
         status=_kubeflow_status(one.field),
-        pod_label="training.kubeflow.org/job-name",
-        pod_label_is_uid=False,
+        ends=_ENDS,
+        pods=(PodLabel("training.kubeflow.org/job-name"),),
+        children=children,
         managed_by=(("spec", "runPolicy", "managedBy"), (f"kubeflow.org/{operator}",)),
-        replicas=Replicas(one.field),
+        priority_class=("spec", "runPolicy", "schedulingPolicy", "priorityClass"),
         scale=one.scale,
-        has_jobs=has_jobs,
+        elastic=one.elastic,
+        counts=one.counts,
     )
+
+
+def _replicas(one: _Replicated) -> PodGroup:
+    """One podset per replica type, in a fixed order whatever the object's."""
+    return PodGroup(at=("spec", one.field, Each()), types=one.types, counts=(Count(("replicas",)),))
 
 
 TRAINING: Final = tuple(map(_row, _TRAINING))
 """Kinds of the training operator."""
-MPI_JOB: Final = _row(_MPI, version="v2beta1", operator="mpi-operator", has_jobs=True)
+MPI_JOB: Final = _row(_MPI, version="v2beta1", operator="mpi-operator", children=("Job",))
 """The MPI operator's: a Job has the launcher's pods."""
-MPI_JOB_V1: Final = _row(_MPI, "MPIJob.v1.kubeflow.org")
+MPI_JOB_V1: Final = _row(replace(_MPI, added=(_KUBECTL_DELIVERY,)), "MPIJob.v1.kubeflow.org")
 """The training operator's. The definitions of both have one name, so at most one of them is installed."""

@@ -46,8 +46,12 @@ _ELSEWHERE: Final = {
     "queuectl's configuration (docs/operations.md)",
     "admissionFairSharing": "set `scheduling.admissionFairSharing.usageHalfLifeSeconds` and its other "
     "fields in queuectl's configuration (docs/operations.md)",
-    "manageJobsWithoutQueueName": "workloads without a queue label are never changed",
-    "managedJobsNamespaceSelector": "manifests/gate selects the namespaces",
+    "resources": "set `scheduling.resources.transformations` and its other fields, with the same words, in "
+    "queuectl's configuration (docs/operations.md)",
+    "manageJobsWithoutQueueName": "apply manifests/default-queue: where a namespace has a LocalQueue named "
+    "default, work without a queue label queues there (docs/install.md)",
+    "managedJobsNamespaceSelector": "set it as namespaceSelector of the policies of manifests/default-queue "
+    "(docs/install.md)",
 }
 
 

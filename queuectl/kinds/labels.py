@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuectl.core.model import Workload
-from queuectl.core.queues.requeueing import MAX_RUN
+from queuectl.core.run_limits import MAX_RUN
 from queuectl.kinds.fields import Json, mapping
-from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, CountAnnotations
 
 MAX_RUN_LABEL: Final = MAX_RUN
 """Seconds that it may run, summed over all attempts."""
@@ -24,6 +24,7 @@ class QueueLabels:
 
     queue: tuple[str, ...]
     priority: tuple[str, ...]
+    counts: CountAnnotations
     topology: frozenset[str] = frozenset()
     """Annotations of pod templates: each requires that its pods are placed in one domain of a topology."""
 
@@ -37,10 +38,19 @@ class QueueLabels:
         return {"labelSelector": self.queue[0]} if len(self.queue) == 1 else {}
 
 
-OWN: Final = QueueLabels((QUEUE_LABEL,), (PRIORITY_LABEL,))
+_OWN_COUNTS: Final = CountAnnotations(
+    ("queuectl.dev/min-parallelism",), ("queuectl.dev/completions-equal-parallelism",)
+)
+_KUEUES_COUNTS: Final = CountAnnotations(
+    (*_OWN_COUNTS.least, "kueue.x-k8s.io/job-min-parallelism"),
+    (*_OWN_COUNTS.equal, "kueue.x-k8s.io/job-completions-equal-parallelism"),
+)
+
+OWN: Final = QueueLabels((QUEUE_LABEL,), (PRIORITY_LABEL,), _OWN_COUNTS)
 KUEUES_TOO: Final = QueueLabels(
     (QUEUE_LABEL, KUEUE_QUEUE_LABEL),
     (PRIORITY_LABEL, KUEUE_PRIORITY_LABEL),
+    _KUEUES_COUNTS,
     frozenset({"kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-slice-required-topology"}),
 )
 

@@ -12,7 +12,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from queuectl.kinds.jobs import OVER, JobKind
+from queuectl.kinds.gate_rules import (
+    asked,
+    by_controller_of_owner,
+    by_kind,
+    counted,
+    ended,
+    fixed,
+    kept,
+    parts,
+    refused,
+    suspend,
+    suspend_applied,
+    templates,
+)
+from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.registry import KindRegistry
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -52,11 +66,32 @@ def _values(kinds: KindRegistry) -> dict[str, str]:
         "sent_to_webhook": _rules(rows, ("",), "CREATE, UPDATE", "scope: Namespaced"),
         "rights": _rights(rows, "", "get, list, watch, patch"),
         "rights_on_status": _rights(rows, "/status", "patch"),
-        "nested": _in_groups(tuple(row for row in rows if row.suspend == ("spec", "runPolicy", "suspend"))),
-        "replica_field": _replica_field(rows),
-        "listed": _in_groups(tuple(row for row in rows if row.replicas is not None and row.replicas.listed)),
-        "over": f"[{', '.join(map(repr, OVER))}]",
+        **{name: _expression(text) for name, text in _expressions(rows).items()},
     }
+
+
+def _expressions(rows: tuple[JobKind, ...]) -> dict[str, str]:
+    """What the policies say about the objects of each kind, in CEL."""
+    return {
+        "suspend": by_kind(rows, lambda row, _: suspend(row, "object")),
+        "suspend_before": by_kind(rows, lambda row, _: suspend(row, "oldObject")),
+        "suspend_path": by_kind(rows, lambda row, _: repr(".".join(row.suspend))),
+        "suspend_applied": by_kind(rows, lambda row, _: suspend_applied(row)),
+        "ended_before": by_kind(rows, lambda row, _: ended(row, "oldObject")),
+        "parts": by_kind(rows, lambda row, names: parts(row, names, "o")),
+        "fixed": by_kind(rows, lambda row, names: fixed(row, names, "object", "oldObject")),
+        "refused": by_kind(rows, lambda row, _: refused(row)),
+        "kept": by_kind(rows, lambda row, names: kept(row, names, "o[0].spec", "o[1].spec")),
+        "counted": by_kind(rows, counted),
+        "templates": by_kind(rows, templates),
+        "asked": by_kind(rows, lambda row, _: asked(row)),
+        "by_controller_of_owner": by_controller_of_owner(rows),
+    }
+
+
+def _expression(text: str) -> str:
+    """On several lines, which YAML joins by spaces."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _rules(rows: tuple[JobKind, ...], parts: tuple[str, ...], operations: str, *more: str) -> str:
@@ -90,19 +125,3 @@ def _rights(rows: tuple[JobKind, ...], part: str, verbs: str) -> str:
 
 def _folded(line: str) -> list[str]:
     return textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False)
-
-
-def _in_groups(rows: tuple[JobKind, ...]) -> str:
-    """An expression: the request is about a kind of these rows' groups."""
-    groups = [repr(group) for group in dict.fromkeys(row.group for row in rows)]
-    if len(groups) == 1:
-        return f"request.resource.group == {groups[0]}"
-    return f"request.resource.group in [{', '.join(groups)}]"
-
-
-def _replica_field(rows: tuple[JobKind, ...]) -> str:
-    """An expression: the field of the spec with replica types; empty for a kind that has none."""
-    fields = {
-        row.plural: row.replicas.field for row in rows if row.replicas is not None and not row.replicas.listed
-    }
-    return textwrap.fill(f"{fields}[?request.resource.resource].orValue('')", WIDTH)

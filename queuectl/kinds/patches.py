@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from queuectl.core.model import Attempt, Effect, ObjectRef, PodSetAssignment, Workload, WorkloadId
+from queuectl.core.model import Attempt, Effect, ObjectRef, Observation, Workload
 from queuectl.core.policy import Condition
+from queuectl.core.redaction import redacted
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.core.resources import FlavorResource, format_amount
-from queuectl.kinds.admission import additions, parse, render, rfc3339
+from queuectl.kinds.admission import render, rfc3339
 from queuectl.kinds.fields import Json, clean
-from queuectl.kinds.jobs import QUEUE_LABEL, SUSPENDED, JobKind, Path, says_suspended
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import queued_by
-from queuectl.kinds.node_constraints import NodeConstraints, toleration_json
-from queuectl.kinds.workloads import finished
-from queuectl.kinds.written import ADMISSION_ANNOTATION, WORKLOAD_LABEL
-
-Operation = dict[str, Any]
-"""One step of a JSON patch (RFC 6902)."""
+from queuectl.kinds.pod_counts import held_pods, to_reduce
+from queuectl.kinds.podsets import Operation, Path, Templates
+from queuectl.kinds.steering import add, directives, labelling, pointer
+from queuectl.kinds.stopped import render as render_stop
+from queuectl.kinds.workloads import has_room, observation
+from queuectl.kinds.written import ADMISSION_ANNOTATION, STOPPED_ANNOTATION
 
 REPORTER: Final = "queuectl.dev/controller"
 MAX_NOTE: Final = 1024
@@ -30,30 +31,55 @@ _MAX_MESSAGE: Final = 1000
 _ASKED: Final = "queuectl suspended it; its quota is released once its controller has seen that"
 
 
-def pointer(path: Path) -> str:
-    """A JSON pointer (RFC 6901)."""
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
-
-
 def start(kind: JobKind, effect: Effect) -> list[Operation]:
     """Start it, if it is still the object of the decision: otherwise the server refuses the whole patch."""
     workload, seen = effect.workload, effect.observation
-    annotation = render(effect.attempt, workload.queue, effect.flavors)
+    annotation = render(effect.attempt, workload.queue, effect.flavors, _before(effect))
     patch: list[Operation] = [
         _test(("metadata", "uid"), workload.ref.uid),
         _test(("metadata", "generation"), seen.generation),
         *_test_queue(workload),
     ]
     if seen.annotated:
-        patch.append(_add(("metadata", "annotations", ADMISSION_ANNOTATION), annotation))
+        patch.append(add(("metadata", "annotations", ADMISSION_ANNOTATION), annotation))
     else:
         # The whole map is added, so the object must still have none.
         patch.append(_test(("metadata", "resourceVersion"), seen.resource_version))
-        patch.append(_add(("metadata", "annotations"), {ADMISSION_ANNOTATION: annotation}))
-    patch += _steer(kind, effect)
-    patch += _label(kind, effect)
-    patch.append(_add(kind.suspend, False))
+        patch.append(add(("metadata", "annotations"), {ADMISSION_ANNOTATION: annotation}))
+    if seen.stopped is not None:
+        patch.append(_remove(("metadata", "annotations", STOPPED_ANNOTATION)))
+    patch += _resize(effect)
+    patch += (
+        _steer(kind.podsets, effect) if isinstance(kind.podsets, Templates) else kind.podsets.steer(effect)
+    )
+    patch.append(add(kind.suspend, False))
     return patch
+
+
+def resume(kind: JobKind, effect: Effect, generation: int | None) -> list[Operation]:
+    """Start it after all else that its start writes, which left it with this generation."""
+    return [
+        _test(("metadata", "uid"), effect.workload.ref.uid),
+        _test(("metadata", "generation"), generation),
+        *_test_queue(effect.workload),
+        add(kind.suspend, False),
+    ]
+
+
+def _before(effect: Effect) -> dict[str, dict[str, int]]:
+    """The numbers of pods that the start reduces, by podset and JSON pointer."""
+    found: dict[str, dict[str, int]] = {}
+    for field in to_reduce(effect):
+        found.setdefault(field.pod_set, {})[pointer(field.path)] = field.own
+    return found
+
+
+def _resize(effect: Effect) -> list[Operation]:
+    """Numbers of pods: as many as quota is held for where that is fewer, else those of the user."""
+    held = held_pods(effect)
+    wanted = {field.path: field.own for field in effect.observation.reduced}
+    wanted |= {field.path: held[field.pod_set] for field in to_reduce(effect)}
+    return [add(path, count) for path, count in wanted.items()]
 
 
 def _test_queue(workload: Workload) -> list[Operation]:
@@ -64,46 +90,16 @@ def _test_queue(workload: Workload) -> list[Operation]:
     return found if label == QUEUE_LABEL else [_test(("metadata", "labels", QUEUE_LABEL), None), *found]
 
 
-def _steer(kind: JobKind, effect: Effect) -> list[Operation]:
-    """Scheduling fields of all podsets: the user's own with the flavors' on top.
-
-    Fields that both leave empty, and that no former admission can have set, are not written.
-    """
-    patch = []
-    for pod_set, template in _templates(kind, effect):
-        own = NodeConstraints(pod_set.node_selector, pod_set.tolerations)
-        added = additions(pod_set, effect.flavors)
-        wanted = own.steered(added)
-        before = effect.observation.admission is not None
-        spec = (*template, "spec")
-        if before or added.node_selector:
-            patch.append(_add((*spec, "nodeSelector"), dict(wanted.node_selector)))
-        if before or added.tolerations:
-            patch.append(_add((*spec, "tolerations"), [toleration_json(item) for item in wanted.tolerations]))
-    return patch
-
-
-def _label(kind: JobKind, effect: Effect) -> list[Operation]:
-    """Labels of all pod templates, and so of the pods. Those of a former attempt are replaced."""
-    labels = {QUEUE_LABEL: effect.workload.queue, WORKLOAD_LABEL: effect.workload.id}
-    unlabelled = dict(effect.observation.unlabelled)
-    patch = []
-    for pod_set, template in _templates(kind, effect):
-        metadata = (*template, "metadata")
-        if pod_set.name not in unlabelled:
-            patch += [_add((*metadata, "labels", name), value) for name, value in labels.items()]
-        elif unlabelled[pod_set.name]:
-            patch.append(_add((*metadata, "labels"), labels))
-        else:
-            patch.append(_add(metadata, {"labels": labels}))
-    return patch
-
-
-def _templates(kind: JobKind, effect: Effect) -> Iterator[tuple[PodSetAssignment, Path]]:
-    """The podsets of the assignment, with the path of the pod template of each."""
+def _steer(podsets: Templates, effect: Effect) -> list[Operation]:
+    """Scheduling fields and labels of all pod templates."""
     place = {pod_set.name: index for index, pod_set in enumerate(effect.workload.pod_sets)}
-    for pod_set in effect.attempt.assignment.pod_sets:
-        yield pod_set, kind.template(pod_set.name, place.get(pod_set.name, 0))
+    patch = []
+    for pod_set in effect.attempt.assignment.steered():
+        template = podsets.template(pod_set.name, place.get(pod_set.name, 0))
+        if template is not None:
+            patch += directives(pod_set, (*template, "spec"), effect)
+            patch += labelling(pod_set, (*template, "metadata"), effect)
+    return patch
 
 
 class Write(NamedTuple):
@@ -121,24 +117,24 @@ def first_stop(kind: JobKind, effect: Effect) -> Write | None:
     seen = effect.observation
     if seen.suspended or _superseded(effect, seen.admission):
         return None
-    return Write(_suspend(kind, effect.workload.ref, seen.generation))
+    return Write(_suspend(kind, effect, seen))
 
 
 def next_stop(kind: JobKind, effect: Effect, obj: Json) -> Write | None:
     """The next write of a stop, from the object as read or as the last write left it; None: it is done.
 
-    It is done where it is over, where a later attempt runs, and where it is suspended and its status does not
-    say so yet: what says so from then on was written by its controller after the stop.
+    It is done where it is over, where a later attempt runs, and where it is suspended, has its own numbers of
+    pods, and its status does not say so yet: what says so from then on was written by its controller after
+    the stop.
     """
-    ref, metadata = effect.workload.ref, obj["metadata"]
-    annotation = (metadata.get("annotations") or {}).get(ADMISSION_ANNOTATION)
-    admission = parse(annotation, WorkloadId(ref.uid))
-    generation = metadata.get("generation")
-    if finished(kind, obj) or _superseded(effect, admission.attempt if admission else None):
+    seen = observation(kind, obj)
+    if seen.finished or _superseded(effect, seen.admission):
         return None
-    if not kind.suspended(obj):
-        return Write(_suspend(kind, ref, generation, obj))
-    return Write(_ask(ref, generation, obj), "status") if says_suspended(obj) else None
+    if not seen.suspended or seen.reduced:
+        return Write(_suspend(kind, effect, seen, obj))
+    if not kind.seen.asked or not kind.says_suspended(obj):
+        return None
+    return Write(_ask(kind, effect.workload.ref, seen.generation, obj), "status")
 
 
 def _superseded(effect: Effect, marked: Attempt | None) -> bool:
@@ -146,39 +142,56 @@ def _superseded(effect: Effect, marked: Attempt | None) -> bool:
     return marked is not None and marked.admitted_at > effect.attempt.admitted_at
 
 
-def _suspend(kind: JobKind, ref: ObjectRef, generation: object, obj: Json | None = None) -> list[Operation]:
-    """`obj`: the object, where parents of the field may be missing."""
-    patch = [_test(("metadata", "uid"), ref.uid), _test(("metadata", "generation"), generation)]
+def _suspend(kind: JobKind, effect: Effect, seen: Observation, obj: Json | None = None) -> list[Operation]:
+    """Suspend it, restore its numbers of pods, and record why, if there is room for that.
+
+    `obj`: the object, where parents of the field may be missing.
+    """
+    patch = [_test(("metadata", "uid"), effect.workload.ref.uid)]
+    patch.append(_test(("metadata", "generation"), seen.generation))
+    record = render_stop(effect)
+    if obj is not None and not has_room(obj, STOPPED_ANNOTATION, record):
+        pass  # the API server would refuse the whole stop
+    elif seen.annotated:
+        patch.append(add(("metadata", "annotations", STOPPED_ANNOTATION), record))
+    else:
+        # The whole map is added, so the object must still have none. For an API server, absent equals null.
+        patch.append(_test(("metadata", "annotations"), None))
+        patch.append(add(("metadata", "annotations"), {STOPPED_ANNOTATION: record}))
+    patch += [add(field.path, field.own) for field in seen.reduced]
     place: Json | None = obj
     for depth, key in enumerate(kind.suspend[:-1], 1):
         if place is not None:
             place = place.get(key)
             if place is None:
-                patch.append(_add(kind.suspend[:depth], {}))
-    return [*patch, _add(kind.suspend, True)]
+                patch.append(add(kind.suspend[:depth], {}))
+    return [*patch, add(kind.suspend, True)]
 
 
-def _ask(ref: ObjectRef, generation: object, obj: Json) -> list[Operation]:
+def _ask(kind: JobKind, ref: ObjectRef, generation: object, obj: Json) -> list[Operation]:
     """On the status subresource: take back that it is suspended, which its controller said before the stop.
 
     Its controller answers by saying it again, from an object that it has read after this write.
     """
+    sign, asked = kind.seen
+    patch = [_test(("metadata", "uid"), ref.uid), _test(("metadata", "generation"), generation)]
+    if not isinstance(sign.of, str):
+        return [*patch, _test(sign.of, sign.value), add(sign.of, asked)]
     places = enumerate(obj["status"]["conditions"])
-    place = next(place for place, condition in places if condition.get("type") == SUSPENDED)
+    place = next(place for place, condition in places if condition.get("type") == sign.of)
     condition: Path = ("status", "conditions", place)
     return [
-        _test(("metadata", "uid"), ref.uid),
-        _test(("metadata", "generation"), generation),
-        _test((*condition, "type"), SUSPENDED),
-        _test((*condition, "status"), "True"),
-        _add((*condition, "status"), "Unknown"),
-        _add((*condition, "reason"), "StopNotSeenYet"),
-        _add((*condition, "message"), _ASKED),
+        *patch,
+        _test((*condition, "type"), sign.of),
+        _test((*condition, "status"), sign.value),
+        add((*condition, "status"), asked),
+        add((*condition, "reason"), "StopNotSeenYet"),
+        add((*condition, "message"), _ASKED),
     ]
 
 
 def forget_start_time(ref: ObjectRef) -> list[Operation]:
-    """On the status subresource: servers before 1.36 accept no new node selector with a start time."""
+    """On the status subresource: as the Job controller does from 1.36 on when a Job is suspended."""
     return [_test(("metadata", "uid"), ref.uid), {"op": "remove", "path": "/status/startTime"}]
 
 
@@ -186,8 +199,8 @@ def _test(path: Path, value: object) -> Operation:
     return {"op": "test", "path": pointer(path), "value": value}
 
 
-def _add(path: Path, value: object) -> Operation:
-    return {"op": "add", "path": pointer(path), "value": value}
+def _remove(path: Path) -> Operation:
+    return {"op": "remove", "path": pointer(path)}
 
 
 # --- Events and status --------------------------------------------------------------------------------
@@ -221,6 +234,7 @@ def event(
 
 def local_queue_status(report: LocalQueueReport) -> dict[str, Any]:
     """Status of a LocalQueue without its condition's time."""
+    readable = (report.name.namespace,)
     return {
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.admitted,
@@ -233,7 +247,7 @@ def local_queue_status(report: LocalQueueReport) -> dict[str, Any]:
                 "position": item.position,
                 "reason": {
                     "code": item.reason.code.value,
-                    "message": _bounded(item.reason.message, _MAX_MESSAGE),
+                    "message": _bounded(redacted(item.reason, readable).message, _MAX_MESSAGE),
                 },
             }
             for item in report.first[:MAX_WAITING]

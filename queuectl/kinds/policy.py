@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from queuectl.core.events import PolicyInvalid, PolicyObserved
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import (
+    NO_MAX_EXECUTION_TIME,
     NORMAL_WEIGHT,
     BorrowWithinCohort,
     ClusterQueue,
@@ -24,6 +25,7 @@ from queuectl.core.policy import (
     LabelSelector,
     LocalQueue,
     LocalQueueName,
+    MaxExecutionTime,
     MinRunTime,
     Policy,
     Preemption,
@@ -193,6 +195,7 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
             preemption_over_borrowing=spec.flavor_fungibility.preference == "PreemptionOverBorrowing",
         ),
         weight=_weight(spec.fair_sharing),
+        max_execution_time=_max_execution_time(spec.max_execution_time),
         usage_based=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
         unsupported=_unsupported(key, model),
@@ -218,6 +221,14 @@ def _preemption(model: objects.Preemption) -> Preemption:
             in_cohort_reclaim_while_borrowing=protected.in_cohort_reclaim_while_borrowing,
         ),
     )
+
+
+def _max_execution_time(model: objects.MaxExecutionTime | None) -> MaxExecutionTime:
+    if model is None:
+        return NO_MAX_EXECUTION_TIME
+    if model.default is not None and model.ceiling is not None and model.default > model.ceiling:
+        raise BadPolicy("spec.maxExecutionTime.default: must not be more than ceiling")
+    return MaxExecutionTime(default=model.default, ceiling=model.ceiling)
 
 
 def _weight(model: objects.FairSharing | None) -> int:
@@ -290,6 +301,7 @@ def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:
         name=LocalQueueName(key.namespace, key.name),
         cluster_queue=model.spec.cluster_queue,
         stop_policy=StopPolicy(model.spec.stop_policy),
+        max_execution_time=_max_execution_time(model.spec.max_execution_time),
         weight=_weight(model.spec.fair_sharing),
     )
 

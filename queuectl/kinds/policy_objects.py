@@ -14,6 +14,7 @@ from queuectl.kinds.policy_schema import (
     Name,
     Part,
     ResourceGroups,
+    RunSeconds,
     Seconds,
     Text,
     Weight,
@@ -167,6 +168,28 @@ class Preemption(Part):
     """How long a workload of this queue runs before it may be preempted, by cause. Unset: no protection."""
 
 
+class MaxExecutionTime(Part):
+    """Seconds that a workload of the queue may run, summed over all its attempts. It is evicted then, and
+    deactivated."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.default) || !has(self.ceiling) || self.default <= self.ceiling",
+                "must not be more than ceiling",
+                fieldPath=".default",
+            )
+        )
+    )
+
+    default: RunSeconds | None = None
+    """For workloads without the label queuectl.dev/max-exec-time-seconds, in seconds. A LocalQueue's is used
+    before that of its ClusterQueue. Unset: the ceiling, and without one no limit."""
+    ceiling: RunSeconds | None = None
+    """The most that the label may have, in seconds: a workload with more is not admitted (reason
+    Misconfigured). Of a LocalQueue and its ClusterQueue the lower one counts. Unset: no limit."""
+
+
 class AdmissionCheckRule(Part):
     """An AdmissionCheck, and the flavors that require it. Not supported yet."""
 
@@ -250,6 +273,8 @@ class ClusterQueueSpec(Part):
     stop_policy: StopPolicyName = "None"
     """None: it admits workloads. Hold: it admits none, and running ones continue. HoldAndDrain: it also
     evicts those that it has admitted; they are pending again."""
+    max_execution_time: MaxExecutionTime | None = None
+    """How long its workloads may run. Unset: as long as their label says."""
     fair_sharing: FairSharing | None = None
     """Its weight among the members of its cohort, in a tree with fair sharing. Unset: weight 1."""
     admission_scope: AdmissionScope | None = None
@@ -415,6 +440,8 @@ class LocalQueueSpec(Part):
     stop_policy: StopPolicyName = "None"
     """None: its workloads are admitted. Hold: none is, and running ones continue. HoldAndDrain: running ones
     are evicted too; they are pending again."""
+    max_execution_time: MaxExecutionTime | None = None
+    """How long its workloads may run, within what its ClusterQueue allows. Unset: as that says."""
     fair_sharing: FairSharing | None = None
     """Its weight among the LocalQueues of a ClusterQueue with usage-based order. Unset: weight 1."""
 

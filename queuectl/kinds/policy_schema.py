@@ -114,6 +114,7 @@ LabelKey = Annotated[str, StringConstraints(pattern=_QUALIFIED, min_length=1, ma
 LabelValue = Annotated[str, StringConstraints(pattern=_LABEL_VALUE, max_length=63)]
 Text = Annotated[str, StringConstraints(max_length=2048)]
 Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
+RunSeconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 

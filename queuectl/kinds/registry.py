@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from queuectl.kinds.jobs import JobKind
 
@@ -41,10 +42,27 @@ class KindRegistry:
         """The row for a manifest."""
         return next((row for row in self.rows if (row.api_version, row.kind) == (api_version, kind)), None)
 
+    def of_group(self, api_version: object, kind: object) -> JobKind | None:
+        """The row for an object of any version: that of this version, else the first of its group."""
+        group = str(api_version).partition("/")[0]
+        same = (row for row in self.rows if (row.group, row.kind) == (group, kind))
+        return self.of(api_version, kind) or next(same, None)
+
     def served_at(self, group: object, version: object, plural: object) -> JobKind | None:
         """The row for a resource."""
         wanted = (group, version, plural)
         return next((row for row in self.rows if (row.group, row.version, row.plural) == wanted), None)
+
+    def below(self, row: JobKind) -> tuple[JobKind, ...]:
+        """The kinds of objects that may stand between an object of this row and its pods."""
+        found: dict[str, JobKind] = {}
+        names = list(row.children)
+        while names:
+            child = self._by_name.get(names.pop())
+            if child is not None and child.name not in found:
+                found[child.name] = child
+                names += child.children
+        return tuple(found.values())
 
     def known(self) -> str:
         """All names, for messages."""
@@ -62,13 +80,17 @@ def _versioned(name: str, row: JobKind) -> str:
 
 def _check(rows: tuple[JobKind, ...]) -> None:
     names: set[str] = set()
-    paths: dict[str, tuple[str, ...]] = {}
+    forms: dict[str, object] = {}
     for row in rows:
         if row.name not in (row.kind, _versioned(row.kind, row)):
             raise ValueError(f"{row.name} is not the name of a row for {row.kind} of {row.api_version}")
         if row.name in names:
             raise ValueError(f"two rows have the name {row.name}")
-        # The policies of the gate find the field by the group of a request.
-        if paths.setdefault(row.group, row.suspend) != row.suspend:
-            raise ValueError(f"{row.name} has another field to suspend it than other kinds of {row.group}")
+        # The policies of the gate know the resource of a request, whatever the version of its object.
+        form = (row.suspend, row.podsets, row.ends, row.seen, row.fixed, row.refuse)
+        if forms.setdefault(row.resource, form) != form:
+            raise ValueError(f"{row.name} has another form than another version of {row.resource}")
         names.add(row.name)
+
+
+NO_KINDS: Final = KindRegistry(())

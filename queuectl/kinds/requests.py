@@ -1,24 +1,22 @@
-"""The requests of one pod, computed as the Kubernetes scheduler does.
-
-Containers are summed; init containers run one after another together with the sidecars started before them;
-resources of the pod itself replace those of its containers; a limit without a request is a request.
-"""
+"""The resources of one pod, read from its spec: of each container, and what the scheduler counts in all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
+from weakref import WeakKeyDictionary, ref
 
+from queuectl.core.pod_resources import Container, PodResources, Role, pod_level_requests, requested
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import (
     MAX_AMOUNT,
     Amounts,
     BadQuantity,
     QuantityOutOfRange,
-    amounts,
     format_amount,
     parse_quantity,
 )
-from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects
+from queuectl.kinds.fields import BadField, Json, array, checked, clean, mapping, objects, text
 
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 64
@@ -34,16 +32,17 @@ class RequestProblem(Exception):
 
 
 def pod_requests(pod: Json, path: str) -> Amounts:
-    """Requests of a pod with spec `pod`, found at `path`, in base units.
+    """Requests of a pod with spec `pod`, found at `path`, in base units; its overhead is included.
 
-    Overhead in the spec is included. Raises RequestProblem or BadField, which name the container.
+    Raises RequestProblem or BadField, which name the container.
     """
-    total = _containers(pod, path)
-    level = mapping(pod, "resources", path)
-    if level:
-        total |= _pod_level(level, total, f"{path}.resources")
-    _add(total, _parsed(mapping(pod, "overhead", path), f"{path}.overhead"))
-    for resource, amount in total.items():
+    return counted(pod_resources(pod, path), path)
+
+
+def counted(pod: PodResources, path: str) -> Amounts:
+    """What is requested in all. Raises RequestProblem."""
+    total = requested(pod)
+    for resource, amount in total:
         if amount > MAX_AMOUNT:
             raise RequestProblem(
                 Reason(
@@ -52,17 +51,60 @@ def pod_requests(pod: Json, path: str) -> Amounts:
                     detail=f"{path}: its containers together request more than {MAX_AMOUNT} of {resource}",
                 )
             )
-    return amounts(total)
+    return total
+
+
+def pod_resources(pod: Json, path: str) -> PodResources:
+    """The resources of a pod with spec `pod`, found at `path`, in base units, for each container.
+
+    Equal ones are one object. Raises RequestProblem or BadField, which name the container.
+    """
+    containers = (*_containers(pod, "containers", path), *_containers(pod, "initContainers", path))
+    level = mapping(pod, "resources", path)
+    limits = _for_pods(_parsed(mapping(level, "limits", path), f"{path}.resources.limits"))
+    requests = _for_pods(_parsed(mapping(level, "requests", path), f"{path}.resources.requests"))
+    overhead = _parsed(mapping(pod, "overhead", path), f"{path}.overhead")
+    return _shared(
+        PodResources(
+            containers=containers,
+            requests=pod_level_requests(containers, requests, limits),
+            limits=tuple(sorted(limits.items())),
+            overhead=tuple(sorted(overhead.items())),
+            deadline=pod.get("activeDeadlineSeconds") is not None,
+            priority_class=text(pod, "priorityClassName", path),
+        )
+    )
+
+
+_KNOWN: Final[WeakKeyDictionary[PodResources, ref[PodResources]]] = WeakKeyDictionary()
+
+
+def _shared(pod: PodResources) -> PodResources:
+    """The one object that is equal to `pod`: workloads that are alike share it."""
+    known = _KNOWN.setdefault(pod, ref(pod))()
+    return pod if known is None else known
+
+
+def with_init_container(pod: Json, path: str, requests: Json) -> Json:
+    """The spec of a pod to which its operator adds an init container with these requests. Raises BadField.
+
+    Of them count those of resources that the pod requests itself: no queue has to cover another one.
+    """
+    asked: set[str] = set()
+    for field in ("containers", "initContainers"):
+        for number, container in enumerate(objects(pod, field, path, MAX_CONTAINERS)):
+            place = f"{path}.{field}[{number}].resources"
+            resources = mapping(container, "resources", place.removesuffix(".resources"))
+            asked |= {name for part in ("requests", "limits") for name in mapping(resources, part, place)}
+    added = {"resources": {"requests": {name: amount for name, amount in requests.items() if name in asked}}}
+    return {**pod, "initContainers": [*array(pod, "initContainers", path, MAX_CONTAINERS), added]}
 
 
 def not_charged(pod: Json, path: str) -> str | None:
     """Path of a request of the pod that `pod_requests` does not count; None: it counts all. Raises BadField.
 
-    What a resource claim amounts to is known only when its devices are allocated, and a pod as a whole cannot
-    request devices.
+    A pod as a whole cannot request devices. Device claims are apart (`kinds/device_claims.py`).
     """
-    if array(pod, "resourceClaims", path, MAX_CONTAINERS):
-        return f"{path}.resourceClaims[0]"
     level = mapping(pod, "resources", path)
     for field in ("requests", "limits"):
         for name in mapping(level, field, f"{path}.resources"):
@@ -71,37 +113,15 @@ def not_charged(pod: Json, path: str) -> str | None:
     return None
 
 
-def _containers(pod: Json, path: str) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for index, container in enumerate(objects(pod, "containers", path, MAX_CONTAINERS)):
-        _add(total, _effective(container, f"{path}.containers[{index}]"))
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for index, container in enumerate(objects(pod, "initContainers", path, MAX_CONTAINERS)):
-        requests = _effective(container, f"{path}.initContainers[{index}]")
-        if container.get("restartPolicy") == "Always":
-            _add(total, requests)
-            _add(sidecars, requests)
-            _raise(peak, sidecars)
-        else:
-            _add(requests, sidecars)
-            _raise(peak, requests)
-    _raise(total, peak)
-    return total
-
-
-def _pod_level(level: Json, containers: dict[str, int], path: str) -> dict[str, int]:
-    """Requests of the pod itself, with the API server's defaults for missing ones."""
-    requests = _for_pods(_parsed(mapping(level, "requests", path), f"{path}.requests"))
-    limits = _for_pods(_parsed(mapping(level, "limits", path), f"{path}.limits"))
-    # Hugepages cannot be overcommitted: the pod's limit counts, whatever its containers request.
-    from_containers = {
-        name: amount for name, amount in containers.items() if not (_hugepages(name) and name in limits)
-    }
-    return {
-        name: requests.get(name, from_containers.get(name, amount))
-        for name, amount in (limits | requests).items()
-    }
+def _containers(pod: Json, field: str, path: str) -> Iterator[Container]:
+    for index, container in enumerate(objects(pod, field, path, MAX_CONTAINERS)):
+        where = f"{path}.{field}[{index}]"
+        role = Role.CONTAINER
+        if field == "initContainers":
+            role = Role.SIDECAR if container.get("restartPolicy") == "Always" else Role.INIT
+        requests, limits = _effective(container, where)
+        name = text(container, "name", where) or f"{field}[{index}]"
+        yield Container(name, tuple(sorted(requests.items())), tuple(sorted(limits.items())), role)
 
 
 def _for_pods(found: dict[str, int]) -> dict[str, int]:
@@ -116,8 +136,8 @@ def _hugepages(resource: str) -> bool:
     return resource.startswith("hugepages-")
 
 
-def _effective(container: Json, path: str) -> dict[str, int]:
-    """Requests of one container; a limit counts for a resource without a request.
+def _effective(container: Json, path: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Requests and limits of one container; a limit counts for a resource without a request.
 
     A request above its limit is refused, as the API server refuses such pods: the workload would hold quota
     for pods that are never created.
@@ -130,7 +150,7 @@ def _effective(container: Json, path: str) -> dict[str, int]:
         if amount > limits.get(name, amount):
             asked, limit = format_amount(name, amount), format_amount(name, limits[name])
             raise BadField(f"{path}.requests.{name}", f"{asked} is more than its limit {limit}")
-    return limits | requests
+    return limits | requests, limits
 
 
 def _parsed(found: Json, path: str) -> dict[str, int]:
@@ -164,13 +184,3 @@ def _out_of_range(resource: str, where: str, problem: str) -> Reason:
     return Reason(
         code=Code.QUANTITY_OUT_OF_RANGE, resource=resource, detail=clean(f"{where}: {problem}", 300)
     )
-
-
-def _add(total: dict[str, int], more: dict[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _raise(total: dict[str, int], floor: dict[str, int]) -> None:
-    for name, amount in floor.items():
-        total[name] = max(total.get(name, 0), amount)

@@ -9,7 +9,7 @@ from queuectl.kinds.imports import Note
 from queuectl.kinds.slurm_text import Field, Kind, Record, fields_of
 from queuectl.kinds.slurm_values import ranges_of
 
-_RUN_TIME: Final = "no queue limits run time: workloads set the label queuectl.dev/max-exec-time-seconds"
+_RUN_TIME: Final = "set spec.maxExecutionTime (default, ceiling) of the queues of its accounts"
 _MEMORY: Final = "pods set their requests; a LimitRange of the namespace gives defaults and maxima"
 _PER_JOB: Final = "no queue limits the size of one workload"
 _JOBS: Final = "no queue limits the number of workloads; a quota of the resource pods limits their pods"

@@ -6,13 +6,23 @@ Never raises: a malformed field of a labelled object becomes the workload's `pro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from queuectl.core.events import WorkloadObserved
-from queuectl.core.model import ObjectRef, Observation, Outcome, PodSet, Workload, WorkloadId
+from queuectl.core.model import (
+    ObjectRef,
+    Observation,
+    Outcome,
+    PodCount,
+    PodSet,
+    Workload,
+    WorkloadId,
+)
 from queuectl.core.reasons import Code, Reason
 from queuectl.kinds.admission import Admission, parse
+from queuectl.kinds.device_claims import pod_claims
 from queuectl.kinds.fields import (
     MAX_COUNT,
     BadField,
@@ -23,11 +33,21 @@ from queuectl.kinds.fields import (
     text,
     timestamp,
 )
-from queuectl.kinds.jobs import JobKind, Pods, run_times
+from queuectl.kinds.jobs import Elastic, JobKind, Status
 from queuectl.kinds.labels import KUEUES_TOO, MAX_RUN_LABEL, OWN, QueueLabels, first
 from queuectl.kinds.node_constraints import read_constraints, required_affinity
-from queuectl.kinds.requests import RequestProblem, not_charged, pod_requests
-from queuectl.kinds.written import ADMISSION_ANNOTATION, BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
+from queuectl.kinds.owners import controlling
+from queuectl.kinds.pod_counts import as_requested, elastic, reduced
+from queuectl.kinds.podsets import Computed, NotYet, Pods, text_at
+from queuectl.kinds.registry import NO_KINDS, KindRegistry
+from queuectl.kinds.requests import RequestProblem, counted, not_charged, pod_resources
+from queuectl.kinds.stopped import parse as stopped_attempt
+from queuectl.kinds.written import (
+    ADMISSION_ANNOTATION,
+    BYPASS_ANNOTATION,
+    STOPPED_ANNOTATION,
+    SUBMITTER_ANNOTATION,
+)
 
 HOLD_ANNOTATION: Final = "queuectl.dev/hold"
 REASON_ANNOTATION: Final = "queuectl.dev/reason"
@@ -39,14 +59,27 @@ MAX_REASON: Final = 500
 MAX_NAME: Final = 253
 MAX_LABELS: Final = 64
 """Labels stored per workload: those that queue it, then the first ones by name."""
-MAX_ANNOTATIONS: Final = (256 - 8) * 1024
-"""Bytes of other annotations: the API server allows 256 KiB in all, and a start adds one."""
+_ALL_ANNOTATIONS: Final = 256 * 1024
+"""Bytes of all annotations of an object that the API server accepts."""
+MAX_ANNOTATIONS: Final = _ALL_ANNOTATIONS - 8 * 1024
+"""Bytes of other annotations: a start adds one, and a stop."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadObserved | None:
-    """The workload of the object `obj` of `kind`; None without a queue label or an identity."""
+def observe(
+    kind: JobKind,
+    obj: Json,
+    honoured: QueueLabels = OWN,
+    child: Json | None = None,
+    *,
+    owners: KindRegistry = NO_KINDS,
+) -> WorkloadObserved | None:
+    """The workload of the object `obj` of `kind`; None without a queue label or an identity.
+
+    `child`: the child that has its podsets, if it is of such a kind and there is one.
+    `owners`: the kinds whose objects queue for what they control; none: each object queues for itself.
+    """
     try:
         metadata = mapping(obj, "metadata", "")
         labels = mapping(metadata, "labels", "metadata")
@@ -58,9 +91,15 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
     if queue is None or None in names:
         return None
     namespace, name, uid = (str(part) for part in names)
-    admission = parse(annotations.get(ADMISSION_ANNOTATION), WorkloadId(uid))
-    pod_sets, problem = _pod_sets(kind, obj, admission, honoured)
-    problem = problem or _full(annotations)
+    marks = _marks(kind, obj, annotations, WorkloadId(uid))
+    requested = as_requested(obj, marks.reduced)
+    found, bad_least = _elastic(kind, requested, honoured)
+    pod_sets, problem = _pod_sets(kind, requested, child, marks.admission, honoured)
+    if found is not None:
+        pod_sets = tuple(
+            replace(pods, min_count=found.least) if pods.name == found.pod_set else pods for pods in pod_sets
+        )
+    problem = problem or bad_least or _refusal(kind, obj) or _full(annotations)
     created, problem = _created(metadata, problem)
     max_run, problem = _max_run(labels, problem)
     return WorkloadObserved(
@@ -72,14 +111,63 @@ def observe(kind: JobKind, obj: Json, honoured: QueueLabels = OWN) -> WorkloadOb
             pod_sets=pod_sets,
             priority_class=_short(first(honoured.priority, labels), MAX_NAME) or None,
             submitter=_short(annotations.get(SUBMITTER_ANNOTATION), MAX_NAME) or None,
+            owner=_owner(obj, namespace, owners),
             labels=tuple(_labels(labels)),
             hold=annotations.get(HOLD_ANNOTATION) == "true",
             hold_reason=_hold_reason(annotations),
             max_run_seconds=max_run,
             problem=problem,
         ),
-        _observation(kind, obj, admission),
+        _observation(kind, obj, child, marks, elastic(found, requested)),
     )
+
+
+def _owner(obj: Json, namespace: str, owners: KindRegistry) -> ObjectRef | None:
+    found = controlling(owners, obj)
+    if found is None:
+        return None
+    return ObjectRef(namespace, found.kind.name, clean(found.name, MAX_NAME), clean(found.uid, MAX_NAME))
+
+
+def is_queued(obj: Json, honoured: QueueLabels) -> bool:
+    """Does it have a queue label that counts?"""
+    try:
+        labels = mapping(mapping(obj, "metadata", ""), "labels", "metadata")
+    except BadField:
+        return False
+    return first(honoured.queue, labels) is not None
+
+
+def observation(kind: JobKind, obj: Json) -> Observation:
+    """The state of an object, without what only a start needs."""
+    metadata = mapping(obj, "metadata", "")
+    workload = WorkloadId(str(metadata.get("uid")))
+    marks = _marks(kind, obj, mapping(metadata, "annotations", ""), workload)
+    return _observation(kind, obj, None, marks, ())
+
+
+class _Marks(NamedTuple):
+    """What queuectl has written on an object."""
+
+    admission: Admission | None
+    stopped: int | None
+    """The attempt whose stop is recorded."""
+    reduced: tuple[PodCount, ...]
+    """Fields that its last start reduced."""
+
+
+def _marks(kind: JobKind, obj: Json, annotations: Json, workload: WorkloadId) -> _Marks:
+    admission = parse(annotations.get(ADMISSION_ANNOTATION), workload)
+    stopped = stopped_attempt(annotations.get(STOPPED_ANNOTATION), workload)
+    return _Marks(admission, stopped, reduced(kind, obj, admission, stopped))
+
+
+def _elastic(kind: JobKind, obj: Json, honoured: QueueLabels) -> tuple[Elastic | None, Reason | None]:
+    """The podset that may start with fewer pods, and why what says so is wrong."""
+    try:
+        return kind.elastic(obj, honoured.counts) if kind.elastic is not None else None, None
+    except BadField as problem:
+        return None, Reason(code=Code.MISCONFIGURED, detail=str(problem))
 
 
 def identity(obj: Json) -> tuple[str, str]:
@@ -92,18 +180,20 @@ def identity(obj: Json) -> tuple[str, str]:
 
 def finished(kind: JobKind, obj: Json) -> Outcome | None:
     """How it ended. An object that is being deleted creates no more pods: for the queue it has ended."""
-    outcome = kind.status(obj).finished
+    outcome = kind.outcome(obj)
     if outcome is None and mapping(obj, "metadata", "").get("deletionTimestamp"):
         return Outcome.DELETED
     return outcome
 
 
-def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Observation:
+def _observation(
+    kind: JobKind, obj: Json, child: Json | None, marks: _Marks, elastic: tuple[PodCount, ...]
+) -> Observation:
     metadata = obj["metadata"]
-    started_at, ended_at = run_times(obj)
+    started_at, ended_at = kind.run_times(obj)
     generation = metadata.get("generation")
     annotations = metadata.get("annotations")
-    status = kind.status(obj)
+    status = kind.status(obj if child is None else child)
     return Observation(
         resource_version=_short(metadata.get("resourceVersion"), MAX_NAME) or "",
         generation=generation if isinstance(generation, int) and 0 <= generation < 2**63 else 0,
@@ -111,32 +201,61 @@ def _observation(kind: JobKind, obj: Json, admission: Admission | None) -> Obser
         annotated=bool(annotations),
         finished=finished(kind, obj),
         quiet=status.quiet,
-        admission=admission.attempt if admission else None,
+        admission=marks.admission.attempt if marks.admission else None,
         bypassed_by=_short((annotations or {}).get(BYPASS_ANNOTATION), MAX_NAME) or None,
         started_at=started_at,
         ended_at=ended_at,
         ready=status.ready,
-        reclaimable=status.reclaimable,
+        reclaimable=_reclaimable(kind, obj, status, marks.reduced),
         pods_ready=status.pods_ready,
         unlabelled=_unlabelled(kind, obj),
+        by_child=child is not None,
+        own_entry=_own_entry(kind, obj),
+        elastic=elastic,
+        reduced=marks.reduced,
+        stopped=marks.stopped,
     )
 
 
+def _reclaimable(
+    kind: JobKind, obj: Json, status: Status, reduced: tuple[PodCount, ...]
+) -> tuple[tuple[str, int], ...]:
+    """How many pods of those that are requested have ended: a status counts those of a reduced podset."""
+    if not reduced or not status.reclaimable:
+        return status.reclaimable
+    requested, runs = (
+        {pods.name: pods.pods for pods in kind.podsets.find(one, None)}
+        for one in (as_requested(obj, reduced), obj)
+    )
+    return tuple((name, ended + requested[name] - runs[name]) for name, ended in status.reclaimable)
+
+
 def _unlabelled(kind: JobKind, obj: Json) -> tuple[tuple[str, bool], ...]:
-    """The podsets whose pod template has no labels; empty if the templates are malformed."""
+    """The podsets whose pod template has no labels; empty if the templates are malformed, or a child's."""
     try:
-        found = kind.find(obj)
-    except BadField:
+        found = kind.podsets.find(obj, None)
+    except (BadField, NotYet):
         return ()
     return tuple((pods.name, bool(pods.metadata)) for pods in found if not pods.metadata.get("labels"))
 
 
+def _own_entry(kind: JobKind, obj: Json) -> int | None:
+    try:
+        return kind.podsets.own_entry(obj) if isinstance(kind.podsets, Computed) else None
+    except BadField:
+        return None
+
+
 def _pod_sets(
-    kind: JobKind, obj: Json, admission: Admission | None, honoured: QueueLabels
+    kind: JobKind, obj: Json, child: Json | None, admission: Admission | None, honoured: QueueLabels
 ) -> tuple[tuple[PodSet, ...], Reason | None]:
     try:
         _refuse_other_controller(kind, obj)
-        return tuple(_pod_set(pods, admission, honoured) for pods in kind.find(obj)), None
+        priority_class = text_at(obj, kind.priority_class) if kind.priority_class else None
+        found = kind.podsets.find(obj, child)
+        return tuple(_pod_set(pods, priority_class, admission, honoured) for pods in found), None
+    except NotYet as awaited:
+        return (), Reason(code=Code.PENDING_EVALUATION, detail=str(awaited))
     except RequestProblem as problem:
         return (), problem.reason
     except BadField as problem:
@@ -145,44 +264,61 @@ def _pod_sets(
 
 def _refuse_other_controller(kind: JobKind, obj: Json) -> None:
     path, ours = kind.managed_by
-    holder: Json = obj
-    for key in path[:-1]:
-        holder = mapping(holder, key, "")
-    found = text(holder, path[-1], ".".join(path[:-1]))
+    found = text_at(obj, path) if path else None
     if found is not None and found not in ours:
         raise BadField(".".join(path), f"{found!r} runs it, it can be queued only for {' or '.join(ours)}")
 
 
+def _refusal(kind: JobKind, obj: Json) -> Reason | None:
+    refusal = kind.refusal(obj)
+    return Reason(code=Code.MISCONFIGURED, detail=str(refusal)) if refusal else None
+
+
 def _full(annotations: Json) -> Reason | None:
-    size = sum(
-        len(text.encode(errors="replace"))
-        for key, value in annotations.items()
-        if key != ADMISSION_ANNOTATION
-        for text in (key, str(value))
-    )
+    size = _bytes(annotations, (ADMISSION_ANNOTATION, STOPPED_ANNOTATION))
     if size <= MAX_ANNOTATIONS:
         return None
     problem = f"{size} bytes leave no room for {ADMISSION_ANNOTATION}, at most {MAX_ANNOTATIONS} do"
     return Reason(code=Code.MISCONFIGURED, detail=str(BadField("metadata.annotations", problem)))
 
 
-def _pod_set(pods: Pods, admission: Admission | None, honoured: QueueLabels) -> PodSet:
+def _pod_set(
+    pods: Pods, priority_class: str | None, admission: Admission | None, honoured: QueueLabels
+) -> PodSet:
     path = f"{pods.path}.spec"
     current = read_constraints(pods.spec, path)
     own = admission.own(pods.name, current) if admission else current
+    pod = pod_resources(pods.spec, path)
     return PodSet(
         name=pods.name,
         count=pods.pods,
-        requests=pod_requests(pods.spec, path),
+        requests=counted(pod, path),
+        pod=pod,
         not_charged=not_charged(pods.spec, path),
+        claims=pod_claims(pods.spec, path),
         node_selector=own.node_selector,
         tolerations=own.tolerations,
         affinity=required_affinity(pods.spec, path),
-        priority_class=pods.priority_class or text(pods.spec, "priorityClassName", path),
+        priority_class=priority_class or text(pods.spec, "priorityClassName", path),
         topology=not honoured.topology.isdisjoint(
             mapping(pods.metadata, "annotations", f"{pods.path}.metadata")
         ),
         runtime_class=None if pods.spec.get("overhead") else text(pods.spec, "runtimeClassName", path),
+    )
+
+
+def has_room(obj: Json, annotation: str, value: str) -> bool:
+    """Does the API server accept this annotation besides those that the object has?"""
+    others = _bytes(mapping(mapping(obj, "metadata", ""), "annotations", "metadata"), (annotation,))
+    return others + _bytes({annotation: value}) <= _ALL_ANNOTATIONS
+
+
+def _bytes(annotations: Json, without: tuple[str, ...] = ()) -> int:
+    return sum(
+        len(text.encode(errors="replace"))
+        for key, value in annotations.items()
+        if key not in without
+        for text in (key, str(value))
     )
 
 

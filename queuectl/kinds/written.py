@@ -15,6 +15,8 @@ RESERVED: Final = "queuectl.dev/reserved-"
 
 ADMISSION_ANNOTATION: Final = RESERVED + "admission"
 """On an admitted object, written by the controller: kinds/admission."""
+STOPPED_ANNOTATION: Final = RESERVED + "stopped"
+"""On an object that queuectl stopped, until its next start, written by the controller: kinds/stopped."""
 SUBMITTER_ANNOTATION: Final = RESERVED + "submitter"
 """On an object, written at its creation by the mutating policy or the webhook: the user that created it."""
 BYPASS_ANNOTATION: Final = RESERVED + "bypass"

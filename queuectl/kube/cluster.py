@@ -7,17 +7,21 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.decisions import ChildToCheck
+from queuectl.core.events import EffectSettled, Event, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Effect, ObjectRef, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
-from queuectl.kinds.admission import rfc3339
-from queuectl.kinds.jobs import SUSPENDED, JobKind, conditions, says_suspended
+from queuectl.kinds.admission import parse, rfc3339
+from queuectl.kinds.jobs import JobKind, PodLabel
 from queuectl.kinds.labels import OWN, QueueLabels, queued_by
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import finished, observe
+from queuectl.kinds.written import ADMISSION_ANNOTATION
+from queuectl.kube import owners
+from queuectl.kube.children import child_row, read_child
 from queuectl.kube.errors import (
     ApiError,
     Conflict,
@@ -37,6 +41,8 @@ Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
 _OVER: Final = ("Succeeded", "Failed")
 _STOP_WRITES: Final = 4
 """Requests of one try to stop an object: enough for one that changes once meanwhile."""
+MAX_HOPS: Final = 10
+"""From a pod to the object that it belongs to."""
 SILENT_COUNTS: Final = 27
 """Some ten minutes, far longer than any request takes: a controller silent for so long is not there."""
 UNHEARD_COUNTS: Final = 4
@@ -62,8 +68,8 @@ class KubeCluster:
         """Status as last written, by path, with its condition's time."""
         self._heard: set[str] = set()
         """Kinds with a controller: it has said of an object whether it is suspended."""
-        self._start_time_binds = False
-        """This server has refused new node selectors because of a start time: it is older than 1.36."""
+        self._in_two: set[str] = set()
+        """Kinds whose controller has refused scheduling fields in the patch that starts: Trainer 2.2.0."""
 
     # --- workloads ------------------------------------------------------------------------------------
 
@@ -73,12 +79,10 @@ class KubeCluster:
         seen = effect.observation
         if seen.admission and seen.admission.number == effect.attempt.number and not seen.suspended:
             return _done(effect, seen.generation)
-        if self._start_time_binds and kind.start_time_binds and _goes_elsewhere(effect):
+        if kind.start_time_binds and seen.started_at is not None:
             await self._forget_start_time(kind, ref)
         try:
-            body = patches.start(kind, effect)
-            obj = await self._session.patch(_path(kind, ref), body, content_type=JSON_PATCH)
-            return _done(effect, _generation(self._hear(kind, obj)))
+            return _done(effect, _generation(self._hear(kind, await self._start(kind, effect))))
         except NotFound:
             return _gone(effect)
         except (Invalid, Conflict) as refusal:
@@ -91,6 +95,20 @@ class KubeCluster:
             raise WriteDenied(str(refusal)) from refusal
         except ApiError as error:
             raise _again(error) from error
+
+    async def _start(self, kind: JobKind, effect: Effect) -> Object:
+        """The object as started. Where its controller refuses to be told in one patch, by two of them."""
+        path, body = _path(kind, effect.workload.ref), patches.start(kind, effect)
+        if kind.name not in self._in_two:
+            try:
+                return await self._session.patch(path, body, content_type=JSON_PATCH)
+            except Forbidden:
+                if child_row(self._kinds, kind) is None:
+                    raise
+        steered = await self._session.patch(path, body[:-1], content_type=JSON_PATCH)
+        self._in_two.add(kind.name)
+        body = patches.resume(kind, effect, _generation(steered))
+        return await self._session.patch(path, body, content_type=JSON_PATCH)
 
     async def stop(self, effect: Effect) -> Settled:
         """Suspend it with one patch, unless it has finished or a later attempt runs.
@@ -127,9 +145,11 @@ class KubeCluster:
         try:
             obj = await self._read(kind, ref)
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
-            if obj is not None and _may_make_pods(kind, obj, silent=silent):
+            if obj is not None and (
+                _may_make_pods(kind, obj, silent=silent) or await self._child_may(kind, obj, silent=silent)
+            ):
                 return True
-            alive = await self._pod_alive(kind, ref)
+            alive = await self._pod_alive(kind, ref, obj)
             if silent and not alive:
                 text = "%s has no pods after %d counts: its controller is not waited for any longer"
                 log.warning(text, "/".join(ref[:3]), counts)
@@ -139,6 +159,33 @@ class KubeCluster:
         except ApiError as error:
             raise _again(error) from error
 
+    async def check(self, child: ChildToCheck) -> list[Event]:
+        """By consistent reads: the family of a child, and the next object above it that has a queue label."""
+        try:
+            return await owners.read(self._session, self._kinds, self._honoured, child)
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+
+    async def _child_may(self, kind: JobKind, obj: Object, *, silent: bool) -> bool:
+        """May the child that has its podsets make pods, or one that is suspended with it?"""
+        row = child_row(self._kinds, kind)
+        child = await read_child(row, self._session, obj) if row else None
+        if row is not None and child is not None and _may_make_pods(row, child, silent=silent):
+            return True
+        metadata = obj["metadata"]
+        for name, label in kind.suspends:
+            row = self._kinds[name]
+            path = api_path(row.group, row.version, row.plural, metadata["namespace"])
+            selector = f"{label.key}={metadata['uid' if label.uid else 'name']}"
+            async for page in self._session.pages(path, query={"labelSelector": selector}):
+                for child in page.get("items") or ():
+                    owned = any(owner.get("uid") == metadata["uid"] for owner in _owners(child))
+                    if owned and _may_make_pods(row, child, silent=silent):
+                        return True
+        return False
+
     async def _refused(self, kind: JobKind, effect: Effect, refusal: ApiError) -> Settled:
         """A refused patch changed nothing: read the object again to find out why."""
         obj = await self._reread(kind, effect.workload.ref, refusal)
@@ -146,7 +193,8 @@ class KubeCluster:
             return _gone(effect)
         if self._started(kind, effect, obj):
             return _done(effect, _generation(obj))
-        event = observe(kind, obj, self._honoured)
+        child = await self._child(kind, obj)
+        event = observe(kind, obj, self._honoured, child, owners=self._kinds)
         if event is None:
             settled = EffectSettled(effect.key, Result.REFUSED)
             return settled, WorkloadGone(effect.workload.id)
@@ -154,10 +202,12 @@ class KubeCluster:
             if not (kind.start_time_binds and "startTime" in (obj.get("status") or {})):
                 raise WriteDenied(str(refusal))
             await self._forget_start_time(kind, effect.workload.ref)
-            self._start_time_binds = True
             # Removing the start time was our own write: only the resourceVersion is new.
             return EffectSettled(effect.key, Result.REFUSED), observe(
-                kind, await self._reread(kind, effect.workload.ref, refusal) or obj, self._honoured
+                kind,
+                await self._reread(kind, effect.workload.ref, refusal) or obj,
+                self._honoured,
+                owners=self._kinds,
             )
         return EffectSettled(effect.key, Result.REFUSED), event
 
@@ -171,7 +221,7 @@ class KubeCluster:
         raise _again(doubt) from doubt
 
     def _started(self, kind: JobKind, effect: Effect, obj: Object) -> bool:
-        event = observe(kind, obj, self._honoured)
+        event = observe(kind, obj, self._honoured, owners=self._kinds)
         if event is None or event.observation.admission is None:
             return False
         ours = event.observation.admission.number == effect.attempt.number
@@ -208,6 +258,16 @@ class KubeCluster:
         except ApiError as error:
             raise _again(cause) from error
 
+    async def _child(self, kind: JobKind, obj: Object) -> Object | None:
+        """Raises ClusterUnavailable."""
+        try:
+            row = child_row(self._kinds, kind)
+            return await read_child(row, self._session, obj) if row else None
+        except ClusterUnavailable:
+            raise
+        except ApiError as error:
+            raise _again(error) from error
+
     async def _read(self, kind: JobKind, ref: ObjectRef) -> Object | None:
         """The object, by a consistent read; None if it is gone or another object has its name now."""
         try:
@@ -217,7 +277,7 @@ class KubeCluster:
         return self._hear(kind, obj) if (obj.get("metadata") or {}).get("uid") == ref.uid else None
 
     def _hear(self, kind: JobKind, obj: Object) -> Object:
-        if SUSPENDED in conditions(obj):
+        if kind.speaks(obj):
             self._heard.add(kind.name)
         return obj
 
@@ -233,27 +293,53 @@ class KubeCluster:
         except ApiError as error:
             raise _again(error) from error
 
-    async def _pod_alive(self, kind: JobKind, ref: ObjectRef) -> bool:
+    async def _pod_alive(self, kind: JobKind, ref: ObjectRef, obj: Object | None) -> bool:
         pods = api_path("", "v1", "pods", ref.namespace)
-        query = {"labelSelector": kind.pod_selector(ref.name, ref.uid)}
-        async for page in self._session.pages(pods, query=query):
-            for pod in page.get("items") or ():
-                if (pod.get("status") or {}).get("phase") in _OVER:
-                    continue
-                if _belongs(kind, pod, ref.uid) or await self._is_of_a_job(kind, pod, ref):
-                    return True
+        parents: dict[str, Object | None] = {}
+        labelled = obj is not None and _started_by_us(obj, ref)
+        for selector, label in kind.pod_selectors(obj, ref.name, ref.uid).items():
+            if label.prefix and labelled:
+                continue
+            async for page in self._session.pages(pods, query={"labelSelector": selector}):
+                for pod in page.get("items") or ():
+                    if (pod.get("status") or {}).get("phase") in _OVER:
+                        continue
+                    if label.prefix and not _label(pod, label.key).startswith(f"{ref.name}-"):
+                        continue
+                    if await self._belongs(kind, ref, pod, label, parents):
+                        return True
         return False
 
-    async def _is_of_a_job(self, kind: JobKind, pod: Any, ref: ObjectRef) -> bool:
-        """Does the pod belong to a Job that belongs to the object? The Job may be gone: then it may have."""
-        job = next((owner for owner in _owners(pod) if owner.get("kind") == "Job"), None)
-        if not kind.has_jobs or job is None:
-            return False
-        try:
-            found = await self._session.get(api_path("batch", "v1", "jobs", ref.namespace, job["name"]))
-        except NotFound:
+    async def _belongs(
+        self, kind: JobKind, ref: ObjectRef, pod: Any, label: PodLabel, parents: dict[str, Object | None]
+    ) -> bool:
+        """Does a pod with this label belong to the object, directly or by objects in between?
+
+        One of these may be gone: then it may. `parents`: those read so far, by UID; None is gone.
+        """
+        if label.sure:
             return True
-        return found["metadata"].get("uid") != job.get("uid") or _belongs(kind, found, ref.uid)
+        between, child = self._kinds.below(kind), pod
+        for _ in range(MAX_HOPS):
+            owners = _owners(child)
+            if any(owner.get("uid") == ref.uid for owner in owners):
+                return True
+            if not owners:
+                # Left by an orphaning delete.
+                return label.uid
+            rows = (
+                (owner, self._kinds.of_group(owner.get("apiVersion"), owner.get("kind"))) for owner in owners
+            )
+            known = [(owner, row) for owner, row in rows if row is not None and row in between]
+            if not known:
+                return False
+            owner, row = known[0]
+            uid = str(owner.get("uid"))
+            if uid not in parents:
+                parents[uid] = await self._read(row, ObjectRef(ref.namespace, row.name, owner["name"], uid))
+            if (child := parents[uid]) is None:
+                return True
+        return True
 
     # --- Events and status ------------------------------------------------------------------------------
 
@@ -329,19 +415,11 @@ def _moved(effect: Effect, now: WorkloadObserved) -> bool:
     return (
         now.observation.generation != before.generation
         or (before.annotated and not now.observation.annotated)
+        or now.observation.stopped != before.stopped
         or now.workload.queue != effect.workload.queue
         or queued_by(now.workload) != queued_by(effect.workload)
         or (not before.annotated and now.observation.resource_version != before.resource_version)
     )
-
-
-def _goes_elsewhere(effect: Effect) -> bool:
-    """It ran before, its start time is still set, and it gets other flavors than it had."""
-    before = effect.observation.admission
-    if effect.observation.started_at is None or before is None:
-        return False
-    had = {pods.name: pods.flavors for pods in before.assignment.pod_sets}
-    return any(had.get(pods.name) != pods.flavors for pods in effect.attempt.assignment.pod_sets)
 
 
 def _may_make_pods(kind: JobKind, obj: Object, *, silent: bool) -> bool:
@@ -349,13 +427,17 @@ def _may_make_pods(kind: JobKind, obj: Object, *, silent: bool) -> bool:
         return False
     if not kind.suspended(obj):
         return True
-    return not silent and (not says_suspended(obj) or kind.status(obj).quiet is False)
+    return not silent and (not kind.says_suspended(obj) or kind.status(obj).quiet is False)
 
 
-def _belongs(kind: JobKind, child: Any, owner: str) -> bool:
-    """Those left by an orphaning delete have no owner: they still count if their label has its UID."""
-    owners = [item.get("uid") for item in _owners(child)]
-    return owner in owners or (kind.pod_label_is_uid and not owners)
+def _started_by_us(obj: Object, ref: ObjectRef) -> bool:
+    """Whether a start has labelled its pod templates."""
+    annotation = (obj["metadata"].get("annotations") or {}).get(ADMISSION_ANNOTATION)
+    return parse(annotation, WorkloadId(ref.uid)) is not None
+
+
+def _label(pod: Any, key: str) -> str:
+    return str(((pod.get("metadata") or {}).get("labels") or {}).get(key))
 
 
 def _owners(child: Any) -> list[Any]:

@@ -1,27 +1,29 @@
 """Sends changes of the cluster's objects to the core: list, send differences, watch, list again on errors.
 
-Kinds that are not installed are listed again every half minute. A watch on the CRDs would notice them sooner,
-at the price of one more permission and one more stream. The list costs one refused request per absent kind,
-and finds built-in kinds of other Kubernetes versions as well.
+A custom kind is listed once its CustomResourceDefinition serves its version. Other kinds that the server does
+not know are listed again every half minute. If a kind of jobs may not be read, or its lists fail for long,
+the others do not wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Generic
 
-from queuectl.core.events import Event, Listed
+from queuectl.core.events import Listed
 from queuectl.core.model import WorkloadId
-from queuectl.kube.errors import ApiError, Gone, NotFound, Unavailable, from_status
-from queuectl.kube.session import Object, Session
-from queuectl.kube.sources import Key, Source, events_of, leave, version_of
+from queuectl.kinds.fields import Json
+from queuectl.kube.definition import Definition
+from queuectl.kube.errors import ApiError, Forbidden, Gone, NotFound, Unavailable, from_status
+from queuectl.kube.session import JSON, METADATA, METADATA_LIST, Object, Session
+from queuectl.kube.sources import E, Key, Source, changed, events_of, leave, version_of
 
-Emit = Callable[[Sequence[Event]], None]
-"""Takes events in their order; must not block."""
+READS_AT_ONCE: Final = 8
+"""Of children."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,7 +39,8 @@ class Timings:
     relist: float = 600.0
     """Between complete lists, in case an event was lost."""
     absent: float = 30.0
-    """Between two lists of a kind that is not installed."""
+    """Between two lists of a kind that is not installed or may not be read, and how long the lists of a kind
+    of jobs may fail before the others no longer wait for it."""
     backoff: float = 0.25
     """Longest wait after the first failure; doubled with each further one."""
     backoff_limit: float = 30.0
@@ -45,13 +48,22 @@ class Timings:
     """Consecutive failures after which the source is listed again."""
 
 
-class Reflector:
-    """One source."""
+class Reflector(Generic[E]):
+    """One source. `emit` takes its events in their order, and must not block."""
 
     def __init__(
-        self, session: Session, source: Source, emit: Emit, random: Random, timings: Timings
+        self,
+        session: Session,
+        source: Source[E],
+        emit: Callable[[Sequence[E | Listed]], None],
+        random: Random,
+        timings: Timings,
+        definition: Definition | None = None,
     ) -> None:
         self.source = source
+        self.definition = definition
+        self.problem: str | None = None
+        """Why it cannot be read; None: it can, as far as is known."""
         self._session = session
         self._emit = emit
         self._random = random
@@ -60,7 +72,8 @@ class Reflector:
         self._version: str | None = None
         self._relist_at = 0.0
         self._failures = 0
-        self._absent = False
+        self._failing_since: float | None = None
+        self._told_absent = False
         self._heard: float | None = None
 
     def age(self) -> float | None:
@@ -71,6 +84,7 @@ class Reflector:
         """For ever."""
         while True:
             try:
+                await self._served()
                 await self._turn()
             except NotFound:
                 await self._not_installed()
@@ -80,7 +94,17 @@ class Reflector:
             except ApiError as error:
                 if self._failures >= self._timings.doubt:
                     self._version = None
-                await self._pause(error)
+                if self.source.optional and self._fails(error):
+                    await self._unreadable(error)
+                else:
+                    await self._pause(error)
+
+    async def _served(self) -> None:
+        """Return when the server knows the kind, as far as can be known without asking for it."""
+        while self.definition is not None and not self.definition.served:
+            if self.definition.versions is not None:
+                self._tell_absent()
+            await self.definition.changed()
 
     async def _turn(self) -> None:
         """A list if one is due, then one watch to its end."""
@@ -99,15 +123,21 @@ class Reflector:
         """List, and send what changed. Returns the version to watch from."""
         found: set[Key] = set()
         version = ""
-        async for page in self._session.pages(self.source.path, query=self.source.query):
+        accept = METADATA_LIST if self.source.metadata_only else JSON
+        async for page in self._session.pages(self.source.path, query=self.source.query, accept=accept):
             self._hear()
             items = _items(page)
             found.update(self.source.key(item) for item in items)
-            self._tell(event for item in items for event in events_of(self.source, item, self._known))
+            children = await self._children(items)
+            self._tell(
+                event
+                for item in items
+                for event in events_of(self.source, item, self._known, children.get(self.source.key(item)))
+            )
             version = version_of(page)
         lost = [key for key in self._known if key not in found]
         self._tell(event for key in lost for event in leave(self.source, key, self._known, ""))
-        self._absent = False
+        self._told_absent, self.problem, self._failing_since = False, None, None
         self._emit([Listed(self.source.name, self._workloads())])
         return version
 
@@ -120,27 +150,44 @@ class Reflector:
             "timeoutSeconds": str(max(1, round(self._around(self._timings.watch)))),
         }
         progress = False
+        accept = METADATA if self.source.metadata_only else JSON
         async with self._session.watch(
-            self.source.path, query=query, silence=self._timings.silence
+            self.source.path, query=query, accept=accept, silence=self._timings.silence
         ) as batches:
             self._hear()
+            self._failing_since = None
             async for batch in batches:
                 self._hear()
-                self._take(batch)
+                await self._take(batch)
                 progress = True
                 self._failures = 0
         return progress
 
-    def _take(self, batch: list[Object]) -> None:
+    async def _take(self, batch: list[Object]) -> None:
         """Send a batch of watch events; those before a broken one also if it raises ApiError."""
-        events: list[Event] = []
+        events: list[E] = []
+        present = [entry.get("object") for entry in batch if entry.get("type") in ("ADDED", "MODIFIED")]
+        children = await self._children([obj for obj in present if isinstance(obj, dict)])
         try:
             for entry in batch:
-                events += self._changed(entry)
+                events += self._changed(entry, children)
         finally:
             self._tell(events)
 
-    def _changed(self, entry: Object) -> Sequence[Event]:
+    async def _children(self, objects: Sequence[Object]) -> dict[Key, Json | None]:
+        """The children of those that changed, a few reads at a time. Raises ApiError."""
+        source, found = self.source, dict[Key, Json | None]()
+        if source.child is None:
+            return found
+        due = {source.key(obj): obj for obj in objects if changed(source, obj, self._known)}
+        keys = list(due)
+        for first in range(0, len(keys), READS_AT_ONCE):
+            some = keys[first : first + READS_AT_ONCE]
+            read = await asyncio.gather(*(source.child.read(self._session, due[key]) for key in some))
+            found.update(zip(some, read, strict=True))
+        return found
+
+    def _changed(self, entry: Object, children: Mapping[Key, Json | None]) -> Sequence[E]:
         kind, obj = entry.get("type"), entry.get("object")
         if not isinstance(obj, dict) or kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
             raise Unavailable(f"watch {self.source.path}: an event of type {str(kind)[:40]!r}")
@@ -148,21 +195,50 @@ class Reflector:
             # Whatever it was, later events of this watch are not known.
             self._version = None
             raise _refusal(self.source.path, obj)
-        events: Sequence[Event] = ()
+        events: Sequence[E] = ()
         if kind == "DELETED":
             events = leave(self.source, self.source.key(obj), self._known, version_of(obj))
         elif kind != "BOOKMARK":
-            events = events_of(self.source, obj, self._known)
+            events = events_of(self.source, obj, self._known, children.get(self.source.key(obj)))
         self._version = version_of(obj) or self._version
         return events
 
     async def _not_installed(self) -> None:
         self._hear()
+        self._tell_absent()
+        if self.definition is None:
+            await asyncio.sleep(self._around(self._timings.absent))
+            return
+        # Its definition has just been removed or made, and servers say so with a delay.
+        self.definition.doubt()
+        wait = min(2.0, self._timings.absent) if self.definition.there else self._timings.absent
+        await self.definition.changed(self._around(wait))
+
+    def _tell_absent(self) -> None:
         self._version = None
-        if not self._absent:
-            self._absent = True
-            self._failures = 0
-            _log.info("%s is not installed", self.source.path)
+        self._failures = 0
+        if not self._told_absent:
+            self._told_absent = True
+            _log.info("%s is not served", self.source.path)
+            self._emit([Listed(self.source.name, None)])
+
+    def _fails(self, error: ApiError) -> bool:
+        """Is this more than a moment's failure of a server that answers?"""
+        now = asyncio.get_running_loop().time()
+        if isinstance(error, Forbidden):
+            return True
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        return error.status >= 500 and now - self._failing_since >= self._timings.absent
+
+    async def _unreadable(self, error: ApiError) -> None:
+        """The others do not wait for this source: it is listed again from time to time."""
+        self._hear()
+        self._version = None
+        if self.problem is None:
+            _log.error("%s can't be read, its objects do not queue: %s", self.source.name, error)
+        self.problem = str(error)
+        if not self._told_absent:
+            self._told_absent = True
             self._emit([Listed(self.source.name, None)])
         await asyncio.sleep(self._around(self._timings.absent))
 
@@ -179,7 +255,7 @@ class Reflector:
     def _hear(self) -> None:
         self._heard = asyncio.get_running_loop().time()
 
-    def _tell(self, events: Iterable[Event]) -> None:
+    def _tell(self, events: Iterable[E]) -> None:
         told = list(events)
         if told:
             self._emit(told)
@@ -188,38 +264,6 @@ class Reflector:
         if not self.source.workloads:
             return None
         return frozenset(WorkloadId(str(key)) for key in self._known)
-
-
-class Reflectors:
-    """All sources of one cluster."""
-
-    def __init__(self, each: Sequence[Reflector]) -> None:
-        self._each = each
-        self.sources = frozenset(reflector.source.name for reflector in each)
-        """Each of them sends a `Listed`."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for reflector in self._each:
-                group.create_task(reflector.run(), name=f"reflect {reflector.source.name}")
-
-    def ages(self) -> dict[str, float | None]:
-        """Seconds since the server's last answer, by source; None: none yet."""
-        return {reflector.source.name: reflector.age() for reflector in self._each}
-
-
-def reflectors(
-    session: Session,
-    emit: Emit,
-    watched: Sequence[Source],
-    *,
-    random: Random | None = None,
-    timings: Timings | None = None,
-) -> Reflectors:
-    """`random` spreads requests in time."""
-    spread, times = random or Random(), timings or Timings()
-    return Reflectors([Reflector(session, source, emit, spread, times) for source in watched])
 
 
 def _items(page: Object) -> list[dict[str, Any]]:

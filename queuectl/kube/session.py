@@ -23,6 +23,9 @@ JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 PAGE: Final = 500
 """Objects per page of a list."""
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""Accept header for objects without spec and status. Servers that do not know it send whole objects."""
+METADATA_LIST: Final = METADATA.replace("Metadata;", "MetadataList;")
 MAX_EVENT: Final = 64 * 2**20
 """Bytes of one watch event; etcd's own limit for an object is far below."""
 
@@ -121,6 +124,7 @@ class Session:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         deadline: float | None = None,
     ) -> Object:
         """The decoded answer. Raises ApiError; Unavailable if the outcome is not known."""
@@ -129,7 +133,7 @@ class Session:
         request = f"{method} {path}"
         try:
             async with asyncio.timeout(deadline or self.deadlines.unary):
-                response = await self._send(method, target, content_type, data, stream=False)
+                response = await self._send(method, target, content_type, data, accept, stream=False)
                 try:
                     content = b"".join([chunk async for chunk in response.chunks()])
                 finally:
@@ -146,11 +150,13 @@ class Session:
         """A consistent read."""
         return await self.request("GET", path, query=query)
 
-    async def pages(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[Object]:
+    async def pages(
+        self, path: str, *, query: Mapping[str, str] | None = None, accept: str = JSON
+    ) -> AsyncIterator[Object]:
         """A consistent list, page by page. Raises Gone when it took too long: start again."""
         asked = {**(query or {}), "limit": str(PAGE)}
         while True:
-            page = await self.request("GET", path, query=asked, deadline=self.deadlines.page)
+            page = await self.request("GET", path, query=asked, accept=accept, deadline=self.deadlines.page)
             yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
@@ -168,7 +174,7 @@ class Session:
 
     @asynccontextmanager
     async def watch(
-        self, path: str, *, query: Mapping[str, str], silence: float | None = None
+        self, path: str, *, query: Mapping[str, str], accept: str = JSON, silence: float | None = None
     ) -> AsyncIterator[AsyncIterator[list[Object]]]:
         """Events {type, object} as they arrive, those of one chunk together, until the server ends it.
 
@@ -178,7 +184,7 @@ class Session:
         request = f"watch {path}"
         try:
             async with asyncio.timeout(self.deadlines.unary):
-                response = await self._send("GET", target, JSON, None, stream=True)
+                response = await self._send("GET", target, JSON, None, accept, stream=True)
         except TimeoutError as error:
             self.requests["GET", 0] += 1
             self._tell("GET", target, 0, self.deadlines.unary, stream=True)
@@ -200,11 +206,11 @@ class Session:
             raise Unavailable(f"{request}: no answer in time") from error
 
     async def _send(
-        self, method: str, target: str, content_type: str, body: bytes | None, *, stream: bool
+        self, method: str, target: str, content_type: str, body: bytes | None, accept: str, *, stream: bool
     ) -> Response:
         """One request; if it is refused as unauthorized, once more with credentials read anew."""
         token = await self._token()
-        response = await self._once(method, target, content_type, body, token, stream=stream)
+        response = await self._once(method, target, content_type, body, accept, token, stream=stream)
         if response.status == 401 and self._identity is not None:
             await response.close()
             try:
@@ -212,7 +218,7 @@ class Session:
             except BadKubeconfig as error:
                 raise Unauthorized(str(error), status=401) from error
             token = await self._token()
-            response = await self._once(method, target, content_type, body, token, stream=stream)
+            response = await self._once(method, target, content_type, body, accept, token, stream=stream)
         return response
 
     async def authorization(self) -> str | None:
@@ -231,11 +237,12 @@ class Session:
         target: str,
         content_type: str,
         body: bytes | None,
+        accept: str,
         token: str | None,
         *,
         stream: bool,
     ) -> Response:
-        headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "queuectl"}
+        headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": "queuectl"}
         if body is not None:
             headers["Content-Type"] = content_type
         if token:

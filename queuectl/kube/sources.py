@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from queuectl.core.events import ContextObserved, Event, PolicyGone, WorkloadGone
 from queuectl.core.model import ConfigKey, WorkloadId
@@ -17,41 +18,72 @@ from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
-from queuectl.kube.session import api_path
+from queuectl.kube.children import child_row, read_child
+from queuectl.kube.session import Session, api_path
 
 _log: Final = logging.getLogger(__name__)
 
 Key = Hashable
 """Identifies an object of one source for as long as it exists."""
+E = TypeVar("E")
+
+
+class Resource(NamedTuple):
+    group: str
+    version: str
+    plural: str
+
+
+@dataclass(frozen=True, slots=True)
+class Child(Generic[E]):
+    """The child of each object of a source that has its podsets."""
+
+    read: Callable[[Session, Json], Awaitable[Json | None]]
+    """Raises ApiError."""
+    seen: Callable[[Json, Json | None], E | None]
+    """In the place of that of the source, from the object and its child."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One collection of objects."""
+class Source(Generic[E]):
+    """One collection of objects, which become events of type E."""
 
     name: str
     """Its kind."""
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     key: Callable[[Json], Key]
-    seen: Callable[[Json], Event | None]
+    seen: Callable[[Json], E | None]
     """None: the object is not relevant, or no longer."""
-    gone: Callable[[Key, str], Event]
+    gone: Callable[[Key, str], E]
     """From the key and the resourceVersion of the deletion; empty: not known."""
     workloads: bool = False
     """Its keys are workloads."""
+    optional: bool = False
+    """The others do not wait for it if it may not be read."""
+    metadata_only: bool = False
+    child: Child[E] | None = None
+    """None: objects have their podsets themselves."""
+    defined: Resource | None = None
+    """It is there if a CustomResourceDefinition says so; None: it is not of a custom kind."""
 
 
-def sources(kinds: KindRegistry, honoured: QueueLabels = OWN) -> tuple[Source, ...]:
-    """All sources of the core, policy first."""
+def sources(
+    kinds: KindRegistry, honoured: QueueLabels = OWN, *, devices: bool = False
+) -> tuple[Source[Event], ...]:
+    """All sources of the core, policy first. `devices`: with claims for devices."""
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
-        *(_context(kind) for kind in CONTEXT_KINDS.values()),
-        *(_jobs(kind, honoured) for kind in kinds),
+        *(_context(kind) for kind in CONTEXT_KINDS.values() if devices or not kind.devices),
+        *(_jobs(kind, kinds, honoured) for kind in kinds),
     )
 
 
-def _jobs(kind: JobKind, honoured: QueueLabels) -> Source:
+def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels) -> Source[Event]:
+    def seen(obj: Json, child: Json | None) -> Event | None:
+        return observe(kind, obj, honoured, child, owners=kinds)
+
+    row = child_row(kinds, kind)
     return Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
@@ -59,13 +91,16 @@ def _jobs(kind: JobKind, honoured: QueueLabels) -> Source:
         # all objects are selected, `observe` finds it.
         query=honoured.selection,
         key=_uid,
-        seen=lambda obj: observe(kind, obj, honoured),
+        seen=lambda obj: seen(obj, None),
         gone=lambda uid, version: WorkloadGone(WorkloadId(str(uid)), version),
         workloads=True,
+        optional=True,
+        child=Child(partial(read_child, row), seen) if row else None,
+        defined=Resource(kind.group, kind.version, kind.plural) if kind.custom else None,
     )
 
 
-def _context(kind: ContextKind) -> Source:
+def _context(kind: ContextKind) -> Source[Event]:
     def seen(obj: Json) -> Event | None:
         value = kind.observe(obj)
         return ContextObserved(value) if value is not None else None
@@ -74,13 +109,14 @@ def _context(kind: ContextKind) -> Source:
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
         query={"fieldSelector": f"metadata.name={kind.only}"} if kind.only else {},
-        key=lambda obj: str(_metadata(obj).get("name") or ""),
+        key=kind.name_of,
         seen=seen,
         gone=lambda name, _: kind.gone(str(name)),
+        optional=kind.namespaced,  # without them, pods may be refused after an admission
     )
 
 
-def _policy(kind: PolicyKind) -> Source:
+def _policy(kind: PolicyKind) -> Source[Event]:
     def key(obj: Json) -> Key:
         metadata = _metadata(obj)
         return ConfigKey(kind.name, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
@@ -102,6 +138,10 @@ def _policy(kind: PolicyKind) -> Source:
     )
 
 
+def name_of(obj: Json) -> str:
+    return str(_metadata(obj).get("name") or "")
+
+
 def _uid(obj: Json) -> Key:
     return str(_metadata(obj).get("uid") or "")
 
@@ -117,13 +157,19 @@ def version_of(obj: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def events_of(source: Source, obj: Json, known: dict[Key, str]) -> Sequence[Event]:
+def changed(source: Source[E], obj: Json, known: Mapping[Key, str]) -> bool:
+    """Is it another version of the object than the known one?"""
+    key, version = source.key(obj), version_of(obj)
+    return bool(key) and (not version or known.get(key) != version)
+
+
+def events_of(source: Source[E], obj: Json, known: dict[Key, str], child: Json | None = None) -> Sequence[E]:
     """Events of an object that exists, if it changed; updates `known` (resourceVersion by key)."""
     key, version = source.key(obj), version_of(obj)
-    if not key or (version and known.get(key) == version):
+    if not changed(source, obj, known):
         return ()
     try:
-        event = source.seen(obj)
+        event = source.seen(obj) if source.child is None else source.child.seen(obj, child)
     except Exception:
         # A bug. One object must not stop the source: its last known state stays.
         _log.exception("%s %s can't be read", source.name, key)
@@ -135,6 +181,6 @@ def events_of(source: Source, obj: Json, known: dict[Key, str]) -> Sequence[Even
     return (event,)
 
 
-def leave(source: Source, key: Key, known: dict[Key, str], version: str) -> Sequence[Event]:
+def leave(source: Source[E], key: Key, known: dict[Key, str], version: str) -> Sequence[E]:
     """Events of an object that is gone; none if it was never relevant."""
     return () if known.pop(key, None) is None else (source.gone(key, version),)

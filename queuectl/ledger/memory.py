@@ -151,10 +151,11 @@ class MemoryLedger:
     async def load(self) -> LedgerSnapshot:
         store = self.store
         times = self._preemptions()
-        by = self._preemptors()
+        evicted = self._evictions()
         workloads = [
-            replace(one, preempted_at=times[one.id], preemptor=by.get(one.id))
+            replace(one, preempted_at=times[one.id], evicted_at=at, preemptor=by)
             for one in store.workloads.values()
+            for at, by in [evicted.get(one.id, (None, None))]
         ]
         return LedgerSnapshot(
             sequence=store.sequence,
@@ -178,19 +179,20 @@ class MemoryLedger:
                     history.add_interval(hold.local_queue, held, hold.start, hold.end)
         return history.sums(now)
 
-    def _preemptors(self) -> dict[WorkloadId, WorkloadId]:
-        """The preemptor of each workload that is being evicted by preemption, as the eviction recorded it."""
-        found: dict[WorkloadId, WorkloadId] = {}
+    def _evictions(self) -> dict[WorkloadId, tuple[datetime, WorkloadId | None]]:
+        """Of each workload that is being evicted, the time of that decision, and its preemptor if any."""
+        found: dict[WorkloadId, tuple[datetime, WorkloadId | None]] = {}
         for row in self.store.decisions:
             one = self.store.workloads.get(row.workload) if row.workload is not None else None
-            if row.verdict != Verdict.EVICTED or one is None or row.payload.get("preemptor") is None:
+            if row.verdict != Verdict.EVICTED or one is None:
                 continue
             attempt = one.attempt
             if attempt is not None and (attempt.state, attempt.number) == (
                 AttemptState.EVICTING,
                 row.attempt,
             ):
-                found[one.id] = WorkloadId(str(row.payload["preemptor"]))
+                by = row.payload.get("preemptor")
+                found[one.id] = (row.now, WorkloadId(str(by)) if by is not None else None)
         return found
 
     def _preemptions(self) -> defaultdict[WorkloadId, tuple[datetime, ...]]:

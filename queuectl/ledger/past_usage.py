@@ -184,12 +184,14 @@ async def preemptions(
     return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
 
 
-async def preemptors(connection: AsyncConnection, cluster: str) -> dict[WorkloadId, WorkloadId]:
-    """The preemptor of each workload that is being evicted by preemption, as the eviction recorded it."""
+async def evictions(
+    connection: AsyncConnection, cluster: str
+) -> dict[WorkloadId, tuple[datetime, WorkloadId | None]]:
+    """Of each workload that is being evicted, the time of that decision, and its preemptor if any."""
     row, held = t.decision.c, t.attempt.c
     preemptor = row.payload["preemptor"].astext
     query = (
-        select(row.workload, preemptor)
+        select(row.workload, row.now, preemptor)
         .join(
             t.attempt,
             and_(
@@ -199,11 +201,11 @@ async def preemptors(connection: AsyncConnection, cluster: str) -> dict[Workload
             ),
         )
         .where(row.cluster_id == cluster, held.open, held.state == AttemptState.EVICTING.value)
-        .where(row.verdict == Verdict.EVICTED.value, preemptor.is_not(None))
+        .where(row.verdict == Verdict.EVICTED.value)
         .order_by(row.sequence)  # the last one counts: an earlier workload may have had the same id
     )
     found = await connection.execute(query)
-    return {WorkloadId(workload): WorkloadId(preemptor) for workload, preemptor in found}
+    return {WorkloadId(workload): (now, WorkloadId(by) if by else None) for workload, now, by in found}
 
 
 async def _first_since(connection: AsyncConnection, cluster: str, last: int, since: datetime) -> int:

@@ -19,12 +19,13 @@ from queuectl.core.model import (
     LedgerSnapshot,
     StoredWorkload,
     UsageSum,
+    WorkloadId,
 )
 from queuectl.core.policy import SchedulingConfiguration
 from queuectl.ledger import statements as s
 from queuectl.ledger import tables as t
 from queuectl.ledger.fold import Beside, Fold
-from queuectl.ledger.past_usage import past_usage, preemptions, preemptors
+from queuectl.ledger.past_usage import evictions, past_usage, preemptions
 from queuectl.ledger.pool import ledger_call, reading, storing
 from queuectl.ledger.rows import configs_in_force, effects_due, open_workloads
 from queuectl.ledger.writing import Writing
@@ -114,13 +115,8 @@ class PostgresLedger:
             return found
         since = now - timedelta(seconds=self._settings.eviction_window)
         times = await preemptions(connection, self._cluster, sequence, since)
-        by = await preemptors(connection, self._cluster)
-        return [
-            replace(one, preempted_at=times.get(one.id, ()), preemptor=by.get(one.id))
-            if one.id in times or one.id in by
-            else one
-            for one in found
-        ]
+        evicted = await evictions(connection, self._cluster)
+        return [_with_evictions(one, times.get(one.id, ()), evicted.get(one.id)) for one in found]
 
     async def _past_usage(
         self, connection: AsyncConnection, sequence: int, now: datetime | None
@@ -185,6 +181,15 @@ class PostgresLedger:
         if (found.epoch, found.holder) != (epoch, self._holder):
             return LostLeadership(f"epoch {epoch} is over: {found.holder} took epoch {found.epoch}")
         return LedgerRefused(f"time ran back: the plan is of {now}, the last commit of {found.now}")
+
+
+def _with_evictions(
+    one: StoredWorkload, preempted_at: tuple[datetime, ...], last: tuple[datetime, WorkloadId | None] | None
+) -> StoredWorkload:
+    if not preempted_at and last is None:
+        return one
+    evicted_at, preemptor = last or (None, None)
+    return replace(one, preempted_at=preempted_at, preemptor=preemptor, evicted_at=evicted_at)
 
 
 def _leadership(cluster: str) -> Select[Any]:

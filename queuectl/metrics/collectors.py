@@ -148,6 +148,12 @@ class Health(Collector):
             ("kind",),
             (((kind,), _or_never(age)) for kind, age in sampled.silence().items()),
         )
+        yield _family(
+            "kind_problem",
+            "1 if the objects of a kind of jobs can't be read; it does not queue meanwhile.",
+            ("kind",),
+            (((kind,), float(state.problem is not None)) for kind, state in sampled.kinds().items()),
+        )
 
 
 def _one(name: str, text: str, value: float) -> Metric:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from queuectl.core.reports import ClusterReport
+from queuectl.ports import KindState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,8 @@ class Sampled:
     """Seconds since this process last wrote the lease, None if another holds it; None itself: no lease."""
     silence: Callable[[], Mapping[str, float | None]]
     """Seconds since the last message of the API server, by kind; None: never."""
+    kinds: Callable[[], Mapping[str, KindState]]
+    """Kinds of jobs, by name."""
     cluster_report: Callable[[], ClusterReport]
     unsettled: Callable[[], tuple[int, float]]
     """How many committed Kubernetes writes are not finished, and the age of the oldest in seconds."""

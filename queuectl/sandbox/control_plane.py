@@ -172,6 +172,12 @@ class ControlPlane:
             if child.returncode is not None:
                 raise ControlPlaneError(str(child.death()))
 
+    def signal_controllers(self, number: signal.Signals) -> None:
+        """Signal kube-controller-manager: SIGSTOP for an outage of the controllers, SIGCONT for its end."""
+        for child in self._children:
+            if child.name == "kube-controller-manager":
+                child.send(number)
+
     async def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._identities()
@@ -224,6 +230,8 @@ class ControlPlane:
             f"--secure-port={self.url.rpartition(':')[2]}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
+            # No pod reaches it by the Service `kubernetes`; from 1.37 on that may not lead to loopback.
+            "--endpoint-reconciler-type=none",
             f"--cert-dir={self.ca_file.parent}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",

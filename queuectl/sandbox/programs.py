@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import yaml
@@ -31,12 +31,12 @@ class Programs:
         endpoints: Endpoints,
         *,
         controller: bool,
-        settings: Mapping[str, Mapping[str, object]],
+        settings: Mapping[str, Any],
     ) -> None:
         self._folder = folder
         self._endpoints = endpoints
         self._controller = controller
-        self._settings = {name: dict(section) for name, section in settings.items()}
+        self._settings = dict(settings)
         self.config = folder / "queuectl.yaml"
 
     @contextlib.asynccontextmanager

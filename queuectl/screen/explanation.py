@@ -47,12 +47,7 @@ def _said(document: Document) -> Iterator[tuple[str, str, str]]:
     yield "Queue", f"{document['queue']}, priority {document['priority']}", ""
     by = f" by {document['submitter']}" if document.get("submitter") else ""
     yield "Created", f"{document['createdAt']}{by}", ""
-    if document.get("admission"):
-        yield "Admitted", f"{document.get('admittedAt')}, attempt {document.get('attempt')}", ""
-        if document.get("podsReady") is not None:
-            yield "Pods", f"{document['podsReady']} of {document.get('pods')} ready", ""
-        for pods in document["admission"]["podSets"]:
-            yield "Holds", _pods(pods), ""
+    yield from _podsets(document)
     reason = document.get("reason")
     if reason:
         yield "Reason", reason["message"], "bold"
@@ -62,6 +57,18 @@ def _said(document: Document) -> Iterator[tuple[str, str, str]]:
         yield "Held by", _holder(holder, (reason or {}).get("resource")), ""
     if document.get("help"):
         yield "Would help", document["help"], "green"
+
+
+def _podsets(document: Document) -> Iterator[tuple[str, str, str]]:
+    for pods in document.get("podSets") or ():
+        if (pods.get("minCount") or pods["count"]) < pods["count"]:
+            yield "Requests", f"{pods['name']}: {pods['count']} pods, at least {pods['minCount']}", ""
+    if document.get("admission"):
+        yield "Admitted", f"{document.get('admittedAt')}, attempt {document.get('attempt')}", ""
+        if document.get("podsReady") is not None:
+            yield "Pods", f"{document['podsReady']} of {document.get('pods')} ready", ""
+        for pods in document["admission"]["podSets"]:
+            yield "Holds", _pods(pods), ""
 
 
 def _pods(pods: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     field_validator,
@@ -21,12 +22,13 @@ from pydantic import (
 )
 
 from queuectl.core.policy import HALF_LIVES
-from queuectl.files import BadFile, documents, read
+from queuectl.files import BadFile, Document, Places, documents, read
+from queuectl.kinds.section import Section
 from queuectl.settings.scheduling import DAY, SchedulingSettings
-from queuectl.settings.section import Section
 
 DATABASE_URL_VARIABLE: Final = "QUEUECTL_DATABASE_URL"
 MAX_FILE_BYTES: Final = 1 << 20
+MAX_KINDS: Final = 64
 _SCHEMES: Final = ("postgresql://", "postgres://", "postgresql+asyncpg://")
 
 
@@ -235,6 +237,17 @@ class Settings(Section):
     webhook: WebhookSettings = WebhookSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
+    kinds: tuple[Any, ...] = Field(default=(), max_length=MAX_KINDS, strict=False)
+    """Rows for further kinds of jobs. Each is read by itself: a malformed one costs no other."""
+
+    _file: tuple[Path, Places] | None = PrivateAttr(default=None)
+
+    def place(self, *path: int | str) -> str:
+        """Where a value is: `FILE: line 3`, or empty if it is from no file."""
+        if self._file is None:
+            return ""
+        file, places = self._file
+        return f"{file}: line {places.of(path)[0]}"
 
     @model_validator(mode="after")
     def _history_that_counts_is_kept(self) -> Settings:
@@ -281,15 +294,21 @@ def load(
     Raises ConfigurationError with every problem of the file at once.
     """
     environ = os.environ if environ is None else environ
-    document = _document(path) if path else {}
+    document, places = _document(path) if path else ({}, None)
     url = database_url or environ.get(DATABASE_URL_VARIABLE)
     if url and isinstance(document.setdefault("database", {}), dict):
         document["database"]["url"] = url
     try:
-        return Settings.model_validate(document)
+        settings = Settings.model_validate(document)
     except ValidationError as error:
+        found: list[dict[str, Any]] = [dict(item) for item in error.errors()]
+        lines = [f"line {places.of(item['loc'])[0]}: " if places is not None else "" for item in found]
         where = f"{path}: " if path else ""
-        raise ConfigurationError(*(where + _problem(dict(item)) for item in error.errors())) from None
+        problems = (f"{where}{line}{_problem(item)}" for line, item in zip(lines, found, strict=True))
+        raise ConfigurationError(*problems) from None
+    if path is not None and places is not None and settings.kinds:
+        settings._file = path, places
+    return settings
 
 
 def _problem(error: dict[str, Any]) -> str:
@@ -299,9 +318,10 @@ def _problem(error: dict[str, Any]) -> str:
     return f"{place}: {error['msg'].removeprefix('Value error, ')}"
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _document(path: Path) -> tuple[dict[str, Any], Places]:
     try:
-        found = documents(read(path, MAX_FILE_BYTES), str(path))
+        text = read(path, MAX_FILE_BYTES)
+        found = documents(text, str(path))
     except BadFile as error:
         raise ConfigurationError(str(error)) from None
     if len(found) > 1:
@@ -309,4 +329,4 @@ def _document(path: Path) -> dict[str, Any]:
     document = found[0].content if found else {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: must be a mapping, not a {type(document).__name__}")
-    return document
+    return document, Places(text, found[0] if found else Document({}, 1))

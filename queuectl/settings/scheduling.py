@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, m
 
 from queuectl.core import policy
 from queuectl.core.resources import CPU, BadQuantity, format_amount, parse_quantity
-from queuectl.settings.section import Section
+from queuectl.kinds.resource_forms import ResourceSettings
+from queuectl.kinds.section import Section
 
 DAY: Final = 86_400
 _YEAR: Final = 365 * DAY
@@ -98,6 +99,7 @@ class SchedulingSettings(Section):
     """None: past usage orders no LocalQueues, whatever their ClusterQueue says."""
     wait_for_pods_ready: WaitForPodsReadySettings = WaitForPodsReadySettings()
     preemption: PreemptionSettings = PreemptionSettings()
+    resources: ResourceSettings = ResourceSettings()
 
     def configuration(self) -> policy.SchedulingConfiguration:
         """As the core's type."""
@@ -126,4 +128,5 @@ class SchedulingSettings(Section):
             eviction_budget=preemption.eviction_budget,
             eviction_window=preemption.eviction_window_seconds,
             cooldown=preemption.cooldown_seconds,
+            resources=self.resources.forms(),
         )

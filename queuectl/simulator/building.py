@@ -104,6 +104,7 @@ def settings(config: documents.Config) -> SchedulingConfiguration:
         if usage is not None and usage.enabled
         else None,
         requeueing=RequeuingStrategy(loses_place=config.pods_ready_requeuing_timestamp == "Eviction"),
+        resources=config.resources.forms(),
     )
 
 
@@ -295,6 +296,7 @@ def pod_set(given: documents.PodSet) -> PodSet:
         count=given.count,
         min_count=given.min_count,
         requests=given.charged,
+        pod=given.pod,
         node_selector=own.node_selector,
         tolerations=own.tolerations,
         affinity=required_affinity(spec, given.name),

@@ -24,11 +24,13 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from queuectl.core.pod_resources import PodResources
 from queuectl.core.policy import STRATEGIES, PreemptionStrategy
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
 from queuectl.kinds.fields import BadField, timestamp
-from queuectl.kinds.requests import pod_requests
+from queuectl.kinds.requests import counted, pod_resources
+from queuectl.kinds.resource_forms import ResourceSettings
 from queuectl.simulator.words import WORDS
 
 FORMAT: Final = "scenario/v1"
@@ -176,6 +178,8 @@ class Config(Part):
     """Kueue's feature gates; without effect."""
     pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
     """Order in the pending queue after an eviction because pods were not ready in time."""
+    resources: ResourceSettings = ResourceSettings()
+    """`excludeResourcePrefixes` and `transformations`, as in the configuration."""
     resource_transformations: Later = None
 
 
@@ -198,8 +202,13 @@ class PodSet(Part):
     @property
     def charged(self) -> tuple[tuple[str, int], ...]:
         """Requests of one pod, in base units. Raises RequestProblem or BadField."""
-        whole = {"resources": {"requests": self.requests}}
-        return pod_requests({"containers": self.containers or (whole,)}, self.name)
+        return counted(self.pod, self.name)
+
+    @property
+    def pod(self) -> PodResources:
+        """The resources of one pod. Raises RequestProblem or BadField."""
+        whole = {"name": "main", "resources": {"requests": self.requests}}
+        return pod_resources({"containers": self.containers or (whole,)}, self.name)
 
 
 class PodSetAdmission(Part):

@@ -11,7 +11,7 @@ from queuectl.core.events import ContextObserved, Event, PolicyInvalid, PolicyOb
 from queuectl.core.policy import Namespace
 from queuectl.kinds.context import CONTEXT_KINDS, as_created
 from queuectl.kinds.field_support import unsupported
-from queuectl.kinds.fields import Json
+from queuectl.kinds.fields import BadField, Json
 from queuectl.kinds.kueue import KUEUE, LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_kueue
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION, GROUP
@@ -20,7 +20,7 @@ from queuectl.kinds.registry import KindRegistry
 Path = tuple[int | str, ...]
 """Keys and indexes on the way to a value within a document."""
 
-_IGNORED: Final = {"LimitRange": "LimitRanges are not read", **NOT_THERE}
+_CONTEXT: Final = ("LimitRange", "ResourceQuota")
 _NO_JOBS: Final = KindRegistry(())
 """Only objects of Kueue's own kinds are converted here."""
 _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -63,15 +63,17 @@ def read_manifests(objects: Sequence[Json]) -> Manifests:
             raise BadDocument(here, f"{kind} {name} is given twice")
         seen.add((kind, namespace, name))
         group = obj["apiVersion"].partition("/")[0]
-        if kind in _IGNORED:
-            without.append(f"{kind} {name}: {_IGNORED[kind]}")
+        if kind in NOT_THERE:
+            without.append(f"{kind} {name}: {NOT_THERE[kind]}")
         elif group in (KUEUE, GROUP) and kind in POLICY_KINDS:
             policy = _converted(obj, here, without) if group == KUEUE else obj
             events.append(_policy(policy, namespace, here, without))
         elif (group, kind) == ("v1", "Namespace"):
             events.append(_namespace(obj, here))
+        elif group == "v1" and kind in _CONTEXT:
+            events.append(_of_namespace(obj, namespace, here))
         else:
-            known = ", ".join((*POLICY_KINDS, "Namespace"))
+            known = ", ".join((*POLICY_KINDS, "Namespace", *_CONTEXT))
             raise BadDocument((*here, "kind"), f"{kind} of {obj['apiVersion']} is none of {known}")
     return Manifests(tuple(events), tuple(without))
 
@@ -81,7 +83,7 @@ def concerns(obj: object) -> bool:
     if not isinstance(obj, dict):
         return True  # its error is reported later
     group = str(obj.get("apiVersion", GROUP)).partition("/")[0]
-    return group in (GROUP, KUEUE) or (group, obj.get("kind")) == ("v1", "Namespace")
+    return group in (GROUP, KUEUE) or (group == "v1" and obj.get("kind") in ("Namespace", *_CONTEXT))
 
 
 def _identity(obj: Json, here: Path) -> tuple[str, str, str]:
@@ -95,7 +97,8 @@ def _identity(obj: Json, here: Path) -> tuple[str, str, str]:
     kind = obj["kind"]
     if kind in POLICY_KINDS and not POLICY_KINDS[kind].namespaced:
         return kind, "", name
-    namespace = metadata.get("namespace") or ("default" if kind in POLICY_KINDS else "")
+    namespaced = kind in POLICY_KINDS or kind in _CONTEXT
+    namespace = metadata.get("namespace") or ("default" if namespaced else "")
     if not isinstance(namespace, str):
         raise BadDocument((*here, "metadata", "namespace"), "must be text")
     return kind, namespace, name
@@ -134,6 +137,14 @@ def _namespace(obj: Json, here: Path) -> ContextObserved:
     if not isinstance(found, Namespace):
         raise BadDocument((*here, "metadata"), "can't be read as a Namespace")
     return ContextObserved(as_created(found))
+
+
+def _of_namespace(obj: Json, namespace: str, here: Path) -> ContextObserved:
+    whole = {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
+    try:
+        return ContextObserved(CONTEXT_KINDS[obj["kind"]].read(whole))
+    except BadField as problem:
+        raise _placed(here, str(problem)) from None
 
 
 def _placed(here: Path, detail: str) -> BadDocument:

@@ -15,8 +15,9 @@ from queuectl.kinds.admission import CONTROLLER_USER
 from queuectl.kinds.fields import BadField, Json, mapping, text
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import may_queue
-from queuectl.kinds.patches import Operation, pointer
+from queuectl.kinds.podsets import Operation
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.steering import pointer
 from queuectl.kinds.written import BYPASS_ANNOTATION, SUBMITTER_ANNOTATION
 
 API_VERSION: Final = "admission.k8s.io/v1"

@@ -29,6 +29,7 @@ async def test_a_cluster_queue_has_what_is_used_and_what_is_free(rest: Rest) -> 
         "condition": {"reason": "Ready", "message": "Can admit new workloads"},
         "stopPolicy": "None",
         "queueingStrategy": "BestEffortFIFO",
+        "maxExecutionTime": {"default": None, "ceiling": None},
         "pending": 2,
         "admitted": 2,
         "flavors": [{"flavor": "a100", "resource": GPU, "nominal": 8, "used": 6, "free": 2}],
@@ -558,6 +559,15 @@ async def test_a_stopped_local_queue_is_shown_as_stopped(rest: Rest) -> None:
     found = await rest.get("/api/v1/localqueues/default/main")
     assert (found["active"], found["stopPolicy"], found["condition"]["reason"]) == (False, "Hold", "Stopped")
     assert (found["pending"], found["admitted"]) == (2, 2)
+
+
+async def test_a_local_queue_has_its_limits_of_run_time(rest: Rest) -> None:
+    limits = {"default": 60, "ceiling": 3600}
+    rest.readings.commit(
+        configs={ConfigKey("LocalQueue", "default", "main"): local_spec("team-a", maxExecutionTime=limits)}
+    )
+    await rest.view.refresh()
+    assert (await rest.get("/api/v1/localqueues/default/main"))["maxExecutionTime"] == limits
 
 
 async def test_the_numbers_of_a_reason_are_those_of_the_returned_state(rest: Rest) -> None:

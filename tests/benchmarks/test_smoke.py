@@ -117,6 +117,18 @@ async def test_pages_of_a_tenant_are_measured_while_jobs_start(tmp_path: Path) -
     assert 0 < found["workloads on a page, at most"] <= found["Jobs that wait"] / 10 + 1
 
 
+@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
+async def test_a_start_with_objects_of_many_kinds_is_measured_beside_one_with_jobs(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "kinds", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (kinds,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    figures = _figures(kinds)
+    assert figures[0]["name"] == "seconds to ready, 12 kinds"
+    assert figures[-1]["value"] == figures[-1]["ceiling"] == 1  # one patch for each start, of any kind
+    starts = {row["cluster"]: row["lists and reads"] for row in kinds["details"][0]["rows"]}
+    assert starts["12 kinds, no objects"] > starts["Job alone, no objects"]
+
+
 async def test_an_unknown_benchmark_is_refused_by_name() -> None:
     code, out = await _bench("--only", "engines")
     assert code == 2

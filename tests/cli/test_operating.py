@@ -179,7 +179,7 @@ def test_the_sandbox_gets_its_flags_and_its_exit_code_is_returned(run: Run, app:
     app.result = 0
     flags = ("--empty", "--headless", "--control-plane", "real", "--no-controller", "--rest-port", "8080")
     assert run("sandbox", "--data", str(tmp_path), *flags).exit_code == 0
-    ((_, (wanted,)),) = app.calls
+    ((_, (wanted, _)),) = app.calls
     assert wanted == Options(
         data=tmp_path, empty=True, headless=True, control_plane="real", controller=False, rest_port=8080
     )

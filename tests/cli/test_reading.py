@@ -23,7 +23,7 @@ import yaml
 from queuectl.core.model import ConfigKey, Phase, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.ports import EffectRow
-from tests.api.canned import AWAY, EPOCH_START, WAITS, CannedReadings, decision, queue_spec, workload
+from tests.api.canned import AWAY, EPOCH_START, GPU, WAITS, CannedReadings, decision, queue_spec, workload
 from tests.cli.conftest import Run
 from tests.cli.servers import DEADLINE_SECONDS, eventually, replying
 
@@ -166,6 +166,7 @@ def test_explain_shows_the_limit_its_holders_and_what_would_help(
 def test_explain_shows_what_an_admitted_workload_holds(run: Run, server: str) -> None:
     text = run("explain", "small", "--server", server).stdout
     assert text.startswith("Job default/small: Admitted in ClusterQueue team-a\n")
+    assert "Requests  main: 2 x (1 nvidia.com/gpu), at least 1\n" in text
     assert "Holds     main: 2 x (1 nvidia.com/gpu of a100)" in text
 
 
@@ -182,6 +183,24 @@ def _started_and_evicted(readings: CannedReadings) -> None:
         EffectRow(1, Verb.START, 1, acknowledged_at=EPOCH_START + timedelta(seconds=1.5)),
         EffectRow(2, Verb.STOP, 1),
     ]
+
+
+def test_explain_shows_the_last_eviction_and_what_it_cost(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
+    waits = workload("waits", 3)
+    pods = {"name": "main", "count": 4, "requests": {GPU: 2, "cpu": 1000}, "flavors": {}}
+    readings.rows = [
+        replace(decision(1, waits, "Admitted"), attempt=1, payload={"podSets": [pods]}),
+        replace(decision(2, waits, "Shrunk"), attempt=1, payload={"podSets": [{**pods, "count": 2}]}),
+        replace(decision(3, waits, "Evicted", EVICTED), attempt=1, now=EPOCH_START + timedelta(hours=1.5)),
+    ]
+    readings.commit(workload("other", 9))
+    told = f": {EVICTED.message}; attempt 1 ran 89m, 6.0 hours of nvidia.com/gpu\n"
+    eventually(lambda: run("explain", "job/waits", "--server", server).stdout, lambda text: told in text)
+    del readings.rows[:2]
+    text = run("explain", "job/waits", "--server", server).stdout
+    assert f": {EVICTED.message}\n" in text
 
 
 def test_explain_prints_the_story_of_a_workload_oldest_first_in_utc(

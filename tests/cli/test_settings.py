@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 import queuectl
 from queuectl.core import policy
+from queuectl.core.charging import ResourceForms, Transformation
 from queuectl.kinds.kueue import import_kueue
 from queuectl.settings import Address, ConfigurationError, Settings, load
 from tests.job_kinds import JOB_KINDS
@@ -64,7 +65,7 @@ def test_kueue_s_labels_count_only_if_configured(write: Write) -> None:
     assert not load(environ={}).compatibility.kueue_labels
     assert load(write("compatibility: {kueueLabels: true}"), environ={}).compatibility.kueue_labels
     assert problems(write("compatibility: {kueueLabels: 'yes'}")) == (
-        f"{write('compatibility: {kueueLabels: yes please}')}: compatibility.kueueLabels: "
+        f"{write('compatibility: {kueueLabels: yes please}')}: line 1: compatibility.kueueLabels: "
         "Input should be a valid boolean",
     )
 
@@ -81,7 +82,7 @@ def test_no_database_is_reported_when_it_is_needed() -> None:
         _ = load(environ={}).database_url
 
 
-def test_all_problems_are_reported_at_once_with_their_paths(write: Write) -> None:
+def test_all_problems_are_reported_at_once_with_their_lines_and_paths(write: Write) -> None:
     found = problems(
         write(
             "controller: {listen: nowhere, budget: 0, effects: many, leaseSeconds: 3}\n"
@@ -90,19 +91,17 @@ def test_all_problems_are_reported_at_once_with_their_paths(write: Write) -> Non
             "extra: 1\n"
         )
     )
-    places = [problem.partition(".yaml: ")[2].partition(":")[0] for problem in found]
-    assert sorted(places) == sorted(
-        [
-            "controller.listen",
-            "controller.budget",
-            "controller.effects",
-            "controller.leaseSeconds",
-            "api.listen",
-            "api.refreshSeconds",
-            "database.url",
-            "extra",
-        ]
-    )
+    places = [": ".join(problem.partition(".yaml: ")[2].split(": ")[:2]) for problem in found]
+    assert sorted(places) == [
+        "line 1: controller.budget",
+        "line 1: controller.effects",
+        "line 1: controller.leaseSeconds",
+        "line 1: controller.listen",
+        "line 2: api.listen",
+        "line 2: api.refreshSeconds",
+        "line 3: database.url",
+        "line 4: extra",
+    ]
     assert "hunter2" not in "".join(found)
 
 
@@ -225,6 +224,11 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         "  waitForPodsReady: {timeoutSeconds: 1800, requeuingBackoffBaseSeconds: 5,\n"
         "    requeuingBackoffMaxSeconds: 50, requeuingBackoffLimitCount: 0}\n"
         "  preemption: {evictionBudget: 3, evictionWindowSeconds: 7200, cooldownSeconds: 0}\n"
+        "  resources:\n"
+        "    excludeResourcePrefixes: [example.com/]\n"
+        "    transformations:\n"
+        "    - {input: a/mig, strategy: Replace, multiplyBy: a/gpu, outputs: {a/part: 2, cpu: 500m}}\n"
+        "    deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu.a, any.a]}]\n"
     )
     settings = load(path, environ={})
     assert settings.scheduling.configuration() == policy.SchedulingConfiguration(
@@ -240,6 +244,15 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         eviction_budget=3,
         eviction_window=7200,
         cooldown=0,
+        resources=ResourceForms(
+            excluded_prefixes=("example.com/",),
+            transformations=(
+                Transformation(
+                    input="a/mig", replace=True, multiply_by="a/gpu", outputs=(("a/part", 2), ("cpu", 500))
+                ),
+            ),
+            device_classes=(("gpu.a", "a/gpu"), ("any.a", "a/gpu")),
+        ),
     )
     told = yaml.safe_dump({"scheduling": settings.public()["scheduling"]})
     assert load(write(told), environ={}).scheduling == settings.scheduling
@@ -297,13 +310,52 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
             "preemption.evictionBudget: Input should be less than or equal to 16",
         ),
         ("preemption: {budget: 1}", "preemption.budget: there is no such setting"),
+        (
+            "resources: {transformations: [{input: nvidia.com/mig, outputs: {nvidia.com/gpu: 0.5}}]}",
+            "resources.transformations.0: outputs.nvidia.com/gpu: 0.5 is no multiple of 1, the unit in which "
+            "nvidia.com/gpu is counted",
+        ),
+        (
+            "resources: {transformations: [{input: a/b, outputs: {cpu: 0}}]}",
+            "resources.transformations.0: outputs.cpu: must be more than 0, not 0",
+        ),
+        (
+            "resources: {transformations: [{input: pods, outputs: {cpu: 1}}]}",
+            "resources.transformations.0: pods is counted by itself: it can't be transformed",
+        ),
+        (
+            "resources: {transformations: [{input: a/b, strategy: Keep}]}",
+            "resources.transformations.0.strategy: Input should be 'Retain' or 'Replace'",
+        ),
+        (
+            "resources: {transformations: [{input: a/b}, {input: a/b}]}",
+            "resources: transformations.1.input: a/b is the input of transformations.0 too",
+        ),
+        (
+            "resources: {excludeResourcePrefixes: [a/], transformations: [{input: a/b}]}",
+            "resources: transformations.0.input: a/b is excluded by excludeResourcePrefixes",
+        ),
+        (
+            "resources: {deviceClassMappings: "
+            "[{name: a/b, deviceClassNames: [x]}, {name: a/c, deviceClassNames: [x]}]}",
+            "resources: deviceClassMappings.1.deviceClassNames: x is in deviceClassMappings.0 too",
+        ),
+        (
+            "resources: {deviceClassMappings: [{name: a/b, deviceClassNames: []}]}",
+            "resources.deviceClassMappings.0.deviceClassNames: Tuple should have at least 1 item after "
+            "validation, not 0",
+        ),
+        (
+            "resources: {excludeResourcePrefixes: ['']}",
+            "resources.excludeResourcePrefixes.0: String should have at least 1 character",
+        ),
     ],
 )
 def test_invalid_scheduling_is_reported_with_its_path_and_limit(
     write: Write, section: str, told: str
 ) -> None:
     path = write(f"scheduling: {{{section}}}")
-    assert problems(path) == (f"{path}: scheduling.{told}",)
+    assert problems(path) == (f"{path}: line 1: scheduling.{told}",)
 
 
 def test_history_is_kept_for_13_months_or_as_long_as_is_set(write: Write) -> None:

@@ -10,7 +10,6 @@ from tests.conftest import shared
 FOLDER: Final = shared() / "conformance"
 MISSING: Final = f"the decision vectors are not there: QUEUECTL_SHARED names no folder with {FOLDER.name}"
 DELIBERATE: Final = {
-    "0008-limit-ranges.md": ("schedule-42",),
     "0009-no-way-through-a-queue-that-is-gone.md": (
         "schedule-admission-fair-sharing-03",
         "schedule-admission-fair-sharing-04",

@@ -6,8 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from queuectl.core.decisions import Admit, Decision, Plan
-from queuectl.core.events import EffectSettled, Event, Listed, Result, WorkloadGone, WorkloadObserved
+from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan
+from queuectl.core.events import (
+    EffectSettled,
+    Event,
+    Listed,
+    OwnerRead,
+    Result,
+    WorkloadGone,
+    WorkloadObserved,
+)
 from queuectl.core.model import (
     NOTHING_FOR_READERS,
     AttemptState,
@@ -269,6 +277,17 @@ class JobCluster:
         job = self.jobs.get(WorkloadId(ref.uid))
         unseen = self.mute and counts < PATIENCE
         return job is not None and (job.pods > 0 or unseen or (not job.suspended and not job.finished))
+
+    async def check(self, child: ChildToCheck) -> list[Event]:
+        """Its owner, by the reference that it has."""
+        self._maybe_away()
+        owner = self.jobs[child.workload].workload.owner
+        assert owner is not None
+        there = WorkloadId(owner.uid) in self.jobs
+        read = OwnerRead(
+            child.workload, WorkloadId(owner.uid) if there else None, None if there else "is not there"
+        )
+        return [self.seen(child.workload), read]
 
     async def announce(self, notice: Notice) -> None:
         self.notices.append(notice)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,6 +136,21 @@ def test_each_start_and_each_eviction_is_said_once_and_at_once() -> None:
         (1, "Evicted"),
         (3, "Admitted"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("ns/Job/urgent", "Preempted by ns/Job/urgent"),
+        ("another/Job/secret", "Preempted"),
+        ("ns-2/Job/secret", "Preempted"),
+    ],
+)
+def test_an_event_names_no_workload_of_another_namespace(by: str, said: str) -> None:
+    """Every reader of the Events of a namespace reads it."""
+    decision = replace(evict(), reason=Reason(code=Code.PREEMPTED, by=by))
+    ((_, notice),) = Notices().of(Plan(version=0, cycle=0, now=T0, decisions=(decision,)), 0)
+    assert notice.message == said
 
 
 def test_a_workload_that_waits_again_after_an_eviction_is_told_its_reason_again_a_minute_after_the_last() -> (

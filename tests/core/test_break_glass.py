@@ -13,12 +13,14 @@ from queuectl.core.model import Attempt, LedgerSnapshot, Phase, StoredWorkload, 
 from queuectl.core.policy import Gate, Namespace
 from queuectl.core.reasons import Code, Reason
 from tests.builders import (
+    GPU,
     SOURCES,
     T0,
     World,
     flavor,
     local_queue,
     observed,
+    pod_set,
     policy,
     queue,
     workload,
@@ -144,3 +146,34 @@ def test_a_workload_that_cannot_be_queued_is_charged_while_it_runs_if_its_pods_a
     assert (admit.detail, admit.attempt.debt) == ("was let past the gate by boss", True)
     assert admit.attempt.assignment.usage()
     assert not evictions
+
+
+@pytest.mark.parametrize(
+    ("pods", "gpus", "detail"),
+    [
+        (3, 1, "podset main has 3 pods, it had 1 when it was queued"),
+        (1, 2, "podset main requests 2 of nvidia.com/gpu, 1 when it was queued"),
+        (1, 1, None),
+    ],
+)
+def test_a_workload_whose_child_has_grown_is_evicted_and_queued_with_what_it_requests(
+    pods: int, gpus: int, detail: str | None
+) -> None:
+    world = World(queue("cq", 4), local_queue("lq", "cq"))
+    world.submit(workload("a"))
+    (attempt,) = (d.attempt for d in world.run() if isinstance(d, Admit))
+    world.settle(generation=2)
+    grown = workload("a", pods=[pod_set(pods, {GPU: gpus})])
+    event = observed(grown, suspended=False, generation=2, admission=attempt)
+    world.tell(replace(event, observation=replace(event.observation, by_child=True)))
+    found = [d.reason for d in world.run() if isinstance(d, Evict)]
+    assert [(one.code, one.detail) for one in found] == ([(Code.BYPASS, detail)] if detail else [])
+
+
+def test_a_workload_with_podsets_of_its_own_is_not_evicted_because_it_grew_past_the_gate() -> None:
+    world = World(queue("cq", 4), local_queue("lq", "cq"))
+    world.submit(workload("a"))
+    (attempt,) = (d.attempt for d in world.run() if isinstance(d, Admit))
+    world.settle(generation=2)
+    world.tell(observed(workload("a", gpus=3), suspended=False, generation=2, admission=attempt))
+    assert not [d for d in world.run() if isinstance(d, Evict)]

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from queuectl.core.decisions import Evict, Keep
-from queuectl.core.events import EffectSettled, PodsCounted, Result
+from queuectl.core.events import ContextObserved, EffectSettled, PodsCounted, Result
 from queuectl.core.model import WorkloadId
+from queuectl.core.pod_limits import Counts, HardLimit, NamespaceQuota
+from queuectl.core.pod_resources import Container, PodResources
 from queuectl.core.policy import (
     MinRunTime,
     Policy,
@@ -120,6 +122,16 @@ def frozen() -> World:
     return world
 
 
+def resource_quota(hard: int, used: int = 0) -> World:
+    """One that counts pods, and a workload of two."""
+    world = World(queue("cq", 4), LQ)
+    limit = HardLimit("pods", Counts.PODS, "pods", hard, used)
+    world.tell(ContextObserved(NamespaceQuota("ns/x", (limit,))))
+    pod = PodResources(containers=(Container("main", ((GPU, 1),)),))
+    world.submit(workload("a", pods=[pod_set(2, {GPU: 1}, pod=pod)]))
+    return world
+
+
 GUARDED = Preemption(
     within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, min_run_time=MinRunTime(in_cluster_queue=60)
 )
@@ -134,6 +146,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     ),
     Code.RESOURCE_NOT_COVERED: lambda: one(pods=[pod_set(1, {"example.com/x": 1})]),
     Code.MISCONFIGURED: lambda: one(flavor("other"), queue("cq", 1), LQ),
+    Code.EXCEEDS_RESOURCE_QUOTA: lambda: resource_quota(1),
     Code.QUEUE_NOT_FOUND: lambda: one(queue("cq", 1)),
     Code.NAMESPACE_NOT_ALLOWED: lambda: one(queue("cq", 1, selector=None), LQ),
     Code.QUANTITY_OUT_OF_RANGE: lambda: requesting("1e99"),
@@ -141,6 +154,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.PRIORITY_NOT_FOUND: lambda: one(priority_class="missing"),
     Code.PENDING_EVALUATION: one,
     Code.WAITING_FOR_QUOTA: full,
+    Code.WAITING_FOR_RESOURCE_QUOTA: lambda: resource_quota(2, used=1),
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: preempting,
     Code.WAITING_FOR_HEAD: lambda: full(strategy=QueueingStrategy.STRICT_FIFO),
     Code.BACKING_OFF: denied,

@@ -44,6 +44,7 @@ from queuectl.core.model import (
     PastAttempts,
     Phase,
     StoredWorkload,
+    Verb,
     Workload,
     WorkloadId,
 )
@@ -654,6 +655,24 @@ def test_a_workload_that_starts_again_is_charged_for_its_remaining_pods() -> Non
     assert isinstance(release, Release)
     assert isinstance(admit, Admit)
     assert [p.count for p in admit.attempt.assignment.pod_sets] == [1]
+
+
+def test_a_workload_that_may_start_with_fewer_pods_starts_with_what_is_left_of_it() -> None:
+    """Fewer pods are left than the least number that it may start with."""
+    world = World(queue("cq", 2), local_queue("lq", "cq"))
+    partly = workload("a", pods=[pod_set(8, {GPU: 1}, min_count=4)])
+    world.tell(observed(partly, reclaimable=(("main", 6),)))
+    (admit,) = (d for d in world.run() if isinstance(d, Admit))
+    assert [p.count for p in admit.attempt.assignment.pod_sets] == [2]
+
+
+def test_a_stop_knows_why_and_when_it_was_decided() -> None:
+    life = Life().admitted()
+    life.world.pass_time(60)
+    preempt(life)
+    (stop,) = (one for one in life.world.engine.take_effects() if one.key.verb is Verb.STOP)
+    assert stop.eviction is not None
+    assert (stop.eviction.reason.code, stop.eviction.at) == (Code.PREEMPTED, life.world.now)
 
 
 def test_pods_that_end_during_an_eviction_release_no_quota_until_all_are_gone() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.site import GPU, eventually, gpus_only, job, pod_template
+from queuectl.kinds.jobs import value_at
+from tests.e2e.site import GPU, Json, eventually, gpus_only, job, pod_template, pytorchjob
 from tests.e2e.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LIMIT = "queuectl.dev/max-exec-time-seconds"
 HOLD = "queuectl.dev/hold"
+STOPPED = "queuectl.dev/reserved-stopped"
 
 
 async def verdicts(world: World, name: str) -> list[str]:
@@ -81,3 +83,45 @@ async def test_a_drained_queue_stops_running_jobs_and_continues_after_it_is_resu
 
     await eventually("it runs again", again)
     assert (await world.used(world.namespace))["a100", GPU] == 8
+
+
+def _job(name: str) -> Json:
+    return job(name, template=pod_template(3, 600), parallelism=4, completions=4)
+
+
+def _elastic(name: str) -> Json:
+    body = pytorchjob(name, workers=4, template=pod_template(2, 600))
+    body["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 4}
+    return body
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "least", "held"),
+    [
+        (_job("partly"), ("spec", "parallelism"), "main: 4 x", 2),
+        (_elastic("partly"), ("spec", "pytorchReplicaSpecs", "Worker", "replicas"), "worker: 4 x", 3),
+    ],
+    ids=["Job", "PyTorchJob"],
+)
+async def test_a_workload_that_allows_it_starts_with_as_many_pods_as_fit(
+    world: World, body: Json, path: tuple[str, ...], least: str, held: int
+) -> None:
+    kind = body["kind"]
+    body["metadata"]["annotations"] = {"queuectl.dev/min-parallelism": "1"}
+    await world.submit(body)
+    running = await world.started("partly", kind)
+    assert value_at(running, path) == held
+    assert (await world.workload("partly", kind))["pods"] == held + (kind == "PyTorchJob")
+    told = await world.site.queuectl("explain", f"{kind.lower()}/partly", "-n", world.namespace)
+    assert f"{least} (" in told.out
+    assert "at least 1" in told.out
+
+    await world.annotate("partly", HOLD, "true", kind)
+    await world.reason_is("partly", "OnHold", kind)
+    waiting = await world.get("partly", kind)
+    assert value_at(waiting, path) == 4
+    assert '"code":"UserHold"' in waiting["metadata"]["annotations"][STOPPED]
+    await world.annotate("partly", HOLD, None, kind)
+    again = await world.started("partly", kind)
+    assert value_at(again, path) == held
+    assert STOPPED not in again["metadata"]["annotations"]

@@ -1,4 +1,4 @@
-"""Real API servers with the gate: current, current with the mutating policy, and an emulated older one."""
+"""Real API servers with the gate: 1.36, 1.36 and 1.37 with the mutating policy, and an emulated older one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ import pytest
 import pytest_asyncio
 
 import tests.conftest
+from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import find_assets
-from tests.gate.site import OLDEST, Site, served
+from tests.conftest import NEXT, next_assets
+from tests.gate.kinds import install
+from tests.gate.site import OLDEST, Json, Site, served
+from tests.job_kinds import JOB_KINDS
 
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
 
 
@@ -31,7 +36,7 @@ def pytorch_crd() -> Path:
 @pytest_asyncio.fixture(
     scope="session",
     loop_scope="session",
-    params=["validating", "mutating", f"as-{OLDEST}"],
+    params=["validating", "mutating", f"as-{OLDEST}", NEXT],
     ids=lambda name: f"site={name.removeprefix('as-')}",
 )
 async def site(
@@ -40,9 +45,47 @@ async def site(
     pytorch_crd: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Site]:
-    """manifests/ in force, and on `mutating` also manifests/mutating."""
+    """manifests/ in force, and on `mutating` and on 1.37 also manifests/mutating."""
+    if request.param == NEXT:
+        assets = next_assets()
     emulated = OLDEST if request.param == f"as-{OLDEST}" else None
     folder = tmp_path_factory.mktemp("plane")
-    mutating = request.param == "mutating"
+    mutating = request.param in ("mutating", NEXT)
     async with served(folder, assets, pytorch_crd, emulated=emulated, mutating=mutating) as found:
         yield found
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def operator(site: Site) -> AsyncIterator[Client]:
+    """With the rights that operators have: on all objects in all namespaces, and on their status."""
+    account = "/api/v1/namespaces/default/serviceaccounts"
+    await site.admin.request("POST", account, {"metadata": {"name": "operator"}})
+    groups = sorted({row.group for row in JOB_KINDS})
+    parts = sorted({f"{row.plural}{part}" for row in JOB_KINDS for part in ("", "/status")})
+    await _grant(site, "operator", {"apiGroups": groups, "resources": parts, "verbs": ["*"]})
+    async with await _client(site, "operator") as found:
+        yield found
+
+
+async def _grant(site: Site, account: str, *rules: Json) -> None:
+    """Rights in all namespaces for a service account in namespace default."""
+    group, name = "rbac.authorization.k8s.io", {"name": f"test-{account}"}
+    await site.admin.request("POST", f"{_RBAC}/clusterroles", {"metadata": name, "rules": list(rules)})
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": "default"}
+    role = {"apiGroup": group, "kind": "ClusterRole", **name}
+    body: Json = {"metadata": name, "roleRef": role, "subjects": [subject]}
+    await site.admin.request("POST", f"{_RBAC}/clusterrolebindings", body)
+
+
+async def _client(site: Site, account: str) -> Client:
+    path = f"/api/v1/namespaces/default/serviceaccounts/{account}/token"
+    body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = (await site.admin.request("POST", path, body))["status"]["token"]
+    return Client(site.plane.url, site.plane.ssl_context(), token)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def defined(site: Site) -> Site:
+    """With the definitions of all kinds."""
+    await install(site)
+    return site

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.podsets import Templates
 from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
 from tests.conftest import shared
 from tests.gate.site import IN_FORCE_SECONDS, NAMESPACE, SUBMITTER, Json, Site
 from tests.job_kinds import JOB_KINDS
+from tests.kinds.computed_objects import app_wrapper, spark_application, train_job
 from tests.kinds.kind_objects import sample
 from tests.sandbox.polling import eventually
 
-ROWS = tuple(row for row in JOB_KINDS if row.name not in ("Job", "PyTorchJob"))
+ROWS = tuple(
+    row for row in JOB_KINDS if isinstance(row.podsets, Templates) and row.name not in ("Job", "PyTorchJob")
+)
+COMPUTED: dict[str, Callable[[], Json]] = {
+    "TrainJob": train_job,
+    "SparkApplication": spark_application,
+    "AppWrapper": app_wrapper,
+}
+"""Kinds that have no pod templates of their own: what makes an object of each."""
+COUNTS = {
+    "TrainJob": ("spec", "trainer", "numNodes"),
+    "SparkApplication": ("spec", "executor", "instances"),
+    "AppWrapper": ("spec", "components", "0", "template", "spec", "parallelism"),
+}
+"""Where each of those has a number of pods."""
 SIZES = {
     "TFJob": {"Chief": 1, "Worker": 2},
     "XGBoostJob": {"Master": 1, "Worker": 2},
@@ -26,9 +44,13 @@ SIZES = {
     "MPIJob": {"Launcher": 1, "Worker": 2},
     "MPIJob.v1.kubeflow.org": {"Launcher": 1, "Worker": 2},
     "JobSet": {"driver": 1, "workers": 2},
+    "RayJob": {"head": 1, "workers": 2},
+    "RayCluster": {"head": 1, "workers": 2},
+    "RayService": {"head": 1, "workers": 2},
 }
+_SMALL = Path(__file__).with_name("definitions")
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_GROUPS = ["kubeflow.org", "jobset.x-k8s.io"]
+_GROUPS = sorted({row.group for row in JOB_KINDS if row.custom})
 
 
 @dataclass(frozen=True)
@@ -48,7 +70,8 @@ class Objects:
         return "/" + "/".join(part for part in parts if part)
 
     def body(self, name: str, *, suspend: bool = True) -> Json:
-        obj = sample(self.row, **SIZES[self.row.name])
+        made = COMPUTED.get(self.row.name)
+        obj = sample(self.row, **SIZES[self.row.name]) if made is None else made()
         labels = obj["metadata"]["labels"]
         obj["metadata"] = {"name": self._name(name), "namespace": NAMESPACE, "labels": labels}
         holder: Any = obj
@@ -57,9 +80,28 @@ class Objects:
         holder[self.row.suspend[-1]] = suspend
         return obj
 
+    @property
+    def template(self) -> tuple[str, ...]:
+        """Path of the last pod template."""
+        assert isinstance(self.row.podsets, Templates)
+        last = len(SIZES[self.row.name]) - 1
+        found = self.row.podsets.template(list(SIZES[self.row.name])[last].lower(), last)
+        return tuple(map(str, found or ()))
+
+    @property
+    def count(self) -> tuple[str, ...]:
+        """Path of a number of pods."""
+        if self.row.name == "JobSet":
+            return ("spec", "replicatedJobs", "1", "replicas")
+        return COUNTS.get(self.row.name) or (*self.template[:-1], "replicas")
+
     async def create(self, name: str, *, suspend: bool = True, **query: str) -> Json:
         body = self.body(name, suspend=suspend)
         return await self.site.tenant.request("POST", self.path(), body, query=query)
+
+    async def read(self, name: str) -> Json:
+        found: Json = await self.site.admin.request("GET", self.path(name))
+        return found
 
     async def merge(self, user: str, name: str, change: Json, subresource: str = "") -> Json:
         client = getattr(self.site, user)
@@ -80,8 +122,15 @@ async def install(site: Site) -> None:
     """Define all kinds as their projects do, with all rights on them for the tenant. Waits for the gate."""
     for definition in _definitions():
         await site.admin.request("POST", _DEFINITIONS, definition)
+    await grant(site, *_GROUPS)
+    for row in (*ROWS, *(JOB_KINDS[name] for name in COMPUTED)):
+        await eventually(partial(_in_force, Objects(site, row)), f"the gate on {row.name}", IN_FORCE_SECONDS)
+
+
+async def grant(site: Site, *groups: str) -> None:
+    """All rights on the kinds of these groups for the tenant."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
-    rule = {"apiGroups": _GROUPS, "resources": ["*"], "verbs": ["*"]}
+    rule = {"apiGroups": list(groups), "resources": ["*"], "verbs": ["*"]}
     await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": "all-kinds"}, "rules": [rule]})
     group = "rbac.authorization.k8s.io"
     binding = {
@@ -90,8 +139,6 @@ async def install(site: Site) -> None:
         "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
     }
     await site.admin.request("POST", f"{rbac}/rolebindings", binding)
-    for row in ROWS:
-        await eventually(partial(_in_force, Objects(site, row)), f"the gate on {row.name}", IN_FORCE_SECONDS)
 
 
 async def _in_force(objects: Objects) -> bool:
@@ -112,7 +159,31 @@ def _definitions() -> tuple[Json, ...]:
     found = [_read(f"kubeflow.org_{name}") for name in names]
     both, older = _read("mpi-operator.kubeflow.org_mpijobs"), _read("kubeflow.org_mpijobs")
     both["spec"]["versions"] += [{**version, "storage": False} for version in older["spec"]["versions"]]
-    return (*found, both, _read("jobset.x-k8s.io_jobsets"))
+    small = [yaml.safe_load(path.read_text()) for path in sorted(_SMALL.glob("*.yaml"))]
+    rest = (
+        "jobset.x-k8s.io_jobsets",
+        "trainer.kubeflow.org_trainjobs",
+        "ray.io_rayjobs",
+        "ray.io_rayclusters",
+    )
+    return (*found, both, *map(_read, rest), _ray_services(), *small)
+
+
+def _ray_services() -> Json:
+    """As that of RayJobs, with the spec of the RayCluster under its name in a RayService."""
+    found = _read("ray.io_rayjobs")
+    names = {"kind": "RayService", "listKind": "RayServiceList", "plural": "rayservices"}
+    found["metadata"] = {"name": "rayservices.ray.io"}
+    found["spec"]["names"] = {**names, "singular": "rayservice"}
+    versions = [one for one in found["spec"]["versions"] if one["name"] == "v1"]
+    for version in versions:
+        properties = version["schema"]["openAPIV3Schema"]["properties"]
+        cluster = properties["spec"]["properties"]["rayClusterSpec"]
+        properties["spec"] = {"type": "object", "properties": {"rayClusterConfig": cluster}}
+        properties["status"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version.pop("additionalPrinterColumns", None)
+    found["spec"]["versions"] = versions
+    return found
 
 
 def _read(name: str) -> Json:

@@ -213,8 +213,15 @@ def start_patch(kind: Kind, obj: Json, selector: Mapping[str, str] = {"pool": "a
 
 @asynccontextmanager
 async def served(
-    folder: Path, assets: Path, pytorch_crd: Path, *, emulated: str | None, mutating: bool
+    folder: Path,
+    assets: Path,
+    pytorch_crd: Path,
+    *,
+    emulated: str | None,
+    mutating: bool,
+    manifests: Path = MANIFESTS,
 ) -> AsyncIterator[Site]:
+    """`manifests`: the folder, or a copy of it with those of further kinds."""
     async with (
         ControlPlane(folder, assets, emulated=emulated, controllers=False, fsync=False) as plane,
         AsyncExitStack() as stack,
@@ -225,19 +232,19 @@ async def served(
             for name, token in plane.tokens.items()
         }
         site = Site(plane, clients["admin"], clients["tenant"], clients["controller"], mutating)
-        await _prepare(site, pytorch_crd)
+        await _prepare(site, pytorch_crd, manifests)
         yield site
 
 
-async def _prepare(site: Site, pytorch_crd: Path) -> None:
+async def _prepare(site: Site, pytorch_crd: Path, manifests: Path) -> None:
     crd = yaml.load(pytorch_crd.read_text(), yaml.CSafeLoader)
     await site.admin.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-    for folder in (MANIFESTS, MANIFESTS / "mutating") if site.mutating else (MANIFESTS,):
+    for folder in (manifests, manifests / "mutating") if site.mutating else (manifests,):
         code, output = await site.kubectl("apply", "-k", str(folder))
         assert code == 0, output
     code, output = await site.kubectl("wait", "--for=condition=Established", "crd", "--all")
     assert code == 0, output
-    for folder in (MANIFESTS / "examples", MANIFESTS / "authors")[: 1 + site.mutating]:
+    for folder in (manifests / "examples", manifests / "authors")[: 1 + site.mutating]:
         code, output = await site.kubectl("apply", "-k", str(folder))
         assert code == 0, output
     # All rights on jobs, so that only the gate can refuse a request.

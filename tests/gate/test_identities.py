@@ -70,7 +70,7 @@ async def _start(site: Site, kind: Kind, obj: Json, generation: int) -> Json:
 
 IMAGE = "another image"
 NO_OTHER_FIELD = (
-    "writes no field of the spec but suspend, "
+    "writes no field of the spec but suspend, numbers of pods that it reduces and restores, "
     "and of pod templates nodeSelector, tolerations and its own labels"
 )
 BEYOND_DUTY = {

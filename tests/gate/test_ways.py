@@ -123,9 +123,9 @@ NOT_BY_THE_GATE = {("Job", "status")} | {
 
 @pytest.mark.parametrize("way", WAITING)
 async def test_no_request_of_a_tenant_changes_a_pending_object(site: Site, kind: Kind, way: str) -> None:
-    name = _name("waits", way)
+    name = name_of("waits", way)
     before = kind.facts(await site.create(kind, name))
-    refusal = await _tried(WAITING[way](site, kind, name))
+    refusal = await tried(WAITING[way](site, kind, name))
     assert kind.facts(await site.get(kind, name)) == before
     assert before["suspended"]
     if (kind.name, way) not in NOT_BY_THE_GATE:
@@ -133,7 +133,7 @@ async def test_no_request_of_a_tenant_changes_a_pending_object(site: Site, kind:
 
 
 async def test_a_job_created_running_is_refused_or_suspended(site: Site, kind: Kind) -> None:
-    refusal = await _tried(site.create(kind, "created-running", suspend=False))
+    refusal = await tried(site.create(kind, "created-running", suspend=False))
     if site.mutating:
         assert kind.suspended(await site.get(kind, "created-running"))
     else:
@@ -145,7 +145,7 @@ async def test_a_job_without_the_field_is_refused_or_suspended(site: Site, kind:
     body = kind.body("created-bare", suspend=None)
     if kind is PYTORCH_JOB:
         del body["spec"]["runPolicy"]
-    refusal = await _tried(site.tenant.request("POST", kind.path(), body))
+    refusal = await tried(site.tenant.request("POST", kind.path(), body))
     if site.mutating:
         assert kind.suspended(await site.get(kind, "created-bare"))
     else:
@@ -155,7 +155,7 @@ async def test_a_job_without_the_field_is_refused_or_suspended(site: Site, kind:
 async def test_a_tenant_cannot_create_a_job_with_an_admission_annotation(site: Site, kind: Kind) -> None:
     body = kind.body("created-forged")
     body["metadata"]["annotations"] = {ADMISSION: "{}"}
-    assert "annotations queuectl.dev/reserved-*" in await _tried(
+    assert "annotations queuectl.dev/reserved-*" in await tried(
         site.tenant.request("POST", kind.path(), body)
     )
 
@@ -163,7 +163,7 @@ async def test_a_tenant_cannot_create_a_job_with_an_admission_annotation(site: S
 async def test_the_submitter_annotation_is_always_the_sender(site: Site, kind: Kind) -> None:
     body = kind.body("somebody-s")
     body["metadata"]["annotations"] = {SUBMITTER: "somebody"}
-    refusal = await _tried(site.tenant.request("POST", kind.path(), body))
+    refusal = await tried(site.tenant.request("POST", kind.path(), body))
     if site.mutating:
         made = await site.get(kind, "somebody-s")
         assert made["metadata"]["annotations"][SUBMITTER] == "tenant"
@@ -214,10 +214,10 @@ RUNNING: dict[str, tuple[Way, str]] = {
 
 @pytest.mark.parametrize("way", RUNNING)
 async def test_a_running_object_keeps_what_it_was_charged_for(site: Site, kind: Kind, way: str) -> None:
-    name = _name("runs", way)
+    name = name_of("runs", way)
     before = kind.facts(await site.running(kind, name))
     attempt, words = RUNNING[way]
-    refusal = await _tried(attempt(site, kind, name))
+    refusal = await tried(attempt(site, kind, name))
     assert kind.facts(await site.get(kind, name)) == before
     assert not before["suspended"]
     # The API server itself refuses some of these changes of a Job.
@@ -235,7 +235,7 @@ async def test_an_added_replica_type_is_growth(site: Site, kind: Kind) -> None:
     patch = _start_without_steering(kind, obj)
     await site.controller.request("PATCH", kind.path("one-type"), patch, content_type=JSON_PATCH)
     more = {"spec": {"pytorchReplicaSpecs": {"Worker": worker}}}
-    assert "it can't grow" in await _tried(site.merge(site.tenant, kind, "one-type", more))
+    assert "it can't grow" in await tried(site.merge(site.tenant, kind, "one-type", more))
 
 
 async def test_a_running_object_may_shrink_and_change_what_is_not_charged(site: Site, kind: Kind) -> None:
@@ -274,7 +274,7 @@ async def test_a_finished_object_may_be_applied_again(site: Site, kind: Kind) ->
 
 async def test_a_running_job_cannot_be_given_a_queue(site: Site, kind: Kind) -> None:
     await site.create(kind, "joins", suspend=False, queue=None)
-    refusal = await _tried(site.merge(site.tenant, kind, "joins", {"metadata": {"labels": {QUEUE: "main"}}}))
+    refusal = await tried(site.merge(site.tenant, kind, "joins", {"metadata": {"labels": {QUEUE: "main"}}}))
     assert "can't be changed while it runs" in refusal
 
 
@@ -294,7 +294,7 @@ async def test_replicas_do_not_grow_through_the_scale_subresource(site: Site, ki
         return
     await site.running(kind, "scaled")
     grown = {"spec": {"replicas": 9}}
-    assert "queuectl-scale" in await _tried(site.merge(site.tenant, kind, "scaled", grown, "scale"))
+    assert "queuectl-scale" in await tried(site.merge(site.tenant, kind, "scaled", grown, "scale"))
     await site.merge(site.tenant, kind, "scaled", {"spec": {"replicas": 0}}, "scale")
 
 
@@ -305,11 +305,11 @@ def _start_without_steering(kind: Kind, obj: Json) -> list[Json]:
     return [annotation, {"op": "add", "path": pointer(kind.suspend), "value": False}]
 
 
-def _name(prefix: str, way: str) -> str:
+def name_of(prefix: str, way: str) -> str:
     return f"{prefix}-{re.sub('[^a-z]+', '-', way.lower())}"
 
 
-async def _tried(attempt: Awaitable[object]) -> str:
+async def tried(attempt: Awaitable[object]) -> str:
     """The server's message if it refused; empty if it accepted."""
     try:
         await attempt

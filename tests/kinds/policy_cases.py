@@ -46,6 +46,16 @@ REFUSED = {
         f"{QUOTA}.borrowingLimit",
         "must be at least 0",
     ),
+    "default above the ceiling": (
+        cluster_queue(maxExecutionTime={"default": 61, "ceiling": 60}),
+        "spec.maxExecutionTime.default",
+        "must not be more than ceiling",
+    ),
+    "no run time": (
+        cluster_queue(maxExecutionTime={"ceiling": 0}),
+        "spec.maxExecutionTime.ceiling",
+        "should be greater than or equal to 1",
+    ),
     "huge exponent": (quota("1e999999999"), f"{QUOTA}.nominalQuota", "should match"),
     "4000 digits": (quota("9" * 4000), f"{QUOTA}.nominalQuota", "may not be more than 32"),
     "no number": (quota("NaN"), f"{QUOTA}.nominalQuota", "should match"),
@@ -199,6 +209,7 @@ ACCEPTED = {
         },
         admissionChecksStrategy={"admissionChecks": [{"name": "check", "onFlavors": ["a100"]}]},
         stopPolicy="Hold",
+        maxExecutionTime={"default": 3600, "ceiling": 86400},
         fairSharing={"weight": 2},
         admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},
         concurrentAdmissionPolicy={

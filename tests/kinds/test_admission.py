@@ -22,10 +22,12 @@ from queuectl.core.model import (
 from queuectl.core.policy import ResourceFlavor, Toleration
 from queuectl.kinds.admission import Admission, additions, parse, render
 from queuectl.kinds.node_constraints import NodeConstraints
-from queuectl.kinds.patches import first_stop, next_stop, pointer, start
+from queuectl.kinds.patches import first_stop, next_stop, start
+from queuectl.kinds.steering import pointer
 from queuectl.kinds.workloads import observe
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import UID, job, pytorch_job
+from tests.kinds.json_patches import applied
 
 SPOT = ResourceFlavor(
     name="spot",
@@ -66,21 +68,6 @@ def _effect(obj: dict[str, Any], kind: str, attempt: Attempt) -> Effect:
         attempt=attempt,
         flavors=(CPUS, SPOT),
     )
-
-
-def _applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    """`obj` after a JSON patch of tests and adds."""
-    obj = json.loads(json.dumps(obj))
-    for step in patch:
-        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
-        holder: Any = obj
-        for part in parents:
-            holder = holder[int(part) if isinstance(holder, list) else part]
-        if step["op"] == "test":
-            assert holder[last] == step["value"], step["path"]
-        else:
-            holder[last] = step["value"]
-    return obj
 
 
 def test_the_annotation_has_the_whole_admission_and_reads_back() -> None:
@@ -180,7 +167,7 @@ def test_a_start_tests_the_expected_object_and_adds_scheduling_fields() -> None:
         "/metadata/labels/queuectl.dev~1queue-name": "main",
         "/metadata/resourceVersion": "41",
     }
-    after = _applied(obj, patch)
+    after = applied(obj, patch)
     pod = after["spec"]["template"]["spec"]
     assert after["spec"]["suspend"] is False
     assert pod["nodeSelector"] == {"disk": "ssd", "arch": "amd64", "gpu": "a100", "pool": "spot"}
@@ -193,13 +180,13 @@ def test_other_annotations_survive_a_start_and_a_new_resource_version_does_not_p
     obj["metadata"]["annotations"] = {"note": "mine"}
     patch = start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt()))
     assert "/metadata/resourceVersion" not in {step["path"] for step in patch}
-    assert set(_applied(obj, patch)["metadata"]["annotations"]) == {"note", ANNOTATION}
+    assert set(applied(obj, patch)["metadata"]["annotations"]) == {"note", ANNOTATION}
 
 
 def test_a_start_of_a_pytorch_job_adds_scheduling_fields_to_each_replica() -> None:
     obj = pytorch_job(Master=1, Worker=3)
     attempt = _attempt(_pod_set("master", count=1), _pod_set("worker", count=3))
-    after = _applied(obj, start(JOB_KINDS["PyTorchJob"], _effect(obj, "PyTorchJob", attempt)))
+    after = applied(obj, start(JOB_KINDS["PyTorchJob"], _effect(obj, "PyTorchJob", attempt)))
     assert after["spec"]["runPolicy"]["suspend"] is False
     for replica in after["spec"]["pytorchReplicaSpecs"].values():
         assert replica["template"]["spec"]["nodeSelector"]["pool"] == "spot"
@@ -209,7 +196,7 @@ def test_a_second_admission_starts_from_the_fields_of_the_user() -> None:
     kind = JOB_KINDS["Job"]
     obj = job(pod={"nodeSelector": {"disk": "ssd"}})
     own = _pod_set(node_selector=(("disk", "ssd"),))
-    started = _applied(obj, start(kind, _effect(obj, "Job", _attempt(own))))
+    started = applied(obj, start(kind, _effect(obj, "Job", _attempt(own))))
     event = observe(kind, started)
     assert event is not None
     assert event.workload.pod_sets[0].node_selector == (("disk", "ssd"),)
@@ -221,7 +208,7 @@ def test_a_second_admission_starts_from_the_fields_of_the_user() -> None:
         requests=(("cpu", 1500),),
         flavors=(("cpu", "cpus"),),
     )
-    again = _applied(started, start(kind, _effect(started, "Job", _attempt(plain, number=2))))
+    again = applied(started, start(kind, _effect(started, "Job", _attempt(plain, number=2))))
     pod = again["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"disk": "ssd", "arch": "amd64"}
     assert pod["tolerations"] == []
@@ -229,7 +216,7 @@ def test_a_second_admission_starts_from_the_fields_of_the_user() -> None:
 
 def test_fields_edited_after_the_start_belong_to_the_user() -> None:
     obj = job()
-    started = _applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
+    started = applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
     started["spec"]["template"]["spec"]["nodeSelector"]["pool"] = "other"
     event = observe(JOB_KINDS["Job"], started)
     assert event is not None
@@ -256,7 +243,7 @@ def test_a_start_labels_the_pods_with_queue_and_workload(metadata: dict[str, Any
         for template in _templates(obj):
             if metadata is not None:
                 template["metadata"] = deepcopy(metadata)
-        after = _applied(obj, start(JOB_KINDS[name], _effect(obj, name, _attempt(*pods[name]))))
+        after = applied(obj, start(JOB_KINDS[name], _effect(obj, name, _attempt(*pods[name]))))
         for template in _templates(after):
             found = template["metadata"]
             assert found == {**(metadata or {}), "labels": {**(metadata or {}).get("labels", {}), **OURS}}
@@ -265,7 +252,7 @@ def test_a_start_labels_the_pods_with_queue_and_workload(metadata: dict[str, Any
 def test_the_next_start_replaces_the_labels_of_the_pods() -> None:
     obj = job()
     obj["spec"]["template"]["metadata"] = {"labels": {**OURS, "queuectl.dev/queue-name": "before"}}
-    after = _applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
+    after = applied(obj, start(JOB_KINDS["Job"], _effect(obj, "Job", _attempt())))
     assert after["spec"]["template"]["metadata"]["labels"] == OURS
 
 
@@ -277,20 +264,20 @@ def _templates(obj: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["Job", "PyTorchJob"])
 def test_a_stop_tests_uid_and_generation(name: str) -> None:
     kind, obj = JOB_KINDS[name], job() if name == "Job" else pytorch_job(Worker=1)
-    started = _applied(
+    started = applied(
         obj, start(kind, _effect(obj, name, _attempt(_pod_set(name="main" if name == "Job" else "worker"))))
     )
     write = first_stop(kind, _effect(started, name, _attempt()))
     assert write is not None
     assert write.subresource == ""
-    assert kind.suspended(_applied(started, write.body))
+    assert kind.suspended(applied(started, write.body))
     assert {step["path"] for step in write.body if step["op"] == "test"} == {
         "/metadata/uid",
         "/metadata/generation",
     }
     started["metadata"]["generation"] += 1
     with pytest.raises(AssertionError, match="generation"):
-        _applied(started, write.body)
+        applied(started, write.body)
 
 
 def test_a_stop_adds_missing_parents_once_the_object_was_read() -> None:
@@ -298,13 +285,13 @@ def test_a_stop_adds_missing_parents_once_the_object_was_read() -> None:
     del obj["spec"]["runPolicy"]
     write = next_stop(kind, _effect(obj, "PyTorchJob", _attempt()), obj)
     assert write is not None
-    assert kind.suspended(_applied(obj, write.body))
+    assert kind.suspended(applied(obj, write.body))
 
 
 def test_an_object_last_seen_suspended_or_in_a_later_attempt_is_read_before_a_stop() -> None:
     kind, obj = JOB_KINDS["Job"], job()
     assert first_stop(kind, _effect(obj, "Job", _attempt())) is None
-    second = _applied(obj, start(kind, _effect(obj, "Job", _attempt(number=2))))
+    second = applied(obj, start(kind, _effect(obj, "Job", _attempt(number=2))))
     first = _effect(second, "Job", _attempt())
     assert first_stop(kind, first) is None
     assert next_stop(kind, first, second) is None
@@ -318,7 +305,7 @@ def test_a_stop_takes_back_what_the_status_said_before_and_nothing_else() -> Non
     write = next_stop(kind, effect, obj)
     assert write is not None
     assert write.subresource == "status"
-    asked = _applied(obj, write.body)
+    asked = applied(obj, write.body)
     assert asked["status"]["conditions"][0] == other
     assert asked["status"]["conditions"][1]["status"] == "Unknown"
     assert asked["spec"] == obj["spec"]

@@ -12,11 +12,12 @@ from queuectl.core.model import Outcome
 from queuectl.core.reasons import Code
 from queuectl.kinds import patches
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
+from queuectl.kinds.podsets import Templates
 from queuectl.kinds.workloads import observe
 from queuectl.kinds.written import WORKLOAD_LABEL
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import UID
-from tests.kinds.kind_objects import SUSPENDED, sample
+from tests.kinds.kind_objects import SUSPENDED, sample, seen_suspended
 from tests.kube.sites import SPOT, effect
 
 GPU = "nvidia.com/gpu"
@@ -30,6 +31,9 @@ SIZES: dict[str, dict[str, int]] = {
     "MPIJob": {"Worker": 2, "Launcher": 1},
     "MPIJob.v1.kubeflow.org": {"Worker": 2, "Launcher": 1},
     "JobSet": {"driver": 1, "workers": 4},
+    "RayJob": {"head": 1, "workers": 3},
+    "RayCluster": {"head": 1, "workers": 3},
+    "RayService": {"head": 1, "workers": 3},
 }
 ORDER = {
     "TFJob": ("chief", "master", "ps", "worker", "evaluator"),
@@ -38,8 +42,16 @@ ORDER = {
     "JAXJob": ("worker",),
     "Job": ("main",),
     "JobSet": ("driver", "workers"),
+    "RayJob": ("head", "workers"),
+    "RayCluster": ("head", "workers"),
+    "RayService": ("head", "workers"),
 }
-ROWS = pytest.mark.parametrize("row", JOB_KINDS.rows, ids=lambda row: row.name)
+TEMPLATES = [row for row in JOB_KINDS if isinstance(row.podsets, Templates)]
+"""Others are tested each for itself."""
+ROWS = pytest.mark.parametrize("row", TEMPLATES, ids=lambda row: row.name)
+BY_CONDITION = pytest.mark.parametrize(
+    "row", [row for row in TEMPLATES if row.group != "ray.io"], ids=lambda row: row.name
+)
 REPLICATED = pytest.mark.parametrize(
     "row", [row for row in JOB_KINDS if row.group == "kubeflow.org"], ids=lambda row: row.name
 )
@@ -52,7 +64,7 @@ def observed(row: JobKind, obj: dict[str, Any]) -> WorkloadObserved:
 
 
 def test_every_kind_of_the_registry_has_a_sample() -> None:
-    assert set(SIZES) == {row.name for row in JOB_KINDS}
+    assert set(SIZES) == {row.name for row in TEMPLATES}
 
 
 @ROWS
@@ -62,7 +74,7 @@ def test_the_podsets_of_an_object_are_charged_in_their_order(row: JobKind) -> No
     found = {pod_set.name: pod_set.count for pod_set in workload.pod_sets}
     assert found == {name.lower(): size for name, size in SIZES[row.name].items()}
     assert tuple(found) == ORDER.get(row.name, ("master", "worker"))
-    assert all(dict(pod_set.requests) == {GPU: 2} for pod_set in workload.pod_sets)
+    assert all(dict(pod_set.requests)[GPU] == 2 for pod_set in workload.pod_sets)
 
 
 @ROWS
@@ -71,8 +83,9 @@ def test_a_start_sets_only_what_it_may_and_a_stop_suspends_again(row: JobKind) -
     started_by = effect(obj, row.name)
     started = _applied(obj, patches.start(row, started_by))
     assert not row.suspended(started)
+    assert isinstance(row.podsets, Templates)
     for place, pod_set in enumerate(started_by.workload.pod_sets):
-        template = _at(started, row.template(pod_set.name, place))
+        template = _at(started, row.podsets.template(pod_set.name, place) or ())
         assert template["spec"]["nodeSelector"] == dict(SPOT.node_labels)
         assert template["metadata"]["labels"] == {QUEUE_LABEL: "main", WORKLOAD_LABEL: UID}
     running = observed(row, started).observation
@@ -85,25 +98,29 @@ def test_a_start_sets_only_what_it_may_and_a_stop_suspends_again(row: JobKind) -
 
 @ROWS
 def test_what_its_controller_said_before_a_stop_is_asked_again(row: JobKind) -> None:
-    obj = sample(row, **SIZES[row.name]) | {"status": {"conditions": [SUSPENDED]}}
+    obj = sample(row, **SIZES[row.name]) | {"status": seen_suspended(row)}
+    assert row.says_suspended(obj)
     started_by = effect(obj, row.name)
     asked = patches.next_stop(row, started_by, obj)
+    if not row.seen.asked:
+        assert asked is None
+        return
     assert asked is not None
     assert asked.subresource == "status"
-    assert _applied(obj, asked.body)["status"]["conditions"][0]["status"] == "Unknown"
+    assert not row.says_suspended(_applied(obj, asked.body))
 
 
-@ROWS
+@BY_CONDITION
 @pytest.mark.parametrize("succeeds", [True, False])
 def test_the_end_of_an_object_is_in_its_conditions(row: JobKind, succeeds: bool) -> None:
     good = {"batch": "Complete", "jobset.x-k8s.io": "Completed"}.get(row.group, "Succeeded")
     ended = {"type": good if succeeds else "Failed", "status": "True"}
     obj = sample(row, **SIZES[row.name])
-    status = row.status({**obj, "status": {"conditions": [SUSPENDED | {"status": "False"}, ended]}})
-    assert status.finished is (Outcome.SUCCEEDED if succeeds else Outcome.FAILED)
+    over = {**obj, "status": {"conditions": [SUSPENDED | {"status": "False"}, ended]}}
+    assert row.outcome(over) is (Outcome.SUCCEEDED if succeeds else Outcome.FAILED)
     # Only batch/v1 guarantees that no pod is alive then.
-    assert status.quiet is (True if row.name == "Job" else None)
-    assert row.status({**obj, "status": {"conditions": [ended | {"status": "False"}]}}).finished is None
+    assert row.status(over).quiet is (True if row.name == "Job" else None)
+    assert row.outcome({**obj, "status": {"conditions": [ended | {"status": "False"}]}}) is None
 
 
 @ROWS
@@ -157,7 +174,7 @@ def test_the_priority_class_of_the_run_policy_holds_for_all_its_pods(row: JobKin
     ],
 )
 def test_the_pods_of_an_object_are_found_by_the_label_of_its_operator(name: str, selector: str) -> None:
-    assert JOB_KINDS[name].pod_selector("train", UID) == selector
+    assert list(JOB_KINDS[name].pod_selectors(None, "train", UID)) == [selector]
 
 
 def _applied(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
@@ -171,3 +188,58 @@ def _at(obj: Any, path: tuple[str | int, ...]) -> dict[str, Any]:
         obj = obj.setdefault(key, {}) if isinstance(obj, dict) else obj[key]
     assert isinstance(obj, dict)
     return obj
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "own", "charged"),
+    [
+        pytest.param(
+            "PyTorchJob",
+            {"Master": 1, "Worker": 2},
+            {"cpu": "10m", "memory": "1Mi"},
+            {"master": {"cpu": 10, "memory": 2**20}, "worker": {"cpu": 50, "memory": 10 * 2**20}},
+            id="a worker waits for the master in an init container",
+        ),
+        pytest.param(
+            "PyTorchJob",
+            {"Worker": 2},
+            {"cpu": "10m"},
+            {"worker": {"cpu": 10}},
+            id="without a master there is nothing to wait for",
+        ),
+        pytest.param(
+            "PyTorchJob",
+            {"Master": 1, "Worker": 2},
+            {GPU: "1"},
+            {"master": {GPU: 1}, "worker": {GPU: 1}},
+            id="what no container of the user requests is not charged",
+        ),
+        pytest.param(
+            "MPIJob.v1.kubeflow.org",
+            {"Launcher": 1, "Worker": 2},
+            {"cpu": "2", "memory": "1Mi"},
+            {
+                "launcher": {"cpu": 2000, "memory": 512 * 2**20},
+                "worker": {"cpu": 2000, "memory": 2**20},
+            },
+            id="kubectl is delivered to the launcher",
+        ),
+        pytest.param(
+            "MPIJob",
+            {"Launcher": 1},
+            {"memory": "1Mi"},
+            {"launcher": {"memory": 2**20}},
+            id="the MPI operator adds no container",
+        ),
+    ],
+)
+def test_an_init_container_that_the_operator_adds_is_charged(
+    kind: str, sizes: dict[str, int], own: dict[str, str], charged: dict[str, dict[str, int]]
+) -> None:
+    row = JOB_KINDS[kind]
+    obj = sample(row, **sizes)
+    (specs,) = (value for key, value in obj["spec"].items() if key.endswith("ReplicaSpecs"))
+    for replica in specs.values():
+        replica["template"]["spec"]["containers"] = [{"name": "c", "resources": {"requests": own}}]
+    workload = observed(row, obj).workload
+    assert {one.name: dict(one.requests) for one in workload.pod_sets} == charged

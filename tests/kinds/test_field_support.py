@@ -136,6 +136,7 @@ SAMPLES: dict[str, Json] = {
                 },
             },
             "stopPolicy": "None",
+            "maxExecutionTime": {"default": 60, "ceiling": 3600},
             "fairSharing": {"weight": 2},
             "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
         }
@@ -166,7 +167,14 @@ SAMPLES: dict[str, Json] = {
             ],
         }
     },
-    "LocalQueue": {"spec": {"clusterQueue": "one", "stopPolicy": "None", "fairSharing": {"weight": 2}}},
+    "LocalQueue": {
+        "spec": {
+            "clusterQueue": "one",
+            "stopPolicy": "None",
+            "maxExecutionTime": {"default": 60, "ceiling": 3600},
+            "fairSharing": {"weight": 2},
+        }
+    },
     "WorkloadPriorityClass": {"value": 5, "description": "first"},
 }
 """Objects with all fields that are obeyed."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from queuectl.kinds.fields import MAX_COUNT, Json
+from queuectl.kinds.podsets import Templates
 from queuectl.kinds.workloads import observe
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.kind_objects import job_set
@@ -61,10 +62,10 @@ def test_a_group_without_a_number_of_jobs_has_one() -> None:
 @pytest.mark.parametrize(
     ("obj", "problem"),
     [
-        (job_set(), "spec.replicatedJobs: no jobs"),
+        (job_set(), "spec.replicatedJobs: no podsets"),
         (
             job_set(("workers", MAX_COUNT, 2)),
-            "spec.replicatedJobs[0].replicas: 2147483647 Jobs of 2 pods",
+            "spec.replicatedJobs[0].replicas: 2147483647 x 2 are more than",
         ),
         (job_set(("workers", -1, 2)), "spec.replicatedJobs[0].replicas: -1 is outside 0 to"),
     ],
@@ -74,7 +75,7 @@ def test_groups_that_cannot_be_charged_are_a_problem_that_names_the_field(obj: J
 
 
 def test_groups_with_one_name_are_a_problem() -> None:
-    assert "two groups have the name workers" in str(counts(job_set(("workers", 1, 1), ("workers", 1, 1))))
+    assert "two podsets have the name workers" in str(counts(job_set(("workers", 1, 1), ("workers", 1, 1))))
 
 
 @pytest.mark.parametrize(
@@ -121,4 +122,5 @@ def test_the_pods_of_succeeded_jobs_are_over_unless_a_restart_would_make_them_ag
 
 def test_the_template_of_a_group_is_found_by_its_place() -> None:
     path = ("spec", "replicatedJobs", 1, "template", "spec", "template")
-    assert JOB_SET.template("workers", 1) == path
+    assert isinstance(JOB_SET.podsets, Templates)
+    assert JOB_SET.podsets.template("workers", 1) == path

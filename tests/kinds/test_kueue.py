@@ -223,8 +223,8 @@ def test_a_job_gets_our_labels_also_in_its_templates() -> None:
 
 def test_an_unsupported_job_kind_is_reported() -> None:
     metadata = {"name": "tune", "namespace": "research", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
-    found = imported({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata})
-    assert "RayJob is not queued" in notes(found)["research/RayJob/tune", ""]
+    found = imported({"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": metadata})
+    assert "RayCronJob is not queued" in notes(found)["research/RayCronJob/tune", ""]
 
 
 def test_a_label_without_effect_in_queuectl_is_named() -> None:

@@ -12,6 +12,7 @@ from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import job, metadata, pytorch_job
 
 JOB, PYTORCH = JOB_KINDS["Job"], JOB_KINDS["PyTorchJob"]
+INDEXED = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 0}
 LABEL = "queuectl.dev/max-exec-time-seconds"
 
 
@@ -33,6 +34,9 @@ def running(status: dict[str, Any], **spec: Any) -> dict[str, Any]:
         ({"parallelism": 2, "completions": 9}, {"active": 2, "ready": 0, "succeeded": 2}, True),
         ({}, {"active": 1, "ready": 0}, False),
         ({"parallelism": 0}, {"ready": 0}, True),
+        ({"parallelism": 2}, {"ready": 1, "uncountedTerminatedPods": {"succeeded": ["uid"]}}, True),
+        ({"parallelism": 2}, {"ready": 1, "uncountedTerminatedPods": {"failed": ["uid"]}}, False),
+        ({"parallelism": 2}, {"ready": 1, "uncountedTerminatedPods": "one"}, False),
     ],
 )
 def test_a_job_is_ready_when_its_status_counts_all_pods_as_ready_or_succeeded(
@@ -53,17 +57,14 @@ def test_a_job_is_ready_when_its_status_counts_all_pods_as_ready_or_succeeded(
         ({"parallelism": 4}, {"active": 2, "succeeded": 2}, 2),
         # A failed pod is created again, except with a backoff limit per index.
         ({"parallelism": 4, "completions": 4}, {"active": 3, "failed": 1}, 0),
-        (
-            {"parallelism": 4, "completions": 4, "backoffLimitPerIndex": 0},
-            {"active": 1, "failed": 3, "failedIndexes": "0,2-3"},
-            3,
-        ),
+        (INDEXED, {"active": 1, "failed": 3, "failedIndexes": "0,2-3"}, 3),
         ({"parallelism": 4, "completions": 4}, {"active": 1, "failedIndexes": "0,2-3"}, 0),
-        (
-            {"parallelism": 4, "completions": 4, "backoffLimitPerIndex": 0},
-            {"active": 1, "failedIndexes": "3-1,all"},
-            0,
-        ),
+        (INDEXED, {"active": 1, "failedIndexes": "3-1,all"}, 0),
+        (INDEXED, {"active": 2, "succeeded": 1, "completedIndexes": "1", "failedIndexes": "3"}, 2),
+        # An old API server lists an index in both, and large ones remain when completions are reduced.
+        (INDEXED, {"active": 2, "succeeded": 2, "completedIndexes": "0-1", "failedIndexes": "1"}, 2),
+        (INDEXED, {"active": 1, "completedIndexes": "2-9", "failedIndexes": "5"}, 2),
+        (INDEXED, {"completedIndexes": "0-" + "9" * 6}, 4),
         # Surplus and terminating pods are charged until they are gone.
         ({"parallelism": 2, "completions": 4}, {"active": 4, "succeeded": 0}, 0),
         ({"parallelism": 4, "completions": 4}, {"active": 1, "terminating": 2, "succeeded": 3}, 1),

@@ -58,7 +58,10 @@ def test_of_the_two_kinds_of_mpijob_the_one_of_the_mpi_operator_has_the_short_na
     [
         (JOB, "two rows have the name Job"),
         (replace(OTHER, name="Job.example"), "Job.example is not the name of a row for Job of"),
-        (replace(OTHER, name="Other", group="batch", suspend=("spec", "paused")), "another field to suspend"),
+        (
+            replace(JOB, name="Job.v2.batch", version="v2", suspend=("spec", "paused")),
+            "Job.v2.batch has another form than another version of jobs.batch",
+        ),
     ],
 )
 def test_rows_that_cannot_be_in_one_registry_are_refused(row: object, problem: str) -> None:

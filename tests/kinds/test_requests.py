@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.reasons import Code
+from queuectl.kinds.device_claims import pod_claims
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.requests import RequestProblem, not_charged, pod_requests
 
@@ -134,13 +135,12 @@ def test_more_resources_or_containers_than_the_limit_are_refused() -> None:
 @pytest.mark.parametrize(
     ("pod", "path"),
     [
-        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}, "resourceClaims[0]"),
         (
             {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "8"}}},
             "resources.requests.nvidia.com/gpu",
         ),
         ({"resources": {"limits": {"nvidia.com/gpu": "8"}}}, "resources.limits.nvidia.com/gpu"),
-        ({"resourceClaims": [], "resources": {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}}, None),
+        ({"resources": {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}}, None),
         ({"overhead": {"cpu": "1"}, "initContainers": [_sidecar({"nvidia.com/gpu": "1"})]}, None),
         ({"ephemeralContainers": [_one({"cpu": "9"})]}, None),
     ],
@@ -165,7 +165,7 @@ _CONTAINERS: Any = st.lists(
             "containers": _CONTAINERS,
             "initContainers": _CONTAINERS,
             "resources": _ASKED,
-            "resourceClaims": st.lists(st.just({"name": "gpu"}), max_size=1),
+            "resourceClaims": st.lists(st.just({"resourceClaimName": "gpu"}), max_size=1),
             "overhead": st.just({"gpu": "1"}),
         },
     )
@@ -173,6 +173,6 @@ _CONTAINERS: Any = st.lists(
 def test_law_whatever_a_pod_requests_is_charged_or_named(pod: dict[str, Any]) -> None:
     requested = "gpu" in json.dumps(pod)
     charged, named = dict(pod_requests(pod, "spec")), not_charged(pod, "spec")
-    assert bool(charged or named) is requested
-    if pod.get("resourceClaims") or pod.get("resources"):
+    assert bool(charged or named or pod_claims(pod, "spec")) is requested
+    if pod.get("resources"):
         assert named is not None

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from queuectl.kinds.jobs import run_times
 from queuectl.kinds.workloads import observe
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import job
 
+JOB = JOB_KINDS["Job"]
 START, END = "2030-01-01T08:00:00Z", "2030-01-01T09:30:00Z"
 BEGAN, ENDED = datetime(2030, 1, 1, 8, tzinfo=UTC), datetime(2030, 1, 1, 9, 30, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def _over(kind: str, status: str = "True") -> dict[str, Any]:
         ({"startTime": START}, (BEGAN, None)),
         ({"startTime": START, "conditions": [_over("Complete")], "completionTime": END}, (BEGAN, ENDED)),
         ({"startTime": START, "conditions": [_over("Failed")]}, (BEGAN, ENDED)),
-        ({"startTime": START, "conditions": [_over("Suspended"), _over("Succeeded")]}, (BEGAN, ENDED)),
+        ({"startTime": START, "conditions": [_over("Suspended"), _over("Failed")]}, (BEGAN, ENDED)),
         ({"startTime": START, "conditions": [_over("Complete", "False")]}, (BEGAN, None)),
         ({"startTime": 7, "conditions": "many"}, (None, None)),
         ({"startTime": "soon", "conditions": [{"type": "Failed", "status": "True"}]}, (None, None)),
@@ -36,7 +36,7 @@ def _over(kind: str, status: str = "True") -> dict[str, Any]:
 def test_times_are_those_of_the_status_and_an_invalid_one_is_none(
     status: dict[str, Any], times: tuple[datetime | None, datetime | None]
 ) -> None:
-    assert run_times({"status": status}) == times
+    assert JOB.run_times({"status": status}) == times
 
 
 def test_an_observation_has_start_and_end() -> None:

@@ -230,7 +230,7 @@ def test_names_that_kubernetes_does_not_allow_are_changed_and_stay_unique() -> N
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("MaxTime=2-00:00:00", "no queue limits run time"),
+        ("MaxTime=2-00:00:00", "set spec.maxExecutionTime"),
         ("AllowQos=high", "any workload may name any WorkloadPriorityClass"),
         ("MaxNodes=4", "no queue limits the size of one workload"),
         ("DefMemPerCPU=4000", "a LimitRange of the namespace gives defaults"),

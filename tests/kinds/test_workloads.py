@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queuectl.core.device_claims import PodClaim
 from queuectl.core.model import ObjectRef, Outcome
 from queuectl.core.policy import Requirement, Toleration
 from queuectl.core.reasons import Code
@@ -362,13 +363,14 @@ def test_a_problem_of_the_metadata_leaves_the_pods_known_so_that_they_can_be_cha
 def test_a_resource_claim_is_named_and_everything_else_is_read() -> None:
     claims = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
     (main,) = _seen(job(pod=claims)).workload.pod_sets
-    assert main.not_charged == "spec.template.spec.resourceClaims[0]"
+    assert main.claims == (PodClaim("spec.template.spec.resourceClaims[0]", "one", template=True),)
     assert main.requests == (("nvidia.com/gpu", 2),)
     obj = pytorch_job(Master=1, Worker=1)
     obj["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"] |= claims
     master, worker = _seen(obj, "PyTorchJob").workload.pod_sets
-    assert master.not_charged is None
-    assert worker.not_charged == "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaims[0]"
+    assert master.claims == ()
+    path = "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaims[0]"
+    assert [claim.path for claim in worker.claims] == [path]
 
 
 @pytest.mark.parametrize(

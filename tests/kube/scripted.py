@@ -13,7 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from queuectl.core.events import Event
-from queuectl.kube.reflector import Reflectors, Timings, reflectors
+from queuectl.kube.reflector import Timings
+from queuectl.kube.reflectors import Reflectors, reflectors
 from queuectl.kube.session import Deadlines, Session
 from queuectl.kube.sources import Source, sources
 from queuectl.kube.transport import HttpTransport
@@ -146,14 +147,14 @@ class Watching:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-def source(name: str) -> Source:
+def source(name: str) -> Source[Event]:
     return next(source for source in sources(JOB_KINDS) if source.name == name)
 
 
 @asynccontextmanager
 async def watching(
     script: Scripted,
-    watched: Source | None = None,
+    watched: Source[Event] | None = None,
     *,
     timings: Timings = QUICK,
     kind: str = "Job",

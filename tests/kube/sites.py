@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import yaml
 
 from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, PodSetAssignment, Verb
 from queuectl.core.policy import ResourceFlavor, Toleration
-from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import OWN, QueueLabels
+from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.account import Bearer
 from queuectl.kube.cluster import KubeCluster
@@ -64,6 +66,16 @@ PYTORCH_CRD: dict[str, Any] = {
     },
 }
 CRDS = api_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
+def definition(row: JobKind) -> dict[str, Any]:
+    """A definition of this kind that keeps all fields."""
+    found = copy.deepcopy(PYTORCH_CRD)
+    names = {"kind": row.kind, "listKind": f"{row.kind}List", "plural": row.plural}
+    found["metadata"]["name"] = row.resource
+    found["spec"] |= {"group": row.group, "names": names | {"singular": row.kind.lower()}}
+    found["spec"]["versions"][0]["name"] = row.version
+    return found
 
 
 @dataclass(slots=True)
@@ -128,21 +140,29 @@ def effect(
     attempt: int = 1,
     verb: Verb = Verb.START,
     honoured: QueueLabels = OWN,
+    child: dict[str, Any] | None = None,
+    kinds: KindRegistry = JOB_KINDS,
+    pods: int | None = None,
 ) -> Effect:
-    """The effect that starts or stops `obj` as it was read."""
-    event = observe(JOB_KINDS[kind], obj, honoured)
+    """The effect that starts or stops `obj` as it was read, with the child that has its podsets.
+
+    `pods`: quota for so many of the last podset.
+    """
+    event = observe(kinds[kind], obj, honoured, child)
     assert event is not None
     workload = event.workload
+    *others, last = workload.pod_sets
+    last = last if pods is None else replace(last, count=pods)
     pod_sets = tuple(
         PodSetAssignment(
-            name=pods.name,
-            count=pods.count,
-            requests=pods.requests,
-            flavors=tuple((resource, "spot") for resource, _ in pods.requests),
-            node_selector=pods.node_selector,
-            tolerations=pods.tolerations,
+            name=one.name,
+            count=one.count,
+            requests=one.requests,
+            flavors=tuple((resource, "spot") for resource, _ in one.requests),
+            node_selector=one.node_selector,
+            tolerations=one.tolerations,
         )
-        for pods in workload.pod_sets
+        for one in (*others, last)
     )
     return Effect(
         key=EffectKey(workload.id, attempt, verb),
@@ -185,19 +205,20 @@ async def in_process(folder: Path, **options: Any) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def real(folder: Path, **options: Any) -> AsyncIterator[Site]:
-    """A kube-apiserver without controllers; skips the test if there is none."""
+async def real(folder: Path, *, controllers: bool = False, **options: Any) -> AsyncIterator[Site]:
+    """A kube-apiserver; skips the test if there is none."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver is not tried")
     async with ControlPlane(
-        folder / "real", Path(assets), controllers=False, fsync=False, **options
+        folder / "real", Path(assets), controllers=controllers, fsync=False, **options
     ) as plane:
         plane.write_kubeconfig(folder / "real.kubeconfig")
         async with served(folder / "real.kubeconfig", None) as site:
-            # No controller creates it here, and pods are refused without it.
+            # Pods are refused without it.
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            await site.create(api_path("", "v1", "serviceaccounts", NAMESPACE), account)
+            with suppress(Conflict):  # a controller may have made it
+                await site.create(api_path("", "v1", "serviceaccounts", NAMESPACE), account)
             yield site
 
 

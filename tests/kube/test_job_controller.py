@@ -18,11 +18,13 @@ from aiohttp import web
 
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
-from queuectl.kinds.jobs import says_suspended
+from queuectl.kinds.jobs import conditions
 from queuectl.kube.session import api_path
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from tests.certificates.issuing import DAY, issue, key_pem, new_key, pem
-from tests.kube.sites import NAMESPACE, Site, effect, jobs, served
+from tests.conftest import NEXT, next_assets
+from tests.job_kinds import JOB_KINDS
+from tests.kube.sites import NAMESPACE, Site, effect, job, jobs, served
 from tests.sandbox.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -64,15 +66,14 @@ class Cluster:
     async def count(self) -> int:
         return len((await self.site.session.get(PODS))["items"])
 
-    def controllers(self, number: signal.Signals) -> None:
-        """Signal the controller manager."""
-        manager = next(child for child in self.plane._children if "controller-manager" in child.name)
-        manager.send(number)
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    assets = find_assets()
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["1.36", NEXT], ids=lambda name: f"site={name}"
+)
+async def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Cluster]:
+    assets = next_assets() if request.param == NEXT else find_assets()
     if assets is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real Job controller is not tried")
     folder = tmp_path_factory.mktemp("plane")
@@ -137,7 +138,7 @@ async def _seen(cluster: Cluster, name: str) -> dict[str, Any]:
     """The Job once its controller has seen it suspended."""
 
     async def said() -> bool:
-        return says_suspended(await cluster.job(name))
+        return JOB_KINDS["Job"].says_suspended(await cluster.job(name))
 
     await eventually(said, "the Job controller to have seen the Job", 60)
     return await cluster.job(name)
@@ -159,7 +160,7 @@ async def _comes_to_rest(cluster: Cluster, obj: dict[str, Any]) -> None:
 
     await eventually(quiet, "the Job controller to have seen the stop", 60)
     assert await cluster.count() == 0
-    assert says_suspended(await cluster.job(ref.name))
+    assert JOB_KINDS["Job"].says_suspended(await cluster.job(ref.name))
 
 
 async def test_a_stop_while_pods_are_being_made_waits_for_them(cluster: Cluster) -> None:
@@ -173,12 +174,105 @@ async def test_a_stop_while_pods_are_being_made_waits_for_them(cluster: Cluster)
         await _comes_to_rest(cluster, started)
 
 
+@pytest.mark.parametrize("equal", [False, True], ids=["parallelism", "parallelism-and-completions"])
+async def test_a_job_runs_with_fewer_pods_until_it_is_stopped(cluster: Cluster, equal: bool) -> None:
+    cluster.pods.open.set()
+    name = f"partly-{str(equal).lower()}"
+    annotations = {"queuectl.dev/min-parallelism": "1"}
+    if equal:
+        annotations["queuectl.dev/completions-equal-parallelism"] = "true"
+    obj = job(name, annotations=annotations, parallelism=4, completions=4, completionMode="Indexed")
+    async with asyncio.timeout(120):
+        waiting = await cluster.site.create(jobs(), obj)
+        for attempt, pods in ((1, 2), (2, 3)):
+            start = effect(waiting, attempt=attempt, pods=pods)
+            assert (await cluster.site.cluster.start(start))[0].result is Result.DONE
+            running = await cluster.job(name)
+            assert _sizes(running) == (pods, pods if equal else 4)
+
+            async def made(pods: int = pods) -> bool:
+                return await cluster.count() == pods
+
+            await eventually(made, f"{pods} pods", 60)
+            stop = effect(running, attempt=attempt, verb=Verb.STOP, pods=pods)
+            assert (await cluster.site.cluster.stop(stop))[0].result is Result.DONE
+            await _comes_to_rest(cluster, running)
+            waiting = await cluster.job(name)
+            assert _sizes(waiting) == (4, 4)
+
+
+def _sizes(obj: dict[str, Any]) -> tuple[int, int]:
+    return obj["spec"]["parallelism"], obj["spec"]["completions"]
+
+
+async def test_each_job_of_a_cron_job_waits_for_itself(cluster: Cluster) -> None:
+    """The label of the template queues it: its owner is no kind that queues."""
+    cluster.pods.open.set()
+    template = job("", parallelism=1)
+    body = {"metadata": {"labels": template["metadata"]["labels"]}, "spec": template["spec"]}
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly"},
+        "spec": {"schedule": "* * * * *", "suspend": True, "jobTemplate": body},
+    }
+    path = api_path("batch", "v1", "cronjobs", NAMESPACE)
+    last = {"status": {"lastScheduleTime": (datetime.now(UTC) - timedelta(hours=1)).isoformat()}}  # noqa: TID251
+    async with asyncio.timeout(120):
+        await cluster.site.create(path, cron)
+        await cluster.site.session.patch(f"{path}/nightly/status", last)
+        await cluster.site.session.patch(f"{path}/nightly", {"spec": {"suspend": False}})
+
+        async def child() -> list[str]:
+            listed = (await cluster.site.session.get(jobs()))["items"]
+            return [name for one in listed if (name := one["metadata"]["name"]).startswith("nightly-")]
+
+        await eventually(child, "a Job of the CronJob", 60)
+        await cluster.site.session.patch(f"{path}/nightly", {"spec": {"suspend": True}})
+        started = await _started(cluster, await _seen(cluster, (await child())[0]))
+
+        await eventually(lambda: _one_pod(cluster), "its pod", 60)
+        stop = effect(started, verb=Verb.STOP)
+        assert (await cluster.site.cluster.stop(stop))[0].result is Result.DONE
+        await _comes_to_rest(cluster, started)
+
+
+async def test_a_stop_is_no_failure_of_a_job(cluster: Cluster) -> None:
+    """Its pod fails by the signal, as pods do, and its backoff limit allows no failure."""
+    cluster.pods.open.set()
+    session = cluster.site.session
+    async with asyncio.timeout(120):
+        await cluster.site.job("stopped", backoffLimit=0)
+        running = await _started(cluster, await _seen(cluster, "stopped"))
+        await eventually(lambda: _one_pod(cluster), "its pod", 60)
+        name = (await session.get(PODS))["items"][0]["metadata"]["name"]
+        pod, node = f"{PODS}/{name}", {"kind": "Node", "name": "gone"}
+        await session.create(f"{pod}/binding", {"metadata": {"name": name}, "target": node})
+        await session.patch(f"{pod}/status", {"status": {"phase": "Running"}})
+        await cluster.site.cluster.stop(effect(running, verb=Verb.STOP))
+
+        async def ends() -> bool:
+            return bool((await session.get(pod))["metadata"].get("deletionTimestamp"))
+
+        await eventually(ends, "the Job controller to delete the pod", 60)
+        await session.patch(f"{pod}/status", {"status": {"phase": "Failed"}})
+        await session.delete(pod, {"gracePeriodSeconds": 0})
+        await _comes_to_rest(cluster, running)
+        waiting = await cluster.job("stopped")
+        assert not waiting["status"].get("failed")
+        assert "Failed" not in conditions(waiting)
+
+
+async def _one_pod(cluster: Cluster) -> bool:
+    return await cluster.count() == 1
+
+
 async def test_a_stop_of_a_job_that_its_controller_first_saw_running_waits_too(cluster: Cluster) -> None:
     cluster.pods.hold()
     async with asyncio.timeout(120):
-        cluster.controllers(signal.SIGSTOP)
+        cluster.plane.signal_controllers(signal.SIGSTOP)
         started = await _started(cluster, await cluster.site.job("new", parallelism=2, completions=2))
-        cluster.controllers(signal.SIGCONT)
+        cluster.plane.signal_controllers(signal.SIGCONT)
         await cluster.pods.asked.wait()
         await _stopped_too_early(cluster, started)
         cluster.pods.open.set()
@@ -190,8 +284,8 @@ async def test_a_start_and_a_stop_that_its_controller_never_saw_return_quota(clu
     async with asyncio.timeout(120):
         await cluster.site.job("unseen")
         obj = await _seen(cluster, "unseen")
-        cluster.controllers(signal.SIGSTOP)
+        cluster.plane.signal_controllers(signal.SIGSTOP)
         started = await _started(cluster, obj)
         await _stopped_too_early(cluster, started)
-        cluster.controllers(signal.SIGCONT)
+        cluster.plane.signal_controllers(signal.SIGCONT)
         await _comes_to_rest(cluster, started)

@@ -19,7 +19,7 @@ from queuectl.kinds.workloads import observe
 from queuectl.kube.census import admitted
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.kueue import LEASE, gated, running
-from queuectl.kube.reflector import reflectors
+from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import api_path, cluster_id
 from queuectl.kube.sources import sources
 from queuectl.settings import ConfigurationError, Settings

@@ -1,9 +1,8 @@
-"""Pods that belong to a Job of an object, such as those of a JobSet and the launcher of an MPIJob."""
+"""Pods of objects in between: of the Jobs of a JobSet or an MPIJob, of the RayCluster of a RayJob."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from queuectl.core.model import ObjectRef
 from queuectl.kinds.jobs import JobKind
 from queuectl.kube.session import api_path
 from tests.job_kinds import JOB_KINDS
-from tests.kinds.kind_objects import SUSPENDED, sample
-from tests.kube.sites import CRDS, NAMESPACE, PYTORCH_CRD, Site, effect, in_process, job, jobs
+from tests.kinds.kind_objects import sample, seen_suspended
+from tests.kube.sites import CRDS, NAMESPACE, Site, definition, effect, in_process, job, jobs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-KINDS = {"MPIJob": {"Launcher": 1, "Worker": 2}, "JobSet": {"workers": 2}}
+KINDS = {"MPIJob": {"Launcher": 1, "Worker": 2}, "JobSet": {"workers": 2}, "RayJob": {}}
 ROWS = pytest.mark.parametrize("row", [JOB_KINDS[name] for name in KINDS], ids=lambda row: row.name)
+RAY_JOB, RAY_CLUSTER, RAY_SERVICE = (JOB_KINDS[name] for name in ("RayJob", "RayCluster", "RayService"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -28,7 +28,9 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder: Path = tmp_path_factory.mktemp("jobs")
     async with in_process(folder) as site:
         for name in KINDS:
-            await site.create(CRDS, _definition(JOB_KINDS[name]))
+            await site.create(CRDS, definition(JOB_KINDS[name]))
+        for row in (RAY_CLUSTER, RAY_SERVICE):
+            await site.create(CRDS, definition(row))
         yield site
 
 
@@ -77,22 +79,60 @@ async def test_a_pod_of_a_job_that_was_orphaned_counts_where_its_label_has_the_u
         assert await site.cluster.anything_alive(ref) is counts
 
 
-def _definition(row: JobKind) -> dict[str, Any]:
-    found = copy.deepcopy(PYTORCH_CRD)
-    names = {"kind": row.kind, "listKind": f"{row.kind}List", "plural": row.plural}
-    found["metadata"]["name"] = row.resource
-    found["spec"] |= {"group": row.group, "names": names | {"singular": row.kind.lower()}}
-    found["spec"]["versions"][0]["name"] = row.version
-    return found
+async def test_pods_of_the_cluster_of_a_ray_job_count_until_they_end(site: Site) -> None:
+    ref = await _suspended(site, RAY_JOB, "clustered")
+    cluster = await _cluster(site, "clustered-x2b7k", _owner("ray.io/v1", "RayJob", ref.name, ref.uid))
+    path = await _ray_pod(site, "clustered-x2b7k", cluster)
+    # Its status does not name the cluster any more.
+    assert await site.cluster.anything_alive(ref)
+    await site.session.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
+    assert not await site.cluster.anything_alive(ref)
+
+
+async def test_a_pod_of_a_cluster_that_is_gone_counts_for_the_ray_job_that_may_have_had_it(
+    site: Site,
+) -> None:
+    ref = await _suspended(site, RAY_JOB, "doubted")
+    other = await _suspended(site, RAY_JOB, "undoubted")
+    await _ray_pod(site, "doubted-x2b7k", "uid-of-a-cluster-that-is-gone", await _keeper(site))
+    assert await site.cluster.anything_alive(ref)
+    assert not await site.cluster.anything_alive(other)
+
+
+async def test_a_pod_of_the_cluster_of_another_ray_job_does_not_count(site: Site) -> None:
+    ref, other = [await _suspended(site, RAY_JOB, name) for name in ("tune", "tune-again")]
+    cluster = await _cluster(site, "tune-again-x2b7k", _owner("ray.io/v1", "RayJob", other.name, other.uid))
+    await _ray_pod(site, "tune-again-x2b7k", cluster)
+    assert await site.cluster.anything_alive(other)
+    assert not await site.cluster.anything_alive(ref)
+
+
+async def test_a_ray_service_may_make_pods_until_its_clusters_are_seen_suspended(site: Site) -> None:
+    ref = await _suspended(site, RAY_SERVICE, "serves")
+    assert not await site.cluster.anything_alive(ref)
+    owner, name = _owner("ray.io/v1", "RayService", ref.name, ref.uid), "serves-x2b7k"
+    await _cluster(site, name, owner, {"ray.io/originated-from-cr-name": ref.name})
+    assert await site.cluster.anything_alive(ref)
+    path = api_path(RAY_CLUSTER.group, RAY_CLUSTER.version, RAY_CLUSTER.plural, NAMESPACE, name, "status")
+    await site.session.patch(path, {"status": seen_suspended(RAY_CLUSTER)})
+    assert not await site.cluster.anything_alive(ref)
+
+
+async def test_a_ray_service_has_not_seen_a_later_stop(site: Site) -> None:
+    ref = await _suspended(site, RAY_SERVICE, "later")
+    path = api_path(RAY_SERVICE.group, RAY_SERVICE.version, RAY_SERVICE.plural, NAMESPACE, ref.name)
+    for suspend in (False, True):
+        await site.session.patch(path, {"spec": {"rayClusterConfig": {"suspend": suspend}}})
+    assert await site.cluster.anything_alive(ref)
 
 
 async def _suspended(site: Site, row: JobKind, name: str) -> ObjectRef:
     """An object that its controller has seen suspended."""
     path = api_path(row.group, row.version, row.plural, NAMESPACE)
-    body = sample(row, **KINDS[row.name])
+    body = sample(row, **KINDS.get(row.name, {}))
     body["metadata"] = {"name": name, "namespace": NAMESPACE, "labels": body["metadata"]["labels"]}
     await site.create(path, body)
-    status = {"status": {"conditions": [SUSPENDED]}}
+    status = {"status": seen_suspended(row)}
     return effect(await site.session.patch(f"{path}/{name}/status", status), row.name).workload.ref
 
 
@@ -107,12 +147,36 @@ async def _job(site: Site, row: JobKind, ref: ObjectRef, owner: str | None) -> s
 
 async def _pod(site: Site, row: JobKind, ref: ObjectRef, job: str, keeper: str | None = None) -> str:
     """A pod of the Job with the UID `job`, labelled as one of the object. Returns its path."""
-    label, _, value = row.pod_selector(ref.name, ref.uid).partition("=")
+    label, _, value = next(iter(row.pod_selectors(None, ref.name, ref.uid))).partition("=")
     owners = [_owner("batch/v1", "Job", _name(row, ref), job)]
     if keeper is not None:
         owners.append(_owner("v1", "ConfigMap", "keeper", keeper) | {"controller": False})
-    name = f"{_name(row, ref)}-0"
-    metadata = {"name": name, "namespace": NAMESPACE, "labels": {label: value}, "ownerReferences": owners}
+    return await _create_pod(site, f"{_name(row, ref)}-0", {label: value}, owners)
+
+
+async def _cluster(site: Site, name: str, owner: dict[str, Any], labels: dict[str, str] | None = None) -> str:
+    """A RayCluster. Returns its UID."""
+    body = sample(RAY_CLUSTER)
+    body["metadata"] = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "ownerReferences": [owner],
+        "labels": labels or {},
+    }
+    path = api_path(RAY_CLUSTER.group, RAY_CLUSTER.version, RAY_CLUSTER.plural, NAMESPACE)
+    return str((await site.create(path, body))["metadata"]["uid"])
+
+
+async def _ray_pod(site: Site, cluster: str, uid: str, keeper: str | None = None) -> str:
+    """A pod of the RayCluster with this name and UID. Returns its path."""
+    owners = [_owner("ray.io/v1", "RayCluster", cluster, uid)]
+    if keeper is not None:
+        owners.append(_owner("v1", "ConfigMap", "keeper", keeper) | {"controller": False})
+    return await _create_pod(site, f"{cluster}-head", {"ray.io/cluster": cluster}, owners)
+
+
+async def _create_pod(site: Site, name: str, labels: dict[str, str], owners: list[dict[str, Any]]) -> str:
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": owners}
     path = api_path("", "v1", "pods", NAMESPACE)
     container = {"name": "c", "image": "i"}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

@@ -12,7 +12,7 @@ from queuectl.core.events import ContextGone, ContextObserved, Listed, WorkloadG
 from queuectl.core.model import WorkloadId
 from queuectl.core.policy import PriorityClass
 from queuectl.kube.errors import NotFound, TooManyRequests
-from queuectl.kube.reflector import reflectors
+from queuectl.kube.reflectors import reflectors
 from queuectl.kube.session import api_path
 from queuectl.kube.sources import sources
 from tests.job_kinds import JOB_KINDS

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queuectl.core.events import Result
-from queuectl.core.model import Effect
+from queuectl.core.model import Effect, Verb
 from queuectl.core.policy import ResourceFlavor
+from queuectl.kinds.jobs import conditions
 from queuectl.kinds.workloads import observe
 from queuectl.kube.cluster import KubeCluster
 from queuectl.sandbox.control_plane import find_assets
 from tests.job_kinds import JOB_KINDS
 from tests.kube.sites import AT, Site, effect, jobs, real
+from tests.sandbox.polling import eventually
 
 STARTED = {
     "startTime": "2026-11-21T10:00:00Z",
@@ -63,20 +67,51 @@ async def restarted(site: Site, cluster: KubeCluster, name: str) -> list[int]:
     )
 
 
-@pytest.mark.parametrize(
-    ("version", "first", "later"), [("1.33", [200, 200, 422], [200, 200]), (None, [200], [200])]
-)
-async def test_the_start_time_is_cleared_only_if_the_server_requires_it(
-    tmp_path: Path, version: str | None, first: list[int], later: list[int]
+@pytest.mark.parametrize("version", ["1.33", None])
+async def test_the_start_time_of_the_last_run_is_cleared_before_a_start(
+    tmp_path: Path, version: str | None
 ) -> None:
     if find_assets() is None:
         pytest.skip("KUBEBUILDER_ASSETS is not set: the real kube-apiserver is not tried")
     async with asyncio.timeout(120), real(tmp_path, emulated=version) as site:
         cluster = site.cluster
-        assert await restarted(site, cluster, "first") == first
-        assert await restarted(site, cluster, "second") == later
+        assert await restarted(site, cluster, "first") == [200, 200]
         # Another client may have been faster.
-        again = elsewhere(await ran(site, cluster, "third"))
-        await site.session.patch(jobs("third") + "/status", {"status": {"startTime": None}})
+        again = elsewhere(await ran(site, cluster, "second"))
+        await site.session.patch(jobs("second") + "/status", {"status": {"startTime": None}})
         settled, _ = await cluster.start(again)
         assert settled.result is Result.DONE
+
+
+@pytest.mark.parametrize("version", ["1.33", None])
+async def test_the_deadline_of_a_job_begins_again_with_each_start(
+    tmp_path: Path, version: str | None
+) -> None:
+    """It waited for longer than its deadline, between two starts."""
+    if find_assets() is None:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: the real Job controller is not tried")
+    async with asyncio.timeout(300), real(tmp_path, emulated=version, controllers=True) as site:
+        obj = await site.job("late", activeDeadlineSeconds=2)
+        await site.cluster.start(effect(obj))
+        obj = await _once(site, lambda job: bool(job["status"].get("active")))
+        await site.cluster.stop(effect(obj, verb=Verb.STOP))
+        obj = await _once(site, JOB_KINDS["Job"].says_suspended)
+        if since := obj["status"].get("startTime"):
+            past = datetime.fromisoformat(since) + timedelta(seconds=3)
+            await eventually(lambda: site.session.server_time() > past, "its deadline to be over")
+        settled, _ = await site.cluster.start(effect(obj, attempt=2))
+        assert settled.result is Result.DONE
+        await _once(site, lambda job: bool(job["status"].get("active")))
+
+
+async def _once(site: Site, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The Job as soon as this is true of it. It must not fail."""
+    found: dict[str, Any] = {}
+
+    async def true() -> bool:
+        found.update(await site.session.get(jobs("late")))
+        assert "Failed" not in conditions(found), found["status"]
+        return holds(found)
+
+    await eventually(true, "the Job controller", 90)
+    return found

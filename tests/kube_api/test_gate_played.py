@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -18,8 +19,12 @@ from tests.conftest import pytorch_crd
 from tests.gate import test_ways as ways
 from tests.gate.site import MANIFESTS, QUEUE, Kind, Site, nested
 from tests.gate.test_identities import *  # noqa: F403
+from tests.gate.test_owners import (
+    test_a_child_that_the_controller_of_its_owner_makes_stays_as_it_is,
+    test_an_owner_that_a_tenant_names_lets_nothing_run,
+)
 from tests.gate.test_ways import *  # noqa: F403
-from tests.gate.test_ways import WAITING, _tried
+from tests.gate.test_ways import WAITING, tried
 from tests.job_kinds import JOB_KINDS
 
 # Not implemented: scale, and status writes by a tenant.
@@ -64,6 +69,18 @@ async def site(
         yield found
 
 
+__all__ = [
+    "test_a_child_that_the_controller_of_its_owner_makes_stays_as_it_is",
+    "test_an_owner_that_a_tenant_names_lets_nothing_run",
+]
+
+
+@pytest.fixture
+def operator(site: Site) -> Client:
+    """Operators act as admin here."""
+    return site.admin
+
+
 async def test_without_its_binding_a_policy_is_not_in_force(site: Site, kind: Kind) -> None:
     path = f"{POLICIES}/validatingadmissionpolicybindings"
     binding = await site.admin.request("GET", f"{path}/queuectl-jobs")
@@ -80,6 +97,32 @@ async def test_without_its_binding_a_policy_is_not_in_force(site: Site, kind: Ki
         await site.merge(site.tenant, kind, "ungated", unlabelled)
 
 
+async def test_a_default_queue_takes_what_has_no_label(site: Site, kind: Kind) -> None:
+    for obj in _objects("default-queue"):
+        if site.mutating or obj["kind"].startswith("Validating"):
+            await site.admin.request("POST", _path(obj), obj)
+    body = kind.body("unlabelled", suspend=False, queue=None)
+    spec = {"clusterQueue": "research"}
+    queues = (
+        kind.path().replace(f"{kind.group}/v1", "queuectl.dev/v1beta1").replace(kind.plural, "localqueues")
+    )
+    meta = {"apiVersion": "queuectl.dev/v1beta1", "kind": "LocalQueue", "metadata": {"name": "default"}}
+    await site.tenant.request("POST", kind.path(), body | {"metadata": {"name": "before"}})
+    await site.admin.request("POST", queues, meta | {"spec": spec})
+    try:
+        if site.mutating:
+            made = await site.tenant.request("POST", kind.path(), body)
+            assert (kind.suspended(made), made["metadata"]["labels"]) == (True, {QUEUE: "default"})
+        else:
+            with pytest.raises(ApiError, match="all work of this namespace queues"):
+                await site.tenant.request("POST", kind.path(), body)
+    finally:
+        await site.admin.request("DELETE", f"{queues}/default")
+        for obj in _objects("default-queue"):
+            with contextlib.suppress(ApiError):
+                await site.admin.request("DELETE", f"{_path(obj)}/{obj['metadata']['name']}")
+
+
 @pytest.mark.parametrize("way", WAITING)
 async def test_no_request_of_a_tenant_changes_a_pending_object_on_the_small_api_too(
     site: Site, kind: Kind, way: str
@@ -89,5 +132,5 @@ async def test_no_request_of_a_tenant_changes_a_pending_object_on_the_small_api_
         return
     name = f"unserved-{WAITING[way].__name__.strip('_').replace('_', '-')}"
     before = await site.create(kind, name)
-    assert await _tried(WAITING[way](site, kind, name))
+    assert await tried(WAITING[way](site, kind, name))
     assert await site.get(kind, name) == before

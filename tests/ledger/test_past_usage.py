@@ -250,9 +250,10 @@ async def test_recent_preemptions_are_read_with_their_times(book: Book) -> None:
     assert await preempted_at(book, "other") == []
 
 
-async def test_the_preemptor_of_a_workload_is_read_while_it_is_being_evicted(book: Book) -> None:
+async def test_preemptor_and_time_of_an_eviction_are_read_while_it_lasts(book: Book) -> None:
     async def preemptor() -> str | None:
         [found] = [one for one in (await book.ledger.load()).workloads if one.id == wid("one")]
+        assert found.evicted_at == (book.now if found.preemptor else None)
         return found.preemptor
 
     await book.write(enqueue("one"))

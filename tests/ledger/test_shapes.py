@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.model import PodSet
+from queuectl.core.pod_resources import Container, PodResources, Role
 from queuectl.core.policy import Requirement, Toleration
 from queuectl.ledger.shapes import as_stored, id_of, shape_from_json, shape_of
 from tests.ledger.plans import workload
@@ -17,6 +18,16 @@ from tests.ledger.plans import workload
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
 AMOUNTS = st.lists(st.tuples(TEXTS, st.integers(0, 2**63 - 1)), max_size=2).map(tuple)
 REQUIREMENTS = st.builds(Requirement, TEXTS, TEXTS, st.lists(TEXTS, max_size=2).map(tuple))
+CONTAINERS = st.builds(Container, TEXTS, AMOUNTS, AMOUNTS, st.sampled_from(list(Role)))
+PODS = st.builds(
+    PodResources,
+    containers=st.lists(CONTAINERS, max_size=2).map(tuple),
+    requests=AMOUNTS,
+    limits=AMOUNTS,
+    overhead=AMOUNTS,
+    deadline=st.booleans(),
+    priority_class=st.none() | TEXTS,
+)
 POD_SETS = st.builds(
     PodSet,
     name=TEXTS,
@@ -28,6 +39,7 @@ POD_SETS = st.builds(
     tolerations=st.lists(st.builds(Toleration), max_size=2).map(tuple),
     affinity=st.lists(st.lists(REQUIREMENTS, max_size=2).map(tuple), max_size=2).map(tuple),
     topology=st.booleans(),
+    pod=st.none() | PODS,
 )
 (MAIN,) = workload("any").pod_sets
 
@@ -57,6 +69,7 @@ def test_each_field_makes_another_shape_and_defaults_take_no_space() -> None:
         {"runtime_class": "gvisor"},
         {"group": "g"},
         {"topology": True},
+        {"pod": PodResources(containers=(Container("main", ()),))},
     ]
     shapes = {shape_of((replace(MAIN, **one),)) for one in fields} | {shape_of((MAIN,)), shape_of(())}
     assert len({shape.id for shape in shapes}) == len(fields) + 2

@@ -13,7 +13,10 @@ import yaml
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 COMPONENTS = tuple(
     name
-    for name in ("mutating", "authors", "webhook", "postgres", "monitoring", "monitoring/prometheus-operator")
+    for name in (
+        *("mutating", "authors", "webhook", "default-queue", "postgres", "monitoring"),
+        "monitoring/prometheus-operator",
+    )
     if (MANIFESTS / name).is_dir()
 )
 """Applied in addition to manifests/, each separately."""

@@ -16,9 +16,10 @@ from queuectl.sandbox.control_plane import find_assets
 from tests.manifests.kueue_labels import COMPONENT, changed, patches
 from tests.manifests.rendered import MANIFESTS, NAMESPACE, Json, documents, one, rights
 
-UNQUEUED = "queuectl-self-unqueued"
-"""Applies to the objects that all other policies ignore."""
-POLICIES = ("queuectl-jobs", "queuectl-self", UNQUEUED, "queuectl-suspend", "queuectl-bypass")
+UNQUEUED = ("queuectl-self-unqueued", "queuectl-default-queue")
+"""Apply to the objects that all other policies ignore."""
+POLICIES = ("queuectl-jobs", "queuectl-self", "queuectl-self-unqueued", "queuectl-suspend", "queuectl-bypass")
+FOLDERS = ("gate", "mutating", "webhook", "default-queue")
 
 
 def _queued(item: Json) -> str:
@@ -30,23 +31,22 @@ def _queued(item: Json) -> str:
 
 
 def test_gate_policy_and_webhook_apply_to_the_same_objects() -> None:
-    every = changed(
-        [item for name in ("gate", "mutating", "webhook") for item in documents(MANIFESTS / name)]
-    )
+    every = changed([item for name in FOLDERS for item in documents(MANIFESTS / name)])
     touched = {(kind, name) for kind, name, _ in patches()}
     found = [item for item in every if (item["kind"], item["metadata"]["name"]) in touched]
     assert len(found) == len(touched)
-    (looked_at,) = {_queued(item) for item in found if item["metadata"]["name"] != UNQUEUED}
+    (looked_at,) = {_queued(item) for item in found if item["metadata"]["name"] not in UNQUEUED}
     for label in KUEUES_TOO.queue:
         assert f"'{label}'" in looked_at
-    (rest,) = [item for item in found if item["metadata"]["name"] == UNQUEUED]
-    assert rest["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"] == [
-        {"key": label, "operator": "DoesNotExist"} for label in KUEUES_TOO.queue
-    ]
+    for item in found:
+        if item["metadata"]["name"] in UNQUEUED:
+            assert item["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"] == [
+                {"key": label, "operator": "DoesNotExist"} for label in KUEUES_TOO.queue
+            ]
 
 
 def test_the_component_changes_nothing_else_of_the_gate() -> None:
-    for name in ("gate", "mutating", "webhook"):
+    for name in FOLDERS:
         for before, after in zip(
             documents(MANIFESTS / name), changed(documents(MANIFESTS / name)), strict=True
         ):

@@ -19,6 +19,7 @@ from queuectl.metrics.registry import Metrics
 from queuectl.metrics.rest import RestMetrics
 from queuectl.metrics.sampled import Sampled
 from queuectl.metrics.webhook import WebhookMetrics
+from queuectl.ports import KindState
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
@@ -91,6 +92,7 @@ def controller() -> Metrics:
             leads=lambda: True,
             lease_age=lambda: 1.0,
             silence=lambda: {"Job": 1.0},
+            kinds=lambda: {"Job": KindState(True, (), None)},
             cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
             unsettled=lambda: (0, 0.0),
         )

@@ -18,6 +18,7 @@ from queuectl.metrics.bounds import Names, summed
 from queuectl.metrics.endpoint import application
 from queuectl.metrics.registry import Metrics
 from queuectl.metrics.sampled import Sampled
+from queuectl.ports import KindState
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
@@ -54,6 +55,7 @@ PROBES = Sampled(
     leads=lambda: True,
     lease_age=lambda: 1.0,
     silence=dict,
+    kinds=dict,
     cluster_report=lambda: ClusterReport(strays=(), frozen=0, set_aside=0, gate_installed=True),
     unsettled=lambda: (0, 0.0),
 )
@@ -136,6 +138,15 @@ def test_commits_and_leadership_are_exported() -> None:
         "queuectl_ledger_default_partitions_used 1.0",
     ):
         assert line in found
+
+
+def test_a_kind_that_cannot_be_read_is_marked() -> None:
+    metrics = Metrics()
+    states = {"Job": KindState(True, (), None), "TFJob": KindState(True, ("v1",), "403 no right")}
+    metrics.observe(replace(PROBES, kinds=lambda: states))
+    found = lines(metrics)
+    assert 'queuectl_kind_problem{kind="Job"} 0.0' in found
+    assert 'queuectl_kind_problem{kind="TFJob"} 1.0' in found
 
 
 def test_a_kind_without_any_message_has_an_infinite_silence() -> None:

@@ -164,19 +164,16 @@ def test_of_a_file_with_many_errors_the_first_are_reported() -> None:
 
 def test_a_field_that_is_not_supported_yet_leaves_the_document_out() -> None:
     topology = pending("a/w", podSets=[{"topologyRequest": {"required": "rack"}}])
-    limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "x", "namespace": "a"}}
     assert [one(document).left_out for document in (
         cycle([], [topology]),
         cycle([], [], tier="topology"),
         {**cycle([], []), "kind": "quota-available", "usage": {}},
-        cycle([limits], []),
         cycle([manifest("ResourceFlavor", "x", topologyName="t", nodeLabels={"a": "b"})], []),
         cycle([], [], config={"localQueueDeletedBeforeRun": "a/b"}),
     )] == [
         "workloads[0].podSets[0].topologyRequest is not there yet",
         "tier topology is not there yet",
         "documents of kind quota-available are not run",
-        "LimitRange x: LimitRanges are not read",
         "ResourceFlavor/x spec.topologyName: topology-aware placement is not supported yet",
         "no workload is admitted through a LocalQueue that is gone",
     ]  # fmt: skip

@@ -16,6 +16,8 @@ from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, Mode, reserved_for_others
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
+from queuectl.core.model import Assignment
+from queuectl.core.namespaces.room import PlannedRoom
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
@@ -37,6 +39,8 @@ class CycleOutcome:
     preempting: list[Preempting] = field(default_factory=list)
     refused: dict[EquivalenceGroup, tuple[Entry, Reason, Evaluation]] = field(default_factory=dict)
     """Head and finding of each group that becomes inadmissible."""
+    no_room: list[tuple[Entry, Reason]] = field(default_factory=list)
+    """Heads that would be admitted or preempt, were there room in a ResourceQuota (N6)."""
     unfinished: list[tuple[Entry, Reason, Evaluation]] = field(default_factory=list)
     """Heads that the next cycle would have nominated again, had there been one."""
     work: int = 0
@@ -53,6 +57,7 @@ class Cycles:
         journal: UsageJournal,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
+        room: PlannedRoom,
         budget: int,
         limit: int | None = None,
         first: Sequence[str] = (),
@@ -62,6 +67,7 @@ class Cycles:
         self._journal = journal
         self._tree = snapshot.tree
         self._nominator = nominator
+        self._room = room
         self._budget = budget
         self._limit = limit
         self._first = {root: place for place, root in enumerate(first)}
@@ -154,7 +160,8 @@ class Cycles:
         late: list[NominatedHead] = []
         for head in self._in_order(nominated, late):
             followers = behind.pop(head.heads, None)
-            match cycle_pass.process(head):
+            without = self._without_room(head)
+            match Mode.FIT if without else cycle_pass.process(head):
                 case None if followers is not None:
                     pass  # nothing of its lane fits any more
                 case None:
@@ -164,6 +171,8 @@ class Cycles:
                 case verdict:
                     progress = True
                     head.heads.admit()
+                    if verdict is Mode.FIT and not without:
+                        self._room.admit(*_admission(cycle_pass))
                     head.heads.blocked |= verdict is Mode.PREEMPT
                     if lanes is not None and followers is not None:
                         self._move(lanes, head.heads, queues)
@@ -177,6 +186,19 @@ class Cycles:
             else:  # only what is reserved for others is in its way, which changes by an event alone
                 self._refuse(head, again, self._reserved(head))
         return again
+
+    def _without_room(self, head: NominatedHead) -> bool:
+        """Note a head for which a ResourceQuota has no room; its next one takes its place (N6).
+
+        The victims of a preemptor are gone: what its ResourceQuota says is used may be older than that.
+        """
+        if not head.nomination.promising:
+            return False
+        gone = (target.entry.id for target in head.nomination.victims)
+        reason = self._room.lacking(head.entry, gone, observed=not head.preempted)
+        if reason is not None:
+            self.outcome.no_room.append((head.entry, reason))
+        return reason is not None
 
     def _nominate_all(
         self, queues: Iterable[QueueHeads], again: list[NominatedHead]
@@ -350,6 +372,11 @@ class Cycles:
             self.outcome.unfinished.append((head.entry, reason, evaluation))
 
 
+def _admission(cycle_pass: CyclePass) -> tuple[Entry, Assignment]:
+    entry, found = cycle_pass.admitted[-1]
+    return entry, found.assignment
+
+
 def _place(head: NominatedHead) -> tuple[object, ...]:
     """Return the place of a head in O5; no two have the same."""
     return (not head.preempted, head.nomination.found.level, *head.order)
@@ -363,6 +390,7 @@ def unreported(
 ) -> Iterator[tuple[Entry, Reason]]:
     """Yield the workloads, other than refused heads, whose reason is to be reported, group by group (R2)."""
     moved = {entry.id for entry, _ in outcome.admitted} | {one.entry.id for one in outcome.preempting}
+    moved |= {entry.id for entry, _ in outcome.no_room}
     preempting = {one.claim.cluster_queue for one in outcome.preempting}
     with_requeued = {group.cluster_queue for group in requeued}
     groups = dict.fromkeys(outcome.refused)

@@ -10,6 +10,7 @@ from queuectl.core.cycle.woken_lanes import WokenLanes
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.model import WorkloadId
+from queuectl.core.namespaces.room import PlannedRoom
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.queues.alike import Lane
@@ -25,6 +26,7 @@ class PlanDraft:
     def __init__(self, state: State, now: datetime) -> None:
         self._state = state
         self.journal = UsageJournal(state.limit)
+        self.room = PlannedRoom(state.room)
         self.snapshot = Snapshot(
             tree=state.tree,
             limit=state.limit,
@@ -48,6 +50,7 @@ class PlanDraft:
         """The plan adopts `entry`."""
         self.moved.add(entry.id)
         self.snapshot.admit(entry, found.assignment)
+        self.room.admit(entry, found.assignment)
         self.journal.add(self._state.tree.queue(found.assignment.cluster_queue), found.cells)
 
     def release(self, entry: Entry, *, pending_again: bool) -> None:

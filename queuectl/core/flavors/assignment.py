@@ -15,7 +15,7 @@ from queuectl.core.flavors.queue_flavors import (
     PodSetGroup,
     QueueFlavors,
 )
-from queuectl.core.model import Assignment, PodSet, PodSetAssignment
+from queuectl.core.model import Assignment, PodSet, PodSetAssignment, names_claim
 from queuectl.core.policy import FlavorFungibility
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Limit, Reason
@@ -318,7 +318,9 @@ def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentR
 def with_pods(queue_flavors: QueueFlavors, charge: Charge) -> Amounts:
     """Return the charge of one pod: the covered resources, with `pods` if the ClusterQueue covers it (H4)."""
     covered = tuple(item for item in charge.requests if item[0] in queue_flavors.of_resource)
-    return amounts((*covered, (PODS, 1))) if PODS in queue_flavors.of_resource else covered
+    if PODS not in queue_flavors.of_resource or names_claim(charge.pod_set.name):
+        return covered
+    return amounts((*covered, (PODS, 1)))
 
 
 def _groups(charges: Sequence[Charge]) -> Iterable[list[Charge]]:

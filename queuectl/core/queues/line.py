@@ -26,15 +26,17 @@ LinePlace = tuple[bool, Place]
 _OUTSIDE: Final = frozenset(
     {
         Code.BACKING_OFF,
+        Code.EXCEEDS_RESOURCE_QUOTA,
         Code.MISCONFIGURED,
         Code.QUEUE_NOT_FOUND,
         Code.NAMESPACE_NOT_ALLOWED,
         Code.QUANTITY_OUT_OF_RANGE,
         Code.NEGATIVE_REQUEST,
         Code.PRIORITY_NOT_FOUND,
+        Code.WAITING_FOR_RESOURCE_QUOTA,
     }
 )
-"""Workloads with these reasons, or on hold, are in no pending queue (G1 to G9, L19)."""
+"""Workloads with these reasons, or on hold, are in no pending queue (G1 to G12, N6, L19)."""
 
 
 def line(

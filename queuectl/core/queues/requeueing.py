@@ -14,9 +14,8 @@ from typing import Generic, TypeVar
 from queuectl.core.model import PastAttempts
 from queuectl.core.policy import RequeuingStrategy
 from queuectl.core.reasons import Code, Reason
+from queuectl.core.run_limits import MAX_RUN, RunLimit
 
-MAX_RUN = "queuectl.dev/max-exec-time-seconds"
-"""Label with the longest run time in seconds, set by users."""
 _TO_REQUEUE = 'to queue the workload again, set queuectl.dev/hold to "true" and then remove it'
 _SECOND = timedelta(seconds=1)
 
@@ -51,13 +50,16 @@ def failed(past: PastAttempts, now: datetime, rules: RequeuingStrategy, why: str
     return replace(past, failures=count, barred=barred, until=until)
 
 
-def kept_out(past: PastAttempts, limit: int | None, now: datetime) -> Reason | None:
+def kept_out(past: PastAttempts, limit: RunLimit | None, now: datetime) -> Reason | None:
     """Return why a pending workload is ineligible because of its past attempts, or None (L19).
 
-    `limit` is its longest run time in seconds; None: no limit.
+    `limit` is its longest run time; None: no limit.
     """
-    if limit is not None and past.run_ms >= limit * 1000:
-        detail = f"the run time has reached the {limit} s of label {MAX_RUN}: raise it, or {_TO_REQUEUE}"
+    if limit is not None and past.run_ms >= limit.seconds * 1000:
+        remedy = "raise it" if limit.is_label else f"set label {MAX_RUN} as far as its queues allow more"
+        detail = (
+            f"the run time has reached the {limit.seconds} s of {limit.source}: {remedy}, or {_TO_REQUEUE}"
+        )
         return Reason(code=Code.DEACTIVATED, detail=detail)
     if past.until is not None and past.until <= now:
         return None

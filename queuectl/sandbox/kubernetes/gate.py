@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from queuectl.kinds.jobs import OVER, QUEUE_LABEL, JobKind, conditions
+from queuectl.kinds.fields import BadField
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind, Seen, value_at
 from queuectl.kinds.labels import KUEUE_QUEUE_LABEL, KUEUES_TOO, OWN, first
+from queuectl.kinds.owners import controlling
+from queuectl.kinds.podsets import Computed, Each, Numbered, Own, Place
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.steering import pointer
 from queuectl.kinds.written import (
+    ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
     POD_LABELS,
     RESERVED,
@@ -28,7 +34,13 @@ SELF_POLICY = "queuectl-self"
 UNQUEUED_POLICY = "queuectl-self-unqueued"
 SUSPEND_POLICY = "queuectl-suspend"
 BYPASS_POLICY = "queuectl-bypass"
+DEFAULT_QUEUE_POLICY = "queuectl-default-queue"
+_DEFAULT = "default"
+_NOT_DEFAULTED = ("kube-system", "queuectl-system")
 Labels = tuple[str, ...]
+
+_REFUSED = 9
+"""Place of the validation whose message is the reason for which an object can't be queued as it is."""
 
 # A message expression of these policies joins texts and the variable `suspendPath`.
 _CONCATENATED = re.compile(r"'([^']*)'|(variables\.suspendPath)")
@@ -42,11 +54,14 @@ class Gate:
     def mutate(self, kind: Kind, old: Json | None, new: Json, user: User) -> None:
         """Suspend a new managed object and record its user; record a user who starts one past queuectl."""
         row = self._row(kind)
+        if row is not None and old is None and self._defaulted("mutating", new):
+            new["metadata"].setdefault("labels", {})[QUEUE_LABEL] = _DEFAULT
         if (
             row is None
             or user.name == CONTROLLER_USER
             or not self._in_force("mutating", policy := SUSPEND_POLICY if old is None else BYPASS_POLICY)
             or not _managed(self._labels("mutating", policy), old, new)
+            or self._by_controller_of_owner(new, user)
         ):
             return
         if old is None:
@@ -70,11 +85,31 @@ class Gate:
             if self._in_force("validating", SELF_POLICY):
                 found = _beyond_duty(row, old, new, subresource)
                 self._deny(kind, row, new or old or {}, SELF_POLICY, found)
-        elif new and self._in_force("validating", JOBS_POLICY) and not _may_bypass(user):
+        elif new and not _may_bypass(user) and not self._by_controller_of_owner(new, user):
+            if old is None and self._defaulted("validating", new):
+                self._deny(kind, row, new, DEFAULT_QUEUE_POLICY, iter([0]))
+            if not self._in_force("validating", JOBS_POLICY):
+                return
             labels = self._labels("validating", JOBS_POLICY)
             if _managed(labels, old, new):
                 found = _on_create(row, new, user) if old is None else _on_update(row, labels, old, new)
                 self._deny(kind, row, new, JOBS_POLICY, found)
+
+    def _defaulted(self, sort: str, new: Json) -> bool:
+        """Does a policy of manifests/default-queue apply to a new object?"""
+        namespace = new["metadata"].get("namespace", "")
+        return (
+            self._in_force(sort, DEFAULT_QUEUE_POLICY)
+            and not _managed(self._labels(sort, DEFAULT_QUEUE_POLICY), None, new)
+            and namespace not in _NOT_DEFAULTED
+            and (namespace, _DEFAULT) in self._store.collection("localqueues.queuectl.dev")
+        )
+
+    def _by_controller_of_owner(self, obj: Json, user: User) -> bool:
+        owner = controlling(self._kinds, obj)
+        if owner is None:
+            return False
+        return allowed(user, Access("update", owner.kind.group, owner.kind.plural, "status"))
 
     def _row(self, kind: Kind) -> JobKind | None:
         return self._kinds.served_at(kind.group, kind.version, kind.plural)
@@ -100,7 +135,9 @@ class Gate:
         validations = stored.read()["spec"].get("validations") or ()
         validation = validations[place] if place < len(validations) else {}
         message = validation.get("message", f"failed validation {place}")
-        if expression := validation.get("messageExpression"):
+        if place == _REFUSED:
+            message = str(row.refusal(new))
+        elif expression := validation.get("messageExpression"):
             path = ".".join(row.suspend)
             message = "".join(text or path for text, _ in _CONCATENATED.findall(expression))
         text = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}"
@@ -115,12 +152,13 @@ def _on_create(kind: JobKind, new: Json, user: User) -> Iterator[int]:
         yield 0
     if _reserved(new) not in ({}, {SUBMITTER_ANNOTATION: user.name}):
         yield 7
+    if kind.refusal(new):
+        yield _REFUSED
 
 
 def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json) -> Iterator[int]:
     suspended, was_suspended = kind.suspended(new), kind.suspended(old)
-    held = conditions(old)
-    finished = any(held.get(name) == "True" for name in OVER)
+    finished = kind.outcome(old) is not None
     if was_suspended and not suspended:
         yield 1
     if suspended and not was_suspended and not finished:
@@ -131,13 +169,21 @@ def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json) -> Iterator[
     if not was_suspended:
         if queue != had_queue:
             yield 4
-        parts, had = _parts(kind, new), _parts(kind, old)
-        if any(name not in had or _count(part) > _count(had[name]) for name, part in parts.items()):
-            yield 5
-        if any(name in had and _charged(part) != _charged(had[name]) for name, part in parts.items()):
-            yield 6
+        yield from _while_it_runs(kind, old, new)
     if _reserved(new) != _reserved(old):
         yield 7
+    if not was_suspended and _fixed(kind, new) != _fixed(kind, old):
+        yield 8
+    if (refusal := kind.refusal(new)) and (not had_queue or str(refusal) != str(kind.refusal(old))):
+        yield _REFUSED
+
+
+def _while_it_runs(kind: JobKind, old: Json, new: Json) -> Iterator[int]:
+    parts, had = _parts(kind, new), _parts(kind, old)
+    if any(name not in had or part.pods > had[name].pods for name, part in parts.items()):
+        yield 5
+    if any(name in had and _charged(part) != _charged(had[name]) for name, part in parts.items()):
+        yield 6
 
 
 def _beyond_duty(kind: JobKind, old: Json | None, new: Json | None, subresource: str) -> Iterator[int]:
@@ -145,7 +191,8 @@ def _beyond_duty(kind: JobKind, old: Json | None, new: Json | None, subresource:
     if old is None or new is None:
         yield 0
         return
-    if _split(kind, new) != _split(kind, old) or not _own_labels(kind, old, new):
+    kept = _unwritten(kind, new) == _unwritten(kind, old) and _counted(kind, old, new)
+    if not kept or not _own_labels(kind, old, new):
         yield 1
     if _metadata_but_ours(old) != _metadata_but_ours(new):
         yield 2
@@ -153,18 +200,18 @@ def _beyond_duty(kind: JobKind, old: Json | None, new: Json | None, subresource:
     if subresource == "status" and status != status_had:
         status_had.pop("startTime", None)
         told, told_had = (found.pop("conditions", None) for found in (status, status_had))
-        if status != status_had or (told != told_had and not _asks(told or [], told_had or [])):
+        if not isinstance(of := kind.seen.sign.of, str) and value_at(new, of) == kind.seen.asked:
+            status, status_had = (_without(found, of[1:]) for found in (status, status_had))
+        if status != status_had or (told != told_had and not _asks(kind.seen, told or [], told_had or [])):
             yield 3
 
 
-def _asks(conditions: list[Json], old: list[Json]) -> bool:
-    """The condition Suspended has become Unknown, and no other has changed."""
-    asked = all(one in old or (one["type"], one["status"]) == ("Suspended", "Unknown") for one in conditions)
-    return (
-        len(conditions) == len(old)
-        and asked
-        and all(one["type"] == "Suspended" or one in conditions for one in old)
-    )
+def _asks(seen: Seen, conditions: list[Json], old: list[Json]) -> bool:
+    """The condition that it is suspended has become Unknown, and no other has changed."""
+    of = seen.sign.of
+    asked = all(one in old or (one["type"], one["status"]) == (of, seen.asked) for one in conditions)
+    kept = all(one["type"] == of or one in conditions for one in old)
+    return asked and kept and len(conditions) == len(old)
 
 
 def _managed(labels: Labels, old: Json | None, new: Json) -> bool:
@@ -192,36 +239,62 @@ def _queue(labels: Labels, obj: Json) -> str:
     return first(labels, obj["metadata"].get("labels") or {}) or ""
 
 
-def _parts(kind: JobKind, obj: Json) -> dict[str, Json]:
-    """Parts with a count and a pod template, by name: each replica type or replicated job; a Job's spec."""
-    if kind.replicas is None:
-        return {"": obj["spec"]}
-    found = obj["spec"].get(kind.replicas.field)
-    if kind.replicas.listed:
+class _Part(NamedTuple):
+    """What has a number of pods and a pod template."""
+
+    pods: int
+    template: Json
+
+
+def _parts(kind: JobKind, obj: Json) -> dict[str, _Part]:
+    """By group and name of the podset; empty if one is malformed."""
+    if isinstance(kind.podsets, Computed):
+        return {}
+    try:
         return {
-            group["name"]: {**group["template"]["spec"], "replicas": group.get("replicas", 1)}
-            for group in found or ()
+            f"{place}/{name}": _Part(group.pods(entry, where), value_at(entry, group.template) or {})
+            for place, group in enumerate(kind.podsets.groups)
+            for name, where, entry in group.entries(obj)
         }
-    return found or {}
+    except BadField:
+        return {}
 
 
-def _count(part: Json) -> int:
-    parallel = part.get("parallelism", 1)
-    return int(part.get("replicas", 1) * min(parallel, part.get("completions", parallel)))
-
-
-def _pod(part: Json) -> Json:
-    return (part.get("template") or {}).get("spec") or {}
-
-
-def _charged(part: Json) -> tuple[Json, list[str | None]]:
+def _charged(part: _Part) -> tuple[Json, list[str | None]]:
     """What a running workload keeps of a pod template: its spec and queuectl's labels."""
-    return _pod(part), [_pod_labels(part).get(label) for label in POD_LABELS]
+    return part.template.get("spec") or {}, [_pod_labels(part).get(label) for label in POD_LABELS]
+
+
+def _fixed(kind: JobKind, obj: Json) -> list[Json | None]:
+    """Further fields that do not change while it runs."""
+    if isinstance(kind.podsets, Computed):
+        return [_without(obj["spec"], kind.suspend[1:])]
+    return [value_at(obj, path) for path in kind.fixed]
 
 
 def _metadata_but_ours(obj: Json) -> Json:
     kept = {name: obj["metadata"].get(name) for name in ("labels", "finalizers", "ownerReferences")}
     return {**kept, "annotations": _reserved(obj, ours=False)}
+
+
+def _counted(kind: JobKind, old: Json, new: Json) -> bool:
+    """Whether numbers of pods change only by a start with fewer, which records those before, and back."""
+    for path in kind.counts:
+        now, had = value_at(new, path), value_at(old, path)
+        recorded, before = (_recorded(obj, path) for obj in (new, old))
+        starts = kind.suspended(old) and not kind.suspended(new)
+        fewer = starts and 1 <= (now or 0) < (had or 0) and recorded is not None
+        restored = now is not None and now == before
+        if recorded not in (None, before, had) or not (now == had or restored or fewer):
+            return False
+    return True
+
+
+def _recorded(obj: Json, path: tuple[str, ...]) -> int | None:
+    """The number of pods before the start, by the annotation of an admission."""
+    text = (obj["metadata"].get("annotations") or {}).get(ADMISSION_ANNOTATION, "")
+    found = re.search(f'"{pointer(path)}":([0-9]+)', text)
+    return int(found[1]) if found else None
 
 
 def _own_labels(kind: JobKind, old: Json, new: Json) -> bool:
@@ -233,37 +306,39 @@ def _own_labels(kind: JobKind, old: Json, new: Json) -> bool:
         WORKLOAD_LABEL: [new["metadata"]["uid"]],
     }
     return all(
-        _pod_labels(part).get(label) in [*values, _pod_labels(had.get(name, {})).get(label)]
+        _pod_labels(part).get(label) in [*values, _pod_labels(had.get(name, _Part(0, {}))).get(label)]
         for name, part in _parts(kind, new).items()
         for label, values in as_started.items()
     )
 
 
-def _pod_labels(part: Json) -> Json:
-    return ((part.get("template") or {}).get("metadata") or {}).get("labels") or {}
+def _pod_labels(part: _Part) -> Json:
+    return (part.template.get("metadata") or {}).get("labels") or {}
 
 
-def _split(kind: JobKind, obj: Json) -> tuple[Json, Json]:
-    """The spec without what queuectl may write, and the part of each pod template that it may not write."""
-    spec, parts = dict(obj["spec"]), {}
-    for name, part in _parts(kind, obj).items():
-        steered = {k: v for k, v in _pod(part).items() if k not in ("nodeSelector", "tolerations")}
-        template = part.get("template") or {}
-        labels = {k: v for k, v in _pod_labels(part).items() if k not in POD_LABELS}
-        metadata = {**(template.get("metadata") or {}), "labels": labels}
-        parts[name] = {**template, "metadata": metadata, "spec": steered}
-    if kind.replicas is not None and kind.replicas.listed:
-        groups = [_without_template(group) for group in spec.get(kind.replicas.field) or ()]
-        return {**spec, kind.replicas.field: groups, "suspend": None}, parts
-    if kind.replicas is not None:
-        field = kind.replicas.field
-        rest = {name: {**part, "template": None} for name, part in (spec.get(field) or {}).items()}
-        policy = {**(spec.get("runPolicy") or {}), "suspend": None}
-        return {**spec, field: rest, "runPolicy": policy}, parts
-    return {**spec, "template": None, "suspend": None}, parts
+def _unwritten(kind: JobKind, obj: Json) -> Json:
+    """The spec without what queuectl may write."""
+    places: list[Place] = [kind.suspend, *kind.podsets.written(), *kind.counts]
+    if not isinstance(kind.podsets, Computed):
+        for group in kind.podsets.groups:
+            places += [group.places(("metadata", "labels", label)) for label in POD_LABELS]
+    spec: Json = obj["spec"]
+    for place in places:
+        spec = _without(spec, place[1:])
+    return spec
 
 
-def _without_template(group: Json) -> Json:
-    """A replicated job without its pod template."""
-    job = group["template"]
-    return {**group, "template": {**job, "spec": {**job["spec"], "template": None}}}
+def _without(holder: Any, place: Place) -> Any:
+    """`holder` without what is at a place, and without what is empty then."""
+    step, *rest = place
+    if isinstance(step, Own):
+        return [entry for entry in holder if entry.get(step.key) != step.value]
+    if isinstance(step, Each | Numbered):
+        if isinstance(holder, list):
+            return [_without(entry, tuple(rest)) for entry in holder]
+        return {key: _without(entry, tuple(rest)) for key, entry in holder.items()}
+    kept = {key: value for key, value in holder.items() if key != step}
+    if rest and holder.get(step):
+        inside = _without(holder[step], tuple(rest))
+        return {**kept, step: inside} if inside else kept
+    return kept

@@ -163,6 +163,9 @@ class Watch:
                         yield _bookmark(self.view, self.store.revision, None)
                     if loop.time() >= end:
                         return
+            # What came before the end, such as the deletion of an object with its definition.
+            if chunk := self._drain():
+                yield chunk
             if subscription.failure is not None:
                 yield _line(b"ERROR", orjson.dumps(subscription.failure.status))
         finally:

@@ -19,8 +19,11 @@ from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.training import PYTORCHJOBS, TrainingOperator
 
 
-async def play(api: Api, clock: Clock, *, controller_manager: bool) -> None:
-    """Run until cancelled. `controller_manager`: also the tasks of the real kube-controller-manager."""
+async def play(api: Api, clock: Clock, *, controller_manager: bool, training_operator: bool = True) -> None:
+    """Run until cancelled. `controller_manager`: also the tasks of the real kube-controller-manager.
+
+    Without `training_operator` the real one does that work.
+    """
     pods = Store(api, PODS, clock, {"node": node_of, "owner": controller_uid})
     nodes = Store(api, "/api/v1/nodes", clock)
     training = Store(api, PYTORCHJOBS, clock)
@@ -29,8 +32,9 @@ async def play(api: Api, clock: Clock, *, controller_manager: bool) -> None:
         Nodes(api, nodes, clock),
         Scheduler(api, pods, nodes, clock),
         Kubelet(api, pods, nodes, clock),
-        TrainingOperator(api, training, pods, clock),
     ]
+    if training_operator:
+        players.append(TrainingOperator(api, training, pods, clock))
     if controller_manager:
         jobs = Store(api, JOBS, clock)
         stores.append(jobs)

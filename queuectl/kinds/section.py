@@ -1,4 +1,4 @@
-"""Base class of all sections of the configuration file."""
+"""Base class of the models of what an admin writes in the configuration file."""
 
 from __future__ import annotations
 

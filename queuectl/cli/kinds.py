@@ -1,0 +1,158 @@
+"""`queuectl kinds`: the kinds of jobs that queue, and what a row makes of sample objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from queuectl.cli import contexts, printing, rest
+from queuectl.cli.importing import documents_of
+from queuectl.cli.operating import call
+from queuectl.cli.options import Failure, NotGood, Options, with_options
+from queuectl.cli.printing import NOTHING, Column, amount, printable
+
+if TYPE_CHECKING:
+    from queuectl.app.surveying import Surveyed
+    from queuectl.kinds.trying import Tried
+
+_COLUMNS: Final = (
+    Column("NAME"),
+    Column("API VERSION"),
+    Column("ROW", drop=1),
+    Column("SERVED"),
+    Column("QUEUED", right=True),
+    Column("RUNNING", right=True),
+    Column("PROBLEM"),
+)
+
+
+@click.group("kinds", invoke_without_command=True)
+@with_options
+def kinds(options: Options) -> None:
+    """List the kinds of jobs that queue: built-in ones, and those of --config.
+
+    SERVED: the versions that the cluster serves, none if the kind is not installed. QUEUED and RUNNING are
+    asked of REST.
+    """
+    context = click.get_current_context()
+    if context.invoked_subcommand is not None:
+        context.obj = {**(context.obj or {}), **_given(options)}
+        return
+    found = _survey(options)
+    counts = _counts(options)
+    if options.output == "table":
+        printing.table(_COLUMNS, [_row(one, counts) for one in found], wide=options.wide)
+    else:
+        printing.document({"items": [_document(one, counts) for one in found]}, options.output)
+
+
+def _given(options: Options) -> dict[str, Any]:
+    """Flags that were given before `check`."""
+    return {"config": options.config, "output": options.output} if options.config else {}
+
+
+def _survey(options: Options) -> list[Surveyed]:
+    from queuectl.app.connecting import session_to
+    from queuectl.app.surveying import survey
+    from queuectl.kube.errors import ApiError, BadKubeconfig
+
+    rows, kubeconfig = options.all_kinds(), contexts.announced(options)
+    found: list[Surveyed] = []
+
+    async def work() -> None:
+        try:
+            async with session_to(kubeconfig, options.context) as session:
+                found.extend(await survey(rows, session))
+        except (ApiError, BadKubeconfig) as problem:
+            click.echo(printable(f"what the cluster serves is not known: {problem}"), err=True)
+            found.extend(await survey(rows, None))
+
+    call(work())
+    return found
+
+
+def _counts(options: Options) -> Counter[tuple[str, bool]] | None:
+    """Workloads by kind, pending (true) or running; None if REST does not answer."""
+    try:
+        items = rest.connect(options).all(("workloads",), {})["items"]
+    except Failure as problem:
+        click.echo(
+            printable(f"how many are queued is not known: {problem.message.splitlines()[0]}"), err=True
+        )
+        return None
+    return Counter((item["kind"], item["phase"] == "Pending") for item in items)
+
+
+def _row(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> Sequence[object]:
+    served = NOTHING if one.served is None else ", ".join(one.served) or "not installed"
+    numbers = (counts[one.name, pending] if counts is not None else NOTHING for pending in (True, False))
+    version, place = one.api_version or NOTHING, one.place or "built in"
+    return (one.name, version, place, served, *numbers, one.problem or "")
+
+
+def _document(one: Surveyed, counts: Counter[tuple[str, bool]] | None) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "apiVersion": one.api_version,
+        "place": one.place,
+        "served": None if one.served is None else list(one.served),
+        "queued": None if counts is None else counts[one.name, True],
+        "running": None if counts is None else counts[one.name, False],
+        "problem": one.problem,
+    }
+
+
+@kinds.command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@with_options
+def check(options: Options, *, files: tuple[str, ...]) -> None:
+    """Show what the rows, with those of --config, make of the sample objects in FILEs; - is stdin.
+
+    Their podsets, pods and requests, and why one cannot be queued. No cluster is asked. Exit code 1 if a row
+    is malformed, or an object cannot be queued.
+    """
+    from queuectl.kinds.trying import tried
+
+    rows = options.all_kinds()
+    found = [tried(rows.registry, content) for _, content in documents_of(files)]
+    if options.output == "table":
+        click.echo("\n".join(printable(line) for one in found for line in _lines(one)))
+    else:
+        items = [_described(one) for one in found]
+        printing.document({"items": items, "problems": list(rows.problems)}, options.output)
+    wrong = sum(one.problem is not None for one in found)
+    if rows.problems:
+        raise NotGood("a row of the configuration is malformed:\n  " + "\n  ".join(rows.problems))
+    if wrong:
+        raise NotGood(f"{wrong} of {len(found)} objects cannot be queued")
+
+
+def _lines(one: Tried) -> list[str]:
+    ready = {None: "not known", True: "yes", False: "no"}[one.ready]
+    lines = [f"{one.kind} {one.name}"]
+    if one.problem is not None:
+        lines.append(f"  cannot be queued: {one.problem}")
+    for name, pods, requests in one.pod_sets:
+        each = ", ".join(f"{resource} {amount(resource, value)}" for resource, value in requests) or "nothing"
+        lines.append(f"  podset {name}: {pods} pod{'s' if pods != 1 else ''}, each requests {each}")
+    if one.pod_sets:
+        suspended = "yes" if one.suspended else "no"
+        lines.append(f"  suspended: {suspended}; finished: {one.finished or 'no'}; ready: {ready}")
+    return lines
+
+
+def _described(one: Tried) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "podSets": [
+            {"name": name, "pods": pods, "requests": dict(requests)} for name, pods, requests in one.pod_sets
+        ],
+        "suspended": one.suspended,
+        "finished": one.finished,
+        "ready": one.ready,
+        "problem": one.problem,
+    }

@@ -1,0 +1,41 @@
+"""Claims of dynamic resource allocation, as values: which devices they ask for, by DeviceClass."""
+
+from __future__ import annotations
+
+from queuectl.core.values import value
+
+
+@value(frozen=True, slots=True)
+class PodClaim:
+    """An entry of `spec.resourceClaims` of a pod."""
+
+    path: str
+    name: str
+    """Of an object in the pod's namespace."""
+    template: bool
+    """Each pod gets a claim of its own from a ResourceClaimTemplate; else the pods share a ResourceClaim."""
+
+
+@value(frozen=True, slots=True)
+class DeviceRequest:
+    """One request of a claim. Several alternatives: the scheduler allocates one of them."""
+
+    path: str
+    alternatives: tuple[tuple[str, int], ...] = ()
+    """(DeviceClass, number of devices) pairs."""
+    problem: str | None = None
+    """Why the number of devices is not known."""
+
+
+@value(frozen=True, slots=True)
+class ResourceClaimTemplate:
+    name: str
+    """`NAMESPACE/NAME`."""
+    requests: tuple[DeviceRequest, ...] = ()
+
+
+@value(frozen=True, slots=True)
+class ResourceClaim:
+    name: str
+    """`NAMESPACE/NAME`."""
+    requests: tuple[DeviceRequest, ...] = ()

@@ -1,0 +1,355 @@
+"""CEL for the gate's policies, from the rows of a registry.
+
+What depends on the kind is chosen by `request.resource`, which does not change when an object is converted
+from one version to another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from queuectl.kinds.jobs import Ending, JobKind, Sign
+from queuectl.kinds.podsets import Count, Each, Numbered, Own, Place, PodGroup, Step, Templates
+from queuectl.kinds.steering import pointer
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED: Final = re.compile(
+    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return"
+    "|true|var|void|while"
+)
+"""Words that CEL does not accept as the name of a field."""
+FIELD: Final = "field"
+"""Variable with the key in which kinds with otherwise equal expressions differ, such as `tfReplicaSpecs`."""
+
+Names = Mapping[str, str]
+"""Expressions for keys; without an entry, the key itself."""
+Text = Callable[[JobKind, Names], str]
+"""An expression for a kind."""
+
+
+def by_kind(rows: Sequence[JobKind], text: Text) -> str:
+    """One expression for all kinds: each with its own, the first kind's for all others."""
+    alike: dict[str, list[JobKind]] = {}
+    for row in rows:
+        alike.setdefault(text(row, {_key(row): FIELD}), []).append(row)
+    first, *others = ((members, _common(members, text)) for members in alike.values())
+    chosen = "".join(f"{about(members, rows)} ? {found} : " for members, found in others)
+    return f"({chosen}{first[1]})"
+
+
+def about(members: Sequence[JobKind], rows: Sequence[JobKind]) -> str:
+    """An expression: the request is about one of these kinds, and not about another one of the rows."""
+    groups: dict[str, list[str]] = {}
+    for row in members:
+        groups.setdefault(row.group, []).append(row.plural)
+    shared = {row.group for row in rows if row.plural not in groups.get(row.group, [])}
+    whole = [group for group in groups if group not in shared]
+    parts = [f"request.resource.group {_one_of(whole)}"] if whole else []
+    parts += [
+        f"request.resource.group == '{group}' && request.resource.resource {_one_of(names)}"
+        for group, names in groups.items()
+        if group not in whole
+    ]
+    return parts[0] if len(parts) == 1 else f"({' || '.join(parts)})"
+
+
+def _common(members: Sequence[JobKind], text: Text) -> str:
+    """The expression of kinds that differ at most in their key."""
+    if len({text(row, {}) for row in members}) == 1:
+        return text(members[0], {})
+    keys = {row.resource: _key(row) for row in members}
+    common = text(members[0], {_key(members[0]): FIELD})
+    return f"[{keys}[request.resource.resource + '.' + request.resource.group]].map({FIELD}, {common})[0]"
+
+
+def _key(row: JobKind) -> str:
+    return row.podsets.groups[0].parent[-1] if isinstance(row.podsets, Templates) else ""
+
+
+def suspend(row: JobKind, holder: str) -> str:
+    """The optional value of the field that suspends an object."""
+    return _optional(holder, row.suspend, {})
+
+
+def suspend_applied(row: JobKind) -> str:
+    """The spec of an apply configuration that suspends an object."""
+    types = [".".join(("Object", *row.suspend[:depth])) for depth in range(1, len(row.suspend))]
+    return (
+        "".join(f"{of}{{{key}: " for of, key in zip(types, row.suspend[1:], strict=True))
+        + "true"
+        + "}" * len(types)
+    )
+
+
+def asked(row: JobKind) -> str:
+    """Whether the status at `key` changes only to ask its controller whether it sees the object suspended."""
+    sign, value = row.seen
+    if not value:
+        return "false"
+    if not isinstance(sign.of, str):
+        below = sign.of[1:]
+        told = f"key == {below[0]!r} && {_optional('object', sign.of, {})} == optional.of({value!r})"
+        one, other = (f"o[{place}].status[?key].orValue({{}})" for place in (0, 1))
+        return f"{told} && {_kept([below[1:]], {}, one, other)}" if below[1:] else told
+    of = f"type == {sign.of!r}"
+    return (
+        "key == 'conditions' && [[object, oldObject].map(o, o.?status.?conditions.orValue([]))].all(both,"
+        f" size(both[0]) == size(both[1])"
+        f" && both[0].all(one, one in both[1] || (one.{of} && one.status == {value!r}))"
+        f" && both[1].all(one, one.{of} || one in both[0]))"
+    )
+
+
+def ended(row: JobKind, holder: str) -> str:
+    """Whether the status of an object shows its end."""
+    types = [repr(end.sign.of) for end in row.ends if isinstance(end.sign.of, str) and end.unless is None]
+    shown = [_ending(end, holder) for end in row.ends if not isinstance(end.sign.of, str) or end.unless]
+    if types:
+        condition = f"condition.type in [{', '.join(types)}] && condition.status == 'True'"
+        shown.insert(0, f"{holder}.?status.?conditions.orValue([]).exists(condition, {condition})")
+    return f"({' || '.join(shown)})" if len(shown) > 1 else shown[0] if shown else "false"
+
+
+def _ending(end: Ending, holder: str) -> str:
+    shown = _shows(end.sign, holder)
+    return f"({shown} && !{_shows(end.unless, holder)})" if end.unless else shown
+
+
+def _shows(sign: Sign, holder: str) -> str:
+    if isinstance(sign.of, str):
+        condition = f"condition.type == {sign.of!r} && condition.status == {sign.value!r}"
+        return f"{holder}.?status.?conditions.orValue([]).exists(condition, {condition})"
+    return f"{_optional(holder, sign.of, {})} == optional.of({sign.value!r})"
+
+
+def parts(row: JobKind, names: Names, holder: str) -> str:
+    """What has a number of pods and a pod template in an object: a list of maps."""
+    if not isinstance(row.podsets, Templates):
+        return "[]"
+    groups = row.podsets.groups
+    # Podsets of two groups are never taken for each other.
+    named = [(group, f"{place}/" if len(groups) > 1 else "") for place, group in enumerate(groups)]
+    return " + ".join(_parts(group, names, holder, prefix) for group, prefix in named)
+
+
+def _parts(group: PodGroup, names: Names, holder: str, prefix: str) -> str:
+    found = _optional(holder, group.parent, names)
+    if group.each is None:
+        part = _part(group, "one", repr(prefix + group.name))
+        if group.optional:
+            return f"({found}.hasValue() ? [{found}.value()] : []).map(one, {part})"
+        return f"[{found}.orValue({{}})].map(one, {part})"
+    if group.each.key:
+        name = _optional("one", (group.each.key,), {}) + ".orValue('')"
+        return f"{found}.orValue([]).map(one, {_part(group, 'one', _prefixed(prefix, name))})"
+    entry = f"{_plain(holder, group.parent, names)}[name]"
+    return f"{found}.orValue({{}}).map(name, {_part(group, entry, _prefixed(prefix, 'name'))})"
+
+
+def _prefixed(prefix: str, name: str) -> str:
+    return f"{prefix!r} + {name}" if prefix else name
+
+
+def _part(group: PodGroup, entry: str, name: str) -> str:
+    spec = _optional(entry, (*group.template, "spec"), {})
+    labels = _optional(entry, (*group.template, "metadata", "labels"), {})
+    pods = " * ".join(_count(count, entry) for count in group.counts) or "1"
+    return (
+        f"{{'name': dyn({name}), 'pods': dyn({pods}), 'spec': {spec}.orValue({{}}),"
+        f" 'labels': {labels}.orValue({{}})}}"
+    )
+
+
+def _count(count: Count, entry: str) -> str:
+    value = f"{_optional(entry, count.path, {})}.orValue({count.default})"
+    for bound, choice in ((count.at_least, "max"), (count.at_most, "min")):
+        if bound:
+            value = f"[{value}, {_optional(entry, bound, {})}.orValue({value})].{choice}()"
+    return value
+
+
+def fixed(row: JobKind, names: Names, new: str, old: str) -> str:
+    """Whether the further fields that do not change while it runs are the same in both objects."""
+    if not isinstance(row.podsets, Templates):
+        both = f"[[{new}, {old}], [{old}, {new}]]"
+        return f"{both}.all(o, {_kept((row.suspend[1:],), names, 'o[0].spec', 'o[1].spec')})"
+    return " && ".join(_same(path, row.loose, names, new, old) for path in row.fixed) or "true"
+
+
+def _same(path: tuple[str, ...], loose: Sequence[Place], names: Names, new: str, old: str) -> str:
+    """Whether both objects have the same at a path, but for the loose fields below."""
+    one, other = _optional(new, path, names), _optional(old, path, names)
+    below = [place[len(path) :] for place in loose if place[: len(path)] == path]
+    if not below:
+        return f"{one} == {other}"
+    one, other = f"{one}.orValue({{}})", f"{other}.orValue({{}})"
+    return f"[[{one}, {other}], [{other}, {one}]].all(o, {_kept(below, names, 'o[0]', 'o[1]')})"
+
+
+def refused(row: JobKind) -> str:
+    """The text that says why an object can't be queued as it is; empty if it can."""
+    texts = "".join(f"{one.rule} ? {f'{one.field}: {one.message}'!r} : " for one in row.refuse)
+    return f"({texts}'')" if texts else "''"
+
+
+def kept(row: JobKind, names: Names, one: str, other: str) -> str:
+    """Whether the spec `other` has what the spec `one` has, but for what a start or a stop writes.
+
+    Pod templates are left out: `templates` lists them.
+    """
+    places: list[Place] = [row.suspend, *row.podsets.writes]
+    if isinstance(row.podsets, Templates):
+        places += [group.places(()) for group in row.podsets.groups]
+    places += row.counts
+    return _kept([place[1:] for place in places], names, one, other)
+
+
+def _kept(places: Sequence[Place], names: Names, one: str, other: str) -> str:
+    """Each place starts below `one`; an empty one is all of it."""
+    below: dict[Step, list[Place]] = {}
+    for place in places:
+        below.setdefault(place[0], []).append(place[1:])
+    match next(iter(below)):
+        case Each() as each:
+            named = {key: rest for key, rest in below.items() if isinstance(key, str)}
+            return _kept_each(each, below[each], named, names, one, other)
+        case Numbered(limit) as numbered:
+            inside = _kept(below[numbered], names, f"{one}[place]", f"{other}[place]")
+            places_of = f"{[*range(limit)]}.all(place, place >= size({one}) || {inside})"
+            return f"size({one}) == size({other}) && size({one}) <= {limit} && {places_of}"
+        case Own() as own:
+            return _kept_but_own(own, one, other)
+    keys = ", ".join(names.get(str(key)) or repr(key) for key in below)
+    found = [f"{one}.all(key, key in [{keys}] || {one}[?key] == {other}[?key])"]
+    for key, rest in below.items():
+        if () not in rest:
+            inside_both = (_optional(holder, (str(key),), names) for holder in (one, other))
+            found.append(_kept(rest, names, *(f"{value}.orValue({_empty(rest)})" for value in inside_both)))
+    return " && ".join(found)
+
+
+def _empty(below: Sequence[Place]) -> str:
+    """What has nothing at these places: a list, or a map."""
+    first = below[0][0]
+    return "{}" if isinstance(first, str) or (isinstance(first, Each) and not first.key) else "[]"
+
+
+def _kept_but_own(own: Own, one: str, other: str) -> str:
+    """All entries but queuectl's own, which holds only what it may."""
+    ours = f"{_plain('entry', (own.key,), {})} == {own.value!r}"
+    others = [f"{holder}.filter(entry, !({ours}))" for holder in (one, other)]
+    inside = _only([(own.key,), *own.holds], f"{one}.filter(entry, {ours})[0]")
+    return f"{others[0]} == {others[1]} && (!{one}.exists(entry, {ours}) || {inside})"
+
+
+def _only(places: Sequence[Place], holder: str) -> str:
+    """Whether there is nothing but what is at these places."""
+    below: dict[Step, list[Place]] = {}
+    for place in places:
+        below.setdefault(place[0], []).append(place[1:])
+    each = next((step for step in below if isinstance(step, Each)), None)
+    if each is not None:
+        return f"{holder}.all(one, {_only(below[each], 'one')})"
+    found = [f"{holder}.all(key, key in [{', '.join(map(repr, below))}])"]
+    for key, rest in below.items():
+        if () not in rest:
+            found.append(_only(rest, f"{_optional(holder, (str(key),), {})}.orValue({_empty(rest)})"))
+    return " && ".join(found)
+
+
+def _kept_each(
+    each: Each, rest: list[Place], named: Mapping[str, list[Place]], names: Names, one: str, other: str
+) -> str:
+    """Of every entry: those of a list are in the same order. `named`: further places in entries of a map."""
+    if not each.key:
+        entries = (f"{one}[name]", f"{other}[name]")
+        inside = _kept(rest, names, *entries)
+        for name, more in named.items():
+            inside = f"(name == {name!r} ? {_kept([*rest, *more], names, *entries)} : {inside})"
+        return f"{one}.all(name, name in {other} && {inside})"
+    key = _plain("entry", (each.key,), {})
+    same = f"same{key.removeprefix('entry')}"
+    inside = _kept(rest, names, "entry", "same")
+    return (
+        f"{one}.map(entry, {key}) == {other}.map(entry, {key})"
+        f" && {one}.all(entry, {other}.exists(same, {same} == {key} && {inside}))"
+    )
+
+
+def counted(row: JobKind, names: Names) -> str:
+    """Whether numbers of pods change only by a start with fewer, which records those before, and back.
+
+    `marks`: the reserved-admission annotations of both objects.
+    """
+    if not row.counts:
+        return "true"
+    # Now, before, as recorded now, as recorded before; -1 where there is none.
+    fields = ", ".join(
+        f"[{_optional('object', path, names)}.orValue(-1), {_optional('oldObject', path, names)}.orValue(-1)]"
+        f" + marks.map(mark, dyn(int((mark.find('\"{pointer(path)}\":[0-9]+') + ':-1').split(':')[1])))"
+        for path in row.counts
+    )
+    return (
+        f"[{fields}].all(count, count[2] in [dyn(-1), count[1], count[3]] && (count[0] == count[1]"
+        f" || (count[0] >= 0 && count[0] == count[3]) || ({suspend(row, 'oldObject')} == optional.of(true)"
+        f" && {suspend(row, 'object')} != optional.of(true)"
+        " && count[0] >= 1 && count[0] < count[1] && count[2] >= 0)))"
+    )
+
+
+def templates(row: JobKind, names: Names) -> str:
+    """A list of all pod templates: each with the one before."""
+    if not isinstance(row.podsets, Templates):
+        return "[]"
+    return " + ".join(_templates(group, names) for group in row.podsets.groups)
+
+
+def _templates(group: PodGroup, names: Names) -> str:
+    new, old = (_optional(holder, group.parent, names) for holder in ("object", "oldObject"))
+    if group.each is None:
+        new, old = (_optional(value, group.template, {}) for value in (new, old))
+        return f"[[{new}.orValue({{}}), {old}.orValue({{}})]]"
+    if not group.each.key:
+        pair = ", ".join(
+            _plain(f"{_plain(holder, group.parent, names)}[name]", group.template, {})
+            for holder in ("object", "oldObject")
+        )
+        return f"{new}.orValue({{}}).map(name, [{pair}])"
+    key = _plain("", (group.each.key,), {})
+    before = _plain(f"{old}.value().filter(same, same{key} == entry{key})[0]", group.template, {})
+    return f"{new}.orValue([]).map(entry, [{_plain('entry', group.template, {})}, {before}])"
+
+
+def by_controller_of_owner(rows: Sequence[JobKind]) -> str:
+    """Whether its owner is of one of these kinds, and the user may write the status of all of them."""
+    plurals = {f"{row.group}/{row.kind}": row.plural for row in rows}
+    return (
+        "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller == optional.of(true)"
+        f" && {plurals}[?owner.apiVersion.split('/')[0] + '/' + owner.kind].optMap(plural,"
+        " authorizer.group(owner.apiVersion.split('/')[0]).resource(plural).subresource('status')"
+        ".check('update').allowed()).orValue(false))"
+    )
+
+
+def _one_of(values: Sequence[str]) -> str:
+    return f"== '{values[0]}'" if len(values) == 1 else f"in [{', '.join(map(repr, values))}]"
+
+
+def _optional(holder: str, path: Sequence[str], names: Names) -> str:
+    """The optional value at a path."""
+    for key in path:
+        holder += f".?{key}" if key not in names and _selectable(key) else f"[?{names.get(key) or repr(key)}]"
+    return holder
+
+
+def _plain(holder: str, path: Sequence[str], names: Names) -> str:
+    """The value at a path that is there."""
+    for key in path:
+        holder += f".{key}" if key not in names and _selectable(key) else f"[{names.get(key) or repr(key)}]"
+    return holder
+
+
+def _selectable(key: str) -> bool:
+    return bool(_IDENTIFIER.fullmatch(key)) and not _RESERVED.fullmatch(key)

@@ -1,0 +1,41 @@
+"""Which object controls another one, by its ownerReferences. They are written by whatever creates it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from queuectl.kinds.fields import BadField, Json, checked, mapping, objects
+from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.registry import KindRegistry
+
+MAX_OWNERS: Final = 64
+"""ownerReferences that are read."""
+
+
+class Owner(NamedTuple):
+    """What an object says of the object of a queued kind that controls it."""
+
+    kind: JobKind
+    name: str
+    uid: str
+
+
+def controlling(kinds: KindRegistry, obj: Json) -> Owner | None:
+    """The owner of `obj` with `controller: true`, in its namespace.
+
+    None if there is none, if it is of a kind that does not queue, or if the reference is malformed: then the
+    object is the topmost one that queues.
+    """
+    try:
+        listed = objects(mapping(obj, "metadata", ""), "ownerReferences", "metadata", MAX_OWNERS)
+        found = next((one for one in listed if one.get("controller") is True), None)
+        if found is None:
+            return None
+        api_version, kind, name, uid = (
+            checked(found.get(key), f"metadata.ownerReferences.{key}")
+            for key in ("apiVersion", "kind", "name", "uid")
+        )
+    except BadField:
+        return None
+    row = kinds.of_group(api_version, kind)
+    return Owner(row, name, uid) if row is not None and name and uid else None

@@ -1,0 +1,240 @@
+"""RayJob, RayCluster and RayService of the KubeRay operator.
+
+A RayJob makes a RayCluster, and usually a Job that submits the program to it. A RayService makes RayClusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from queuectl.core.model import Outcome
+from queuectl.kinds.fields import BadField, Json, array, integer, mapping
+from queuectl.kinds.jobs import (
+    Ending,
+    JobKind,
+    PodLabel,
+    Refusal,
+    Seen,
+    Sign,
+    Status,
+    conditions,
+    value_at,
+)
+from queuectl.kinds.podsets import Count, Each, PodGroup, Pods, Templates
+from queuectl.kinds.requests import MAX_CONTAINERS
+from queuectl.kinds.written import WORKLOAD_LABEL
+
+_SUBMITS_BY_JOB: Final = "K8sJobMode"
+_SUBMITS_FROM_HEAD: Final = "SidecarMode"
+_WITHOUT_TEMPLATE: Final = "default-submitter"
+"""Podset of a submitter for which the RayJob has no pod template: it is charged, and goes to any node."""
+
+
+# What KubeRay adds: getSubmitterContainer and DefaultWorkerPodTemplate of its release 1.6.
+_SUBMITTER: Final = {"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}
+_WAITS_FOR_HEAD: Final = {"cpu": "200m", "memory": "256Mi"}
+
+
+def _groups(*cluster: str) -> tuple[PodGroup, PodGroup]:
+    """Head and worker groups of the RayCluster whose spec is at this path."""
+    head = PodGroup(name="head", at=(*cluster, "headGroupSpec"))
+    replicas = Count(("replicas",), default=0, at_least=("minReplicas",), at_most=("maxReplicas",))
+    workers = PodGroup(
+        at=(*cluster, "workerGroupSpecs", Each("groupName")),
+        counts=(replicas, Count(("numOfHosts",))),
+        optional=True,
+    )
+    return head, workers
+
+
+def _cluster_pods(_: Json, found: list[Pods]) -> list[Pods]:
+    """Workers have an init container of KubeRay."""
+    return [one if one.name == "head" else one.with_init(_WAITS_FOR_HEAD) for one in found]
+
+
+def _job_pods(obj: Json, found: list[Pods]) -> list[Pods]:
+    """The submitter is in a Job, in the head, or nowhere."""
+    mode = mapping(obj, "spec", "").get("submissionMode") or _SUBMITS_BY_JOB
+    cluster = _cluster_pods(obj, [one for one in found if one.name != "submitter"])
+    if mode == _SUBMITS_FROM_HEAD:
+        head, *workers = cluster
+        return [_with_submitter(head), *workers]
+    if mode != _SUBMITS_BY_JOB:
+        return cluster
+    default = Pods(_WITHOUT_TEMPLATE, 1, "spec.submitterPodTemplate", {"containers": [_SUBMITTER]}, {})
+    return [*cluster, *([one for one in found if one.name == "submitter"] or [default])]
+
+
+def _with_submitter(head: Pods) -> Pods:
+    listed = array(head.spec, "containers", f"{head.path}.spec", MAX_CONTAINERS)
+    return head._replace(spec={**head.spec, "containers": [*listed, _SUBMITTER]})
+
+
+def _status(*cluster: str) -> Callable[[Json], Status]:
+    """From the status of the RayCluster at this path. Whether pods remain is never in it."""
+
+    def status(obj: Json) -> Status:
+        told = value_at(obj, cluster)
+        state = value_at(obj, (*cluster, "state"))
+        return Status(ready=state == "ready" if told else None, pods_ready=_ready(told) if told else None)
+
+    return status
+
+
+def _service_status(obj: Json) -> Status:
+    found = conditions(obj)
+    told = value_at(obj, ("status", "activeServiceStatus", "rayClusterStatus"))
+    ready = found["Ready"] == "True" if "Ready" in found else None
+    return Status(ready=ready, pods_ready=_ready(told) if told else None)
+
+
+def _ready(told: Json) -> int | None:
+    """Pods of a RayCluster that are ready; its status counts workers."""
+    try:
+        workers = integer(told, "readyWorkerReplicas", "status", default=0)
+    except BadField:
+        return None
+    return workers + (conditions({"status": told}).get("HeadPodReady") == "True")
+
+
+def _refuse(cluster: str) -> tuple[Refusal, ...]:
+    """RayClusters that cannot be queued; `cluster`: the path of their spec."""
+    at = "object." + ".".join(f"?{key}" for key in cluster.split("."))
+    head, workers = f"[{at}.?headGroupSpec.orValue({{}})]", f"{at}.?workerGroupSpecs.orValue([])"
+    return (
+        Refusal(
+            f"{at}.?enableInTreeAutoscaling.orValue(false)",
+            f"{cluster}.enableInTreeAutoscaling",
+            "true: the autoscaler would start pods past the quota. Set it to false",
+        ),
+        Refusal(
+            f"{workers}.exists(group, group.?numOfHosts.orValue(1) < 1)",
+            f"{cluster}.workerGroupSpecs.numOfHosts",
+            "below 1: the number of pods is replicas x numOfHosts. Set it to 1 or more",
+        ),
+        # These labels replace those of the pod template.
+        Refusal(
+            f"({head} + {workers}).exists(group, group.?labels.orValue({{}}).exists(key,"
+            " key.startsWith('queuectl.dev/')))",
+            f"{cluster}.labels",
+            "labels of a group that begin with queuectl.dev/ hide its pods from queuectl. Leave them out",
+        ),
+    )
+
+
+_REFUSED_JOBS: Final = (
+    Refusal(
+        "object.?spec.?submissionMode.orValue('') == 'InteractiveMode'",
+        "spec.submissionMode",
+        "InteractiveMode: KubeRay does not suspend a RayJob that waits for a user."
+        " Use K8sJobMode, HTTPMode or SidecarMode",
+    ),
+    Refusal(
+        "object.?spec.?clusterSelector.orValue({}).size() > 0",
+        "spec.clusterSelector",
+        "a RayJob on an existing RayCluster has no pods of its own that could wait."
+        " Set spec.rayClusterSpec instead",
+    ),
+    Refusal(
+        "!object.?spec.?shutdownAfterJobFinishes.orValue(false)",
+        "spec.shutdownAfterJobFinishes",
+        "false: KubeRay does not suspend a RayJob that keeps its RayCluster. Set it to true",
+    ),
+    *_refuse("spec.rayClusterSpec"),
+)
+_STATUS: Final = ("status", "jobDeploymentStatus")
+_MANAGED_BY: Final = (("spec", "managedBy"), ("ray.io/kuberay-operator",))
+
+RAY_JOB: Final = JobKind(
+    name="RayJob",
+    group="ray.io",
+    version="v1",
+    plural="rayjobs",
+    suspend=("spec", "suspend"),
+    podsets=Templates(
+        groups=(
+            *_groups("spec", "rayClusterSpec"),
+            PodGroup(name="submitter", at=("spec", "submitterPodTemplate"), template=(), optional=True),
+        ),
+        made=(_WITHOUT_TEMPLATE,),
+        completed=_job_pods,
+    ),
+    status=_status("status", "rayClusterStatus"),
+    ends=(
+        Ending(Sign(_STATUS, "Failed"), Outcome.FAILED),
+        # KubeRay does not leave this status again.
+        Ending(Sign(_STATUS, "ValidationFailed"), Outcome.FAILED),
+        Ending(Sign(("status", "jobStatus"), "STOPPED"), Outcome.FAILED),
+        Ending(Sign(_STATUS, "Complete"), Outcome.SUCCEEDED),
+    ),
+    # From `Suspending`, KubeRay deletes the RayCluster and the Job before it says `Suspended`.
+    seen=Seen(Sign(_STATUS, "Suspended"), asked="Suspending"),
+    end_time=("status", "endTime"),
+    # KubeRay forgets the name of the RayCluster before its pods are gone: a start gives them the first label.
+    pods=(
+        PodLabel(WORKLOAD_LABEL, uid=True),
+        PodLabel("ray.io/cluster", path=("status", "rayClusterName")),
+        PodLabel("ray.io/cluster", prefix=True),
+        PodLabel("batch.kubernetes.io/job-name"),
+    ),
+    children=("RayCluster", "Job"),
+    managed_by=_MANAGED_BY,
+    fixed=(("spec", "submissionMode"), ("spec", "submitterPodTemplate")),
+    refuse=_REFUSED_JOBS,
+)
+
+RAY_CLUSTER: Final = JobKind(
+    name="RayCluster",
+    group="ray.io",
+    version="v1",
+    plural="rayclusters",
+    suspend=("spec", "suspend"),
+    podsets=Templates(groups=_groups("spec"), completed=_cluster_pods),
+    status=_status("status"),
+    ends=(),
+    seen=Seen(Sign("RayClusterSuspended")),
+    pods=(PodLabel("ray.io/cluster"),),
+    # With fault tolerance, a Job clears the database of the head at the end.
+    children=("Job",),
+    managed_by=_MANAGED_BY,
+    refuse=_refuse("spec"),
+)
+
+_CONFIG: Final = ("spec", "rayClusterConfig")
+_TIMEOUT: Final = "ray.io/initializing-timeout"
+
+RAY_SERVICE: Final = JobKind(
+    name="RayService",
+    group="ray.io",
+    version="v1",
+    plural="rayservices",
+    # KubeRay copies it to the RayCluster that it has, with the rest of the spec: a start makes no second one.
+    suspend=(*_CONFIG, "suspend"),
+    podsets=Templates(groups=_groups(*_CONFIG), completed=_cluster_pods),
+    status=_service_status,
+    ends=(),
+    # Its RayClusters are updated before this is written.
+    seen=Seen(Sign(("status", "observedGeneration")), asked=""),
+    suspends=(("RayCluster", PodLabel("ray.io/originated-from-cr-name")),),
+    pods=(
+        PodLabel(WORKLOAD_LABEL, uid=True),
+        PodLabel("ray.io/cluster", path=("status", "activeServiceStatus", "rayClusterName")),
+        PodLabel("ray.io/cluster", path=("status", "pendingServiceStatus", "rayClusterName")),
+        PodLabel("ray.io/cluster", prefix=True),
+    ),
+    children=("RayCluster", "Job"),
+    managed_by=_MANAGED_BY,
+    # Any other spec of the RayCluster makes a second one beside it.
+    fixed=(_CONFIG,),
+    # KubeRay adds an empty one when it adds its finalizer, which may be after the start.
+    loose=((*_CONFIG, "workerGroupSpecs", Each("groupName"), "scaleStrategy"),),
+    refuse=(
+        Refusal(
+            f"object.metadata.?annotations[?'{_TIMEOUT}'].hasValue()",
+            f"metadata.annotations[{_TIMEOUT}]",
+            "the time that it waits in the queue counts, and KubeRay gives it up for good. Leave it out",
+        ),
+        *_refuse("spec.rayClusterConfig"),
+    ),
+)

@@ -1,0 +1,65 @@
+"""What the rows of a registry say of a sample object, which no cluster has to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from queuectl.core.model import Outcome
+from queuectl.core.resources import Amounts
+from queuectl.kinds.fields import BadField, Json, mapping, shown
+from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.workloads import observe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A sample object, as queuectl reads it."""
+
+    kind: str
+    """Of its row; what it says its kind is, if there is no row."""
+    name: str
+    pod_sets: tuple[tuple[str, int, Amounts], ...] = ()
+    """Name, number of pods, requests of one pod."""
+    suspended: bool = False
+    finished: Outcome | None = None
+    ready: bool | None = None
+    """None: its status does not say."""
+    problem: str | None = None
+    """Why it cannot be queued as it is."""
+
+
+def tried(kinds: KindRegistry, obj: Json) -> Tried:
+    """What an object like this one would be charged, and why it may be refused."""
+    try:
+        metadata = mapping(obj, "metadata", "")
+        labels = mapping(metadata, "labels", "metadata")
+    except BadField as problem:
+        return Tried(kind="", name="", problem=str(problem))
+    name = str(metadata.get("name") or metadata.get("generateName") or "sample")
+    row = kinds.of(obj.get("apiVersion"), obj.get("kind"))
+    if row is None:
+        kind = f"{shown(obj.get('kind'))} of {shown(obj.get('apiVersion'))}"
+        return Tried(kind=str(obj.get("kind")), name=name, problem=f"no row is for kind {kind}")
+    # What an API server would add, and the label that queues it.
+    sample = {
+        "namespace": "default",
+        "uid": "sample",
+        "resourceVersion": "1",
+        "generation": 1,
+        "creationTimestamp": "1970-01-01T00:00:00Z",
+    }
+    queued = {**sample, **metadata, "name": name, "labels": {QUEUE_LABEL: "sample", **labels}}
+    event = observe(row, {**obj, "metadata": queued})
+    if event is None:
+        return Tried(kind=row.name, name=name, problem="metadata: namespace, name or labels are malformed")
+    workload, seen = event.workload, event.observation
+    return Tried(
+        kind=row.name,
+        name=name,
+        pod_sets=tuple((pods.name, pods.count, pods.requests) for pods in workload.pod_sets),
+        suspended=seen.suspended,
+        finished=seen.finished,
+        ready=seen.ready,
+        problem=workload.problem.message if workload.problem is not None else None,
+    )

@@ -1,0 +1,71 @@
+"""All sources of one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+
+from queuectl.core.events import Event
+from queuectl.kube.definitions import Definitions
+from queuectl.kube.reflector import Reflector, Timings
+from queuectl.kube.session import Session
+from queuectl.kube.sources import Source
+from queuectl.ports import KindState
+
+
+class Reflectors:
+    def __init__(self, each: Sequence[Reflector[Event]], definitions: Definitions) -> None:
+        self._each = each
+        self._definitions = definitions
+        self.sources = frozenset(reflector.source.name for reflector in each)
+        """Each of them sends a `Listed`."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._definitions.run())
+            for reflector in self._each:
+                group.create_task(reflector.run(), name=f"reflect {reflector.source.name}")
+
+    def ages(self) -> dict[str, float | None]:
+        """Seconds since the server's last answer, by source; None: none yet."""
+        return {reflector.source.name: self._age(reflector) for reflector in self._each}
+
+    def _age(self, reflector: Reflector[Event]) -> float | None:
+        definition = reflector.definition
+        if definition is None or definition.served or definition.versions is None:
+            return reflector.age()
+        return self._definitions.age()  # nothing is asked about a kind that is not served
+
+    def kinds(self) -> dict[str, KindState]:
+        """Kinds of jobs, by name."""
+        return {
+            reflector.source.name: _state(reflector) for reflector in self._each if reflector.source.workloads
+        }
+
+
+def _state(reflector: Reflector[Event]) -> KindState:
+    definition, problem = reflector.definition, reflector.problem
+    if definition is None:
+        return KindState(installed=True, served=(), problem=problem)
+    served = definition.versions if definition.there else ()
+    return KindState(definition.there, served or (), definition.problem or problem)
+
+
+def reflectors(
+    session: Session,
+    emit: Callable[[Sequence[Event]], None],
+    watched: Sequence[Source[Event]],
+    *,
+    random: Random | None = None,
+    timings: Timings | None = None,
+) -> Reflectors:
+    """`emit` must not block. `random` spreads requests in time."""
+    spread, times = random or Random(), timings or Timings()
+    wanted = {source.name: source.defined for source in watched if source.defined is not None}
+    definitions = Definitions(session, wanted, random=spread, timings=times)
+    each = [
+        Reflector(session, source, emit, spread, times, definitions.of(source.name)) for source in watched
+    ]
+    return Reflectors(each, definitions)

@@ -1,0 +1,157 @@
+"""Device claims are charged as the resources that their DeviceClasses are mapped to (H10, H11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuectl.core.charging import ResourceForms
+from queuectl.core.decisions import Admit, Keep
+from queuectl.core.device_claims import DeviceRequest, PodClaim, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.events import ContextGone, ContextObserved
+from queuectl.core.model import Assignment, PodSet
+from queuectl.core.policy import SchedulingConfiguration
+from queuectl.core.reasons import Code
+from queuectl.core.resources import CPU, PODS
+from tests.builders import GPU, World, flavor, group, local_queue, pod_set, queue, workload
+
+LQ = local_queue("lq", "cq")
+MAPPED = SchedulingConfiguration(
+    resources=ResourceForms(
+        device_classes=(
+            ("gpu.nvidia.com", GPU),
+            ("any.nvidia.com", GPU),
+            ("mig.nvidia.com", "example.com/mig"),
+        )
+    )
+)
+PATH = "spec.template.spec.resourceClaims[0]"
+OWN = PodClaim(PATH, "one-gpu", template=True)
+SHARED = PodClaim(PATH, "data", template=False)
+
+
+def asks(*alternatives: tuple[str, int], problem: str | None = None) -> DeviceRequest:
+    return DeviceRequest("spec.devices.requests[0].exactly", alternatives, problem)
+
+
+ONE_GPU = ResourceClaimTemplate("ns/one-gpu", (asks(("gpu.nvidia.com", 1)),))
+
+
+def world(*claims: ResourceClaim | ResourceClaimTemplate, gpus: int = 8) -> World:
+    found = World(
+        flavor("default", {"pool": "gpus"}),
+        queue("cq", groups=[group({"default": {GPU: gpus, PODS: 100, CPU: 64_000}})]),
+        LQ,
+        settings=MAPPED,
+    )
+    found.tell(*(ContextObserved(claim) for claim in claims))
+    return found
+
+
+def claiming(count: int, *claims: PodClaim, name: str = "main", **requests: int) -> PodSet:
+    return pod_set(count, requests, name, claims=claims)
+
+
+def held(found: World) -> Assignment:
+    (admit,) = (d for d in found.decided if isinstance(d, Admit))
+    return admit.attempt.assignment
+
+
+def test_a_claim_from_a_template_is_charged_for_each_pod() -> None:
+    found = world(ONE_GPU)
+    found.submit(workload("a", pods=[claiming(4, OWN, cpu=1000)]))
+    found.run()
+    assert held(found).resources() == {CPU: 4000, GPU: 4, PODS: 4}
+
+
+def test_devices_are_added_to_what_containers_request_of_the_same_resource() -> None:
+    found = world(ONE_GPU)
+    found.submit(workload("a", pods=[pod_set(2, {GPU: 1}, claims=(OWN,))]))
+    found.run()
+    assert held(found).resources()[GPU] == 4
+
+
+def test_a_claim_that_pods_share_is_charged_once_and_steers_their_flavor() -> None:
+    found = world(ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 2)),)))
+    pods = [claiming(3, SHARED), claiming(1, SHARED, name="late", cpu=500)]
+    found.submit(workload("a", pods=pods))
+    found.run()
+    assignment = held(found)
+    assert assignment.resources() == {CPU: 500, GPU: 2, PODS: 4}
+    assert assignment.pods == 4
+    assert [one.name for one in assignment.pod_sets] == ["main", "late", "main:resourceclaim/data"]
+    assert [(one.name, dict(one.flavors)) for one in assignment.steered()] == [
+        ("main", {GPU: "default", PODS: "default"}),
+        ("late", {CPU: "default", PODS: "default"}),
+    ]
+
+
+def test_a_claim_and_the_podset_that_it_is_charged_with_get_one_flavor() -> None:
+    quotas = group({"first": {GPU: 1, CPU: 64_000}, "second": {GPU: 8, CPU: 64_000}})
+    found = World(flavor("first"), flavor("second"), queue("cq", groups=[quotas]), LQ, settings=MAPPED)
+    found.tell(ContextObserved(ResourceClaim("ns/data", (asks(("gpu.nvidia.com", 2)),))))
+    found.submit(workload("a", pods=[claiming(3, SHARED, cpu=1000)]))
+    found.run()
+    assert {flavor for one in held(found).pod_sets for _, flavor in one.flavors} == {"second"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "template", "detail"),
+    [
+        (OWN, None, f"{PATH}: ResourceClaimTemplate ns/one-gpu not found"),
+        (
+            OWN,
+            ResourceClaimTemplate("ns/one-gpu", (asks(("tpu.example.com", 1)),)),
+            f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
+            "DeviceClass tpu.example.com is in no deviceClassMappings",
+        ),
+        (
+            OWN,
+            ResourceClaimTemplate("ns/one-gpu", (asks(problem="allocationMode All has no fixed count"),)),
+            f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
+            "allocationMode All has no fixed count",
+        ),
+        (
+            OWN,
+            ResourceClaimTemplate("ns/one-gpu", (asks(("gpu.nvidia.com", 1), ("mig.nvidia.com", 2)),)),
+            f"{PATH}: ResourceClaimTemplate ns/one-gpu spec.devices.requests[0].exactly: "
+            f"its alternatives are charged as example.com/mig or {GPU}",
+        ),
+        (SHARED, None, f"{PATH}: ResourceClaim ns/data not found"),
+    ],
+    ids=["missing template", "unknown class", "all devices", "different resources", "missing claim"],
+)
+def test_a_claim_that_cannot_be_charged_is_named_and_waits(
+    claim: PodClaim, template: ResourceClaimTemplate | None, detail: str
+) -> None:
+    found = world(*([template] if template else []))
+    found.submit(workload("a", pods=[claiming(1, claim)]))
+    (kept,) = found.run()
+    assert isinstance(kept, Keep)
+    assert (kept.reason.code, kept.reason.detail) == (Code.RESOURCE_NOT_COVERED, detail)
+    found.tell(ContextObserved(ONE_GPU), ContextObserved(ResourceClaim("ns/data", ONE_GPU.requests)))
+    assert [type(d) for d in found.run()] == [Admit]
+
+
+def test_of_alternatives_with_one_resource_the_largest_is_charged() -> None:
+    found = world(ResourceClaimTemplate("ns/one-gpu", (asks(("gpu.nvidia.com", 1), ("any.nvidia.com", 3)),)))
+    found.submit(workload("a", pods=[claiming(2, OWN)]))
+    found.run()
+    assert held(found).resources()[GPU] == 6
+
+
+def test_what_waits_for_a_template_that_is_deleted_waits_again() -> None:
+    found = world(ONE_GPU, gpus=0)
+    found.submit(workload("a", pods=[claiming(1, OWN)]))
+    found.run()
+    found.tell(ContextGone(ResourceClaimTemplate, "ns/one-gpu"))
+    (kept,) = found.run()
+    assert isinstance(kept, Keep)
+    assert kept.reason.code is Code.RESOURCE_NOT_COVERED
+
+
+def test_without_a_mapping_no_claim_is_charged() -> None:
+    found = World(queue("cq", 4), LQ)
+    found.submit(workload("a", pods=[claiming(1, OWN)]))
+    (kept,) = found.run()
+    assert isinstance(kept, Keep)
+    assert kept.reason.message == f"ResourceNotCovered: {PATH} cannot be charged to a quota"

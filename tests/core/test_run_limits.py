@@ -1,0 +1,113 @@
+"""The longest run time: by the label, by the default of a queue, and within its ceilings (L13, G12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuectl.core.decisions import Admit, Evict, Keep
+from queuectl.core.policy import MaxExecutionTime
+from queuectl.core.reasons import Code
+from queuectl.core.run_limits import MAX_RUN, run_limit
+from tests.builders import World, local_queue, observed, policy, queue, workload
+
+NONE = MaxExecutionTime()
+
+
+def limited(default: int | None = None, ceiling: int | None = None) -> MaxExecutionTime:
+    return MaxExecutionTime(default=default, ceiling=ceiling)
+
+
+@pytest.mark.parametrize(
+    ("label", "local", "cluster", "seconds", "source"),
+    [
+        (None, NONE, NONE, None, ""),
+        (7, NONE, NONE, 7, f"label {MAX_RUN}"),
+        (7, limited(default=3), limited(default=5), 7, f"label {MAX_RUN}"),
+        (
+            None,
+            limited(default=3),
+            limited(default=5),
+            3,
+            "spec.maxExecutionTime.default of LocalQueue/ns/lq",
+        ),
+        (None, NONE, limited(default=5), 5, "spec.maxExecutionTime.default of ClusterQueue/cq"),
+        (None, NONE, limited(ceiling=9), 9, "spec.maxExecutionTime.ceiling of ClusterQueue/cq"),
+        (
+            None,
+            limited(ceiling=8),
+            limited(ceiling=9),
+            8,
+            "spec.maxExecutionTime.ceiling of LocalQueue/ns/lq",
+        ),
+        (
+            None,
+            limited(default=30),
+            limited(ceiling=9),
+            9,
+            "spec.maxExecutionTime.ceiling of ClusterQueue/cq",
+        ),
+        (20, NONE, limited(ceiling=9), 9, "spec.maxExecutionTime.ceiling of ClusterQueue/cq"),
+    ],
+)
+def test_the_limit_is_the_label_else_the_nearest_default_within_each_ceiling(
+    label: int | None, local: MaxExecutionTime, cluster: MaxExecutionTime, seconds: int | None, source: str
+) -> None:
+    found = run_limit(
+        workload("a", max_run_seconds=label),
+        local_queue("lq", "cq", max_execution_time=local),
+        queue("cq", max_execution_time=cluster),
+    )
+    assert (found.seconds if found else None, found.source if found else "") == (seconds, source)
+
+
+def test_a_workload_without_the_label_runs_for_the_default_of_its_queue() -> None:
+    world = World(queue("cq", 4, max_execution_time=limited(default=60)), local_queue("lq", "cq"))
+    world.submit(workload("a"))
+    assert [type(one) for one in world.run()] == [Admit]
+    world.settle()
+    world.tell(observed(workload("a"), suspended=False, generation=2))
+    world.pass_time(59)
+    assert world.run() == []
+    world.pass_time(1)
+    (evicted,) = world.run()
+    assert isinstance(evicted, Evict)
+    assert evicted.reason.code is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
+    assert evicted.reason.detail == "spec.maxExecutionTime.default of ClusterQueue/cq allows 60 s"
+
+
+def test_a_label_above_the_ceiling_is_held_with_label_value_and_limit_until_one_changes() -> None:
+    above = workload("a", max_run_seconds=90)
+    world = World(queue("cq", 4, max_execution_time=limited(ceiling=60)), local_queue("lq", "cq"))
+    world.submit(above)
+    (kept,) = world.run()
+    assert isinstance(kept, Keep)
+    assert (kept.reason.code, kept.reason.node) == (Code.MISCONFIGURED, "ClusterQueue/cq")
+    assert (
+        kept.reason.detail == f"label {MAX_RUN}: 90 is more than the 60 of its spec.maxExecutionTime.ceiling"
+    )
+    world.tell(policy(queue("cq", 4, max_execution_time=limited(ceiling=90))))
+    assert [type(one) for one in world.run()] == [Admit]
+
+
+def test_a_label_that_is_raised_past_the_ceiling_does_not_make_a_running_workload_run_longer() -> None:
+    world = World(queue("cq", 4), local_queue("lq", "cq", max_execution_time=limited(ceiling=60)))
+    world.submit(workload("a", max_run_seconds=30))
+    world.run()
+    world.settle()
+    world.tell(observed(workload("a", max_run_seconds=900), suspended=False, generation=2))
+    world.pass_time(61)
+    (evicted,) = world.run()
+    assert isinstance(evicted, Evict)
+    assert evicted.reason.code is Code.MAXIMUM_EXECUTION_TIME_EXCEEDED
+
+
+def test_a_limit_that_a_queue_gets_ends_what_has_run_longer() -> None:
+    world = World(queue("cq", 4), local_queue("lq", "cq"))
+    world.submit(workload("a"))
+    world.run()
+    world.settle()
+    world.tell(observed(workload("a"), suspended=False, generation=2))
+    world.pass_time(100)
+    world.tell(policy(local_queue("lq", "cq", max_execution_time=limited(default=60))))
+    world.pass_time(0)
+    assert [type(one) for one in world.run()] == [Evict]

@@ -1,0 +1,63 @@
+"""Claims for devices as a real API server stores them, with its defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuectl.core.device_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from queuectl.kinds.context import CONTEXT_KINDS
+from queuectl.kube.errors import Invalid
+from queuectl.kube.session import api_path
+from queuectl.kube.sources import sources
+from tests.job_kinds import JOB_KINDS
+from tests.kube.sites import NAMESPACE, Site, real
+
+GROUP = "resource.k8s.io"
+CLASS = {"deviceClassName": "gpu.nvidia.com"}
+ALTERNATIVES = [
+    {"name": "large", **CLASS},
+    {"name": "small", "deviceClassName": "mig.nvidia.com", "count": 2},
+]
+REQUESTS: dict[str, dict[str, Any]] = {
+    "one": {"exactly": CLASS},
+    "selected": {"exactly": {**CLASS, "selectors": [{"cel": {"expression": "true"}}], "count": 3}},
+    "all": {"exactly": {**CLASS, "allocationMode": "All"}},
+    "alternatives": {"firstAvailable": ALTERNATIVES},
+}
+EXPECTED = {
+    "one": DeviceRequest("exactly", (("gpu.nvidia.com", 1),)),
+    "selected": DeviceRequest("exactly", (("gpu.nvidia.com", 3),)),
+    "all": DeviceRequest("exactly", problem="allocationMode All has no fixed count"),
+    "alternatives": DeviceRequest("firstAvailable", (("gpu.nvidia.com", 1), ("mig.nvidia.com", 2))),
+}
+
+
+async def test_claims_and_templates_are_read_as_the_server_stores_them(tmp_path: Path) -> None:
+    async with real(tmp_path) as site:
+        for name, request in REQUESTS.items():
+            spec = {"devices": {"requests": [{"name": "gpu", **request}]}}
+            want = EXPECTED[name]
+            path = f"spec.devices.requests[0].{want.path}"
+            claim = DeviceRequest(path, want.alternatives, want.problem)
+            inner = DeviceRequest(f"spec.{path}", want.alternatives, want.problem)
+            key = f"{NAMESPACE}/{name}"
+            assert await _stored(site, "ResourceClaim", name, spec) == ResourceClaim(key, (claim,))
+            template = await _stored(site, "ResourceClaimTemplate", name, {"spec": spec})
+            assert template == ResourceClaimTemplate(key, (inner,))
+        unnamed = {"devices": {"requests": [{"name": "gpu", "exactly": {"count": 1}}]}}
+        with pytest.raises(Invalid):
+            await _stored(site, "ResourceClaim", "no-class", unnamed)
+
+
+async def _stored(site: Site, kind: str, name: str, spec: dict[str, Any]) -> object:
+    row = CONTEXT_KINDS[kind]
+    body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return row.observe(await site.create(api_path(row.group, row.version, row.plural, NAMESPACE), body))
+
+
+def test_claims_are_watched_only_where_device_classes_are_mapped() -> None:
+    without, mapped = ({one.name for one in sources(JOB_KINDS, devices=on)} for on in (False, True))
+    assert mapped - without == {"ResourceClaim", "ResourceClaimTemplate"}
