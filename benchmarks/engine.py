@@ -14,7 +14,7 @@ from benchmarks.bare import Bare
 from benchmarks.profiles import Samples, sampled
 from benchmarks.progress import bar
 from benchmarks.report import Detail, Figure, Goal, Report
-from benchmarks.worlds import World, distinct, job, observed
+from benchmarks.worlds import Forest, World, distinct, job, observed
 from queuectl.core.model import Workload
 
 T = TypeVar("T")
@@ -117,13 +117,32 @@ def policies(queues: int) -> float:
     return seconds(prepare, step, 3)
 
 
+def forks(queues: int, count: int) -> float:
+    """A fork of an engine with `count` pending jobs of 50 shapes, for each of them."""
+
+    def prepare() -> World:
+        world = Forest(queues, gpus=0)
+        world.submit(
+            [distinct(job(number, f"lq-{number % queues}", 1), number % 50) for number in range(count)]
+        )
+        world.run()
+        return world
+
+    def step(world: World) -> int:
+        world.engine.fork()
+        return count
+
+    return seconds(prepare, step, 3)
+
+
 def run(scale: int = 1) -> Report:
     """`scale` divides the sizes."""
     queues, jobs, waiting = max(2, 200 // scale), 50, max(20, 10_000 // scale)
     few_queues, few = max(1, queues // 10), max(10, waiting // 100)
     sizes = (f"{queues} queues x {jobs} jobs", f"{few_queues} queues x {jobs} jobs")
     pending, many = (f"{waiting} wait", f"{few} wait"), (f"{queues} queues", f"{few_queues} queues")
-    with bar("engine", 6) as done:
+    trees, few_trees = max(6, 1_000 // scale), max(6, 10 // scale)
+    with bar("engine", 7) as done:
         bare = seconds(lambda: Bare(queues, jobs), Bare.run, 5)
         done(1)
         admit, churn = admissions(queues, jobs)
@@ -135,12 +154,18 @@ def run(scale: int = 1) -> Report:
         unlike = parked(waiting, alike=False), parked(few, alike=False)
         done(5)
         edits = policies(queues), policies(few_queues)
+        done(6)
+        copies = forks(trees, waiting), forks(few_trees, few)
     measures = [
         Measure("a job is seen, queued and let go", *sizes, admit, small_admit),
         Measure("a job ends and the next is let go", *sizes, churn, small_churn),
         Measure("one more of equal jobs that wait", *pending, *alike),
         Measure("one more of jobs that wait, each of its own shape", *pending, *unlike),
         Measure("the quota of one queue is edited", *many, *edits),
+        Measure(
+            "a fork of the engine, for each job that waits",
+            *(f"{waiting} wait in {trees} queues", f"{few} wait in {few_trees} queues", *copies),
+        ),
     ]
     bound = "bare heaps and lists of ints in Python"
     goal = Goal("value", "least", 40_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import ClassVar
 
 from queuectl.core.charging import NO_FORMS, ResourceForms
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, selects
@@ -65,6 +66,9 @@ class Affected:
 
 class Directory:
     """Policy and context in force. Only the `observe` and `forget` methods change it."""
+
+    FORK_EMPTIES: ClassVar = ("_queue_flavors", "_conditions")
+    """See `forking`."""
 
     def __init__(self, forms: ResourceForms = NO_FORMS) -> None:
         self.pods = PodCharges(forms)

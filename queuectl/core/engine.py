@@ -37,6 +37,7 @@ from queuectl.core.entries import Entry
 from queuectl.core.events import Event
 from queuectl.core.flavors.assignment import AssignmentResult, adopt
 from queuectl.core.forgetting import forget_unused
+from queuectl.core.forking import fork
 from queuectl.core.invariants import check, check_plan
 from queuectl.core.lifecycle import Adopt, Probe, Resend, accounted, forgotten
 from queuectl.core.model import (
@@ -300,6 +301,13 @@ class Engine:
     @property
     def frozen(self) -> frozenset[str]:
         return frozenset(self._state.frozen)
+
+    def fork(self) -> Engine:
+        """Return an independent copy: what is done to one has no effect on the other.
+
+        Costs as much as there are workloads and queues, a few microseconds each.
+        """
+        return fork(self)
 
     def take_effects(self) -> list[Effect]:
         """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""

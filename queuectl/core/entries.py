@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from queuectl.core.flavors.queue_flavors import Charge, LastTriedFlavors
 from queuectl.core.model import (
@@ -74,6 +74,8 @@ class Stray(NamedTuple):
 class Entry:
     """The record of one workload that is not over: what was observed, what was decided, what is due."""
 
+    FORK_COPIES: ClassVar = ("group",)
+    """See `forking`."""
     __slots__ = (
         "arrival",
         "attempt",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
@@ -255,7 +254,7 @@ class Running(Cluster):
 
 def forked(engine: Engine, events: list[Event]) -> Engine:
     """Return a copy of the engine after `events`."""
-    other = deepcopy(engine)
+    other = engine.fork()
     other.handle(events)
     assert other.check() == []
     return other
