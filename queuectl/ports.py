@@ -264,6 +264,23 @@ class StoryRows(NamedTuple):
     effects: list[EffectRow]
 
 
+class StartsSpan(NamedTuple):
+    """Decisions between two sequences, both excluded, that admit workloads to one ClusterQueue."""
+
+    cluster_queue: str
+    after: int
+    before: int | None
+    """None: to the last decision."""
+
+
+class WorkloadStarts(NamedTuple):
+    """`number` is at most MOST_STARTS. `last`: the time of the last one; None: there is none."""
+
+    number: int
+    last: datetime | None
+
+
+MOST_STARTS: Final = 10_000
 SILENT_SECONDS: Final = 30.0
 """After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
 
@@ -318,6 +335,9 @@ class Readings(Protocol):
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         """All decisions with a sequence above `after`, oldest first."""
+
+    async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
+        """How many workloads started in each, and when the last one did."""
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         """The LocalQueue in which each was last queued, also of workloads that are over."""

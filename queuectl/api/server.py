@@ -17,6 +17,7 @@ from aiohttp.typedefs import Middleware
 
 from queuectl import listener
 from queuectl.api import docs_page, openapi, query
+from queuectl.api.answer_routes import AnswerRoutes
 from queuectl.api.answering import Answering
 from queuectl.api.asking import Endpoint, Question, Source, controller
 from queuectl.api.identity import Caller, Identify, unrestricted
@@ -103,7 +104,9 @@ def application(
         app.router.add_get(PATH, tunnel)
     app.on_response_prepare.append(_prepare)
     source = Source(view, readings, kinds, Cursors(cursor_key))
-    endpoints = (*QueueRoutes(source).endpoints(), *WorkloadRoutes(source).endpoints())
+    workloads = WorkloadRoutes(source)
+    answers = AnswerRoutes(source, workloads)
+    endpoints = (*QueueRoutes(source).endpoints(), *workloads.endpoints(), *answers.endpoints())
     limits = Limits(clock)
     for endpoint in endpoints:
         app.router.add_get(endpoint.path, _handler(endpoint, identify or unrestricted, limits))

@@ -202,6 +202,10 @@ class WorkloadRoutes:
         )
         return page(schemas.Remark, items, None, sight)
 
+    async def found(self, question: Question) -> StoredWorkload:
+        """The workload that the path names. Raises a 404."""
+        return await self._find(question)
+
     async def _find(self, question: Question) -> StoredWorkload:
         view = self._source.view
         asked = view.moment()

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _with_selections = partial(with_options, formats=SELECTIONS)
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
-_WORKLOAD = kind_and_name("workload", completion.workloads)
-_NAMESPACE = click.option(
+WORKLOAD = kind_and_name("workload", completion.workloads)
+NAMESPACE = click.option(
     "-n",
     "--namespace",
     help="Its namespace.  [default: the kubeconfig's]",
@@ -208,8 +208,8 @@ def _one(
 
 
 @click.command("explain")
-@_WORKLOAD
-@_NAMESPACE
+@WORKLOAD
+@NAMESPACE
 @click.option(
     "--story",
     is_flag=True,
@@ -234,8 +234,8 @@ def explain(options: Options, workload: str, namespace: str | None, story: bool)
 
 
 @click.command("history")
-@_WORKLOAD
-@_NAMESPACE
+@WORKLOAD
+@NAMESPACE
 @with_options
 def history(options: Options, workload: str, namespace: str | None) -> None:
     """Show all decisions on a workload: time, verdict, flavors, reason, and what caused them."""

@@ -29,6 +29,7 @@ from queuectl.core.model import (
 from queuectl.core.policy import LocalQueueName, SchedulingConfiguration
 from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
+from queuectl.ledger import in_memory
 from queuectl.ledger.codec import (
     past_from_json,
     past_to_json,
@@ -56,7 +57,9 @@ from queuectl.ports import (
     LedgerUnavailable,
     LostLeadership,
     Reading,
+    StartsSpan,
     StoryRows,
+    WorkloadStarts,
 )
 
 
@@ -482,6 +485,9 @@ class MemoryLedger:
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return [row for row in self.store.decisions if row.sequence > after][:limit]
+
+    async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
+        return [in_memory.starts(self.store.decisions, span) for span in spans]
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         return {

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
+from queuectl.ledger import answers
 from queuectl.ledger import tables as t
 from queuectl.ledger.for_readers import facts_after
 from queuectl.ledger.pool import ledger_call, reading
@@ -23,7 +24,14 @@ from queuectl.ledger.rows import (
     workloads_with_attempts,
 )
 from queuectl.ledger.shapes import Shapes
-from queuectl.ports import DecisionRow, LedgerUnavailable, Reading, StoryRows
+from queuectl.ports import (
+    DecisionRow,
+    LedgerUnavailable,
+    Reading,
+    StartsSpan,
+    StoryRows,
+    WorkloadStarts,
+)
 
 READ_TIMEOUT: Final = 5.0
 """Timeout in seconds of statements that read the open state."""
@@ -144,6 +152,11 @@ class LedgerReadings:
                 .order_by(effect.sequence)
             )
             return StoryRows(decisions, [effect_row(one) for one in await connection.execute(requested)])
+
+    @ledger_call
+    async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            return [await answers.starts(connection, self._cluster, span) for span in spans]
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(None, after, limit)

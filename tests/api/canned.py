@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +23,16 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.reasons import Code, Limit, Reason
-from queuectl.ports import DecisionRow, EffectRow, LedgerUnavailable, Reading, StoryRows
+from queuectl.ledger import in_memory
+from queuectl.ports import (
+    DecisionRow,
+    EffectRow,
+    LedgerUnavailable,
+    Reading,
+    StartsSpan,
+    StoryRows,
+    WorkloadStarts,
+)
 
 EPOCH_START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 GPU = "nvidia.com/gpu"
@@ -218,6 +227,10 @@ class CannedReadings:
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         self._answer()
         return [row for row in self.rows if row.sequence > after][:limit]
+
+    async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
+        self._answer()
+        return [in_memory.starts(self.rows, span) for span in spans]
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         self._answer()

@@ -116,6 +116,7 @@ ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/history": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/story": (BOBS, "job", "zz-urgent"),
+    "/api/v1/workloads/{namespace}/{kind}/{name}/waited": (BOBS, "job", "zz-urgent"),
     "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
     "/api/v1/cohorts/{name}": ("", "", "all"),
@@ -246,6 +247,12 @@ async def test_a_preemptor_is_named_to_callers_that_may_read_it(rest: Rest) -> N
     assert [item["detail"].partition(":")[0] for item in story["items"]] == ["Queued", "Evicted", "Evicted"]
     assert SECRET not in json.dumps(story)
     assert "zz-urgent" in json.dumps(await rest.get(f"{path}/story", token="admin"))
+
+
+async def test_where_a_wait_went_names_no_workload_of_others(rest: Rest) -> None:
+    found = await rest.get("/api/v1/workloads/default/job/mine/waited", token="alice")
+    assert found["parts"]
+    assert SECRET not in json.dumps(found)
 
 
 async def test_workloads_that_could_not_be_preempted_are_not_named_to_other_tenants(

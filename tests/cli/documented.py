@@ -1,4 +1,4 @@
-"""`python -m tests.cli.documented` updates docs/cli.md with the current output of its commands."""
+"""`python -m tests.cli.documented` updates docs/cli.md and docs/answers.md with what their commands print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import queuectl
 from queuectl.cli import main
-from queuectl.core.model import Verb
+from queuectl.core.model import StoredWorkload, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.ports import DecisionRow, EffectRow
 from tests.api.canned import EPOCH_START, WAITS, CannedReadings, decision, two_teams, workload
@@ -27,15 +27,17 @@ from tests.cli.clusters import Cluster, kubeconfig
 from tests.cli.servers import answering, rest
 
 PAGE: Final = Path(queuectl.__file__).parent.parent / "docs" / "cli.md"
+ANSWERS: Final = PAGE.parent / "answers.md"
+PAGES: Final = (PAGE, ANSWERS)
 NOW: Final = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
 _BLOCK: Final = re.compile(r"```console\n\$ queuectl ([^\n]*)\n.*?```", re.DOTALL)
 _QUEUES: Final = "/apis/queuectl.dev/v1beta1/namespaces/default/localqueues"
 _LABELS: Final = {"queuectl.dev/queue-name": "main"}
 
 
-def rendered(text: str) -> str:
-    """`text` with the current output of each of its commands."""
-    with _place() as folder:
+def rendered(page: Path) -> str:
+    """The text of a page with the current output of each of its commands."""
+    with _place(past=page == ANSWERS) as folder:
 
         def printed(block: re.Match[str]) -> str:
             flags = ["--kubeconfig", str(folder / "kubeconfig")]
@@ -43,14 +45,16 @@ def rendered(text: str) -> str:
             assert result.exit_code == 0, result.output
             return f"```console\n$ queuectl {block[1]}\n{result.stdout}```"
 
-        return _BLOCK.sub(printed, text)
+        return _BLOCK.sub(printed, page.read_text())
 
 
 @contextmanager
-def _place() -> Iterator[Path]:
-    """Two teams, an API server, and a fixed clock."""
+def _place(*, past: bool) -> Iterator[Path]:
+    """Two teams, an API server, and a fixed clock. `past`: also what was days ago."""
     readings = two_teams()
     _live(readings)
+    if past:
+        _night(readings)
     cluster = Cluster()
     cluster.add(
         "/apis/batch/v1/namespaces/default/jobs/small", metadata={"labels": _LABELS}, spec={"suspend": False}
@@ -93,9 +97,38 @@ def _live(readings: CannedReadings) -> None:
     ]
 
 
+def _night(readings: CannedReadings) -> None:
+    """A workload that is over, and the last of those of its queue that started before it."""
+    night = replace(workload("night", 6), attempts=2, created_at=EPOCH_START - timedelta(days=2))
+    readings.commit(night)
+    readings.end(night)
+    pending = Reason(code=Code.WAITING_FOR_PREEMPTED_WORKLOADS, node="ClusterQueue/team-a")
+    taken = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="default/Job/urgent")
+    queue: dict[str, object] = {"clusterQueue": "team-a"}
+    other = workload("earlier", 7)
+    steps: tuple[tuple[StoredWorkload, int, str, Reason | None], ...] = (
+        (night, 9, "Queued", None),
+        (night, 9, "Pending", WAITS),
+        *((other, 60 * minute, "Admitted", None) for minute in (50, 110, 160)),
+        (night, 160 * 60, "Admitted", None),
+        (night, 240 * 60, "Evicted", taken),
+        (night, 241 * 60, "Released", None),
+        (night, 241 * 60, "Pending", WAITS),
+        (night, 420 * 60, "Pending", pending),
+        (night, 432 * 60, "Admitted", None),
+        (night, 1100 * 60, "Retired", None),
+    )
+    for number, (of, seconds, verdict, reason) in enumerate(steps, readings.sequence + 1):
+        row = decision(number, of, verdict, reason)
+        at = EPOCH_START - timedelta(days=2) + timedelta(seconds=seconds)
+        readings.rows.append(_with(row, now=at, payload=queue))
+    readings.sequence += len(steps)
+
+
 def _with(row: DecisionRow, **more: object) -> DecisionRow:
     return replace(row, **more)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(rendered(page))

@@ -1,19 +1,20 @@
-"""docs/cli.md agrees with the output of the commands."""
+"""docs/cli.md and docs/answers.md agree with the output of the commands."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 import pytest
 
 from queuectl.cli import main
-from tests.cli.documented import PAGE, rendered
+from tests.cli.documented import PAGE, PAGES, rendered
 
 
-def test_the_page_shows_the_current_output_of_its_commands() -> None:
-    text = PAGE.read_text()
-    assert text == rendered(text), "run: python -m tests.cli.documented"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_page_shows_the_current_output_of_its_commands(page: Path) -> None:
+    assert page.read_text() == rendered(page), "run: python -m tests.cli.documented"
 
 
 def test_the_page_has_every_command() -> None:
