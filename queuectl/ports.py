@@ -280,6 +280,44 @@ class WorkloadStarts(NamedTuple):
     last: datetime | None
 
 
+class Held(NamedTuple):
+    """What workloads of one ClusterQueue held of a cell for one time, in base units."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    amount: int
+    start: datetime
+    end: datetime | None
+    """None: it is held."""
+
+
+class Revision(NamedTuple):
+    """The spec of a policy object, and when it was in force."""
+
+    key: ConfigKey
+    spec: str
+    """As canonical JSON."""
+    since: datetime
+    until: datetime | None
+    """None: it is in force."""
+
+
+class PastHolds(NamedTuple):
+    """What was held at some time, and the queues and cohorts that were in force."""
+
+    holds: list[Held]
+    revisions: list[Revision]
+    first: datetime | None
+    """Time of the oldest decision that the ledger still has; None: there is none."""
+
+
+class TooMuchHistory(Exception):
+    """A time has more rows than one answer may cost."""
+
+
+MOST_HELD: Final = 100_000
+"""Rows of `past_holds`."""
 MOST_STARTS: Final = 10_000
 SILENT_SECONDS: Final = 30.0
 """After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
@@ -338,6 +376,9 @@ class Readings(Protocol):
 
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         """How many workloads started in each, and when the last one did."""
+
+    async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
+        """What was held between these times, however short. Raises TooMuchHistory."""
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         """The LocalQueue in which each was last queued, also of workloads that are over."""

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
 
 from queuectl.api import answer_schemas, waits
+from queuectl.api.attribution import Account, account
+from queuectl.api.fairness import fair_amount
+from queuectl.api.identity import Allowed
+from queuectl.api.queue_states import QueueState
+from queuectl.api.state import State
+from queuectl.api.statements import HOUR
 from queuectl.core.model import StoredWorkload
+from queuectl.core.quota.shares import dominant_share, shares_fairly
+from queuectl.core.resources import FlavorResource
 
 
 def waited(
@@ -34,3 +45,109 @@ def _part(part: waits.Part) -> answer_schemas.WaitPart:
     return answer_schemas.WaitPart(
         text=waits.text(part), seconds=part.seconds, ahead=part.ahead, **part.why._asdict()
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The nodes that the caller may read."""
+
+    cluster_queues: Allowed
+    cohorts: Allowed
+
+    def __contains__(self, node: object) -> bool:
+        kind, _, name = str(node).partition("/")
+        return name in (self.cluster_queues if kind == "ClusterQueue" else self.cohorts)
+
+
+Accounts = Mapping[FlavorResource, Account]
+
+
+def accounts_now(queue: QueueState, state: State) -> dict[FlavorResource, Account]:
+    """By cell, in base units."""
+    tree, others = state.tree, state.in_tree_of(queue.name)
+    node = tree.queue(queue.name)
+    return {
+        cell: account(node, tree.cell(cell), {one.name: one.used.get(cell, 0) for one in others})
+        for cell in (*queue.nominal, *(cell for cell in queue.used if cell not in queue.nominal))
+    }
+
+
+def nodes_in(accounts: Iterable[Account]) -> set[str]:
+    """Every node that borrows or lends, such as `ClusterQueue/team-b`."""
+    found: set[str] = set()
+    for one in accounts:
+        found |= {*one.borrowed_from, *(f"ClusterQueue/{name}" for name in one.lent_to)}
+    return found
+
+
+def queue_share(
+    queue: QueueState,
+    state: State,
+    now: Accounts,
+    statement: answer_schemas.Statement | None,
+    readable: Readable,
+    committed: dict[str, Any],
+) -> answer_schemas.QueueShare:
+    tree = state.tree
+    node = tree.queue(queue.name)
+    fair = shares_fairly(tree, node, state.configuration)
+    share = dominant_share(tree, node) if fair else None
+
+    def waits(name: str) -> bool:
+        found = state.queues.get(name)
+        return found is not None and found.pending > 0
+
+    return answer_schemas.QueueShare(
+        name=queue.name,
+        cohort=queue.queue.cohort if queue.queue else None,
+        fair_sharing=fair,
+        weight=node.weight,
+        share=share.reported if share else None,
+        dominant_resource=(share.resource or None) if share else None,
+        pending=queue.pending,
+        accounts=tuple(
+            answer_schemas.QuotaNow(
+                **_account(cell, one, 1, readable),
+                fair=fair_amount(node, tree.cell(cell), waits) if fair else None,
+            )
+            for cell, one in now.items()
+        ),
+        statement=statement,
+        **committed,
+    )
+
+
+def statement(
+    accounts: Accounts, since: datetime, until: datetime, readable: Readable
+) -> answer_schemas.Statement:
+    return answer_schemas.Statement(
+        since=since,
+        until=until,
+        accounts=tuple(
+            answer_schemas.QuotaAccount(**_account(cell, one, HOUR, readable))
+            for cell, one in accounts.items()
+        ),
+    )
+
+
+_SUMS: Final = ("guaranteed", "used", "borrowed", "beyond", "lent", "idle")
+
+
+def _account(cell: FlavorResource, one: Account, unit: int, readable: Readable) -> dict[str, Any]:
+    to = {f"ClusterQueue/{name}": amount for name, amount in one.lent_to.items()}
+    return {
+        "flavor": cell.flavor,
+        "resource": cell.resource,
+        **{name: getattr(one, name) / unit for name in _SUMS},
+        "borrowed_from": _loans(one.borrowed_from, unit, readable),
+        "lent_to": _loans(to, unit, readable),
+    }
+
+
+def _loans(amounts: Mapping[str, int], unit: int, readable: Readable) -> tuple[answer_schemas.Loan, ...]:
+    shown: dict[str | None, int] = {}
+    for node, amount in amounts.items():
+        name = node if node in readable else None
+        shown[name] = shown.get(name, 0) + amount
+    ordered = sorted(shown.items(), key=lambda pair: (-pair[1], pair[0] or ""))
+    return tuple(answer_schemas.Loan(node=node, amount=amount / unit) for node, amount in ordered)

@@ -1,18 +1,24 @@
-"""The endpoints that answer from history: where a wait went. From a Question to a document."""
+"""The endpoints that answer from history: waits and shares. From a Question to a document."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from queuectl.api import answer_documents, answer_schemas, schemas, waits
+from queuectl.api import answer_documents as documents
+from queuectl.api import answer_schemas, query, schemas, waits
 from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
+from queuectl.api.problems import bad_request, not_found
 from queuectl.api.state import OVER
+from queuectl.api.statements import MOST_STEPS, Statement, TooLong, statement
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
-from queuectl.ports import DecisionRow
+from queuectl.kinds.policy import parse_policy
+from queuectl.ports import MOST_HELD, DecisionRow, TooMuchHistory
 
 PAGE: Final = 1000
 PAGES: Final = 10
@@ -36,7 +42,59 @@ class AnswerRoutes:
                 heavy=_always,
                 notes=f"From its first {PAGE * PAGES} decisions; `until` is earlier than now if it has more.",
             ),
+            Endpoint(
+                "/api/v1/clusterqueues/{name}/share",
+                "What one ClusterQueue is guaranteed, uses, borrows and lends, now and over a time",
+                self.share,
+                answer_schemas.QueueShare,
+                (query.FROM, query.UNTIL),
+                lambda values: "since" in values,
+                f"With `since`: also over that time, up to {MOST_HELD} hold lines.",
+            ),
         )
+
+    async def share(self, question: Question) -> schemas.Committed:
+        name = question.path["name"]
+        # First, so that the response time does not reveal whether the queue exists.
+        if not query.is_name(name) or not await question.caller.may("get", CLUSTER_QUEUES, "", name):
+            raise not_found()
+        sight = self._source.sight()
+        queue = sight.state.queues.get(name)
+        if queue is None:
+            raise not_found()
+        present = documents.accounts_now(queue, sight.state)
+        past, since, until = await self._statement(question, name, now(sight))
+        nodes = documents.nodes_in([*present.values(), *past.values()])
+        readable = documents.Readable(
+            await question.caller.names(CLUSTER_QUEUES, _named(nodes, "ClusterQueue")),
+            await question.caller.names(COHORTS, _named(nodes, "Cohort")),
+        )
+        told = None if since is None else documents.statement(past, since, until, readable)
+        return documents.queue_share(queue, sight.state, present, told, readable, committed(sight))
+
+    async def _statement(
+        self, question: Question, name: str, present: datetime
+    ) -> tuple[Statement, datetime | None, datetime]:
+        """From when it is, and until when; without a time, if none is asked for."""
+        since = question.values.get("since")
+        until = min(question.values.get("until", present), present)
+        if since is None:
+            if "until" in question.values:
+                raise bad_request("parameter until goes with since")
+            return {}, None, until
+        if since >= until:
+            raise bad_request(f"parameter since must be before {until.isoformat()}")
+        try:
+            past = await self._source.ask(self._source.readings.past_holds(since=since, until=until))
+            since = min(max(since, past.first or since), until)
+            # In a thread: it may take a second, and others are answered meanwhile.
+            found = await asyncio.to_thread(statement, name, past, since, until, parse_policy)
+        except (TooLong, TooMuchHistory):
+            raise bad_request(
+                f"parameter since: from then to {until.isoformat()} there are more changes of usage than "
+                f"{MOST_HELD} hold lines or {MOST_STEPS} steps: ask for a shorter time"
+            ) from None
+        return found, since, until
 
     async def waited(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
@@ -47,7 +105,7 @@ class AnswerRoutes:
         asked = waits.spans(found)
         told = await self._source.ask(self._source.readings.starts(list(asked.values()))) if asked else []
         wait = waits.breakdown(found, dict(zip(asked, told, strict=True)))
-        return answer_documents.waited(workload, wait, committed(sight))
+        return documents.waited(workload, wait, committed(sight))
 
     async def _decisions(self, workload: StoredWorkload, last: int) -> tuple[list[DecisionRow], bool]:
         """Oldest first, up to sequence `last`, and whether there are more."""
@@ -66,6 +124,11 @@ class AnswerRoutes:
 def now(sight: Sight) -> datetime:
     """By the clock of the ledger."""
     return sight.committed_at + timedelta(seconds=sight.silent_seconds)
+
+
+def _named(nodes: Iterable[str], kind: str) -> set[str]:
+    pairs = (node.split("/", 1) for node in nodes)
+    return {name for of, name in pairs if of == kind}
 
 
 def _always(values: Mapping[str, Any]) -> bool:

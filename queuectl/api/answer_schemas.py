@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from queuectl.api.schemas import Committed, Document
+from queuectl.api.schemas import AMOUNT, Committed, Document
 from queuectl.api.waits import Cause
 from queuectl.core.model import Phase
 from queuectl.core.reasons import Code, Limit
@@ -46,3 +46,59 @@ class Waited(Committed):
     ran_seconds: int = Field(description="From each admission to its eviction or end.")
     evicting_seconds: int = Field(description="From each eviction until its pods were gone.")
     parts: tuple[WaitPart, ...] = Field(description="The longest first.")
+
+
+class Loan(Document):
+    """Quota of one node that another one uses beyond its own."""
+
+    node: str | None = Field(
+        description="Such as ClusterQueue/team-b, or Cohort/all for the quota of the cohort itself; null for "
+        "all ClusterQueues and Cohorts together that the caller may not read."
+    )
+    amount: float = Field(description="In the unit of the account that it is in.")
+
+
+class QuotaAccount(Document):
+    """One cell of a ClusterQueue: guaranteed = used - borrowed + lent + idle."""
+
+    flavor: str
+    resource: str
+    guaranteed: float = Field(description="Nominal quota.")
+    used: float = Field(description="Held by workloads that are admitted or being evicted.")
+    borrowed: float = Field(description="Used beyond the nominal quota.")
+    beyond: float = Field(description="The part of `borrowed` that no node had to lend.")
+    lent: float = Field(description="Nominal quota that others use.")
+    idle: float = Field(description="Nominal quota that is neither used nor lent.")
+    borrowed_from: tuple[Loan, ...] = Field(description="By node, the largest first.")
+    lent_to: tuple[Loan, ...] = Field(description="By node, the largest first.")
+
+
+class QuotaNow(QuotaAccount):
+    fair: int | None = Field(
+        description=f"What the queue would use if its cohort divided what it can lend by weight among those "
+        f"that borrow or wait. Null without fair sharing. {AMOUNT}"
+    )
+
+
+class Statement(Document):
+    """Accounts over a time, in base units times hours: GPU-hours, milli-cpu-hours, byte-hours."""
+
+    since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
+    until: datetime
+    accounts: tuple[QuotaAccount, ...] = Field(description="By flavor and resource.")
+
+
+class QueueShare(Committed):
+    """What a ClusterQueue may use, uses, borrows and lends, now and over a time."""
+
+    name: str
+    cohort: str | None
+    fair_sharing: bool = Field(description="Whether its cohort tree shares fairly (S1).")
+    weight: int = Field(description="Fair-sharing weight in thousandths.")
+    share: int | None = Field(
+        description="Dominant share in thousandths (S2, S3); null without fair sharing, and if infinite."
+    )
+    dominant_resource: str | None = Field(description="The resource that gives the share; null with share 0.")
+    pending: int
+    accounts: tuple[QuotaNow, ...] = Field(description=f"Now, by flavor and resource. {AMOUNT}")
+    statement: Statement | None = Field(description="With parameter `since`; else null.")

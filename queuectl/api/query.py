@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
@@ -28,6 +29,9 @@ MAX_SELECTOR: Final = 1024
 MAX_NAME: Final = 253
 MAX_CURSOR: Final = 512
 MAX_FIELDS: Final = 32
+MAX_TIME: Final = 40
+_FIRST: Final = datetime(1971, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MAC_BYTES: Final = 16
 
@@ -71,6 +75,16 @@ def _wait(text: str) -> int:
 
 def _since(text: str) -> int:
     return _whole(text, 1, MAX_SINCE)
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if len(text) > MAX_TIME or time is None or time.tzinfo is None or not _FIRST < time < _LAST:
+        raise ValueError("a time with its zone, such as 2030-01-31T08:00:00Z")
+    return time.astimezone(UTC)
 
 
 def _selector(text: str) -> Selects:
@@ -168,6 +182,11 @@ SINCE: Final = Parameter(
     {"type": "integer", "minimum": 1, "maximum": MAX_SINCE},
     _since,
 )
+
+
+_TIME_SCHEMA: Final = {"type": "string", "format": "date-time", "maxLength": MAX_TIME}
+FROM: Final = Parameter("since", "From this time on.", _TIME_SCHEMA, _time)
+UNTIL: Final = Parameter("until", "Up to this time. Without it: up to now.", _TIME_SCHEMA, _time)
 
 
 class KnownKinds(Protocol):

@@ -1,16 +1,23 @@
-"""`waited`: answers from history."""
+"""`waited` and `share`: answers from history."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import click
 
-from queuectl.cli import printing
-from queuectl.cli.options import Options, with_options
+from queuectl.cli import completion, printing, rest
+from queuectl.cli.arguments import Since
+from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column, printable
 from queuectl.cli.reading import NAMESPACE, WORKLOAD, workload_of
+from queuectl.cli.rest import Document, Server
+from queuectl.core.resources import CPU, format_amount
 from queuectl.screen.text import figure
+
+When = datetime | timedelta | None
 
 _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))
 
@@ -49,3 +56,113 @@ def waited(options: Options, workload: str, namespace: str | None) -> None:
 
 def _attempts(count: int) -> str:
     return f"{count} {'attempt' if count == 1 else 'attempts'}"
+
+
+_QUOTA: Final = (
+    *(Column("FLAVOR"), Column("RESOURCE"), Column("GUARANTEED", right=True), Column("FAIR", right=True)),
+    *(Column("USED", right=True), Column("BORROWED", right=True), Column("LENT", right=True)),
+    Column("IDLE", right=True),
+)
+_HOURS: Final = tuple(column for column in _QUOTA if column.title != "FAIR")
+_LOANS: Final = (
+    *(Column("LENDER"), Column("BORROWER"), Column("FLAVOR"), Column("RESOURCE")),
+    Column("NOW", right=True),
+)
+_LENT_HOURS: Final = (*_LOANS[:-1], Column("HOURS", right=True))
+_HIDDEN: Final = "queues not shown to you"
+
+
+@click.command("share")
+@click.argument("queue", metavar="CLUSTERQUEUE", shell_complete=completion.cluster_queues)
+@click.option("--since", type=Since(), metavar="TIME", help="Also from then on: 12h, 7d, or a time (UTC).")
+@click.option("--until", type=Since(), metavar="TIME", help="With --since: up to then.  [default: now]")
+@with_options
+def share(options: Options, queue: str, since: When, until: When) -> None:
+    """Show what a ClusterQueue is guaranteed, uses, borrows from which queues, and lends to which.
+
+    With --since also over that time, in resource-hours: the lending statement, and idle quota.
+    """
+    if until is not None and since is None:
+        raise click.UsageError("--until goes with --since")
+    server = rest.connect(options)
+    path = ("clusterqueues", queue, "share")
+    found = server.get(path)
+    if since is not None:
+        found = server.get(path, _times(server, since, until), quiet=True)
+    if options.output != "table":
+        printing.document(found, options.output)
+        return
+    click.echo(_share_of(found))
+    click.echo()
+    _accounts(_QUOTA, _LOANS, found, found["accounts"], printing.amount)
+    if (told := found["statement"]) is None:
+        return
+    click.echo()
+    click.echo(f"From {printing.local(told['since'])} to {printing.local(told['until'])}, in resource-hours")
+    click.echo()
+    _accounts(_HOURS, _LENT_HOURS, found, told["accounts"], _hours)
+
+
+def _share_of(found: Document) -> str:
+    where = f" in Cohort {found['cohort']}" if found["cohort"] else ""
+    text = f"ClusterQueue {found['name']}{where}: {found['pending']} pending"
+    if found["fairSharing"]:
+        share = "infinite (weight 0)" if found["share"] is None else found["share"]
+        by = f" by {found['dominantResource']}" if found["dominantResource"] else ""
+        text += f", share {share} thousandths{by}, weight {found['weight'] / 1000:g}"
+    return printable(text)
+
+
+def _accounts(
+    columns: Sequence[Column],
+    loans: Sequence[Column],
+    found: Document,
+    accounts: Sequence[Document],
+    shown: Callable[[str, Any], str],
+) -> None:
+    """The table of the cells, and that of what is lent between this queue and others."""
+    names = [column.title.lower() for column in columns[2:]]
+    printing.table(
+        columns,
+        [
+            (one["flavor"], one["resource"], *(shown(one["resource"], _whole(one[name])) for name in names))
+            for one in accounts
+        ],
+    )
+    own = f"ClusterQueue/{found['name']}"
+    rows = [
+        (*pair, one["flavor"], one["resource"], shown(one["resource"], _whole(loan["amount"])))
+        for one in accounts
+        for pair, loan in (
+            *(((loan["node"] or _HIDDEN, own), loan) for loan in one["borrowedFrom"]),
+            *(((own, loan["node"] or _HIDDEN), loan) for loan in one["lentTo"]),
+        )
+    ]
+    if rows:
+        click.echo()
+        printing.table(loans, rows)
+
+
+def _whole(value: float | None) -> float | None:
+    return int(value) if value is not None and value == int(value) else value
+
+
+def _hours(resource: str, value: float) -> str:
+    """Base units times hours in the unit of people: cores, GiB, devices."""
+    if resource == CPU:
+        return f"{value / 1000:.1f}"
+    bytes_of = format_amount(resource, 1024) == "1Ki"
+    return f"{value / (1 << 30):.1f}Gi" if bytes_of else f"{value:.1f}"
+
+
+def _times(server: Server, since: When, until: When) -> dict[str, str]:
+    """The parameters, by the clock of the server at its last answer."""
+    found = {}
+    for key, value in (("since", since), ("until", until)):
+        if isinstance(value, timedelta):
+            if server.now is None:
+                raise Failure(f"--{key}: the server does not send its time: give a time, not how long ago")
+            value = server.now - value
+        if value is not None:
+            found[key] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return found

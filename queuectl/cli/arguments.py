@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
@@ -66,6 +66,23 @@ class Duration(click.ParamType[timedelta]):
         if not found:
             self.fail(f"{value!r} is not a time such as 90s, 15m, 2h or 7d", param, ctx)
         return found
+
+
+class Since(click.ParamType[Any]):
+    """How long ago, such as 3d, or a time."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, datetime | timedelta):
+            return value
+        if (ago := parse_ago(str(value))) is not None:
+            return ago
+        try:
+            time = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither how long ago (90m, 12h, 3d) nor a time (2030-01-31T08:00Z)")
+        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def meant(text: str, known: Iterable[object]) -> str:

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
 
 from queuectl.cli import printing
+from queuectl.cli.arguments import Since
 from queuectl.cli.operating import call
-from queuectl.cli.options import Options, parse_ago, with_options
+from queuectl.cli.options import Options, with_options
 from queuectl.cli.printing import Column
 from queuectl.screen.text import figure
 
 Document = dict[str, Any]
-
-
-class _Since(click.ParamType[Any]):
-    name = "since"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, datetime | timedelta):
-            return value
-        if (ago := parse_ago(str(value))) is not None:
-            return ago
-        try:
-            time = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is neither how long ago (90m, 12h, 3d) nor a time (2030-01-31T08:00Z)")
-        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 @click.group("report")
@@ -39,7 +24,7 @@ def report() -> None:
 
 @report.command("observe")
 @click.option(
-    "--since", type=_Since(), help="Only workloads first seen since then: 90m, 12h, 3d, or a time (UTC)."
+    "--since", type=Since(), help="Only workloads first seen since then: 90m, 12h, 3d, or a time (UTC)."
 )
 @click.option("--cluster", help="UID of its namespace kube-system, if several clusters were observed.")
 @click.option("--decisions", is_flag=True, help="List each decision, and its difference from reality.")

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnClause, Select, func, literal_column, select, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnClause,
+    DateTime,
+    Select,
+    cast,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    text,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuectl.core.model import ConfigKey
 from queuectl.ledger import tables as t
-from queuectl.ports import MOST_STARTS, StartsSpan, WorkloadStarts
+from queuectl.ledger.past_usage import first_since
+from queuectl.ports import (
+    MOST_HELD,
+    MOST_STARTS,
+    Held,
+    PastHolds,
+    Revision,
+    StartsSpan,
+    TooMuchHistory,
+    WorkloadStarts,
+)
 
 # Written as in the partial indexes of migration 0008: as parameters they might not be matched.
 _STARTED: Final = text("verdict = 'Admitted'")
@@ -32,3 +56,60 @@ def starts_in(cluster: str, span: StartsSpan) -> Select[Any]:
         .limit(MOST_STARTS)
     )
     return query if span.before is None else query.where(row.sequence < span.before)
+
+
+async def past_holds(
+    connection: AsyncConnection, cluster: str, since: datetime, until: datetime
+) -> PastHolds:
+    """Raises TooMuchHistory."""
+    last = select(t.leadership.c.sequence).where(t.leadership.c.cluster_id == cluster)
+    sequence: int = (await connection.execute(last)).scalar() or 0
+    start = await first_since(connection, cluster, sequence, since)
+    holds: list[Held] = []
+    for query in (ended_holds(cluster, start, since, until), open_holds(cluster, until)):
+        holds += [Held(*row) for row in await connection.execute(query.limit(MOST_HELD + 1))]
+    revisions = [
+        Revision(ConfigKey(kind, namespace, name), spec, begin, end)
+        for kind, namespace, name, spec, begin, end in await connection.execute(
+            revisions_in(cluster, since, until).limit(MOST_HELD + 1)
+        )
+    ]
+    if max(len(holds), len(revisions)) > MOST_HELD:
+        raise TooMuchHistory
+    oldest = select(t.decision.c.now).where(t.decision.c.cluster_id == cluster)
+    first = (await connection.execute(oldest.order_by(t.decision.c.sequence).limit(1))).scalar()
+    return PastHolds(holds, revisions, first)
+
+
+_LINE: Final = t.hold_line.c
+_AMOUNT: Final = cast(func.sum(_LINE.count * _LINE.amount), BigInteger)
+_WHOSE: Final = (_LINE.cluster_queue, _LINE.flavor, _LINE.resource)
+
+
+def ended_holds(cluster: str, sequence: int, since: datetime, until: datetime) -> Select[Any]:
+    """Those that ended after `since`. `sequence`: at or before the first decision since then."""
+    times = (_LINE.from_at, _LINE.closed_at)
+    return (
+        select(*_WHOSE, _AMOUNT, *times)
+        .where(_LINE.cluster_id == cluster, ~_LINE.open, _LINE.to_seq >= sequence)
+        .where(_LINE.closed_at > since, _LINE.from_at < until)
+        .group_by(*_WHOSE, *times)
+    )
+
+
+def open_holds(cluster: str, until: datetime) -> Select[Any]:
+    return (
+        select(*_WHOSE, _AMOUNT, _LINE.from_at, literal(None, DateTime))
+        .where(_LINE.cluster_id == cluster, _LINE.open, _LINE.from_at < until)
+        .group_by(*_WHOSE, _LINE.from_at)
+    )
+
+
+def revisions_in(cluster: str, since: datetime, until: datetime) -> Select[Any]:
+    row = t.config_revision.c
+    return select(row.kind, row.namespace, row.name, row.spec, row.from_at, row.to_at).where(
+        row.cluster_id == cluster,
+        row.kind.in_(("ClusterQueue", "Cohort")),
+        row.from_at < until,
+        or_(row.to_at.is_(None), row.to_at > since),
+    )

@@ -56,6 +56,7 @@ from queuectl.ports import (
     LedgerRefused,
     LedgerUnavailable,
     LostLeadership,
+    PastHolds,
     Reading,
     StartsSpan,
     StoryRows,
@@ -488,6 +489,16 @@ class MemoryLedger:
 
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         return [in_memory.starts(self.store.decisions, span) for span in spans]
+
+    async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
+        store = self.store
+        ended = [(one.lines, one.start, one.end) for one in store.ended_holds]
+        held = [
+            (lines, attempt.admitted_at, None)
+            for (workload, _), lines in store.holds.items()
+            if (attempt := store.workloads[workload].attempt) is not None
+        ]
+        return in_memory.past_holds(store.decisions, [*ended, *held], since, until)
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         return {

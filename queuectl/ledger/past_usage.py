@@ -167,7 +167,7 @@ async def preemptions(
 
     `sequence` is that of the last decision.
     """
-    first = await _first_since(connection, cluster, sequence, since)
+    first = await first_since(connection, cluster, sequence, since)
     row, queued = t.decision.c, t.workload.c
     query = (
         select(row.workload, row.now)
@@ -208,7 +208,7 @@ async def evictions(
     return {WorkloadId(workload): (now, WorkloadId(by) if by else None) for workload, now, by in found}
 
 
-async def _first_since(connection: AsyncConnection, cluster: str, last: int, since: datetime) -> int:
+async def first_since(connection: AsyncConnection, cluster: str, last: int, since: datetime) -> int:
     """A sequence number at most _WINDOW decisions before the first decision at `since` or later.
 
     There is no index of times. They never decrease as sequence numbers increase: a binary search finds it.

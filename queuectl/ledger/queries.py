@@ -27,6 +27,7 @@ from queuectl.ledger.shapes import Shapes
 from queuectl.ports import (
     DecisionRow,
     LedgerUnavailable,
+    PastHolds,
     Reading,
     StartsSpan,
     StoryRows,
@@ -157,6 +158,11 @@ class LedgerReadings:
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return [await answers.starts(connection, self._cluster, span) for span in spans]
+
+    @ledger_call
+    async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            return await answers.past_holds(connection, self._cluster, since, until)
 
     async def decisions(self, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(None, after, limit)

@@ -27,8 +27,11 @@ from queuectl.ledger import in_memory
 from queuectl.ports import (
     DecisionRow,
     EffectRow,
+    Held,
     LedgerUnavailable,
+    PastHolds,
     Reading,
+    Revision,
     StartsSpan,
     StoryRows,
     WorkloadStarts,
@@ -140,6 +143,7 @@ class CannedReadings:
         self.reads: list[int] = []
         self.rows: list[DecisionRow] = []
         self.effects: list[EffectRow] = []
+        self.held: list[Held] = []
         self._workloads: dict[WorkloadId, tuple[int, StoredWorkload]] = {}
         self._configs: dict[ConfigKey, tuple[int, str | None]] = {}
         self.batch = 0
@@ -231,6 +235,17 @@ class CannedReadings:
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         self._answer()
         return [in_memory.starts(self.rows, span) for span in spans]
+
+    async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
+        """The policy was never changed; `held` is what was held."""
+        self._answer()
+        begin = EPOCH_START - timedelta(days=30)
+        revisions = [
+            Revision(key, spec, begin, None)
+            for key, (_, spec) in self._configs.items()
+            if spec is not None and key.kind in ("ClusterQueue", "Cohort")
+        ]
+        return PastHolds(self.held, revisions, begin)
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         self._answer()

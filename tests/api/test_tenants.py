@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
 from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
-from queuectl.ports import Access, DecisionRow
+from queuectl.ports import Access, DecisionRow, Held
 from tests.api.canned import (
     EPOCH_START,
     GPU,
@@ -119,6 +120,7 @@ ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}/waited": (BOBS, "job", "zz-urgent"),
     "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
+    "/api/v1/clusterqueues/{name}/share": ("", "", "zz-private"),
     "/api/v1/cohorts/{name}": ("", "", "all"),
     "/api/v1/resourceflavors/{name}": ("", "", "a100"),
 }
@@ -225,6 +227,29 @@ async def test_a_queue_that_borrows_is_named_to_callers_that_may_read_it(rest: R
         found = (await rest.get(path, token=user))["lent"]
         assert found["amount"] == 2
         assert found["borrowers"] == [{"clusterQueue": name, "amount": 2, "share": None}]
+
+
+async def test_who_borrows_and_lends_is_named_to_callers_that_may_read_it(rest: Rest) -> None:
+    big = workload("zz-big", 31, namespace=BOBS, cluster_queue="zz-private", phase=Phase.ADMITTED, gpus=6)
+    rest.readings.commit(
+        big,
+        configs={
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(9, cohort="lend"),
+            ConfigKey("ClusterQueue", "", "zz-private"): queue_spec(4, cohort="lend"),
+        },
+    )
+    rest.readings.held = [Held("zz-private", "a100", GPU, 6, EPOCH_START - timedelta(hours=3), None)]
+    await rest.view.refresh()
+    path = "/api/v1/clusterqueues/team-a/share"
+    since = {
+        "since": (EPOCH_START - timedelta(hours=2)).isoformat(),
+        "until": EPOCH_START.isoformat(),
+    }
+    for user, node in (("alice", None), ("admin", "ClusterQueue/zz-private")):
+        found = await rest.get(path, token=user, **since)
+        assert found["accounts"][0]["lentTo"] == [{"node": node, "amount": 2}]
+        assert found["statement"]["accounts"][0]["lentTo"] == [{"node": node, "amount": 4}]
+        assert (SECRET in json.dumps(found)) == (user == "admin")
 
 
 async def test_a_preemptor_is_named_to_callers_that_may_read_it(rest: Rest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,10 +20,19 @@ from click.testing import CliRunner
 
 import queuectl
 from queuectl.cli import main
-from queuectl.core.model import StoredWorkload, Verb
+from queuectl.core.model import ConfigKey, Phase, StoredWorkload, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
-from queuectl.ports import DecisionRow, EffectRow
-from tests.api.canned import EPOCH_START, WAITS, CannedReadings, decision, two_teams, workload
+from queuectl.ports import DecisionRow, EffectRow, Held
+from tests.api.canned import (
+    EPOCH_START,
+    GPU,
+    WAITS,
+    CannedReadings,
+    decision,
+    queue_spec,
+    two_teams,
+    workload,
+)
 from tests.cli.clusters import Cluster, kubeconfig
 from tests.cli.servers import answering, rest
 
@@ -55,6 +65,7 @@ def _place(*, past: bool) -> Iterator[Path]:
     _live(readings)
     if past:
         _night(readings)
+        _lent(readings)
     cluster = Cluster()
     cluster.add(
         "/apis/batch/v1/namespaces/default/jobs/small", metadata={"labels": _LABELS}, spec={"suspend": False}
@@ -123,6 +134,26 @@ def _night(readings: CannedReadings) -> None:
         at = EPOCH_START - timedelta(days=2) + timedelta(seconds=seconds)
         readings.rows.append(_with(row, now=at, payload=queue))
     readings.sequence += len(steps)
+
+
+def _lent(readings: CannedReadings) -> None:
+    """Two days in which `team-c` borrowed from `team-a`, and now `team-a` from `team-c`."""
+    begin = EPOCH_START - timedelta(days=2)
+    readings.commit(
+        workload("busy", 8, cluster_queue="team-a", phase=Phase.ADMITTED, gpus=3),
+        configs={
+            ConfigKey("ClusterQueue", "", "team-c"): queue_spec(4, cohort="all"),
+            ConfigKey("Cohort", "", "all"): json.dumps({"fairSharing": {"enabled": True}}),
+        },
+    )
+    for queue, gpus, start, end in (
+        ("team-c", 6, 4, 22),
+        ("team-a", 4, 2.5, 4),
+        ("team-a", 4, 7.2, 18.3),
+        ("team-a", 9, 40, None),
+    ):
+        until = None if end is None else begin + timedelta(hours=end)
+        readings.held.append(Held(queue, "a100", GPU, gpus, begin + timedelta(hours=start), until))
 
 
 def _with(row: DecisionRow, **more: object) -> DecisionRow:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuectl.ledger import answers
-from queuectl.ports import StartsSpan
-from tests.ledger.plans import PREEMPTED, admit, enqueue, evict, release
+from queuectl.ledger import answers, in_memory
+from queuectl.ports import PastHolds, StartsSpan, TooMuchHistory
+from tests.ledger.plans import (
+    GPU,
+    PREEMPTED,
+    admit,
+    configure,
+    enqueue,
+    evict,
+    release,
+    retire,
+    shrink,
+)
 from tests.ledger.test_conformance import Book
 from tests.ledger.test_conformance import book as book
 
@@ -51,3 +63,48 @@ async def test_starts_are_read_by_their_index(pool: AsyncEngine, before: int | N
     assert conditions
     assert all("clusterQueue" in line and "sequence" in line for line in conditions), shown
     assert "Sort  (cost" not in shown, shown
+
+
+async def test_what_was_held_is_read_with_the_policy_of_that_time(book: Book) -> None:
+    await book.write(configure("team-a", 8, cohort="all"), configure("local", 8, kind="LocalQueue"))
+    await started(book, "a")
+    await started(book, "b")
+    middle = await book.now()
+    await book.write(shrink("b", workers=1), retire("a", 1), configure("team-a", 8, cohort="other"))
+    last = await book.now()
+    await book.write(retire("b", 1))
+    end = await book.now()
+
+    def held(found: PastHolds) -> list[tuple[str, int, bool]]:
+        return sorted((one.resource, one.amount, one.end is None) for one in found.holds)
+
+    early = await book.readings.past_holds(since=datetime(2020, 1, 1, tzinfo=UTC), until=middle)
+    late = await book.readings.past_holds(since=last, until=end)
+    gpus = sum(one.amount for one in early.holds if one.resource == GPU)
+    assert gpus == 16, held(early)
+    assert sum(one.amount for one in late.holds if one.resource == GPU) == 4, held(late)
+    assert [(one.key.name, '"all"' in one.spec) for one in early.revisions] == [("team-a", True)]
+    assert [(one.key.name, '"other"' in one.spec) for one in late.revisions] == [("team-a", True)]
+    first = (await book.readings.decisions(after=0, limit=1))[0].now
+    assert early.first == late.first == first
+    nothing = await book.readings.past_holds(since=end + timedelta(days=1), until=end + timedelta(days=2))
+    assert nothing.holds == []
+
+
+async def test_more_rows_than_one_answer_may_cost_are_refused(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (answers, in_memory):
+        monkeypatch.setattr(module, "MOST_HELD", 2)
+    await started(book, "a")
+    await started(book, "b")
+    with pytest.raises(TooMuchHistory):
+        await book.readings.past_holds(since=datetime(2020, 1, 1, tzinfo=UTC), until=await book.now())
+
+
+async def test_ended_holds_are_read_by_their_index(pool: AsyncEngine) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    shown = await plan_of(pool, answers.ended_holds("c", 9, at, at))
+    conditions = [line for line in shown.splitlines() if "Index Cond" in line]
+    assert conditions
+    assert all("to_seq" in line for line in conditions), shown

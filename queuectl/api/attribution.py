@@ -1,0 +1,131 @@
+"""From which nodes borrowed quota comes (docs/answers.md, A4). Pure.
+
+Amounts are integers: base units, or base units times microseconds where they are added up over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from queuectl.core.quota.tree import QuotaNode
+
+
+@dataclass(slots=True)
+class Account:
+    """One cell of one ClusterQueue."""
+
+    guaranteed: int = 0
+    used: int = 0
+    borrowed: int = 0
+    """Used beyond the guarantee: the sum of `borrowed_from`, and `beyond`."""
+    beyond: int = 0
+    """Borrowed while no node had quota to lend."""
+    lent: int = 0
+    """The sum of `lent_to`."""
+    idle: int = 0
+    """Guaranteed, and neither used nor lent."""
+    borrowed_from: dict[str, int] = field(default_factory=dict)
+    """By node, such as `ClusterQueue/team-b`."""
+    lent_to: dict[str, int] = field(default_factory=dict)
+    """By ClusterQueue."""
+
+    def add(self, other: Account) -> None:
+        self.guaranteed += other.guaranteed
+        self.used += other.used
+        self.borrowed += other.borrowed
+        self.beyond += other.beyond
+        self.lent += other.lent
+        self.idle += other.idle
+        for mine, others in (
+            (self.borrowed_from, other.borrowed_from),
+            (self.lent_to, other.lent_to),
+        ):
+            for name, amount in others.items():
+                mine[name] = mine.get(name, 0) + amount
+
+
+Loans = dict[tuple[str, str], int]
+"""By lender, such as `Cohort/all`, and borrowing ClusterQueue."""
+
+
+def account(queue: QuotaNode, cell: int, used: Mapping[str, int], times: int = 1) -> Account:
+    """The account of a ClusterQueue while `used`, amounts by ClusterQueue, is in use for `times`.
+
+    `cell`: its number in the tree.
+    """
+    name, root = queue.name, queue
+    while root.parent is not None:
+        root = root.parent
+    loans: Loans = {}
+    _, needs = _settle(root, cell, used, times, loans)
+    own = queue.nominal[cell] * times
+    uses = used.get(name, 0) * times
+    lent = {to: amount for (lender, to), amount in loans.items() if lender == f"ClusterQueue/{name}"}
+    return Account(
+        guaranteed=own,
+        used=uses,
+        borrowed=max(0, uses - own),
+        beyond=dict(needs).get(name, 0),
+        lent=sum(lent.values()),
+        idle=max(0, own - uses) - sum(lent.values()),
+        borrowed_from={lender: amount for (lender, to), amount in loans.items() if to == name},
+        lent_to=lent,
+    )
+
+
+_Amounts = list[tuple[str, int]]
+
+
+def _settle(
+    node: QuotaNode, cell: int, used: Mapping[str, int], times: int, loans: Loans
+) -> tuple[_Amounts, _Amounts]:
+    """What the node offers and what it needs, after loans between the nodes below it."""
+    own = node.nominal[cell] * times
+    if node.kind == "ClusterQueue":
+        more = used.get(node.name, 0) * times - own
+        offers = [(str(node), -more)] if more < 0 else []
+        needs = [(node.name, more)] if more > 0 else []
+    else:
+        offers, needs = [(str(node), own)] if own else [], []
+        for child in node.children.values():
+            offered, needed = _settle(child, cell, used, times, loans)
+            offers += offered
+            needs += needed
+        if offers and needs:
+            offers, needs = _lend(offers, needs, loans)
+    limit = node.lending[cell]
+    total = sum(amount for _, amount in offers)
+    if limit is not None and total > limit * times:
+        offers = _parted(limit * times, offers)
+    return offers, needs
+
+
+def _lend(offers: _Amounts, needs: _Amounts, loans: Loans) -> tuple[_Amounts, _Amounts]:
+    """Each need is met in proportion to all needs, by each offer in proportion to all offers."""
+    offered, needed = (sum(amount for _, amount in side) for side in (offers, needs))
+    met = dict(_parted(min(offered, needed), needs))
+    for borrower, amount in met.items():
+        given = dict(_parted(amount, offers))
+        for lender, part in given.items():
+            if part:
+                loans[lender, borrower] = loans.get((lender, borrower), 0) + part
+        offers = [(lender, left - given[lender]) for lender, left in offers]
+    left = [(borrower, amount - met[borrower]) for borrower, amount in needs]
+    return _positive(offers), _positive(left)
+
+
+def _parted(total: int, among: Sequence[tuple[str, int]]) -> _Amounts:
+    """`total`, at most the sum of `among`, in proportion to it: whole numbers that add up to `total`."""
+    whole = sum(amount for _, amount in among)
+    found, before, seen = [], 0, 0
+    for name, amount in among:
+        seen += amount
+        until = total * seen // whole if whole else 0
+        found.append((name, until - before))
+        before = until
+    return found
+
+
+def _positive(amounts: _Amounts) -> _Amounts:
+    return [pair for pair in amounts if pair[1]]

@@ -1,0 +1,138 @@
+"""Quota of a ClusterQueue over a time: used, borrowed, lent, idle (docs/answers.md, A5). Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from queuectl.api.attribution import Account, account
+from queuectl.api.policies import quota_tree
+from queuectl.core.model import ConfigKey
+from queuectl.core.policy import Policy
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
+from queuectl.core.resources import FlavorResource
+from queuectl.ports import Held, PastHolds, Revision
+
+MOST_STEPS: Final = 2_000_000
+"""Nodes that are visited for one statement: those of the tree at each change of one of its cells."""
+HOUR: Final = 3_600_000_000
+"""In microseconds."""
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+Parse = Callable[[ConfigKey, str], Policy]
+Statement = dict[FlavorResource, Account]
+"""By cell; amounts in base units times microseconds."""
+
+
+class TooLong(Exception):
+    """The time has more changes than one answer may cost."""
+
+
+class _Change(NamedTuple):
+    at: datetime
+    cluster_queue: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """A time in which the policy did not change."""
+
+    begin: datetime
+    end: datetime
+    tree: QuotaTree
+    queue: QuotaNode
+    members: frozenset[str]
+    """Names of the ClusterQueues of its tree."""
+    nodes: int
+
+
+def statement(name: str, past: PastHolds, since: datetime, until: datetime, parse: Parse) -> Statement:
+    """Of ClusterQueue `name` from `since` to `until`. Raises TooLong."""
+    epochs = list(_epochs(name, past.revisions, since, until, parse))
+    changes = _changes(past.holds, since, until)
+    own = {cell for cell, ones in changes.items() if any(one.cluster_queue == name for one in ones)}
+    for epoch in epochs:
+        own |= {cell for cell, number in epoch.tree.cells.items() if epoch.queue.nominal[number]}
+    steps = 0
+    found: Statement = {}
+    for cell in sorted(own):
+        total = found[cell] = Account()
+        for epoch, used, begin, end in _stretches(epochs, changes.get(cell, ())):
+            steps += epoch.nodes
+            if steps > MOST_STEPS:
+                raise TooLong
+            number = epoch.tree.cell(cell)
+            length = (end - begin) // _MICROSECOND
+            total.add(account(epoch.queue, number, used, length))
+    return found
+
+
+def _epochs(
+    name: str, revisions: Sequence[Revision], since: datetime, until: datetime, parse: Parse
+) -> Iterator[_Epoch]:
+    parsed: dict[tuple[ConfigKey, str], Policy | str] = {}
+
+    def read(one: Revision) -> Policy | str:
+        key = (one.key, one.spec)
+        if key not in parsed:
+            try:
+                parsed[key] = parse(*key)
+            except ValueError as error:
+                parsed[key] = str(error)
+        return parsed[key]
+
+    times = {time for one in revisions for time in (one.since, one.until) if time is not None}
+    bounds = [since, *sorted(time for time in times if since < time < until), until]
+    for begin, end in pairwise(bounds):
+        in_force = [
+            one for one in revisions if one.since <= begin and (one.until is None or begin < one.until)
+        ]
+        tree = quota_tree({one.key: read(one) for one in in_force}, {})
+        queue = tree.queue(name)
+        below = list(_below(tree.root(queue)))
+        members = frozenset(node.name for node in below if node.kind == "ClusterQueue")
+        yield _Epoch(begin, end, tree, queue, members, len(below))
+
+
+def _below(node: QuotaNode) -> Iterator[QuotaNode]:
+    yield node
+    for child in node.children.values():
+        yield from _below(child)
+
+
+def _changes(holds: Sequence[Held], since: datetime, until: datetime) -> dict[FlavorResource, list[_Change]]:
+    """By cell, in the order of time. What is held at `since` begins then."""
+    found: defaultdict[FlavorResource, list[_Change]] = defaultdict(list)
+    for one in holds:
+        start, end = max(one.start, since), until if one.end is None else min(one.end, until)
+        if start < end:
+            ones = found[FlavorResource(one.flavor, one.resource)]
+            ones.append(_Change(start, one.cluster_queue, one.amount))
+            ones.append(_Change(end, one.cluster_queue, -one.amount))
+    for ones in found.values():
+        ones.sort()
+    return dict(found)
+
+
+def _stretches(
+    epochs: Sequence[_Epoch], changes: Sequence[_Change]
+) -> Iterator[tuple[_Epoch, dict[str, int], datetime, datetime]]:
+    """Times in which neither the policy nor the usage of a cell in the tree changed, with that usage."""
+    used: dict[str, int] = {}
+    place = 0
+    for epoch in epochs:
+        at = epoch.begin
+        while place < len(changes) and changes[place].at < epoch.end:
+            change = changes[place]
+            if change.cluster_queue in epoch.members and change.at > at:
+                yield epoch, used, at, change.at
+                at = change.at
+            used[change.cluster_queue] = used.get(change.cluster_queue, 0) + change.amount
+            place += 1
+        if epoch.end > at:
+            yield epoch, used, at, epoch.end

@@ -1,0 +1,281 @@
+"""Who lends to whom: tables, random trees, and a simulated week whose hours are those of its hold lines."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuectl.api.attribution import Account, account
+from queuectl.api.fairness import fair_amount
+from queuectl.api.policies import quota_tree
+from queuectl.api.statements import Statement, TooLong, statement
+from queuectl.core.model import ConfigKey
+from queuectl.core.policy import ClusterQueue, Cohort
+from queuectl.core.quota.tree import QuotaTree
+from queuectl.core.resources import FlavorResource
+from queuectl.kinds.policy import parse_policy
+from queuectl.ports import Held, PastHolds, Revision
+from queuectl.simulator.playing import History
+from tests.api.canned import EPOCH_START, GPU, queue_spec
+from tests.api.conftest import Rest
+from tests.api.weeks import END, at_once, week
+from tests.builders import T0
+
+CELL = FlavorResource("a100", GPU)
+GPUS = FlavorResource("default", GPU)
+
+
+def quota(gpus: int, lending: int | None = None) -> list[dict[str, Any]]:
+    resource: dict[str, Any] = {"name": GPU, "nominalQuota": str(gpus)}
+    if lending is not None:
+        resource["lendingLimit"] = str(min(lending, gpus))
+    return [{"coveredResources": [GPU], "flavors": [{"name": "a100", "resources": [resource]}]}]
+
+
+def tree(*nodes: tuple[str, str, str | None, int, int | None]) -> QuotaTree:
+    """Kind, name, cohort, GPUs, lending limit."""
+    found: dict[ConfigKey, ClusterQueue | Cohort | str] = {}
+    for kind, name, above, gpus, lending in nodes:
+        spec: dict[str, Any] = {"resourceGroups": quota(gpus, lending)}
+        if kind == "ClusterQueue":
+            spec["namespaceSelector"] = {}
+        if above is not None:
+            spec["cohortName" if kind == "ClusterQueue" else "parentName"] = above
+        key = ConfigKey(kind, "", name)
+        policy = parse_policy(key, json.dumps(spec))
+        assert isinstance(policy, ClusterQueue | Cohort)
+        found[key] = policy
+    return quota_tree(found, {})
+
+
+def of(made: QuotaTree, name: str, **used: int) -> Account:
+    return account(made.queue(name), made.cell(CELL), used)
+
+
+def test_a_queue_within_its_quota_borrows_nothing_and_the_rest_is_idle() -> None:
+    made = tree(("ClusterQueue", "a", "all", 8, None), ("ClusterQueue", "b", "all", 8, None))
+    assert of(made, "a", a=5, b=8) == Account(guaranteed=8, used=5, idle=3)
+
+
+def test_what_is_borrowed_comes_from_each_lender_in_proportion_to_what_it_leaves() -> None:
+    made = tree(
+        ("ClusterQueue", "a", "all", 0, None),
+        ("ClusterQueue", "b", "all", 6, None),
+        ("ClusterQueue", "c", "all", 12, None),
+    )
+    found = of(made, "a", a=6, c=0, b=0)
+    assert found.borrowed_from == {"ClusterQueue/b": 2, "ClusterQueue/c": 4}
+    assert of(made, "c", a=6) == Account(guaranteed=12, lent=4, idle=8, lent_to={"a": 4})
+
+
+def test_the_nearest_cohort_lends_first_and_its_own_quota_too() -> None:
+    made = tree(
+        ("Cohort", "all", None, 4, None),
+        ("Cohort", "north", "all", 0, None),
+        ("ClusterQueue", "a", "north", 2, None),
+        ("ClusterQueue", "b", "north", 2, None),
+        ("ClusterQueue", "c", "all", 0, None),
+    )
+    found = of(made, "a", a=6, c=2)
+    assert found.borrowed_from == {"ClusterQueue/b": 2, "Cohort/all": 2}
+    assert of(made, "c", a=6, c=2).borrowed_from == {"Cohort/all": 2}
+
+
+def test_a_lending_limit_bounds_what_a_node_lends() -> None:
+    made = tree(
+        ("ClusterQueue", "a", "all", 0, None),
+        ("ClusterQueue", "b", "all", 9, 1),
+        ("ClusterQueue", "c", "all", 9, None),
+    )
+    assert of(made, "a", a=10).borrowed_from == {"ClusterQueue/b": 1, "ClusterQueue/c": 9}
+
+
+def test_usage_that_no_node_can_lend_is_beyond_the_quota_of_the_tree() -> None:
+    made = tree(("ClusterQueue", "a", "all", 2, None), ("ClusterQueue", "b", "all", 3, None))
+    found = of(made, "a", a=9, b=1)
+    assert (found.borrowed, found.beyond, found.borrowed_from) == (7, 5, {"ClusterQueue/b": 2})
+
+
+NAMES = "abcdef"
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[QuotaTree, dict[str, int]]:
+    amount, limit = st.integers(0, 9), st.none() | st.integers(0, 9)
+    cohorts: list[tuple[str, str, str | None, int, int | None]]
+    cohorts = [("Cohort", "all", None, draw(amount), None)]
+    for n in range(draw(st.integers(0, 2))):
+        above = draw(st.sampled_from([name for _, name, *_ in cohorts]))
+        cohorts.append(("Cohort", f"k{n}", above, draw(amount), draw(limit)))
+    above_queues = st.sampled_from([name for _, name, *_ in cohorts])
+    queues = [
+        ("ClusterQueue", name, draw(above_queues), draw(amount), draw(limit))
+        for name in NAMES[: draw(st.integers(1, 6))]
+    ]
+    return tree(*cohorts, *queues), {name: draw(st.integers(0, 20)) for _, name, *_ in queues}
+
+
+@given(lives(), st.sampled_from([1, 7, 3_600_000_000]))
+@settings(max_examples=150, deadline=None)
+def test_what_is_borrowed_is_what_is_lent(life: tuple[QuotaTree, dict[str, int]], times: int) -> None:
+    made, used = life
+    found = {name: account(made.queue(name), made.cell(CELL), used, times) for name in used}
+    for name, one in found.items():
+        assert one.borrowed == one.beyond + sum(one.borrowed_from.values())
+        assert one.borrowed == max(0, one.used - one.guaranteed)
+        assert one.guaranteed == min(one.used, one.guaranteed) + one.lent + one.idle
+        assert one.idle >= 0
+        assert not one.lent or not one.borrowed
+        limit = made.queue(name).lending[made.cell(CELL)]
+        assert limit is None or one.lent <= limit * times
+        assert one.lent == sum(one.lent_to.values())
+        for borrower, amount in one.lent_to.items():
+            assert found[borrower].borrowed_from[f"ClusterQueue/{name}"] == amount
+        for lender, amount in one.borrowed_from.items():
+            kind, _, lends = lender.partition("/")
+            assert kind == "Cohort" or found[lends].lent_to[name] == amount
+
+
+# --- over a time
+
+
+def past(*holds: Held, revisions: tuple[Revision, ...]) -> PastHolds:
+    return PastHolds(list(holds), list(revisions), EPOCH_START)
+
+
+def minutes(number: float) -> Any:
+    return EPOCH_START + timedelta(minutes=number)
+
+
+def revision(name: str, gpus: int, since: float = 0, until: float | None = None) -> Revision:
+    spec = queue_spec(gpus, cohort="all")
+    end = None if until is None else minutes(until)
+    return Revision(ConfigKey("ClusterQueue", "", name), spec, minutes(since), end)
+
+
+def hours(found: Statement) -> dict[str, float]:
+    one = found[CELL]
+    names = ("guaranteed", "used", "borrowed", "beyond", "lent", "idle")
+    return {name: getattr(one, name) / 3_600_000_000 for name in names if getattr(one, name)}
+
+
+def test_a_change_of_quota_counts_from_its_time() -> None:
+    held = Held("a", *CELL, 6, minutes(-60), minutes(90))
+    found = past(
+        held,
+        revisions=(revision("a", 2, -100, 60), revision("a", 4, 60), revision("b", 8, -100)),
+    )
+    statement_of_a = statement("a", found, minutes(0), minutes(120), parse_policy)
+    assert hours(statement_of_a) == {"guaranteed": 6, "used": 9, "borrowed": 5, "idle": 2}
+    assert statement_of_a[CELL].borrowed_from == {"ClusterQueue/b": 5 * 3_600_000_000}
+    statement_of_b = statement("b", found, minutes(0), minutes(120), parse_policy)
+    assert hours(statement_of_b) == {"guaranteed": 16, "lent": 5, "idle": 11}
+
+
+def test_a_time_with_too_many_changes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuectl.api.statements.MOST_STEPS", 20)
+    holds = [Held("a", *CELL, 1, minutes(n), minutes(n + 0.5)) for n in range(20)]
+    with pytest.raises(TooLong):
+        statement("a", past(*holds, revisions=(revision("a", 2),)), minutes(0), minutes(60), parse_policy)
+
+
+def test_the_next_time_continues_the_one_before() -> None:
+    ledger = week(fair=True).ledger
+    middle = T0 + timedelta(days=3.21)
+    whole, first, second = (
+        statement("b", at_once(ledger.past_holds(since=begin, until=end)), begin, end, parse_policy)[GPUS]
+        for begin, end in ((T0, END), (T0, middle), (middle, END))
+    )
+    first.add(second)
+    for name in ("guaranteed", "used", "borrowed", "beyond", "lent", "idle"):
+        # Each stretch is cut to whole microseconds for each lender.
+        assert abs(getattr(whole, name) - getattr(first, name)) <= 2, name
+
+
+def integral(history: History, queue: str) -> int:
+    """Base units times microseconds, by the simulator's own records."""
+    total = 0
+    for run in (run for life in history.lives for run in life.runs if run.cluster_queue == queue):
+        end = history.end if run.released is None else run.released
+        total += sum(run.usage.values()) * (end - run.admitted) * 1000
+    return total
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_the_hours_of_a_week_are_those_of_its_hold_lines(fair: bool) -> None:
+    found = week(fair)
+    holds = at_once(found.ledger.past_holds(since=T0, until=END))
+    of = {name: statement(name, holds, T0, END, parse_policy)[GPUS] for name in "abc"}
+    for name, one in of.items():
+        assert one.used == integral(found.history, name)
+        assert one.borrowed == sum(one.borrowed_from.values()) + one.beyond
+        assert one.guaranteed - one.lent - one.idle == one.used - one.borrowed
+        for borrower, amount in one.lent_to.items():
+            assert of[borrower].borrowed_from[f"ClusterQueue/{name}"] == amount
+    assert of["a"].borrowed > 0
+    assert of["c"].lent > 0
+    days = 8 * 7 - 4 * 1.9  # quota of c was halved for 1.9 days
+    assert of["c"].guaranteed == round(days * 24 * 3_600_000_000)
+
+
+# --- fair amounts
+
+
+@pytest.mark.parametrize(
+    ("used", "waiting", "fair"),
+    [
+        ({}, "", {"a": 24, "b": 24, "c": 24}),
+        ({}, "ab", {"a": 12, "b": 12, "c": 8}),
+        ({"a": 20}, "", {"a": 24, "b": 12, "c": 12}),
+        ({"a": 16, "c": 6}, "ab", {"a": 9, "b": 9, "c": 8}),
+    ],
+)
+def test_a_queue_s_fair_amount_is_its_quota_and_its_part_of_what_those_that_do_not_want_it_leave(
+    used: dict[str, int], waiting: str, fair: dict[str, int]
+) -> None:
+    """The fair amount of a queue that neither borrows nor waits is as if it did."""
+    made = tree(*(("ClusterQueue", name, "all", 8, None) for name in "abc"))
+    cell = made.cell(CELL)
+    for name, amount in used.items():
+        made.add(made.queue(name), [(cell, amount)])
+    assert {name: fair_amount(made.queue(name), cell, lambda one: one in waiting) for name in "abc"} == fair
+
+
+# --- REST
+
+SHARE = "/api/v1/clusterqueues/team-a/share"
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("since=yesterday", "parameter since must be a time with its zone, such as 2030-01-31T08:00:00Z"),
+        ("since=2026-01-01T00:00:00", "parameter since must be a time with its zone"),
+        ("until=2026-01-01T00:00:00Z", "parameter until goes with since"),
+        (
+            "since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z",
+            "parameter since must be before 2026-01-01",
+        ),
+        ("since=2999-01-02T00:00:00Z", "parameter since must be before 2026-01-05"),
+    ],
+)
+async def test_a_time_that_cannot_be_told_of_is_refused(rest: Rest, asked: str, says: str) -> None:
+    assert says in await rest.refused(rest.client.get(f"{SHARE}?{asked}"), 400)
+
+
+async def test_a_time_with_too_much_history_is_refused(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuectl.api.statements.MOST_STEPS", 0)
+    found = await rest.refused(rest.client.get(f"{SHARE}?since=2026-01-01T00:00:00Z"), 400)
+    assert "ask for a shorter time" in found
+
+
+async def test_without_a_time_there_is_no_statement(rest: Rest) -> None:
+    found = await rest.get(SHARE)
+    assert found["statement"] is None
+    [one] = found["accounts"]
+    assert (one["guaranteed"], one["used"], one["idle"], one["fair"]) == (8, 6, 2, None)
