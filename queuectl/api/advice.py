@@ -26,6 +26,10 @@ _BY_CODE: Final = {
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: "Nothing to do: the workloads preempted for it are terminating.",
     Code.WAITING_FOR_RESOURCE_QUOTA: "It is evaluated again when pods of its namespace end, or when the "
     "ResourceQuota is raised; the reason names it.",
+    Code.CAPACITY_MISSING: "It is evaluated again when pods on its nodes end, or when nodes are added or "
+    "become ready.",
+    Code.NO_NODE_FITS: "It is evaluated again when pods on its nodes end: enough is free in all, but not on "
+    "single nodes. Smaller pods fit sooner.",
     Code.MIN_RUN_TIME_PROTECTED: "Nothing to do: it is evaluated again when those that hold its quota are no "
     "longer protected.",
     Code.BACKING_OFF: "Nothing to do: it is evaluated again after its pause; an edit of its spec ends "

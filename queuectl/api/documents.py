@@ -50,6 +50,9 @@ def reason(value: Reason) -> schemas.Reason:
         by=value.by,
         detail=value.detail,
         considered=value.considered,
+        pods=value.pods,
+        pods_fit=value.pods_fit,
+        nodes=tuple(schemas.NodeFinding(name=one.name, free=one.free) for one in value.nodes),
         victims=tuple(schemas.RejectedCandidate(who=one.who, why=one.why) for one in value.victims),
         others=tuple(reason(other) for other in value.others),
     )

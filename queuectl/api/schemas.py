@@ -27,6 +27,13 @@ class RejectedCandidate(Document):
     why: str
 
 
+class NodeFinding(Document):
+    """A node that came close to having room."""
+
+    name: str
+    free: int = Field(description=f"Of the resource of the reason. {AMOUNT}")
+
+
 class Reason(Document):
     """Why a workload is pending or was evicted: a code of a closed list, and its numbers.
 
@@ -60,6 +67,9 @@ class Reason(Document):
         description="The workloads it could have preempted and why none was enough, in numbers."
     )
     victims: tuple[RejectedCandidate, ...] = Field(description="The first few of those workloads.")
+    pods: int | None = Field(description="How many pods nodes must have room for.")
+    pods_fit: int | None = Field(description="How many of them would have fit, as of the decision.")
+    nodes: tuple[NodeFinding, ...] = Field(description="The nodes that came closest.")
     others: tuple[Reason, ...] = Field(description="The same for the other flavors that were tried.")
 
 

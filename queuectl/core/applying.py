@@ -20,6 +20,7 @@ from queuectl.core.decisions import (
     Configure,
     Decision,
     Enqueue,
+    Evaluation,
     Evict,
     Keep,
     Plan,
@@ -46,7 +47,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim
-from queuectl.core.queues.pending import is_refusal, missing
+from queuectl.core.queues.pending import is_refusal, wanted
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.state import State
 from queuectl.core.transitions import transition
@@ -124,6 +125,7 @@ def apply_plan(state: State, plan: Plan, first: int) -> None:
     for entry in changed.values():
         state.refresh(entry)
     state.wake()
+    state.settle_nodes()
 
 
 def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
@@ -252,12 +254,21 @@ def _keep(state: State, entry: Entry, decision: Keep) -> None:
         if evaluation.again or group.head() is not entry:
             queue.mark_reported(group, entry)
             return
-        queue.mark_inadmissible(entry, decision.reason)
-        if evaluation.may_preempt:
-            queue.may_preempt[group] = None
-        state.requeuer.protect(group, evaluation.until)
-        cells = (cell for cell, _ in missing(decision.reason))
-        state.requeuer.reserve(queue, frozenset(cells if evaluation.reserves else ()))
+        _refuse(state, entry, decision.reason, evaluation)
+
+
+def _refuse(state: State, entry: Entry, reason: Reason, evaluation: Evaluation) -> None:
+    """The head of a group was nominated: its group becomes inadmissible."""
+    group = entry.group
+    assert group is not None
+    queue = state.pending[group.cluster_queue]
+    queue.mark_inadmissible(entry, reason)
+    if evaluation.may_preempt:
+        queue.may_preempt[group] = None
+    if evaluation.lacking:
+        state.requeuer.lack_room(queue, group, evaluation.lacking)
+    state.requeuer.protect(group, evaluation.until)
+    state.requeuer.reserve(queue, frozenset(wanted(reason) if evaluation.reserves else ()))
 
 
 def _still_waiting(state: State, claim: PreemptionClaim) -> PreemptionClaim:

@@ -21,6 +21,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.nodes.pods import Pods
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.values import value
@@ -77,6 +78,8 @@ class Evaluation:
     """It reserves quota as long as it is the head (C6)."""
     until: datetime | None = None
     """When it is nominated again in any case: a protection ends."""
+    lacking: tuple[Pods, ...] = ()
+    """Pods that did not fit on nodes, with one of the flavors each: room for any of them helps it (W6)."""
     no_room: bool = False
     """A ResourceQuota has no room for it: it leaves its pending queue until there is some (N6)."""
 

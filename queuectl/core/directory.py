@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import ClassVar
 
 from queuectl.core.charging import NO_FORMS, ResourceForms
-from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, selects
+from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
+from queuectl.core.matching import selects
 from queuectl.core.model import Attempt, ConfigKey, Workload
 from queuectl.core.namespaces.charges import PodCharges
 from queuectl.core.pod_limits import namespace_of

@@ -101,7 +101,8 @@ class Engine:
     @property
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: pass `TimeCame` then. None: nothing does."""
-        times = (self._state.timers.earliest, self._state.requeuer.due_at)
+        state = self._state
+        times = (state.timers.earliest, state.requeuer.due_at, state.nodes.inventory.settles_at())
         return min((when for when in times if when is not None), default=None)
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
@@ -145,7 +146,7 @@ class Engine:
         try:
             return self._plan(now, budget, cycles, draft, take_due(self._state, draft, budget, turn))
         finally:
-            draft.journal.undo()
+            draft.undo()
 
     def _plan(self, now: datetime, budget: int, cycles: int | None, draft: PlanDraft, due: Taken) -> Plan:
         state = self._state

@@ -80,6 +80,7 @@ class Entry:
         "arrival",
         "attempt",
         "attempts",
+        "bound",
         "cells",
         "cluster_queue",
         "counting_pods",
@@ -182,6 +183,8 @@ class Entry:
         """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
         self.counting_pods = False
         """The driver counts its pods."""
+        self.bound = False
+        """Pods of it are known to be bound to nodes."""
         self.pods_gone = False
         """The driver counted, and none was alive."""
 

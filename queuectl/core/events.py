@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from queuectl.core.model import ConfigKey, EffectKey, Observation, Workload, WorkloadId
+from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Context, Policy
 from queuectl.core.values import value
 
@@ -140,6 +141,20 @@ class OwnerRead:
     """Whether it is to be stopped if no owner holds quota for it."""
 
 
+@value(frozen=True, slots=True)
+class PodObserved:
+    """A pod that is bound to a node, or that belongs to a workload, as last read."""
+
+    pod: Pod
+
+
+@value(frozen=True, slots=True)
+class PodGone:
+    """A pod has ended, or was deleted."""
+
+    uid: str
+
+
 Event = (
     PolicyObserved
     | PolicyInvalid
@@ -154,4 +169,6 @@ Event = (
     | TimeCame
     | PodsCounted
     | OwnerRead
+    | PodObserved
+    | PodGone
 )

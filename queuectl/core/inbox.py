@@ -17,6 +17,8 @@ from queuectl.core.events import (
     Event,
     Listed,
     OwnerRead,
+    PodGone,
+    PodObserved,
     PodsCounted,
     PolicyGone,
     PolicyInvalid,
@@ -37,17 +39,24 @@ class Inbox:
         self._rules: dict[Hashable, Rules] = {}
         """Policy, context and configuration."""
         self._workloads: dict[WorkloadId, list[WorkloadEvent]] = {}
+        self._pods: dict[str, PodObserved | PodGone] = {}
+        """By UID."""
         self._kinds: dict[WorkloadId, str] = {}
         """Of workloads that were observed."""
         self._listed: dict[str, set[WorkloadId] | None] = {}
         """By source: the workloads of its last list, and those with events after it. Taken last."""
 
     def __bool__(self) -> bool:
-        return bool(self._rules or self._workloads or self._listed)
+        return bool(self._rules or self._workloads or self._pods or self._listed)
 
     def __len__(self) -> int:
         """Number of events that are kept."""
-        return len(self._rules) + len(self._listed) + sum(len(there) for there in self._workloads.values())
+        return (
+            len(self._rules)
+            + len(self._pods)
+            + len(self._listed)
+            + sum(len(there) for there in self._workloads.values())
+        )
 
     def extend(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -61,6 +70,10 @@ class Inbox:
                     self._workloads.setdefault(key.workload, []).append(event)
                 case PodsCounted(workload) | OwnerRead(workload):
                     self._workloads.setdefault(workload, []).append(event)
+                case PodObserved():
+                    self._pods[event.pod.uid] = event
+                case PodGone():
+                    self._pods[event.uid] = event
                 case Listed():
                     self._list(event)
                 case TimeCame():
@@ -74,7 +87,8 @@ class Inbox:
             Listed(source, None if present is None else frozenset(present))
             for source, present in self._listed.items()
         )
-        return [*self._rules.values(), *chain.from_iterable(self._workloads.values()), *lists]
+        each = chain.from_iterable(self._workloads.values())
+        return [*self._rules.values(), *self._pods.values(), *each, *lists]
 
     # --- workloads
 

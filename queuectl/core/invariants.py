@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Set
+from typing import TypeVar
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.lifecycle import next_time
 from queuectl.core.model import AttemptState, Phase, Place, WorkloadId
+from queuectl.core.nodes.pods import pods_of
+from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.queues.alike import AlikeGroups
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
+
+T = TypeVar("T")
 
 
 def check(state: State) -> list[str]:
@@ -29,7 +34,43 @@ def check(state: State) -> list[str]:
         *_lanes(state),
         *_attempts(state),
         *_due(state),
+        *_nodes(state),
     ]
+
+
+def _nodes(state: State) -> Iterator[str]:
+    """What is free and expected on nodes is computed again from nodes, pods and holders."""
+    room = state.nodes
+    again = NodeRoom(state.directory.flavors, state.configuration.nodes)
+    for record in room.inventory.nodes():
+        assert record.node is not None
+        again.observe(record.node, state.clock)
+    for pod in room.pods.values():
+        again.observe_pod(pod)
+    again.settle()
+    for entry in state.entries.values() if again else ():
+        if entry.attempt is not None:
+            charges = state.directory.charges(entry.workload) if entry.workload is not None else ()
+            again.hold(entry.id, entry.attempt.sequence, pods_of(charges, entry.attempt.assignment))
+    again.settle()
+    for name, (known, found) in _both(_free(room), _free(again)):
+        if known != found:
+            yield f"node {name} has {known} free, counted again {found}"
+    for entry in state.entries.values():
+        if entry.bound is not again.is_bound(entry.id):
+            yield f"{entry.ref} has bound pods: {again.is_bound(entry.id)}, its entry says {entry.bound}"
+
+
+def _free(room: NodeRoom) -> dict[str, dict[str, int]]:
+    return {
+        record.name: dict(zip(room.inventory.resources, record.free, strict=True))
+        for record in room.inventory.nodes()
+    }
+
+
+def _both(one: dict[str, T], other: dict[str, T]) -> Iterator[tuple[str, tuple[T | None, T | None]]]:
+    for name in sorted(one.keys() | other.keys()):
+        yield name, (one.get(name), other.get(name))
 
 
 def check_plan(state: State, plan: Plan) -> list[str]:

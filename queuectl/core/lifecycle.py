@@ -334,6 +334,8 @@ def _evicting(entry: Entry) -> Step | None:
     if entry.unacknowledged is Verb.STOP:  # L11
         return None
     if entry.pods_gone:
+        if entry.bound:  # the watch of pods is behind, or these are others than were counted (M9)
+            return None
         return Release(entry.id, entry.ref, attempt.number, "nothing of it is alive")
     return None if entry.counting_pods else Probe()
 

@@ -18,6 +18,8 @@ from queuectl.core.events import (
     Event,
     Listed,
     OwnerRead,
+    PodGone,
+    PodObserved,
     PodsCounted,
     PolicyGone,
     PolicyInvalid,
@@ -30,7 +32,7 @@ from queuectl.core.events import (
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.pod_limits import NamespaceQuota, namespace_of
-from queuectl.core.policy import Context, Gate
+from queuectl.core.policy import Context, Gate, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.state import State
@@ -70,6 +72,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
         state.route(entry)
         state.refresh(entry)
     state.wake()
+    state.settle_nodes()
     state.may_forget |= batch.policy_changed
     if state.synced:
         state.prune()
@@ -92,14 +95,28 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
             _count(state, event, batch)
         case OwnerRead():
             state.children.read(event)
+        case PodObserved() | PodGone():
+            _observe_pod(state, event)
         case TimeCame(now):
-            state.clock = max(state.clock, now)
-            for workload_id in state.timers.take(state.clock):
-                batch.entries[workload_id] = state.entries[workload_id]
-            state.requeuer.time_came(state.clock)
+            _time_came(state, now, batch)
         case _:
             batch.policy_changed = True
             _apply_rules(state, event, batch.affected)
+
+
+def _observe_pod(state: State, event: PodObserved | PodGone) -> None:
+    if isinstance(event, PodObserved):
+        state.nodes.observe_pod(event.pod)
+    else:
+        state.nodes.forget_pod(event.uid)
+
+
+def _time_came(state: State, now: datetime, batch: _Batch) -> None:
+    state.clock = max(state.clock, now)
+    for workload_id in state.timers.take(state.clock):
+        batch.entries[workload_id] = state.entries[workload_id]
+    state.requeuer.time_came(state.clock)
+    state.nodes.time_came(state.clock)
 
 
 # --- policy and context
@@ -113,6 +130,8 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
             state.directory.invalid[key] = detail
             _report(state, key)
         case PolicyGone(key):
+            if key.kind == "ResourceFlavor":
+                state.nodes.flavors_changed()
             state.specs.pop(key, None)
             state.authors.pop(key, None)
             state.due_configs.add(key)
@@ -123,6 +142,8 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
         case ContextObserved(value):
             _observe_context(state, value, affected)
         case ContextGone(kind, name):
+            if kind is Node:
+                state.nodes.forget(name)
             state.directory.forget_context(kind, name, affected)
         case _:
             assert_never(event)
@@ -136,6 +157,8 @@ def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> 
         state.authors[event.key] = event.author
         state.due_configs.add(event.key)
         state.directory.observe(event.value, affected)
+        if isinstance(event.value, ResourceFlavor):
+            state.nodes.flavors_changed()
 
 
 def _report(state: State, key: ConfigKey) -> None:
@@ -147,6 +170,8 @@ def _report(state: State, key: ConfigKey) -> None:
 
 def _observe_context(state: State, value: Context, affected: Affected) -> None:
     state.directory.observe_context(value, affected)
+    if isinstance(value, Node):
+        state.nodes.observe(value, state.clock)
     if isinstance(value, NamespaceQuota):
         state.room.changed.add(namespace_of(value.name))
     if isinstance(value, Gate):

@@ -135,6 +135,21 @@ class RequeuingStrategy:
 
 
 @value(frozen=True, slots=True, kw_only=True)
+class NodeRules:
+    """Which nodes count as capacity (M3)."""
+
+    unusable_conditions: tuple[tuple[str, str], ...] = ()
+    """(type, status) pairs: a node with one of these conditions is unhealthy."""
+    unusable_taints: tuple[str, ...] = ()
+    """Keys of taints: a node with one of them is unhealthy, whatever a pod tolerates."""
+    settle_seconds: int = 30
+    """How long a node that was not ready must be ready again before it counts (M5)."""
+
+
+NODE_RULES = NodeRules()
+
+
+@value(frozen=True, slots=True, kw_only=True)
 class SchedulingConfiguration:
     """Section `scheduling` of the component configuration."""
 
@@ -153,6 +168,7 @@ class SchedulingConfiguration:
     """Seconds after its admission in which a workload that was preempted before is protected (P11)."""
     resources: ResourceForms = NO_FORMS
     """In which forms resources are charged (H8, H9)."""
+    nodes: NodeRules = NODE_RULES
 
 
 NO_PREEMPTION = Preemption()
@@ -220,6 +236,30 @@ class Toleration:
     seconds: int | None = None
 
 
+class CapacityMode(StrEnum):
+    """What the nodes of a flavor mean for the admission of workloads that request one of its resources."""
+
+    STATIC = "Static"  # nothing: quota alone decides
+    OBSERVE = "Observe"  # their capacity is reported and compared with the quota
+    ENFORCE = "Enforce"  # an admission needs room on them beside quota (M1)
+    ELASTIC = "Elastic"  # they come on demand: as Static, and what waits is reported as demand
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class FlavorNodes:
+    """What the nodes of a flavor limit."""
+
+    mode: CapacityMode | None = None
+    """Of all its resources; None: Enforce for devices that its nodes have, Observe for the others (M2)."""
+    modes: tuple[tuple[str, CapacityMode], ...] = ()
+    """(resource, mode) pairs: other modes than `mode`."""
+    headroom: Amounts = ()
+    """What must stay free on all its nodes together after an admission, in base units (M6)."""
+
+
+ANY_NODES = FlavorNodes()
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class ResourceFlavor:
     """A class of nodes. An admitted pod gets the node labels and tolerations of its flavor."""
@@ -231,6 +271,7 @@ class ResourceFlavor:
     topology: str | None = None
     """Name of a Topology. Only podsets that request a topology placement may use this flavor, unless every
     flavor of the queue has a topology."""
+    nodes: FlavorNodes = ANY_NODES
     unsupported: tuple[str, ...] = ()
     """Fields of its spec that are not obeyed, each as `PATH: WHY`: queues with it do not admit (Q1)."""
 
@@ -353,6 +394,14 @@ class Node:
     labels: tuple[tuple[str, str], ...] = ()
     allocatable: Amounts = ()
     ready: bool = True
+    """Its kubelet says that it is ready."""
+    ready_since: datetime | None = None
+    """When `ready` last changed; None: unknown."""
+    created_at: datetime | None = None
+    cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+    conditions: tuple[tuple[str, str], ...] = ()
+    """(type, status) pairs of its conditions but Ready, sorted."""
 
 
 @value(frozen=True, slots=True)

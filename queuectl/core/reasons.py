@@ -42,6 +42,8 @@ class Code(StrEnum):
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
     WAITING_FOR_HEAD = "WaitingForHead"
     BACKING_OFF = "BackingOff"
+    CAPACITY_MISSING = "CapacityMissing"
+    NO_NODE_FITS = "NoNodeFits"
     MIN_RUN_TIME_PROTECTED = "MinRunTimeProtected"
 
     ON_HOLD = "OnHold"
@@ -98,6 +100,14 @@ class RejectedCandidate(NamedTuple):
     """The cause of the rejection, in words."""
 
 
+class NodeFinding(NamedTuple):
+    """A node that comes close to having room (M10)."""
+
+    name: str
+    free: int
+    """Of the resource of the reason, in base units."""
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Reason:
     """A reason code with its numbers. Amounts are in base units of `resource`.
@@ -132,6 +142,12 @@ class Reason:
     """How many candidates were rejected as victims, by cause (R3)."""
     victims: tuple[RejectedCandidate, ...] = ()
     """The first few rejected candidates."""
+    pods: int | None = None
+    """How many pods it needs room for (M10)."""
+    pods_fit: int | None = None
+    """How many of them would fit now."""
+    nodes: tuple[NodeFinding, ...] = ()
+    """The nodes that come closest."""
     others: tuple[Reason, ...] = ()
     """The findings for the other flavors that were evaluated (F4, F5)."""
 
@@ -167,6 +183,11 @@ class Reason:
             text += (
                 f": {self.awaited} {'workload has' if self.awaited == 1 else 'workloads have'} to end first"
             )
+        if self.pods_fit is not None:
+            text += f": {self.pods_fit} of {self.pods} pods fit now"
+        if self.nodes and self.resource is not None:
+            near = (f"{one.name} with {_amount(self.resource, one.free)} free" for one in self.nodes)
+            text += f"; closest: {', '.join(near)}"
         text = f"{text}: {self.detail}" if self.detail else text
         return f"{text}; considered as victims: {self.considered}" if self.considered else text
 

@@ -15,6 +15,7 @@ from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry
 from queuectl.core.lifecycle import Resend, Step, next_time, step
+from queuectl.core.limits import Limits
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
     Assignment,
@@ -30,6 +31,8 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.namespaces.room import NamespaceRoom
+from queuectl.core.nodes.pods import pods_of
+from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
     NORMAL_WEIGHT,
@@ -42,7 +45,6 @@ from queuectl.core.queues.inadmissible import Requeuer, forget_missed
 from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
 from queuectl.core.queues.usage_history import UsageHistory, UsageValue
-from queuectl.core.quota.limits import AdmissionLimit
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 
@@ -65,7 +67,8 @@ class State:
         self.directory = Directory(configuration.resources)
         self.room = NamespaceRoom(self.directory.pods)
         self.tree = self.directory.tree
-        self.limit: AdmissionLimit = self.tree
+        self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
+        self.limits = Limits(self.tree, self.nodes)
         """What limits admissions."""
         self.entries: dict[WorkloadId, Entry] = {}
         self.members: dict[LocalQueueName, dict[WorkloadId, Entry]] = {}
@@ -209,7 +212,7 @@ class State:
         entry.run_limit = self.directory.run_limit(workload, entry.attempt) if workload is not None else None
         if entry.attempt is not None or workload is None or entry.gone:
             if entry.attempt is not None:
-                self.room.hold(entry)
+                self._hold(entry, entry.attempt)
             self._waits_no_more(entry)
             self.leave(entry)
             return
@@ -302,8 +305,8 @@ class State:
         entry.attempt, entry.attempts = attempt, max(entry.attempts, attempt.number)
         entry.cells = self.tree.numbered(attempt.assignment.usage())
         queue = attempt.assignment.cluster_queue
-        self.limit.add(self.tree.queue(queue), entry.cells)
-        self.room.hold(entry)
+        self.tree.add(self.tree.queue(queue), entry.cells)
+        self._hold(entry, attempt)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = self.place(entry, entry.workload.created_at)
@@ -311,6 +314,33 @@ class State:
         self.changed_queues.add(queue)
         if self.usage_history is not None:
             _count(self.usage_history, entry, attempt)
+
+    def _hold(self, entry: Entry, attempt: Attempt) -> None:
+        """It has an open attempt, its counts changed, or its object was observed."""
+        self.room.hold(entry)
+        if self.nodes:
+            self._hold_pods(entry, attempt)
+
+    def _hold_pods(self, entry: Entry, attempt: Attempt) -> None:
+        charges = self.directory.charges(entry.workload) if entry.workload is not None else ()
+        self.nodes.hold(entry.id, attempt.sequence, pods_of(charges, attempt.assignment))
+
+    def settle_nodes(self) -> None:
+        """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
+        nodes, limited = self.nodes, bool(self.nodes)
+        nodes.settle()
+        if nodes and not limited:
+            for entry in self.entries.values():
+                if entry.attempt is not None:
+                    self._hold_pods(entry, entry.attempt)
+            nodes.settle()
+        for workload in nodes.take_moved():
+            moved = self.entries.get(workload)
+            if moved is not None and moved.bound is not nodes.is_bound(workload):
+                moved.bound = not moved.bound
+                self.refresh(moved)
+        if nodes.take_grown():
+            self.requeuer.room_grew(nodes)
 
     def recount(self, past: Iterable[UsageSum]) -> None:
         """Compute past usage anew, from the ledger and from what is held now (U5)."""
@@ -343,11 +373,11 @@ class State:
         assert attempt is not None
         queue = attempt.assignment.cluster_queue
         node, held = self.tree.queue(queue), entry.cells
-        self.limit.remove(node, held)
+        self.tree.remove(node, held)
         entry.attempt = replace(attempt, assignment=assignment)
         entry.cells = self.tree.numbered(assignment.usage())
-        self.limit.add(node, entry.cells)
-        self.room.hold(entry)
+        self.tree.add(node, entry.cells)
+        self._hold(entry, entry.attempt)
         self.changed_queues.add(queue)
         left = dict(entry.cells)
         self.requeuer.free(
@@ -364,8 +394,9 @@ class State:
             return
         queue = attempt.assignment.cluster_queue
         node = self.tree.queue(queue)
-        self.limit.remove(node, entry.cells)
+        self.tree.remove(node, entry.cells)
         self.room.drop(entry.id)
+        self.nodes.drop(entry.id)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         self.requeuer.free(node, (self.tree.names[cell] for cell, _ in entry.cells))

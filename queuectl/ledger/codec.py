@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from queuectl.core.model import NO_PAST_ATTEMPTS, PastAttempts, PodSetAssignment
-from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason, RejectedCandidate
+from queuectl.core.reasons import Code, Limit, NodeFinding, PreemptionCause, Reason, RejectedCandidate
 from queuectl.kinds.node_constraints import stored_toleration, toleration_json
 
 PAYLOAD_VERSION: Final = 1
@@ -55,6 +55,8 @@ _NUMBERS: Final = {
     "available": "available",
     "shortBy": "short_by",
     "awaited": "awaited",
+    "pods": "pods",
+    "podsFit": "pods_fit",
 }
 _WORDS: Final = ("flavor", "resource", "node", "by", "detail", "considered")
 
@@ -76,6 +78,8 @@ def reason_to_json(reason: Reason) -> Json:
     found |= {name: one for name, one in others.items() if one}
     if reason.victims:
         found["victims"] = [{"who": clean_or_none(who), "why": clean(why)} for who, why in reason.victims]
+    if reason.nodes:
+        found["nodes"] = [{"name": clean(name), "free": free} for name, free in reason.nodes]
     if reason.others:
         found["others"] = [reason_to_json(other) for other in reason.others]
     return found
@@ -90,6 +94,7 @@ def reason_from_json(value: Json) -> Reason:
         cause=PreemptionCause(value["cause"]) if "cause" in value else None,
         victims=tuple(RejectedCandidate(one["who"], one["why"]) for one in value.get("victims", ())),
         others=tuple(reason_from_json(other) for other in value.get("others", ())),
+        nodes=tuple(NodeFinding(one["name"], one["free"]) for one in value.get("nodes", ())),
         **{name: value.get(name) for name in _WORDS},
         **{field: value.get(name) for name, field in _NUMBERS.items()},
     )

@@ -27,7 +27,8 @@ def preempted(scenario: Scenario) -> tuple[PreemptionExpect, Finding]:
         fold(state, events)
     snapshot = Snapshot(
         tree=state.tree,
-        limit=state.limit,
+        limits=state.limits,
+        room=state.nodes,
         queues=state.directory.queues,
         entries=state.entries,
         holders=state.holders,

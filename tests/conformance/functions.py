@@ -15,6 +15,7 @@ from queuectl.core.events import PolicyObserved
 from queuectl.core.flavors.assignment import GranularMode, Mode, assign, better, keeps_looking
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
 from queuectl.core.model import Assignment, Attempt, AttemptState, ConfigKey, ObjectRef, PodSet, WorkloadId
+from queuectl.core.nodes.pods import Pods
 from queuectl.core.observing import fold
 from queuectl.core.policy import ClusterQueue, FlavorFungibility, LocalQueueName, SchedulingConfiguration
 from queuectl.core.preemption.search import PreemptionSearch, Snapshot
@@ -193,7 +194,8 @@ class _Oracle(PreemptionSimulation):
     def __init__(self, vector: Vector, state: State, flavors: QueueFlavors) -> None:
         snapshot = Snapshot(
             tree=state.tree,
-            limit=state.limit,
+            limits=state.limits,
+            room=state.nodes,
             queues=state.directory.queues,
             entries={},
             holders={},
@@ -206,7 +208,7 @@ class _Oracle(PreemptionSimulation):
         self._names = flavors.tree.names
         self._said = vector["preemptionSimulation"]
 
-    def simulate(self, cell: int, amount: int) -> GranularMode:
+    def simulate(self, cell: int, amount: int, pods: Pods = ()) -> GranularMode:
         name = self._names[cell]
         said = next(
             (one for one in self._said["results"] if (one["flavor"], one["resource"]) == tuple(name)),
@@ -235,7 +237,7 @@ class _Assigning:
             for one in request["podSets"]
         ]
         self.charges = [Charge(_placed(one), one.charged) for one in given]
-        self.search = _Oracle(vector, state, self.menu).offer
+        self.search = _Oracle(vector, state, self.menu)
         self.found = assign(self.menu, self.charges, self.search)
 
     def observed(self) -> dict[str, Any]:
@@ -363,7 +365,8 @@ def candidate_order(vector: Vector) -> list[str]:
     fold(state, read_manifests([_usage_based(vector["preemptorClusterQueue"])]).events)
     snapshot = Snapshot(
         tree=state.tree,
-        limit=state.limit,
+        limits=state.limits,
+        room=state.nodes,
         queues=state.directory.queues,
         entries={},
         holders={},

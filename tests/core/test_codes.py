@@ -24,6 +24,7 @@ from queuectl.core.policy import (
 from queuectl.core.reasons import Code
 from queuectl.kinds.workloads import observe
 from tests.builders import GPU, World, flavor, local_queue, observed, pod_set, policy, queue, workload
+from tests.core.node_worlds import NodeWorld, gang, node
 from tests.core.room import OWN, PreemptionWorld
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.job_objects import container, job
@@ -132,6 +133,12 @@ def resource_quota(hard: int, used: int = 0) -> World:
     return world
 
 
+def on_nodes(*gpus: int) -> World:
+    world = NodeWorld(*(node(f"n{number}", count) for number, count in enumerate(gpus)))
+    world.submit(gang("a", 1, 2))
+    return world
+
+
 GUARDED = Preemption(
     within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, min_run_time=MinRunTime(in_cluster_queue=60)
 )
@@ -156,6 +163,8 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.WAITING_FOR_QUOTA: full,
     Code.WAITING_FOR_RESOURCE_QUOTA: lambda: resource_quota(2, used=1),
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: preempting,
+    Code.CAPACITY_MISSING: lambda: on_nodes(1),
+    Code.NO_NODE_FITS: lambda: on_nodes(1, 1),
     Code.WAITING_FOR_HEAD: lambda: full(strategy=QueueingStrategy.STRICT_FIFO),
     Code.BACKING_OFF: denied,
     Code.MIN_RUN_TIME_PROTECTED: lambda: preempting(GUARDED),

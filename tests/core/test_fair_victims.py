@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuectl.core.entries import Entry
+from queuectl.core.limits import Limits
 from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Phase, WorkloadId
+from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import (
+    NODE_RULES,
     STRATEGIES,
     ClusterQueue,
     Cohort,
@@ -88,9 +91,11 @@ class Arena:
     ) -> PreemptionSearch:
         names = {node.name for node in self.tree.nodes() if node.kind == "ClusterQueue"}
         rules = {name: preemption if name == queue else theirs for name in names}
+        room = NodeRoom({}, NODE_RULES)
         snapshot = Snapshot(
             tree=self.tree,
-            limit=self.tree,
+            limits=Limits(self.tree, room),
+            room=room,
             entries={},
             queues={name: ClusterQueue(name=name, preemption=rules[name]) for name in sorted(names)},
             holders=self.holders,

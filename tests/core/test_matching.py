@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from queuectl.core.flavors.queue_flavors import meets, mismatch, selects, tolerated
+from queuectl.core.flavors.queue_flavors import mismatch
+from queuectl.core.matching import meets, selects, tolerated
 from queuectl.core.policy import LabelSelector, Requirement, Taint, Toleration
 from tests.builders import flavor, pod_set
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from queuectl.core.flavors.assignment import GranularMode, Mode, assign
+from queuectl.core.flavors.assignment import GranularMode, Mode, Placed, assign
 from queuectl.core.flavors.fast_path import fitting
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
 from queuectl.core.model import PodSet
@@ -44,6 +44,19 @@ FLAVORS = {name: ResourceFlavor(name=name) for name in "abcd"} | {
 }
 
 
+class NoCandidates:
+    """A search that finds no victims, with room on all nodes."""
+
+    def offer(self, cell: int, amount: int, placed: Placed) -> GranularMode:
+        return GranularMode(Mode.NO_CANDIDATES, 0)
+
+    def lacks_room(self, placed: Placed) -> None:
+        return None
+
+    def explain_room(self, placed: Placed) -> None:
+        return None
+
+
 @given(
     groups(),
     groups(),
@@ -70,7 +83,7 @@ def test_the_fast_path_finds_the_result_of_the_full_assignment(
     asked = tuple(sorted(requests.items()))
     charge = Charge(PodSet(name="main", count=count, requests=asked), asked)
     menu = QueueFlavors(queue, tree, FLAVORS)
-    full = assign(menu, [charge], lambda cell, amount: GranularMode(Mode.NO_CANDIDATES, 0))
+    full = assign(menu, [charge], NoCandidates())
     for _ in range(2):  # computed, then cached
         found = fitting(menu, [charge], preempts=False)
         event("found" if found is not None else "left to a full look")

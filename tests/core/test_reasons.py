@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.reasons import FAMILIES, Code, Family, Limit, PreemptionCause, Reason, RejectedCandidate
+from queuectl.core.reasons import (
+    FAMILIES,
+    Code,
+    Family,
+    Limit,
+    NodeFinding,
+    PreemptionCause,
+    Reason,
+    RejectedCandidate,
+)
 from queuectl.core.resources import format_amount
 from tests.core import profiles
 
@@ -97,6 +106,9 @@ FULL = Reason(
     detail="so",
     considered="1 whose priority is not lower",
     victims=(RejectedCandidate("ns/Job/other", "its priority is not lower"),),
+    pods=4,
+    pods_fit=2,
+    nodes=(NodeFinding("n1", 2),),
     others=(Reason(code=Code.EXCEEDS_MAX_QUOTA),),
 )
 
@@ -106,13 +118,13 @@ def test_a_reason_is_new_unless_only_its_numbers_and_times_change(name: str) -> 
     other: object = None
     if name == "code":
         other = Code.EXCEEDS_MAX_QUOTA
-    elif name in ("others", "victims"):
+    elif name in ("others", "victims", "nodes"):
         other = ()
     elif name == "reserved":
         other = False
     changed = replace(FULL, **{name: other})  # type: ignore[arg-type]
     numbers = name in (
         *("requested", "available", "short_by", "reserved", "awaited", "until"),
-        *("others", "considered", "victims"),
+        *("others", "considered", "victims", "pods", "pods_fit", "nodes"),
     )
     assert (changed.key == FULL.key) is numbers

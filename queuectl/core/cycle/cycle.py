@@ -16,14 +16,15 @@ from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, Mode, reserved_for_others
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
+from queuectl.core.limits import LimitsJournal
 from queuectl.core.model import Assignment
 from queuectl.core.namespaces.room import PlannedRoom
+from queuectl.core.nodes.findings import no_room_left
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.queues.inadmissible import Groups
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.quota.limits import UsageJournal
 from queuectl.core.quota.shares import tournament
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.reasons import Reason
@@ -54,7 +55,7 @@ class Cycles:
     def __init__(
         self,
         snapshot: Snapshot,
-        journal: UsageJournal,
+        journal: LimitsJournal,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
         room: PlannedRoom,
@@ -288,10 +289,10 @@ class Cycles:
     def _take_over(self, root: QuotaNode, cycle_pass: CyclePass) -> None:
         """Add what came of a cycle to the outcome."""
         cycle_pass.end()
-        self.outcome.admitted += cycle_pass.admitted
+        self.outcome.admitted += [(one.entry, one.found) for one in cycle_pass.admitted]
         self.outcome.preempting += cycle_pass.preempting
-        for entry, found in cycle_pass.admitted:
-            self._snapshot.admit(entry, found.assignment)
+        for one in cycle_pass.admitted:
+            self._snapshot.admit(one.entry, one.found.assignment)
         if cycle_pass.preempting:
             self._claims.setdefault(root, []).extend(one.claim for one in cycle_pass.preempting)
 
@@ -352,6 +353,7 @@ class Cycles:
             may_preempt=rules.enabled or reserved,
             reserves=reserves,
             until=head.nomination.protected,
+            lacking=head.nomination.lacking or ((head.nomination.pods,) if reserved else ()),
         )
         group = head.entry.group
         assert group is not None
@@ -360,7 +362,9 @@ class Cycles:
 
     def _reserved(self, head: NominatedHead) -> Reason:
         """It would fit, but what is available is reserved for workloads that come first."""
-        return reserved_for_others(self._tree, head.node, head.nomination.cells)
+        if self._tree.fits(head.node, head.cells) and head.nomination.pods:
+            return no_room_left(self._snapshot.room, head.nomination.pods)
+        return reserved_for_others(self._tree, head.node, head.cells)
 
     def _leave_unfinished(self, nominated: Iterable[NominatedHead]) -> None:
         for head in nominated:
@@ -373,8 +377,8 @@ class Cycles:
 
 
 def _admission(cycle_pass: CyclePass) -> tuple[Entry, Assignment]:
-    entry, found = cycle_pass.admitted[-1]
-    return entry, found.assignment
+    last = cycle_pass.admitted[-1]
+    return last.entry, last.found.assignment
 
 
 def _place(head: NominatedHead) -> tuple[object, ...]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, Mode
+from queuectl.core.flavors.assignment import NOTHING, Mode
+from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
-from queuectl.core.preemption.search import Snapshot, Target, terminating
-from queuectl.core.quota.limits import UsageJournal
+from queuectl.core.preemption.search import Snapshot, Target, held_by, terminating
 from queuectl.core.quota.tree import Cells, QuotaNode
 from queuectl.core.reasons import Code, Reason
 
@@ -37,6 +37,11 @@ class NominatedHead:
     @property
     def cells(self) -> Cells:
         return self.nomination.cells
+
+    @property
+    def hold(self) -> Hold:
+        """What it would hold by its nomination."""
+        return self.nomination.hold
 
     @property
     def order(self) -> Place:
@@ -64,7 +69,7 @@ class CyclePass:
     def __init__(
         self,
         snapshot: Snapshot,
-        journal: UsageJournal,
+        journal: LimitsJournal,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
     ) -> None:
@@ -74,11 +79,13 @@ class CyclePass:
         self._mark = journal.mark()
         self._terminating: dict[WorkloadId, Entry] = {}
         """Victims of this cycle and of open claims."""
-        self.admitted: list[tuple[Entry, AssignmentResult]] = []
+        self.admitted: list[Nomination] = []
         self.preempting: list[Preempting] = []
         for claim in claims:
             self._terminating |= {v.workload: snapshot.entries[v.workload] for v in claim.victims}
-            journal.add(snapshot.tree.queue(claim.cluster_queue), claim.cells)
+            node = snapshot.tree.queue(claim.cluster_queue)
+            hold = Hold(node, list(claim.cells), claim.owner, claim.pods)
+            journal.add(self._placed_without(self._terminating.values(), hold))
         self._ahead = journal.mark() > self._mark
         """Whether more is charged than is in use now."""
 
@@ -98,14 +105,16 @@ class CyclePass:
             nomination = again
         own = {target.entry.id: target.entry for target in nomination.victims}
         fits_now = nomination.mode is Mode.FIT and not awaited
-        with self._without((self._terminating | own).values()):
-            fits = self._journal.fits(head.node, nomination.cells)
-        if not fits or (fits_now and not self._fits_now(head.node, nomination.cells)):
+        gone = (self._terminating | own).values()
+        with self._without(gone):
+            fits = self._journal.fits(nomination.hold)
+        if not fits or (fits_now and not self._fits_now(nomination.hold)):
             return None
-        self._journal.add(head.node, nomination.cells)
         if fits_now:
-            self.admitted.append((head.entry, nomination.found))
+            self._journal.add(nomination.hold)
+            self.admitted.append(nomination)
             return Mode.FIT
+        self._journal.add(self._placed_without(gone, nomination.hold))
         self._ahead = True
         self._terminating |= own
         self._preempt(head, nomination, awaited)
@@ -113,19 +122,24 @@ class CyclePass:
 
     def _admit(self, head: NominatedHead) -> Mode | None:
         """Nothing but admissions has been charged since it was nominated as a fit."""
-        if not self._journal.fits(head.node, head.cells):
+        if not self._journal.fits(head.hold):
             return None
-        self._journal.add(head.node, head.cells)
-        self.admitted.append((head.entry, head.nomination.found))
+        self._journal.add(head.hold)
+        self.admitted.append(head.nomination)
         return Mode.FIT
+
+    def _placed_without(self, victims: Collection[Entry], hold: Hold) -> Hold:
+        """Return `hold` with the nodes that its pods get once `victims` are gone."""
+        if not hold.pods:
+            return hold
+        with self._without(victims):
+            return self._journal.placed(hold)
 
     @contextmanager
     def _without(self, victims: Collection[Entry]) -> Iterator[None]:
         mark = self._journal.mark()
         for victim in victims:
-            assert victim.attempt is not None
-            node = self._snapshot.tree.queue(victim.attempt.assignment.cluster_queue)
-            self._journal.remove(node, victim.cells)
+            self._journal.remove(held_by(self._snapshot.tree, victim))
         yield
         self._journal.undo(mark)
 
@@ -144,6 +158,7 @@ class CyclePass:
             owner=head.entry.id,
             cluster_queue=head.node.name,
             cells=tuple(nomination.cells),
+            pods=nomination.hold.pods,
             victims=tuple(Victim(v.id, v.attempt.number) for v in victims.values() if v.attempt is not None),
             assignment=nomination.found.assignment,
         )
@@ -164,17 +179,17 @@ class CyclePass:
             else:
                 amount = min(amount, own)
             reserved.append((cell, max(0, amount)))
-        self._journal.add(node, reserved)
+        self._journal.add(Hold(node, reserved))
         self._ahead = True
 
-    def _fits_now(self, node: QuotaNode, cells: Cells) -> bool:
+    def _fits_now(self, hold: Hold) -> bool:
         """Return whether it fits beside the victims, too: nothing starts on quota that is still in use."""
         if not self._ahead:
             return True
         with self.as_nominated():
             mark = self._journal.mark()
             self._charge_admitted()
-            fits = self._journal.fits(node, cells)
+            fits = self._journal.fits(hold)
             self._journal.undo(mark)
         return fits
 
@@ -186,8 +201,8 @@ class CyclePass:
         self._journal.redo(ahead)
 
     def _charge_admitted(self) -> None:
-        for _, found in self.admitted:
-            self._journal.add(self._snapshot.tree.queue(found.assignment.cluster_queue), found.cells)
+        for nomination in self.admitted:
+            self._journal.add(nomination.hold)
 
     def end(self) -> None:
         """Back to what is in use now, with the admitted charged."""

@@ -8,7 +8,14 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, GranularMode, Mode, assign
+from queuectl.core.flavors.assignment import (
+    NOTHING,
+    AssignmentResult,
+    GranularMode,
+    Mode,
+    Placed,
+    assign,
+)
 from queuectl.core.flavors.fast_path import fitting
 from queuectl.core.flavors.queue_flavors import (
     Charge,
@@ -17,14 +24,17 @@ from queuectl.core.flavors.queue_flavors import (
     QueueFlavors,
     fewer_pods,
 )
+from queuectl.core.limits import Hold
 from queuectl.core.model import Assignment
+from queuectl.core.nodes.findings import lacking_resource, why_no_room
+from queuectl.core.nodes.pods import Pods, pods_of, with_flavors
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target
 from queuectl.core.quota.tree import Cells
-from queuectl.core.reasons import Code
+from queuectl.core.reasons import Code, Reason
 
 
 @dataclass(slots=True)
@@ -39,6 +49,14 @@ class Nomination:
     """When the first protection ends, where nothing but protections is in the way."""
     reserved: bool = False
     """It would fit, but for what is reserved for others."""
+    pods: Pods = ()
+    """The pods that it would have, where nodes limit anything."""
+    lacking: tuple[Pods, ...] = ()
+    """Pods that did not fit on nodes, with one of the flavors each (W6)."""
+
+    @property
+    def hold(self) -> Hold:
+        return Hold(self.flavors.node, self.found.cells, self.entry.id, self.pods)
 
     @property
     def cells(self) -> Cells:
@@ -106,9 +124,9 @@ class Nominator:
         tree, node = flavors.tree, flavors.node
         self.work += 1
         cells = tree.numbered(assignment.usage())
-        if not self._snapshot.limit.fits(node, cells):
-            return None
-        return Nomination(entry, flavors, AssignmentResult(assignment, cells, level=tree.level(node, cells)))
+        found = AssignmentResult(assignment, cells, level=tree.level(node, cells))
+        claimed = Nomination(entry, flavors, found, pods=self._pods(entry.shape, assignment))
+        return claimed if self._snapshot.limits.fits(claimed.hold) else None
 
     def _nominate(
         self,
@@ -121,13 +139,15 @@ class Nominator:
         self.work += 1
         if not last_tried and not pinned:
             fit = fitting(flavors, charges, self._snapshot.rules(flavors.node).enabled)
-            if fit is not None:
-                return Nomination(entry, flavors, fit)
+            pods = self._pods(charges, fit.assignment) if fit is not None else ()
+            if fit is not None and (not pods or self._snapshot.room.fits(pods)):
+                return Nomination(entry, flavors, fit, pods=pods)
         simulation = PreemptionSimulation(self._snapshot, entry, flavors)
-        found = assign(flavors, charges, simulation.offer, last_tried, pinned)
-        nomination = Nomination(entry, flavors, found)
+        found = assign(flavors, charges, simulation, last_tried, pinned)
+        nomination = Nomination(entry, flavors, found, pods=self._pods(charges, found.assignment))
+        nomination.lacking = tuple(simulation.lacking)
         if found.mode.preempts:
-            nomination.victims = tuple(simulation.victims(found.cells, found.needed))
+            nomination.victims = tuple(simulation.victims(found.cells, found.needed, nomination.pods))
         self.work += simulation.work
         protected, reason = simulation.protected, found.reason
         if protected and reason is not None and found.mode is not Mode.FIT and not nomination.victims:
@@ -139,6 +159,10 @@ class Nominator:
         if found.reason is not None and not nomination.victims:
             found.reason = simulation.rejected.added_to(found.reason)
         return nomination
+
+    def _pods(self, charges: Sequence[Charge], assignment: Assignment) -> Pods:
+        """Return the pods that an admission has; none where nodes limit nothing."""
+        return pods_of(charges, assignment) if self._snapshot.room else ()
 
 
 class PreemptionSimulation:
@@ -153,10 +177,42 @@ class PreemptionSimulation:
         """Cells for which nothing but protections is in the way, with the end of the first."""
         self.lasting = False
         """Whether any of these protections is more than a cooldown."""
+        self.lacking: list[Pods] = []
+        """Pods that did not fit on nodes, with one of the flavors each."""
         self.work = 0
 
-    def offer(self, cell: int, amount: int) -> GranularMode:
-        """Return what preemption offers for one cell alone (F3): the mode, and the level afterwards."""
+    def lacks_room(self, placed: Placed) -> str | None:
+        """Return the resource for which nodes have no room (M1); None: there is room."""
+        pods = self._pods(placed)
+        return (
+            None
+            if not pods or self._snapshot.room.fits(pods)
+            else lacking_resource(self._snapshot.room, pods)
+        )
+
+    def explain_room(self, placed: Placed) -> Reason | None:
+        """Return why nodes have no room for it, and remember it; None: there is room."""
+        pods = self._pods(placed)
+        if not pods or self._snapshot.room.fits(pods):
+            return None
+        self.lacking.append(pods)
+        return why_no_room(self._snapshot.room, pods)
+
+    def _pods(self, placed: Placed) -> Pods:
+        if not self._snapshot.room:
+            return ()
+        return tuple(group for charges, flavors in placed for group in with_flavors(charges, flavors))
+
+    def offer(self, cell: int, amount: int, placed: Placed) -> GranularMode:
+        """Return what preemption offers for one cell alone (F3): the mode, and the level afterwards.
+
+        Nodes must have room for `placed`, the podsets so far, once the victims are gone (M8). If they will
+        have it without victims, because pods end already, that is waited for (M9).
+        """
+        pods = self._pods(placed)
+        fits_quota = amount <= max(0, self._flavors.tree.available(self._flavors.node, cell))
+        if fits_quota and pods and self._snapshot.room.fits_soon(pods):
+            return GranularMode(Mode.NO_FIT, 0)
         tree, node = self._flavors.tree, self._flavors.node
         rules = self._snapshot.rules(node)
         _, reclaims_above = tree.borrow_level(node, cell, amount)
@@ -165,13 +221,13 @@ class PreemptionSimulation:
         )
         if node.nominal[cell] < amount and not reclaims_above and not borrows:
             return GranularMode(Mode.NO_FIT, 0)
-        return self.simulate(cell, amount)
+        return self.simulate(cell, amount, pods)
 
-    def simulate(self, cell: int, amount: int) -> GranularMode:
+    def simulate(self, cell: int, amount: int, pods: Pods = ()) -> GranularMode:
         """Return the mode and the level with the victims of one cell gone."""
         tree, node = self._flavors.tree, self._flavors.node
         possible = self._snapshot.rules(node).enabled
-        victims = self.victims([(cell, amount)], (cell,)) if possible else ()
+        victims = self.victims([(cell, amount)], (cell,), pods) if possible else ()
         if not victims:
             return GranularMode(Mode.NO_CANDIDATES, tree.borrow_level(node, cell, amount)[0])
         search = PreemptionSearch(self._snapshot, node, self._entry, [(cell, amount)], (cell,))
@@ -185,13 +241,15 @@ class PreemptionSimulation:
             search.restore(entry)
         return GranularMode(Mode.PREEMPT if own else Mode.RECLAIM, level)
 
-    def victims(self, cells: Cells, needed: Sequence[int] | frozenset[int]) -> Sequence[Target]:
+    def victims(
+        self, cells: Cells, needed: Sequence[int] | frozenset[int], pods: Pods = ()
+    ) -> Sequence[Target]:
         """Return the victims for a request. Notes where only protections are in the way (P10, P11)."""
-        node, entry = self._flavors.node, self._entry
-        search = PreemptionSearch(self._snapshot, node, entry, cells, needed, self.rejected)
+        snapshot, node, entry = self._snapshot, self._flavors.node, self._entry
+        search = PreemptionSearch(snapshot, node, entry, cells, needed, self.rejected, pods=pods)
         victims = self._search(search)
         if not victims and search.protected:
-            bold = PreemptionSearch(self._snapshot, node, entry, cells, needed, heeds_protection=False)
+            bold = PreemptionSearch(snapshot, node, entry, cells, needed, pods=pods, heeds_protection=False)
             if self._search(bold):
                 self.protected |= dict.fromkeys(search.needed, min(search.protected.values()))
                 self.lasting |= search.lasting

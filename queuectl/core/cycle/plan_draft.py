@@ -9,6 +9,7 @@ from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.woken_lanes import WokenLanes
 from queuectl.core.entries import Entry, EquivalenceGroup
 from queuectl.core.flavors.assignment import AssignmentResult
+from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import WorkloadId
 from queuectl.core.namespaces.room import PlannedRoom
 from queuectl.core.preemption.claims import PreemptionClaim
@@ -16,7 +17,6 @@ from queuectl.core.preemption.search import Snapshot
 from queuectl.core.queues.alike import Lane
 from queuectl.core.queues.inadmissible import Freed, Groups, by_root, helped_by, helps, queues_below
 from queuectl.core.queues.pending import PendingQueue
-from queuectl.core.quota.limits import UsageJournal
 from queuectl.core.quota.tree import QuotaNode
 from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
@@ -25,11 +25,13 @@ from queuectl.core.state import State
 class PlanDraft:
     def __init__(self, state: State, now: datetime) -> None:
         self._state = state
-        self.journal = UsageJournal(state.limit)
+        self._grown = state.nodes.inventory.grown
+        self.journal = LimitsJournal(state.limits)
         self.room = PlannedRoom(state.room)
         self.snapshot = Snapshot(
             tree=state.tree,
-            limit=state.limit,
+            limits=state.limits,
+            room=state.nodes,
             queues=state.directory.queues,
             entries=state.entries,
             holders=state.holders,
@@ -46,12 +48,17 @@ class PlanDraft:
         """Roots of trees that decide nothing else in this plan: a workload that is released and pending again
         may be the first in order for what it releases, but it is queued when the plan is applied (C9)."""
 
+    def undo(self) -> None:
+        """Leave the state as it was."""
+        self.journal.undo()
+        self._state.nodes.inventory.grown = self._grown
+
     def charge(self, entry: Entry, found: AssignmentResult) -> None:
         """The plan adopts `entry`."""
         self.moved.add(entry.id)
         self.snapshot.admit(entry, found.assignment)
         self.room.admit(entry, found.assignment)
-        self.journal.add(self._state.tree.queue(found.assignment.cluster_queue), found.cells)
+        self.journal.add(Hold(self._state.tree.queue(found.assignment.cluster_queue), found.cells))
 
     def release(self, entry: Entry, *, pending_again: bool) -> None:
         """The plan releases what `entry` holds."""
@@ -61,7 +68,7 @@ class PlanDraft:
             return
         tree = self._state.tree
         node = tree.queue(entry.attempt.assignment.cluster_queue)
-        self.journal.remove(node, entry.cells)
+        self.journal.remove(Hold(node, entry.cells))  # its pods count until they are seen to be gone
         self.snapshot.released.add(entry.id)
         if pending_again:
             self.deferred.add(tree.root(node))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from queuectl.core.flavors.queue_flavors import (
     Charge,
@@ -65,8 +65,21 @@ def keeps_looking(chance: GranularMode, rules: FlavorFungibility) -> bool:
     )
 
 
-Search = Callable[[int, int], GranularMode]
-"""Preemption search: what preemption offers for (cell number, amount), where the amount does not fit."""
+Placed = Sequence[tuple[Sequence[Charge], Mapping[str, str]]]
+"""Podsets, as many as are assigned so far, with their flavors by resource."""
+
+
+class Search(Protocol):
+    """What is asked where a request does not fit, and of what the tree does not know."""
+
+    def offer(self, cell: int, amount: int, placed: Placed) -> GranularMode:
+        """Return what preemption offers for one cell; `placed` needs room on nodes as well (M8)."""
+
+    def lacks_room(self, placed: Placed) -> str | None:
+        """Return the resource for which nodes have no room (M1); None: there is room."""
+
+    def explain_room(self, placed: Placed) -> Reason | None:
+        """Return why nodes have no room for it, and remember it; None: there is room."""
 
 
 @dataclass(slots=True)
@@ -122,14 +135,23 @@ class _Scan:
         self.needed: set[int] = set()
         self.found = AssignmentResult(Assignment(cluster_queue=queue_flavors.name, pod_sets=()), [])
         self.last_tried: dict[PodSetGroup, int] = {}
+        self._placed: list[tuple[Sequence[Charge], Mapping[str, str]]] = []
+        """The podsets before those that are assigned now, with their flavors."""
+        self._charges: Sequence[Charge] = ()
+        """Those that are assigned now."""
+        self._chosen: dict[str, FlavorOption] = {}
+        """The flavors that these have so far."""
 
-    def assign(self, pod_sets: Sequence[PodSet], requests: Sequence[Amounts]) -> dict[str, str]:
+    def assign(self, charges: Sequence[Charge], requests: Sequence[Amounts]) -> dict[str, str]:
         """Return the flavor by resource for podsets with one group; without a flavor, no entry (F1)."""
         total: dict[str, int] = {}
+        pod_sets = [charge.pod_set for charge in charges]
+        self._charges = charges
         for pod_set, asked in zip(pod_sets, requests, strict=True):
             for resource, amount in asked:
                 total[resource] = total.get(resource, 0) + amount * pod_set.count
         queue_flavors, chosen = self.queue_flavors, dict[str, FlavorOption]()
+        self._chosen = chosen
         evaluated: set[int] = set()
         for resource in total:
             number = queue_flavors.of_resource[resource]
@@ -144,7 +166,14 @@ class _Scan:
         for resource, option in chosen.items():
             cell = option.cells[resource]
             self.assumed[cell] = self.assumed.get(cell, 0) + total[resource]
-        return {resource: option.name for resource, option in chosen.items()}
+        flavors = {resource: option.name for resource, option in chosen.items()}
+        self._placed.append((charges, flavors))
+        return flavors
+
+    def _with(self, option: FlavorOption, requested: Iterable[tuple[str, int]]) -> Placed:
+        """Return what is assigned so far, with one more flavor."""
+        flavors = {resource: chosen.name for resource, chosen in self._chosen.items()}
+        return [*self._placed, (self._charges, flavors | {name: option.name for name, _ in requested})]
 
     def _choose(
         self, number: int, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
@@ -204,7 +233,9 @@ class _Scan:
             for cell, total in self._totals(option, requested)
             if total > max(0, tree.available(queue_flavors.node, cell))
         ]
-        return max(missed, key=severity) if missed else None
+        if missed:
+            return max(missed, key=severity)
+        return self.search.explain_room(self._with(option, requested)) if self.search is not None else None
 
     def _totals(self, option: FlavorOption, requested: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
         assumed = self.assumed
@@ -236,17 +267,33 @@ class _Scan:
             if total <= max(0, tree.available(node, cell)):
                 chance = GranularMode(Mode.FIT, tree.borrow_level(node, cell, total)[0])
             else:
-                chance = self._with_preemption(cell, total)
+                chance = self._with_preemption(cell, total, self._with(option, requested))
             parts.append((cell, resource, chance.mode))
             if whole is None or better(whole, chance, queue_flavors.fungibility):
                 whole = chance
-        return _Offer(option, whole or GranularMode(Mode.FIT, 0), parts)
+        offer = _Offer(option, whole or GranularMode(Mode.FIT, 0), parts)
+        return self._with_room(offer, requested) if offer.chance.mode is Mode.FIT else offer
 
-    def _with_preemption(self, cell: int, total: int) -> GranularMode:
+    def _with_room(self, offer: _Offer, requested: Sequence[tuple[str, int]]) -> _Offer:
+        """Return `offer`, for which quota is available, as it is with the nodes that are there (M1, M8)."""
+        if self.search is None or not offer.parts:
+            return offer
+        placed = self._with(offer.option, requested)
+        lacking = self.search.lacks_room(placed)
+        if lacking is None:
+            return offer
+        names = [name for name, _ in requested]
+        at = names.index(lacking) if lacking in names else 0
+        cell, total = self._totals(offer.option, requested)[at]
+        chance = self._with_preemption(cell, total, placed)
+        parts = [(c, name, chance.mode if c == cell else mode) for c, name, mode in offer.parts]
+        return _Offer(offer.option, chance, parts)
+
+    def _with_preemption(self, cell: int, total: int, placed: Placed) -> GranularMode:
         tree, node = self.queue_flavors.tree, self.queue_flavors.node
         if self.search is None or total > tree.potential(node, cell):
             return GranularMode(Mode.NO_FIT, 0)
-        return self.search(cell, total)
+        return self.search.offer(cell, total, placed)
 
 
 def assign(
@@ -273,7 +320,7 @@ def assign(
                 for resource, amount in charge.requests
                 if amount > 0 and resource not in queue_flavors.of_resource
             ]
-        flavors = scan.assign([charge.pod_set for charge in together], requests)
+        flavors = scan.assign(together, requests)
         for charge, asked in zip(together, requests, strict=True):
             mine = {resource: flavors[resource] for resource, _ in asked if resource in flavors}
             assignments[charge.pod_set.name] = assigned(charge.pod_set, asked, mine)
@@ -301,7 +348,7 @@ def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentR
         pod_set, requests = charge.pod_set, with_pods(queue_flavors, charge)
         scan = _Scan(queue_flavors, None, NOTHING, NOTHING)
         scan.assumed = assumed
-        flavors = scan.assign([pod_set], [requests])
+        flavors = scan.assign([charge], [requests])
         for resource, amount in requests:
             if resource not in flavors:
                 options = queue_flavors.groups[queue_flavors.of_resource[resource]]
@@ -348,6 +395,8 @@ def assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> 
 
 _SEVERITY: Final = {
     Code.WAITING_FOR_QUOTA: 0,
+    Code.CAPACITY_MISSING: 0,
+    Code.NO_NODE_FITS: 0,
     Code.EXCEEDS_MAX_QUOTA: 1,
     Code.NO_MATCHING_FLAVOR: 2,
     Code.RESOURCE_NOT_COVERED: 3,

@@ -2,69 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from queuectl.core.matching import meets, tolerated
 from queuectl.core.model import PodSet
-from queuectl.core.policy import ClusterQueue, LabelSelector, Requirement, ResourceFlavor, Taint, Toleration
+from queuectl.core.policy import ClusterQueue, Requirement, ResourceFlavor
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.resources import Amounts, FlavorResource
 from queuectl.core.values import value
-
-
-def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Return whether `selector` matches `labels`. An empty selector matches everything."""
-    return all(labels.get(key) == value for key, value in selector.labels) and all(
-        meets(requirement, labels) for requirement in selector.expressions
-    )
-
-
-def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Return whether one match expression matches `labels`. An unknown operator matches nothing."""
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(requirement, value)
-        case _:
-            return False
-
-
-def _compares(requirement: Requirement, value: str | None) -> bool:
-    """Compare for Gt and Lt. Both sides are integers of at most 64 characters, as in node labels."""
-    if value is None or len(requirement.values) != 1:
-        return False
-    bound = requirement.values[0]
-    try:
-        left, right = int(value[:64]), int(bound[:64])
-    except ValueError:
-        return False
-    return left > right if requirement.operator == "Gt" else left < right
-
-
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Return whether `taint` is tolerated. An effect other than NoSchedule and NoExecute always is."""
-    if taint.effect not in ("NoSchedule", "NoExecute"):
-        return True
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and (toleration.value or "") == taint.value
 
 
 def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str | None:
@@ -167,6 +114,8 @@ class Charge:
 
     pod_set: PodSet
     requests: Amounts
+    pod: Amounts = ()
+    """What one pod takes from its node: the same before transformations and exclusions (H8)."""
 
 
 PodSetGroup = tuple[str, int]

@@ -66,7 +66,7 @@ class PodCharges:
         requests = self._requests(namespace, pod_set)
         if pod_set.claims:
             requests = _sum(requests, self.claims.of_each_pod(namespace, pod_set).items())
-        return Charge(_plain(pod_set, grouped=grouped), self._charging.of(requests))
+        return Charge(_plain(pod_set, grouped=grouped), self._charging.of(requests), requests)
 
     def problem(self, workload: Workload) -> Reason | None:
         """Return why its pods cannot be created or charged; None: they can (G9 to G11)."""

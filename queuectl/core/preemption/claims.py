@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from queuectl.core.model import Assignment, WorkloadId
+from queuectl.core.nodes.pods import Pods
 from queuectl.core.values import value
 
 
@@ -37,6 +38,8 @@ class PreemptionClaim:
     """What is reserved for the owner: cell numbers of the quota tree, with amounts in base units."""
     victims: tuple[Victim, ...] = ()
     """Those that still hold quota."""
+    pods: Pods = ()
+    """The pods of the owner, for which room is reserved as well."""
     assignment: Assignment | None = None
     """What the owner preempted for; None: it is nominated anew."""
 

@@ -32,14 +32,14 @@ def fair_victims(search: PreemptionSearch, strategies: Sequence[PreemptionStrate
     if not fair.queues:
         return []
     search.rejected.tried(sum(map(len, fair.queues.values())))
-    search.limit.add(search.node, search.cells)
+    search.tree.add(search.node, search.cells)
     try:
         try:
             found = fair.with_first_strategy(strategies[0]) or (
                 len(strategies) > 1 and fair.with_second_strategy()
             )
         finally:
-            search.limit.remove(search.node, search.cells)
+            search.tree.remove(search.node, search.cells)
         if found:
             fair.victims = search.fill_back(fair.victims, allow_borrowing=True)
         return fair.victims if found else []
@@ -147,11 +147,11 @@ class _FairSearch:
         search = self._search
         search.remove(entry)
         self.victims.append(Target(entry, cause))
-        self._search.limit.remove(search.node, search.cells)
+        search.tree.remove(search.node, search.cells)
         try:
             return search.fits(allow_borrowing=True)
         finally:
-            self._search.limit.add(search.node, search.cells)
+            search.tree.add(search.node, search.cells)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,10 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
+from queuectl.core.limits import Hold, Limits
 from queuectl.core.model import Assignment, Phase, WorkloadId
+from queuectl.core.nodes.pods import Pods
+from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import (
     ClusterQueue,
     LocalQueueName,
@@ -18,7 +21,6 @@ from queuectl.core.policy import (
     PreemptionPolicy,
     SchedulingConfiguration,
 )
-from queuectl.core.quota.limits import AdmissionLimit
 from queuectl.core.quota.shares import shares_fairly
 from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
 from queuectl.core.reasons import PreemptionCause, Reason, RejectedCandidate, utc
@@ -42,8 +44,9 @@ class Snapshot:
 
     tree: QuotaTree
     """Borrowing and shares are read from it."""
-    limit: AdmissionLimit
-    """What is tried is tried on it."""
+    limits: Limits
+    """What is tried is tried on them."""
+    room: NodeRoom
     queues: Mapping[str, ClusterQueue]
     entries: Mapping[WorkloadId, Entry]
     holders: Mapping[str, Mapping[WorkloadId, Entry]]
@@ -131,7 +134,8 @@ class RejectedCandidates:
 class PreemptionSearch:
     """One search for victims: who may be preempted for `entry`, in which order, and whether that is enough.
 
-    `cells`: the whole request; `needed`: those of its cells that do not fit, which need preemption.
+    `cells`: the whole request; `needed`: those of its cells that do not fit, which need preemption; `pods`:
+    those that need room on nodes once the victims are gone (M8).
     """
 
     __slots__ = (
@@ -141,9 +145,10 @@ class PreemptionSearch:
         "cells",
         "entry",
         "lasting",
-        "limit",
+        "limits",
         "needed",
         "node",
+        "pods",
         "protected",
         "rejected",
         "rules",
@@ -161,13 +166,15 @@ class PreemptionSearch:
         needed: Collection[int],
         rejected: RejectedCandidates | None = None,
         *,
+        pods: Pods = (),
         heeds_protection: bool = True,
     ) -> None:
         self._heeds_protection = heeds_protection
         self.rejected = RejectedCandidates() if rejected is None else rejected
         self.snapshot = snapshot
         self.tree = snapshot.tree
-        self.limit = snapshot.limit
+        self.limits = snapshot.limits
+        self.pods = pods
         self.node = node
         self.entry = entry
         self.cells = cells
@@ -294,15 +301,15 @@ class PreemptionSearch:
 
     def remove(self, entry: Entry) -> None:
         """Try without `entry`."""
-        self.limit.remove(_charged(self.tree, entry), entry.cells)
+        self.limits.remove(held_by(self.tree, entry))
 
     def restore(self, entry: Entry) -> None:
         """Undo `remove`."""
-        self.limit.add(_charged(self.tree, entry), entry.cells)
+        self.limits.add(held_by(self.tree, entry))
 
     def fits(self, allow_borrowing: bool = True) -> bool:
         node = self.node
-        if not self.limit.fits(node, self.cells):
+        if not self.limits.fits(Hold(node, self.cells, self.entry.id, self.pods)):
             return False
         if allow_borrowing or node.parent is None:
             return True
@@ -356,9 +363,10 @@ def protected_until(
     return until
 
 
-def _charged(tree: QuotaTree, entry: Entry) -> QuotaNode:
+def held_by(tree: QuotaTree, entry: Entry) -> Hold:
+    """Return what `entry`, which has an open attempt, holds."""
     assert entry.attempt is not None
-    return tree.queue(entry.attempt.assignment.cluster_queue)
+    return Hold(tree.queue(entry.attempt.assignment.cluster_queue), entry.cells, entry.id)
 
 
 class _Descending:

@@ -7,6 +7,8 @@ from datetime import datetime
 
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry, EquivalenceGroup
+from queuectl.core.nodes.pods import Pods
+from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.policy import PreemptionPolicy, SchedulingConfiguration
 from queuectl.core.preemption.claims import PreemptionClaim, PreemptionClaims
 from queuectl.core.queues.alike import AlikeGroups, Lane
@@ -42,6 +44,8 @@ class Requeuer:
         self.alike = AlikeGroups(directory, pending)
         self.reserving: set[str] = set()
         """Names of the queues whose heads reserve something (C6); some may not do so any more."""
+        self._lacking: set[str] = set()
+        """Names of the queues with groups for whose pods nodes had no room; some may have none any more."""
         self._freed: Freed = {}
         """What became available since groups were last requeued."""
         self._charged: list[Entry] = []
@@ -94,6 +98,30 @@ class Requeuer:
                 ):
                     found |= self._pending[name].may_preempt
         return found
+
+    def lack_room(self, queue: PendingQueue, group: EquivalenceGroup, pods: tuple[Pods, ...]) -> None:
+        """Nodes had no room for `group`, which became inadmissible: room for one of `pods` helps it (W6)."""
+        queue.lacking[group] = pods
+        self._lacking.add(queue.name)
+
+    def room_grew(self, room: NodeRoom) -> None:
+        """Nodes have more room: requeue the groups that it helps (W6)."""
+        known: dict[Pods, bool] = {}
+
+        def fits(pods: Pods) -> bool:
+            if pods not in known:
+                known[pods] = room.fits(pods)
+            return known[pods]
+
+        for name in sorted(self._lacking):
+            queue = self._pending.get(name)
+            if queue is None or not queue.lacking:
+                self._lacking.discard(name)
+                continue
+            for group, each in queue.lacking.items():
+                if group in queue.may_preempt or any(map(fits, each)):
+                    queue.requeue(group)
+                    self._due.add(name)
 
     def fair(self, node: QuotaNode) -> bool:
         """Return whether the tree of a queue shares fairly (S1). There any charge may change a share."""

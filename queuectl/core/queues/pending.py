@@ -14,6 +14,7 @@ from typing import Final
 
 from queuectl.core.entries import Entry, EquivalenceGroup, Shape
 from queuectl.core.model import Place
+from queuectl.core.nodes.pods import Pods
 from queuectl.core.preemption.claims import ClaimState, PreemptionClaim, PreemptionClaims
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
@@ -51,6 +52,7 @@ class PendingQueue:
         "active",
         "by_missing",
         "groups",
+        "lacking",
         "may_preempt",
         "name",
         "requeued",
@@ -93,6 +95,8 @@ class PendingQueue:
         """Inadmissible groups by what is missing, with the least amount that would have to be available."""
         self.may_preempt: dict[EquivalenceGroup, None] = {}
         """Inadmissible groups that depend also on which workloads hold quota, and what is reserved (W3)."""
+        self.lacking: dict[EquivalenceGroup, tuple[Pods, ...]] = {}
+        """Inadmissible groups for whose pods nodes had no room: room for one of these helps (W6)."""
         self.reserves: frozenset[FlavorResource] = frozenset()
         """Cells of which its head reserves some, as long as it is the head (C6)."""
 
@@ -212,6 +216,7 @@ class PendingQueue:
                     del self.by_missing[cell]
         group.inadmissible, group.missing = None, ()
         self.may_preempt.pop(group, None)
+        self.lacking.pop(group, None)
         self.active[group] = None
 
     def activate_all(self) -> None:
@@ -231,7 +236,7 @@ class PendingQueue:
 
         Always where its head reserves quota, or may preempt.
         """
-        if self.strict or group in self.may_preempt or group.inadmissible is None:
+        if self.strict or group in self.may_preempt or group in self.lacking or group.inadmissible is None:
             return True
         for name, amount in group.missing:  # noqa: SIM110 (asked of each requeued group at each release)
             if amount <= tree.available(node, tree.cells[name]):
@@ -282,6 +287,8 @@ _REFUSALS: Final = frozenset(
         Code.EXCEEDS_MAX_QUOTA,
         Code.NO_MATCHING_FLAVOR,
         Code.WAITING_FOR_QUOTA,
+        Code.CAPACITY_MISSING,
+        Code.NO_NODE_FITS,
         Code.MIN_RUN_TIME_PROTECTED,
     }
 )
@@ -303,3 +310,13 @@ def missing(reason: Reason, *, partly: bool = False) -> Iterator[tuple[FlavorRes
             yield cell, 1
         elif finding.code in _MISSING:
             yield cell, finding.requested or 0
+
+
+def wanted(reason: Reason) -> Iterator[FlavorResource]:
+    """Yield the cells that its head would use, had they been available, with room on nodes (C6)."""
+    for finding in (reason, *reason.others):
+        if finding.flavor and finding.resource and finding.code in _WANTED:
+            yield FlavorResource(finding.flavor, finding.resource)
+
+
+_WANTED: Final = (*_MISSING, Code.CAPACITY_MISSING, Code.NO_NODE_FITS)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from queuectl.core.flavors.queue_flavors import meets, tolerated
+from queuectl.core.matching import meets, tolerated
 from queuectl.core.policy import Requirement, Taint, Toleration
 from queuectl.core.resources import Amounts, BadQuantity, parse_quantity
 from queuectl.kinds.fields import BadField

@@ -1,0 +1,84 @@
+"""Pods as values: those that are bound to nodes, and those that a workload would have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from queuectl.core.flavors.queue_flavors import Charge
+from queuectl.core.model import Assignment, WorkloadId, names_claim
+from queuectl.core.policy import Requirement, Toleration
+from queuectl.core.resources import Amounts
+from queuectl.core.values import value
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod that has not ended. Its requests are those of all its containers together (H1)."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str | None
+    """The node that it is bound to; None: it is not scheduled yet."""
+    requests: Amounts
+    workload: WorkloadId | None = None
+    """The workload that it belongs to, by its label; None: it is unmanaged."""
+    terminating: bool = False
+    """It is being deleted: it holds what it requests until it is gone."""
+    unschedulable: str | None = None
+    """What the scheduler says of a pod that no node fits; None: nothing."""
+
+
+@value(frozen=True, slots=True)
+class PodShape:
+    """All that decides which nodes a pod may run on, and what it takes from them."""
+
+    requests: Amounts
+    """Of one pod, as its containers request them: without transformations (H8)."""
+    flavors: tuple[tuple[str, str], ...]
+    """(resource, flavor) pairs, sorted; the resources are those that quota is charged for."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
+
+
+@value(frozen=True, slots=True)
+class PodGroup:
+    """`count` equal pods."""
+
+    shape: PodShape
+    count: int
+
+
+Pods = tuple[PodGroup, ...]
+"""The pods of a workload, in the order of its podsets."""
+
+
+def pods_of(charges: Iterable[Charge], assignment: Assignment) -> Pods:
+    """Return the pods that a workload with `charges` has by `assignment`.
+
+    A podset without a charge (its object has not been observed) is taken from the assignment alone.
+    """
+    known = {charge.pod_set.name: charge for charge in charges}
+    found = []
+    for held in assignment.steered():
+        if held.count:
+            charge = known.get(held.name)
+            unknown = PodShape(held.requests, held.flavors)
+            found.append(PodGroup(unknown if charge is None else shape_of(charge, held.flavors), held.count))
+    return tuple(found)
+
+
+def shape_of(charge: Charge, flavors: Iterable[tuple[str, str]]) -> PodShape:
+    """Return the shape of one pod with these (resource, flavor) pairs."""
+    of = charge.pod_set
+    return PodShape(charge.pod, tuple(sorted(flavors)), of.node_selector, of.tolerations, of.affinity)
+
+
+def with_flavors(charges: Iterable[Charge], flavors: Mapping[str, str]) -> Pods:
+    """Return the pods of these podsets, all with the same flavors by resource."""
+    return tuple(
+        PodGroup(shape_of(charge, flavors.items()), charge.pod_set.count)
+        for charge in charges
+        if charge.pod_set.count and not names_claim(charge.pod_set.name)
+    )

@@ -1,0 +1,369 @@
+"""Room on nodes, beside quota: what nodes have free for the pods of workloads (M1 to M8).
+
+Pods that are bound count where they are. Pods of admitted workloads that are not bound yet are expected on
+nodes where they fit: their places are computed anew from what is known, so that they do not depend on the
+order of events. What a plan tries comes on top, and is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from queuectl.core.model import WorkloadId
+from queuectl.core.nodes.inventory import Inventory, NodeState
+from queuectl.core.nodes.matching import Match, Matcher
+from queuectl.core.nodes.modes import is_device
+from queuectl.core.nodes.placing import Spots, place, place_all, room_for, take_away
+from queuectl.core.nodes.pods import Pod, PodGroup, Pods, PodShape
+from queuectl.core.policy import CapacityMode, Node, NodeRules, ResourceFlavor
+from queuectl.core.resources import FlavorResource
+
+
+class Holder(NamedTuple):
+    """A workload with an open attempt, and the pods that it may have."""
+
+    sequence: int
+    """Of its admission: holders are in this order."""
+    pods: Pods
+
+
+class NodeRoom:
+    def __init__(self, flavors: Mapping[str, ResourceFlavor], rules: NodeRules) -> None:
+        self._flavors = flavors
+        self.inventory = Inventory(rules)
+        self.matcher = Matcher(self.inventory, flavors)
+        self.pods: dict[str, Pod] = {}
+        """Those that have not ended, by UID."""
+        self._bound: dict[WorkloadId, dict[str, None]] = {}
+        """UIDs of the bound pods of workloads."""
+        self._holders: dict[WorkloadId, Holder] = {}
+        self._waiting: dict[WorkloadId, Pods] = {}
+        """Holders with pods that are not bound yet, and how many."""
+        self._touched: set[WorkloadId] = set()
+        """Holders whose bound pods changed."""
+        self._expected: dict[PodShape, Spots] = {}
+        self._unsettled = False
+        """What is expected is to be computed again."""
+        self._recount = False
+        """The resources that nodes may limit are to be collected again."""
+        self._moved: set[WorkloadId] = set()
+        """Workloads whose bound pods changed since they were last taken."""
+        self._leaving: set[str] = set()
+        """UIDs of bound pods that are being deleted."""
+        self._orphans: set[WorkloadId] = set()
+        """Workloads that hold nothing any more and have bound pods."""
+        self._tried: dict[WorkloadId, Spots] = {}
+        self._away: dict[WorkloadId, tuple[Spots, dict[PodShape, Spots]]] = {}
+        """What holders that are tried without have: bound pods, and expected ones."""
+
+    def __bool__(self) -> bool:
+        """Whether nodes limit anything."""
+        return bool(self.inventory) and bool(self.inventory.resources)
+
+    # --- what is observed
+
+    def observe(self, node: Node, now: datetime) -> None:
+        known = self.inventory.records.get(node.name)
+        before = known.node if known is not None else None
+        if before is None or (before.labels, _names(before)) != (node.labels, _names(node)):
+            self._changed()
+        self._unsettled |= self.inventory.observe(node, now)
+
+    def forget(self, name: str) -> None:
+        self.inventory.forget(name)
+        self._changed()
+
+    def observe_pod(self, pod: Pod) -> None:
+        before = self.pods.get(pod.uid)
+        if before == pod:
+            return
+        if before is not None and (before.node, before.requests, before.workload) == (
+            pod.node,
+            pod.requests,
+            pod.workload,
+        ):
+            self.pods[pod.uid] = pod
+            self._note_leaving(pod)
+            return
+        if before is not None:
+            self.forget_pod(pod.uid)
+        self.pods[pod.uid] = pod
+        self._count_pod(pod, 1)
+        self._note_leaving(pod)
+        if pod.workload is not None and pod.node is not None:
+            self._bound.setdefault(pod.workload, {})[pod.uid] = None
+            self._touch(pod.workload)
+
+    def forget_pod(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        self._count_pod(pod, -1)
+        self._leaving.discard(uid)
+        if pod.workload is not None and pod.node is not None:
+            there = self._bound[pod.workload]
+            del there[uid]
+            if not there:
+                del self._bound[pod.workload]
+            self._touch(pod.workload)
+
+    def _touch(self, owner: WorkloadId) -> None:
+        self._touched.add(owner)
+        self._moved.add(owner)
+        orphan = owner in self._bound and owner not in self._holders
+        (self._orphans.add if orphan else self._orphans.discard)(owner)
+
+    def _note_leaving(self, pod: Pod) -> None:
+        leaves = pod.terminating and pod.node is not None
+        (self._leaving.add if leaves else self._leaving.discard)(pod.uid)
+
+    def is_bound(self, owner: WorkloadId) -> bool:
+        """Return whether pods of a workload are bound to nodes."""
+        return owner in self._bound
+
+    def take_moved(self) -> list[WorkloadId]:
+        """Return the workloads whose bound pods changed since the last call."""
+        moved, self._moved = sorted(self._moved), set()
+        return moved
+
+    def take_grown(self) -> bool:
+        """Return whether more may fit than at the last call."""
+        grown, self.inventory.grown = self.inventory.grown, False
+        return grown
+
+    def _count_pod(self, pod: Pod, times: int) -> None:
+        if pod.node is None or self._recount:
+            return
+        vector = self.inventory.vector(pod.requests)
+        if any(vector):
+            self.inventory.charge(pod.node, vector, times)
+            self._unsettled = True
+
+    def flavors_changed(self) -> None:
+        self._changed()
+
+    def time_came(self, now: datetime) -> None:
+        self.inventory.tick(now)
+        self._unsettled |= self.inventory.grown
+
+    def _changed(self) -> None:
+        self.matcher.forget()
+        self._recount = self._unsettled = True
+
+    # --- what is held
+
+    def hold(self, owner: WorkloadId, sequence: int, pods: Pods) -> None:
+        """`owner` has an open attempt with these pods, or their counts changed."""
+        holder = Holder(sequence, pods)
+        if self._holders.get(owner) != holder:
+            self._holders[owner] = holder
+            self._touch(owner)
+
+    def drop(self, owner: WorkloadId) -> None:
+        """`owner` holds nothing any more. Pods of it that are still bound count until they are gone."""
+        if self._holders.pop(owner, None) is not None:
+            self._touch(owner)
+
+    def settle(self) -> None:
+        """Bring what is expected up to date. To be called after events, and before anything is asked."""
+        if self._recount:
+            self._recount = False
+            self._count_all()
+        for owner in self._touched:
+            self._unsettled |= self._update_waiting(owner)
+        self._touched.clear()
+        if not self._unsettled:
+            return
+        self._unsettled = False
+        for spots in self._expected.values():
+            take_away(self.inventory, spots)
+        self._expected = {}
+        if self._waiting:
+            self._expect()
+
+    def _count_all(self) -> None:
+        """Collect the resources that nodes may limit, and count all pods anew."""
+        nodes = (record.node for record in self.inventory.nodes())
+        offered = {r for node in nodes if node is not None for r, amount in node.allocatable if amount}
+        limited = {r for r in offered if is_device(r)}
+        for flavor in self._flavors.values():
+            limited |= {r for r, mode in flavor.nodes.modes if mode is CapacityMode.ENFORCE}
+            if flavor.nodes.mode is CapacityMode.ENFORCE:
+                limited |= offered
+        self._expected = {}
+        self.inventory.count(limited)
+        self.matcher.forget()
+        for pod in self.pods.values():
+            self._count_pod(pod, 1)
+        self._touched.update(self._holders)
+        self.inventory.grown = True
+
+    def _update_waiting(self, owner: WorkloadId) -> bool:
+        """Return whether the pods of `owner` that are not bound changed."""
+        holder = self._holders.get(owner)
+        found = self._not_bound(owner, holder.pods) if holder is not None else ()
+        if self._waiting.get(owner, ()) == found:
+            return False
+        if found:
+            self._waiting[owner] = found
+        else:
+            del self._waiting[owner]
+        return True
+
+    def _not_bound(self, owner: WorkloadId, pods: Pods) -> Pods:
+        bound = [self.inventory.vector(self.pods[uid].requests) for uid in self._bound.get(owner, ())]
+        found = []
+        for group in pods:
+            shape, count = group.shape, group.count
+            limits = self.matcher.match(shape).limits
+            if not limits:
+                continue
+            mine = [v for v in bound if all(v[number] == amount for number, amount in limits)][:count]
+            for vector in mine:
+                bound.remove(vector)
+            if len(mine) < count:
+                found.append(PodGroup(shape, count - len(mine)))
+        return tuple(found)
+
+    def _expect(self) -> None:
+        """Expect pods that are not bound yet: those that take most first, then in order of admission."""
+        wanted: dict[PodShape, int] = {}
+        for owner in sorted(self._waiting, key=lambda owner: (self._holders[owner].sequence, owner)):
+            for group in self._waiting[owner]:
+                wanted[group.shape] = wanted.get(group.shape, 0) + group.count
+        shapes = [(self.matcher.match(shape), shape) for shape in wanted]
+        for match, shape in sorted(shapes, key=lambda item: item[0].vector, reverse=True):
+            spots: Spots = []
+            place(self.inventory, match, wanted[shape], spots=spots)
+            self._expected[shape] = sorted(spots)
+
+    # --- what limits an admission
+
+    def _needing(self, pods: Pods) -> list[tuple[Match, int]]:
+        """Return those of the pods that need room."""
+        if not self.inventory:
+            return []
+        found = ((self.matcher.match(group.shape), group.count) for group in pods)
+        return [(match, count) for match, count in found if match.needs_room]
+
+    def fits(self, pods: Pods) -> bool:
+        """Return whether all these pods fit on nodes now, beside all that is there, expected and tried."""
+        found = self._needing(pods)
+        if not all(room_for(match, count) >= count for match, count in found):
+            return False
+        if len(found) > 1:
+            spots, all_fit = place_all(self.inventory, found)
+            take_away(self.inventory, spots)
+            if not all_fit:
+                return False
+        return not found or self.headroom_left(pods)
+
+    def fits_soon(self, pods: Pods) -> bool:
+        """Return whether `pods` fit once those are gone that end already: no victim is needed (M9)."""
+        uids = {uid for owner in self._orphans for uid in self._bound[owner]} | self._leaving
+        ending = (self.pods[uid] for uid in sorted(uids))
+        spots = [
+            (pod.node, vector)
+            for pod in ending
+            if pod.node is not None and pod.workload not in self._away
+            if any(vector := self.inventory.vector(pod.requests))
+        ]
+        if not spots:
+            return False
+        grown = self.inventory.grown
+        take_away(self.inventory, spots)
+        fits = self.fits(pods)
+        for name, vector in spots:
+            self.inventory.charge(name, vector, 1)
+        self.inventory.grown = grown
+        return fits
+
+    def place(self, pods: Pods) -> Spots:
+        """Return where these pods would be now; those that do not fit have no place. Changes nothing."""
+        spots, _ = place_all(self.inventory, self._needing(pods))
+        take_away(self.inventory, spots)
+        return spots
+
+    def add(self, owner: WorkloadId, pods: Pods, spots: Spots | None = None) -> None:
+        """Try with the pods of `owner`. `spots`: where they are, whether they fit there or not.
+
+        If `owner` was taken away by `remove`, it gets exactly back what it had.
+        """
+        away = self._away.pop(owner, None)
+        if away is not None:
+            bound, expected = away
+            for name, vector in bound:
+                self.inventory.charge(name, vector, 1)
+            for shape, taken in expected.items():
+                self._expected[shape] = sorted((*self._expected.get(shape, ()), *taken))
+                for name, vector in taken:
+                    self.inventory.charge(name, vector, 1)
+            return
+        if spots is None:
+            spots, _ = place_all(self.inventory, self._needing(pods))
+        else:
+            for name, vector in spots:
+                self.inventory.charge(name, vector, 1)
+        self._tried[owner] = spots
+
+    def remove(self, owner: WorkloadId) -> None:
+        """Try without the pods of `owner`, which were added, or are those of a holder."""
+        if (tried := self._tried.pop(owner, None)) is not None:
+            take_away(self.inventory, tried)
+            return
+        bound = [
+            (pod.node, vector)
+            for pod in (self.pods[uid] for uid in self._bound.get(owner, ()))
+            if pod.node is not None and any(vector := self.inventory.vector(pod.requests))
+        ]
+        take_away(self.inventory, bound)
+        expected: dict[PodShape, Spots] = {}
+        for group in self._waiting.get(owner, ()):
+            shape = group.shape
+            there = self._expected.get(shape, [])
+            cut = max(0, len(there) - group.count)
+            self._expected[shape], expected[shape] = there[:cut], there[cut:]
+            take_away(self.inventory, expected[shape])
+        self._away[owner] = (bound, expected)
+
+    # --- headroom
+
+    def headroom_left(self, pods: Pods) -> bool:
+        """Return whether the headroom of their flavors stays free after these pods are added (M6)."""
+        if not any(flavor.nodes.headroom for flavor in self._flavors.values()):
+            return True
+        asked: dict[FlavorResource, int] = {}
+        for group in pods:
+            shape, count = group.shape, group.count
+            match = self.matcher.match(shape)
+            for name in dict.fromkeys(flavor for _, flavor in shape.flavors):
+                for resource, number in self.inventory.resources.items():
+                    cell = FlavorResource(name, resource)
+                    asked[cell] = asked.get(cell, 0) + match.vector[number] * count
+        return all(
+            self.free(cell) - amount >= kept
+            for cell, amount in asked.items()
+            if amount and (kept := self._headroom(cell))
+        )
+
+    def _headroom(self, cell: FlavorResource) -> int:
+        flavor = self._flavors.get(cell.flavor)
+        return dict(flavor.nodes.headroom).get(cell.resource, 0) if flavor is not None else 0
+
+    def free(self, cell: FlavorResource) -> int:
+        """Return what is free on the ready nodes of a flavor, in base units; 0 if nodes do not limit it."""
+        number = self.inventory.resources.get(cell.resource)
+        if number is None:
+            return 0
+        return sum(
+            max(0, free[number]) * len(names)
+            for group in self.matcher.of_flavors((cell.flavor,))
+            if group.state is NodeState.READY
+            for free, names in group.by_free.items()
+        )
+
+
+def _names(node: Node) -> set[str]:
+    return {resource for resource, amount in node.allocatable if amount}
