@@ -15,8 +15,8 @@ from tests.conftest import NEXT, next_assets
 from tests.gate.kinds import install
 from tests.gate.site import OLDEST, Json, Site, served
 from tests.job_kinds import JOB_KINDS
+from tests.rights import grant
 
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
 
 
@@ -62,19 +62,10 @@ async def operator(site: Site) -> AsyncIterator[Client]:
     await site.admin.request("POST", account, {"metadata": {"name": "operator"}})
     groups = sorted({row.group for row in JOB_KINDS})
     parts = sorted({f"{row.plural}{part}" for row in JOB_KINDS for part in ("", "/status")})
-    await _grant(site, "operator", {"apiGroups": groups, "resources": parts, "verbs": ["*"]})
+    rule = {"apiGroups": groups, "resources": parts, "verbs": ["*"]}
+    await grant(site.admin, "system:serviceaccount:default:operator", "operator", rule)
     async with await _client(site, "operator") as found:
         yield found
-
-
-async def _grant(site: Site, account: str, *rules: Json) -> None:
-    """Rights in all namespaces for a service account in namespace default."""
-    group, name = "rbac.authorization.k8s.io", {"name": f"test-{account}"}
-    await site.admin.request("POST", f"{_RBAC}/clusterroles", {"metadata": name, "rules": list(rules)})
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": "default"}
-    role = {"apiGroup": group, "kind": "ClusterRole", **name}
-    body: Json = {"metadata": name, "roleRef": role, "subjects": [subject]}
-    await site.admin.request("POST", f"{_RBAC}/clusterrolebindings", body)
 
 
 async def _client(site: Site, account: str) -> Client:

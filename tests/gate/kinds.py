@@ -19,6 +19,7 @@ from tests.gate.site import IN_FORCE_SECONDS, NAMESPACE, SUBMITTER, Json, Site
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.computed_objects import app_wrapper, spark_application, train_job
 from tests.kinds.kind_objects import sample
+from tests.rights import grant
 from tests.sandbox.polling import eventually
 
 ROWS = tuple(
@@ -122,23 +123,15 @@ async def install(site: Site) -> None:
     """Define all kinds as their projects do, with all rights on them for the tenant. Waits for the gate."""
     for definition in _definitions():
         await site.admin.request("POST", _DEFINITIONS, definition)
-    await grant(site, *_GROUPS)
+    await grant_kinds(site, *_GROUPS)
     for row in (*ROWS, *(JOB_KINDS[name] for name in COMPUTED)):
         await eventually(partial(_in_force, Objects(site, row)), f"the gate on {row.name}", IN_FORCE_SECONDS)
 
 
-async def grant(site: Site, *groups: str) -> None:
+async def grant_kinds(site: Site, *groups: str) -> None:
     """All rights on the kinds of these groups for the tenant."""
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
     rule = {"apiGroups": list(groups), "resources": ["*"], "verbs": ["*"]}
-    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": "all-kinds"}, "rules": [rule]})
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": "all-kinds"},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": "all-kinds"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
-    }
-    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
+    await grant(site.admin, "tenant", "all-kinds", rule, namespace=NAMESPACE)
 
 
 async def _in_force(objects: Objects) -> bool:

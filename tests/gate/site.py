@@ -15,6 +15,7 @@ import yaml
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import CONTROLLER_USER, ControlPlane
 from queuectl.sandbox.players.api import JSON_PATCH, MERGE_PATCH, ApiError
+from tests.rights import grant
 from tests.sandbox.polling import eventually
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
@@ -248,26 +249,13 @@ async def _prepare(site: Site, pytorch_crd: Path, manifests: Path) -> None:
         code, output = await site.kubectl("apply", "-k", str(folder))
         assert code == 0, output
     # All rights on jobs, so that only the gate can refuse a request.
-    await _grant(site, "tenant", NAMESPACE)
-    await _grant(site, CONTROLLER_USER, NAMESPACE)
-    await _in_force(site)
-
-
-async def _grant(site: Site, user: str, namespace: str) -> None:
-    name = user.replace(":", "-")
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     rules = [
         {"apiGroups": [group], "resources": resources, "verbs": ["*"]}
         for group, resources in JOB_RESOURCES.items()
     ]
-    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": rules})
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
-    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
+    for user in ("tenant", CONTROLLER_USER):
+        await grant(site.admin, user, user, *rules, namespace=NAMESPACE)
+    await _in_force(site)
 
 
 async def _in_force(site: Site) -> None:

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from tests.gate.site import AUTHOR, Json, Site, look
-from tests.sandbox.polling import eventually
+from tests.rights import bind
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -33,33 +33,11 @@ OBJECTS: dict[str, tuple[str, Json, Json]] = {
 }
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def written(site: Site) -> Site:
     """The tenant may write policy."""
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": "writes-policy"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "queuectl-admin"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
-    }
-    try:
-        await site.admin.request("POST", f"{rbac}/clusterrolebindings", binding)
-    except ApiError as error:
-        if error.status != 409:
-            raise
-
-    async def granted() -> bool:
-        body = _object("Cohort", "probe") | {"spec": {}}
-        try:
-            await site.tenant.request("POST", f"{API}/cohorts", body, query={"dryRun": "All"})
-        except ApiError as error:
-            if error.status != 403:
-                raise
-            return False
-        return True
-
-    await eventually(granted, "the right to write policy")
+    rule = {"apiGroups": ["queuectl.dev"], "resources": ["cohorts"], "verbs": ["create"]}
+    await bind(site.admin, "tenant", "ClusterRole", "queuectl-admin", rule)
     return site
 
 

@@ -19,7 +19,7 @@ from queuectl.kinds.registry import KindRegistry
 from queuectl.kube.cluster import KubeCluster
 from queuectl.kube.session import Session
 from queuectl.sandbox.players.api import JSON_PATCH, ApiError
-from tests.gate.kinds import grant
+from tests.gate.kinds import grant_kinds
 from tests.gate.site import (
     IN_FORCE_SECONDS,
     MANIFESTS,
@@ -83,7 +83,7 @@ async def site(
         manifests=folder / "manifests",
     ) as found:
         await found.admin.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
-        await grant(found, KIND.group)
+        await grant_kinds(found, KIND.group)
         await eventually(partial(_in_force, found), "the gate on the configured kind", IN_FORCE_SECONDS)
         yield found
 

@@ -12,6 +12,7 @@ from tests.gate.site import (
     ADMISSION,
     BYPASS,
     KINDS,
+    NAMESPACE,
     PYTORCH_JOB,
     QUEUE,
     SUBMITTER,
@@ -24,7 +25,7 @@ from tests.gate.site import (
     put,
     start_patch,
 )
-from tests.sandbox.polling import eventually
+from tests.rights import all_rights
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -203,24 +204,11 @@ async def test_a_tenant_cannot_write_the_bypass_annotation(site: Site, kind: Kin
 
 
 async def test_the_right_to_all_verbs_in_one_namespace_is_no_right_to_bypass(site: Site, kind: Kind) -> None:
-    """The owner of a namespace often has `*` on everything in it."""
-    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a"
-    name = f"owner-{kind.plural}"
-    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": [everything]})
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
-    }
-    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
-    await site.create(kind, "owned")
-    # Only that role lets the tenant do this: once it may, the role is in force.
-    await eventually(lambda: _lists_config_maps(site), "the role of a namespace's owner")
-    refusal = await _refused(site.merge(site.tenant, kind, "owned", nested(kind.suspend, False)))
+    name = f"owned-{kind.plural}"
+    await site.create(kind, name)
+    async with all_rights(site.admin, "tenant", NAMESPACE):
+        refusal = await _refused(site.merge(site.tenant, kind, name, nested(kind.suspend, False)))
     assert "queuectl-jobs" in refusal
-    await site.admin.request("DELETE", f"{rbac}/rolebindings/{name}")
 
 
 async def test_a_start_keeps_what_the_tenant_wrote(site: Site, kind: Kind) -> None:
@@ -233,14 +221,6 @@ async def test_a_start_keeps_what_the_tenant_wrote(site: Site, kind: Kind) -> No
     assert started["metadata"]["annotations"]["team"] == "x"
     assert started["metadata"]["annotations"][ADMISSION] == '{"attempt":1}'
     assert pointer(kind.suspend) == patch[-1]["path"]
-
-
-async def _lists_config_maps(site: Site) -> bool:
-    try:
-        await site.tenant.request("GET", "/api/v1/namespaces/team-a/configmaps")
-    except ApiError:
-        return False
-    return True
 
 
 async def _refused(attempt: Awaitable[object]) -> str:

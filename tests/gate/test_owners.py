@@ -8,12 +8,12 @@ from queuectl.sandbox.client import Client
 from queuectl.sandbox.players.api import ApiError
 from tests.gate.site import BYPASS, KINDS, NAMESPACE, SUBMITTER, Json, Kind, Site, nested
 from tests.job_kinds import JOB_KINDS
+from tests.rights import all_rights
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.parametrize("kind", KINDS, ids=str),
 ]
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 OWNERS = tuple({(row.group, row.kind): row for row in JOB_KINDS}.values())
 
 
@@ -76,22 +76,9 @@ async def test_what_has_no_owner_that_queues_queues_itself_whatever_makes_it(
 
 
 async def test_all_rights_in_one_namespace_are_not_those_of_a_controller(site: Site, kind: Kind) -> None:
-    rbac = f"{_RBAC}/namespaces/{NAMESPACE}"
-    name = f"all-{kind.plural}"
-    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": [rule]})
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
-    }
-    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
-    try:
-        body = owned(kind, "by-the-owner-of-a-namespace", "jobset.x-k8s.io/v1alpha2", "JobSet")
+    body = owned(kind, "by-the-owner-of-a-namespace", "jobset.x-k8s.io/v1alpha2", "JobSet")
+    async with all_rights(site.admin, "tenant", NAMESPACE):
         assert not await _runs(site, site.tenant, kind, body)
-    finally:
-        await site.admin.request("DELETE", f"{rbac}/rolebindings/{name}")
 
 
 async def test_a_tenant_changes_nothing_of_a_child_that_was_charged(

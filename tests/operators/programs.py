@@ -25,6 +25,7 @@ from queuectl.sandbox.install import Installer
 from queuectl.sandbox.players.api import ApiError
 from queuectl.sandbox.processes import Child, spawn
 from tests.certificates.issuing import DAY, issue, key_pem, new_key, pem
+from tests.rights import bind
 from tests.sandbox.polling import eventually
 
 Json = dict[str, Any]
@@ -32,7 +33,11 @@ VARIABLE = "QUEUECTL_OPERATORS"
 NAMESPACE = "operators"
 ROLE = "operators"
 _RBAC = "rbac.authorization.k8s.io"
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+RULE: Json = {
+    "apiGroups": ["*"],
+    "resources": ["*"],
+    "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+}
 _READY_SECONDS = 60.0
 
 
@@ -239,7 +244,8 @@ async def service_account(admin: Client, name: str) -> str:
         "kind": "ServiceAccount",
         "metadata": {"name": name, "namespace": NAMESPACE},
     }
-    await Installer(admin).apply([account, _binding(name)])
+    await Installer(admin).apply([account])
+    await bind(admin, f"system:serviceaccount:{NAMESPACE}:{name}", "ClusterRole", ROLE, RULE)
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
     wanted: Json = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -251,18 +257,7 @@ async def service_account(admin: Client, name: str) -> str:
 
 def rights() -> Json:
     """All rights of all operators: every usual verb on everything, and not `bypass`."""
-    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": _VERBS}
-    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": [rule]}
-
-
-def _binding(name: str) -> Json:
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"{ROLE}-{name}"},
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": ROLE},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
-    }
+    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": [RULE]}
 
 
 _CERTIFICATE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")

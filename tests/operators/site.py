@@ -48,6 +48,7 @@ from tests.operators.programs import (
 from tests.operators.subjects import GPU, OVERHEAD, RUNTIME_CLASS, Subject
 from tests.operators.toys import Toys
 from tests.operators.trainer import runtimes
+from tests.rights import bind
 from tests.sandbox.cluster import WallClock
 from tests.sandbox.polling import eventually
 
@@ -57,6 +58,12 @@ POOLS = ("left", "right")
 SECONDS = 60.0
 """Until when a condition must be true: many tests share two cores."""
 _RBAC = "rbac.authorization.k8s.io"
+TENANTS: Json = {
+    "apiGroups": sorted({row.group for row in JOB_KINDS}),
+    "resources": ["*"],
+    "verbs": ["*"],
+}
+"""The rule of the tenant's role."""
 
 
 class CountingCluster(KubeCluster):
@@ -225,13 +232,11 @@ async def _install(admin: Client) -> None:
         await installer.apply(read_kustomization(shipped("manifests") / folder))
     for pool in POOLS:
         await installer.apply([_flavor(pool), _node(pool)])
-    groups = sorted({row.group for row in JOB_KINDS})
-    rule = {"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}
     role = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
         "metadata": {"name": "tenant"},
-        "rules": [rule],
+        "rules": [TENANTS],
     }
     namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     overhead: Json = {
@@ -241,18 +246,13 @@ async def _install(admin: Client) -> None:
         "handler": "none",
         "overhead": {"podFixed": OVERHEAD},
     }
-    await installer.apply([overhead, role, tenants_rights("default"), namespace, rights()])
+    await installer.apply([overhead, role, namespace, rights()])
+    await give_tenant_rights(admin, "default")
 
 
-def tenants_rights(namespace: str) -> Json:
+async def give_tenant_rights(admin: Client, namespace: str) -> None:
     """In one namespace only: a right in all of them makes a user the controller of a kind."""
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "tenant", "namespace": namespace},
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "tenant"},
-        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": "tenant"}],
-    }
+    await bind(admin, "tenant", "ClusterRole", "tenant", TENANTS, namespace=namespace)
 
 
 def _flavor(pool: str) -> Json:
