@@ -175,17 +175,10 @@ def fixed(row: JobKind, names: Names, new: str, old: str) -> str:
     if not isinstance(row.podsets, Templates):
         both = f"[[{new}, {old}], [{old}, {new}]]"
         return f"{both}.all(o, {_kept((row.suspend[1:],), names, 'o[0].spec', 'o[1].spec')})"
-    return " && ".join(_same(path, row.loose, names, new, old) for path in row.fixed) or "true"
-
-
-def _same(path: tuple[str, ...], loose: Sequence[Place], names: Names, new: str, old: str) -> str:
-    """Whether both objects have the same at a path, but for the loose fields below."""
-    one, other = _optional(new, path, names), _optional(old, path, names)
-    below = [place[len(path) :] for place in loose if place[: len(path)] == path]
-    if not below:
-        return f"{one} == {other}"
-    one, other = f"{one}.orValue({{}})", f"{other}.orValue({{}})"
-    return f"[[{one}, {other}], [{other}, {one}]].all(o, {_kept(below, names, 'o[0]', 'o[1]')})"
+    return (
+        " && ".join(f"{_optional(new, path, names)} == {_optional(old, path, names)}" for path in row.fixed)
+        or "true"
+    )
 
 
 def refused(row: JobKind) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from queuectl.core.model import Outcome
 from queuectl.kinds.cel import first_true
 from queuectl.kinds.fields import BadField, Json, mapping, objects, timestamp
-from queuectl.kinds.podsets import Computed, Place, Templates
+from queuectl.kinds.podsets import Computed, Templates
 
 QUEUE_LABEL: Final = "queuectl.dev/queue-name"
 PRIORITY_LABEL: Final = "queuectl.dev/priority-class"
@@ -155,8 +155,6 @@ class JobKind:
     """Path of the PriorityClass of all its pods, before those of their templates; empty: there is none."""
     fixed: tuple[tuple[str, ...], ...] = ()
     """Further fields that determine number or requests of its pods: they do not change while it runs."""
-    loose: tuple[Place, ...] = ()
-    """Fields below those in `fixed` that may change all the same."""
     refuse: tuple[Refusal, ...] = ()
     scale: bool = False
     """Its CRD has a scale subresource, which writes the number of pods."""

@@ -227,8 +227,6 @@ RAY_SERVICE: Final = JobKind(
     managed_by=_MANAGED_BY,
     # Any other spec of the RayCluster makes a second one beside it.
     fixed=(_CONFIG,),
-    # KubeRay adds an empty one when it adds its finalizer, which may be after the start.
-    loose=((*_CONFIG, "workerGroupSpecs", Each("groupName"), "scaleStrategy"),),
     refuse=(
         Refusal(
             f"object.metadata.?annotations[?'{_TIMEOUT}'].hasValue()",

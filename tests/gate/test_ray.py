@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from queuectl.kinds import patches
-from queuectl.sandbox.players.api import ApiError
+from queuectl.kinds.jobs import JobKind
+from queuectl.sandbox.client import Client
+from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from tests.gate.kinds import Objects
-from tests.gate.site import Json, Site
+from tests.gate.site import Json, Site, look, put
 from tests.job_kinds import JOB_KINDS
 from tests.kube.sites import effect
 
@@ -118,15 +121,48 @@ async def test_a_ray_service_runs_with_the_cluster_that_it_was_started_with(defi
         await objects.patch("tenant", "serves", [{"op": "add", "path": params, "value": "1"}])
 
 
-async def test_kuberay_can_add_its_finalizer_to_a_ray_service_after_the_start(defined: Site) -> None:
-    """It writes the whole object, with fields that are empty."""
-    objects = Objects(defined, SERVICES)
-    await _started(objects, "finalized")
-    strategy = "/spec/rayClusterConfig/workerGroupSpecs/0/scaleStrategy"
-    written = {"/metadata/finalizers": ["ray.io/rayservice-finalizer"], strategy: {}}
-    patch = [{"op": "add", "path": path, "value": value} for path, value in written.items()]
-    found = await objects.patch("tenant", "finalized", patch)
-    assert found["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["scaleStrategy"] == {}
+@pytest.mark.parametrize("row", [JOBS, SERVICES], ids=lambda row: row.name)
+async def test_kuberay_writes_a_running_object_in_its_own_words(
+    defined: Site, operator: Client, row: JobKind
+) -> None:
+    """With its finalizer, which may be later than the start, it writes all that it has read.
+
+    What it writes was seen with KubeRay 1.6.2.
+    """
+    objects = Objects(defined, row)
+    at = row.suspend[:-1] if row is SERVICES else ("spec", "rayClusterSpec")
+    body = objects.body("own-words")
+    container = look(body, (*at, "headGroupSpec", "template", "spec", "containers", 0))
+    container["resources"] = {"requests": {"cpu": "0.1"}}
+    look(body, (*at, "workerGroupSpecs", 0, "template", "spec"))["initContainers"] = []
+    made = await defined.tenant.request("POST", objects.path(), body)
+    started = await objects.patch("controller", "own-words", patches.start(row, effect(made, row.name)))
+
+    def written(**more: object) -> Json:
+        found: Json = copy.deepcopy(started)
+        found["metadata"]["finalizers"] = ["ray.io/finalizer"]
+        cluster = look(found, at)
+        cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"] = {
+            "requests": {"cpu": "100m"}
+        }
+        cluster["workerGroupSpecs"][0]["scaleStrategy"] = {}
+        del cluster["workerGroupSpecs"][0]["template"]["spec"]["initContainers"]
+        cluster["workerGroupSpecs"][0].update(more)
+        return found
+
+    path = objects.path("own-words")
+    with pytest.raises(ApiError, match="can't be changed while it runs"):
+        await defined.tenant.request("PUT", path, written())
+    with pytest.raises(ApiError, match="can't grow while it runs"):
+        await operator.request("PUT", path, written(replicas=9))
+    stopped = written()
+    put(stopped, row.suspend, True)
+    with pytest.raises(ApiError, match="it runs, and"):
+        await operator.request("PUT", path, stopped)
+    found = await operator.request("PUT", path, written())
+    assert found["metadata"]["finalizers"]
+    assert found["spec"] == written()["spec"]
+    await defined.admin.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
 
 
 async def test_a_ray_service_that_gives_up_while_it_waits_is_refused(defined: Site) -> None:

@@ -55,7 +55,6 @@ def ray_job(**without: Any) -> Subject:
         sizes={"head": 1, "small": 2, "submitter": 1},
         make=_job,
         endless=True,
-        templated=False,
         without={
             **dict.fromkeys((*_ENDS, "retried by its own policy"), _NO_DASHBOARD),
             "same name again": _TAKES_ITS_JOB,

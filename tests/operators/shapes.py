@@ -81,7 +81,9 @@ def _paired(subject: Subject) -> Iterator[Shape]:
     names = list(PODS)
     for number, (leader, worker) in enumerate(islice(pairwise(names), 0, None, 2)):
         roles = list(subject.sizes)
-        sizes = {role: subject.sizes[role] + (number if place else 0) for place, role in enumerate(roles)}
+        sizes = {
+            role: subject.sizes[role] + (number if place == 1 else 0) for place, role in enumerate(roles)
+        }
         parts = {
             role: _part(subject, sizes[role], worker if place else leader) for place, role in enumerate(roles)
         }
