@@ -87,6 +87,17 @@ class PodLabel(NamedTuple):
     """Every pod with it counts, whatever owns the pod."""
 
 
+class Copies(NamedTuple):
+    """Children to which the controller of an object copies its suspend field and its annotations."""
+
+    kind: str
+    """Name of their row."""
+    label: str
+    """Their label with the name of the object."""
+    observed: tuple[str, ...]
+    """Path of the generation that their own controller has seen."""
+
+
 class Refusal(NamedTuple):
     """Objects that cannot be queued as they are: refused by the gate, not admitted by the controller."""
 
@@ -145,8 +156,8 @@ class JobKind:
     managed_by: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """Path of the field naming another controller, and the values for the usual one; empty: there is none."""
 
-    suspends: tuple[tuple[str, PodLabel], ...] = ()
-    """Rows of children that are suspended with it, each with the label by which its objects are found."""
+    suspends: Copies | None = None
+    """Children that are suspended with it."""
     seen: Seen = BY_CONDITION
     """What shows that its controller has seen it suspended."""
     end_time: tuple[str, ...] = ()

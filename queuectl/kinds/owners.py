@@ -27,8 +27,7 @@ def controlling(kinds: KindRegistry, obj: Json) -> Owner | None:
     object is the topmost one that queues.
     """
     try:
-        listed = objects(mapping(obj, "metadata", ""), "ownerReferences", "metadata", MAX_OWNERS)
-        found = next((one for one in listed if one.get("controller") is True), None)
+        found = _controller(obj)
         if found is None:
             return None
         api_version, kind, name, uid = (
@@ -39,3 +38,18 @@ def controlling(kinds: KindRegistry, obj: Json) -> Owner | None:
         return None
     row = kinds.of_group(api_version, kind)
     return Owner(row, name, uid) if row is not None and name and uid else None
+
+
+def controls(uid: str, obj: Json) -> bool:
+    """Is the object with this UID the owner of `obj` with `controller: true`?"""
+    try:
+        found = _controller(obj)
+    except BadField:
+        return False
+    return found is not None and found.get("uid") == uid
+
+
+def _controller(obj: Json) -> Json | None:
+    """Raises BadField."""
+    listed = objects(mapping(obj, "metadata", ""), "ownerReferences", "metadata", MAX_OWNERS)
+    return next((one for one in listed if one.get("controller") is True), None)

@@ -11,6 +11,7 @@ from typing import Final
 from queuectl.core.model import Outcome
 from queuectl.kinds.fields import BadField, Json, array, integer, mapping
 from queuectl.kinds.jobs import (
+    Copies,
     Ending,
     JobKind,
     PodLabel,
@@ -214,9 +215,10 @@ RAY_SERVICE: Final = JobKind(
     podsets=Templates(groups=_groups(*_CONFIG), completed=_cluster_pods),
     status=_service_status,
     ends=(),
-    # Its RayClusters are updated before this is written.
+    # Its RayClusters are updated before this is written. While one of them has no head, as after a stop, this
+    # is not written: the RayClusters show that the stop was seen.
     seen=Seen(Sign(("status", "observedGeneration")), asked=""),
-    suspends=(("RayCluster", PodLabel("ray.io/originated-from-cr-name")),),
+    suspends=Copies("RayCluster", "ray.io/originated-from-cr-name", ("status", "observedGeneration")),
     pods=(
         PodLabel(WORKLOAD_LABEL, uid=True),
         PodLabel("ray.io/cluster", path=("status", "activeServiceStatus", "rayClusterName")),

@@ -12,16 +12,14 @@ from queuectl.core.events import EffectSettled, Event, Result, WorkloadGone, Wor
 from queuectl.core.model import Effect, ObjectRef, WorkloadId
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.kinds import patches
-from queuectl.kinds.admission import parse, rfc3339
-from queuectl.kinds.jobs import JobKind, PodLabel
+from queuectl.kinds.admission import rfc3339
+from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN, QueueLabels, queued_by
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kinds.workloads import finished, observe
-from queuectl.kinds.written import ADMISSION_ANNOTATION
+from queuectl.kinds.workloads import observe
 from queuectl.kube import owners
-from queuectl.kube.children import child_row, read_child
 from queuectl.kube.errors import (
     ApiError,
     Conflict,
@@ -31,6 +29,8 @@ from queuectl.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
+from queuectl.kube.liveness import Liveness
+from queuectl.kube.objects import child_row, object_path, read_child, read_object
 from queuectl.kube.session import JSON_PATCH, Object, Session, api_path
 from queuectl.ports import ClusterUnavailable, Notice, WriteDenied
 
@@ -38,11 +38,8 @@ log = logging.getLogger(__name__)
 
 Settled = tuple[EffectSettled, WorkloadObserved | WorkloadGone | None]
 
-_OVER: Final = ("Succeeded", "Failed")
 _STOP_WRITES: Final = 4
 """Requests of one try to stop an object: enough for one that changes once meanwhile."""
-MAX_HOPS: Final = 10
-"""From a pod to the object that it belongs to."""
 SILENT_COUNTS: Final = 27
 """Some ten minutes, far longer than any request takes: a controller silent for so long is not there."""
 UNHEARD_COUNTS: Final = 4
@@ -62,6 +59,7 @@ class KubeCluster:
     ) -> None:
         self._session = session
         self._kinds = kinds
+        self._liveness = Liveness(session, kinds)
         self._honoured = honoured
         self._now = now or session.server_time
         self._published: dict[str, Object] = {}
@@ -98,7 +96,7 @@ class KubeCluster:
 
     async def _start(self, kind: JobKind, effect: Effect) -> Object:
         """The object as started. Where its controller refuses to be told in one patch, by two of them."""
-        path, body = _path(kind, effect.workload.ref), patches.start(kind, effect)
+        path, body = object_path(kind, effect.workload.ref), patches.start(kind, effect)
         if kind.name not in self._in_two:
             try:
                 return await self._session.patch(path, body, content_type=JSON_PATCH)
@@ -145,11 +143,9 @@ class KubeCluster:
         try:
             obj = await self._read(kind, ref)
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
-            if obj is not None and (
-                _may_make_pods(kind, obj, silent=silent) or await self._child_may(kind, obj, silent=silent)
-            ):
+            if obj is not None and await self._liveness.may_make_pods(kind, obj, silent=silent):
                 return True
-            alive = await self._pod_alive(kind, ref, obj)
+            alive = await self._liveness.pod_alive(kind, ref, obj)
             if silent and not alive:
                 text = "%s has no pods after %d counts: its controller is not waited for any longer"
                 log.warning(text, "/".join(ref[:3]), counts)
@@ -167,24 +163,6 @@ class KubeCluster:
             raise
         except ApiError as error:
             raise _again(error) from error
-
-    async def _child_may(self, kind: JobKind, obj: Object, *, silent: bool) -> bool:
-        """May the child that has its podsets make pods, or one that is suspended with it?"""
-        row = child_row(self._kinds, kind)
-        child = await read_child(row, self._session, obj) if row else None
-        if row is not None and child is not None and _may_make_pods(row, child, silent=silent):
-            return True
-        metadata = obj["metadata"]
-        for name, label in kind.suspends:
-            row = self._kinds[name]
-            path = api_path(row.group, row.version, row.plural, metadata["namespace"])
-            selector = f"{label.key}={metadata['uid' if label.uid else 'name']}"
-            async for page in self._session.pages(path, query={"labelSelector": selector}):
-                for child in page.get("items") or ():
-                    owned = any(owner.get("uid") == metadata["uid"] for owner in _owners(child))
-                    if owned and _may_make_pods(row, child, silent=silent):
-                        return True
-        return False
 
     async def _refused(self, kind: JobKind, effect: Effect, refusal: ApiError) -> Settled:
         """A refused patch changed nothing: read the object again to find out why."""
@@ -237,7 +215,7 @@ class KubeCluster:
         doubt = None
         if write is not None:
             try:
-                path = _path(kind, ref, write.subresource)
+                path = object_path(kind, ref, write.subresource)
                 obj = await self._session.patch(path, write.body, content_type=JSON_PATCH)
                 return self._hear(kind, obj), None
             except NotFound:
@@ -269,12 +247,8 @@ class KubeCluster:
             raise _again(error) from error
 
     async def _read(self, kind: JobKind, ref: ObjectRef) -> Object | None:
-        """The object, by a consistent read; None if it is gone or another object has its name now."""
-        try:
-            obj = await self._session.get(_path(kind, ref))
-        except NotFound:
-            return None
-        return self._hear(kind, obj) if (obj.get("metadata") or {}).get("uid") == ref.uid else None
+        obj = await read_object(self._session, kind, ref)
+        return self._hear(kind, obj) if obj is not None else None
 
     def _hear(self, kind: JobKind, obj: Object) -> Object:
         if kind.speaks(obj):
@@ -284,7 +258,7 @@ class KubeCluster:
     async def _forget_start_time(self, kind: JobKind, ref: ObjectRef) -> None:
         try:
             await self._session.patch(
-                _path(kind, ref, "status"), patches.forget_start_time(ref), content_type=JSON_PATCH
+                object_path(kind, ref, "status"), patches.forget_start_time(ref), content_type=JSON_PATCH
             )
         except (NotFound, Invalid):
             return  # the object or its start time is gone: the start finds out
@@ -292,54 +266,6 @@ class KubeCluster:
             raise
         except ApiError as error:
             raise _again(error) from error
-
-    async def _pod_alive(self, kind: JobKind, ref: ObjectRef, obj: Object | None) -> bool:
-        pods = api_path("", "v1", "pods", ref.namespace)
-        parents: dict[str, Object | None] = {}
-        labelled = obj is not None and _started_by_us(obj, ref)
-        for selector, label in kind.pod_selectors(obj, ref.name, ref.uid).items():
-            if label.prefix and labelled:
-                continue
-            async for page in self._session.pages(pods, query={"labelSelector": selector}):
-                for pod in page.get("items") or ():
-                    if (pod.get("status") or {}).get("phase") in _OVER:
-                        continue
-                    if label.prefix and not _label(pod, label.key).startswith(f"{ref.name}-"):
-                        continue
-                    if await self._belongs(kind, ref, pod, label, parents):
-                        return True
-        return False
-
-    async def _belongs(
-        self, kind: JobKind, ref: ObjectRef, pod: Any, label: PodLabel, parents: dict[str, Object | None]
-    ) -> bool:
-        """Does a pod with this label belong to the object, directly or by objects in between?
-
-        One of these may be gone: then it may. `parents`: those read so far, by UID; None is gone.
-        """
-        if label.sure:
-            return True
-        between, child = self._kinds.below(kind), pod
-        for _ in range(MAX_HOPS):
-            owners = _owners(child)
-            if any(owner.get("uid") == ref.uid for owner in owners):
-                return True
-            if not owners:
-                # Left by an orphaning delete.
-                return label.uid
-            rows = (
-                (owner, self._kinds.of_group(owner.get("apiVersion"), owner.get("kind"))) for owner in owners
-            )
-            known = [(owner, row) for owner, row in rows if row is not None and row in between]
-            if not known:
-                return False
-            owner, row = known[0]
-            uid = str(owner.get("uid"))
-            if uid not in parents:
-                parents[uid] = await self._read(row, ObjectRef(ref.namespace, row.name, owner["name"], uid))
-            if (child := parents[uid]) is None:
-                return True
-        return True
 
     # --- Events and status ------------------------------------------------------------------------------
 
@@ -392,10 +318,6 @@ class KubeCluster:
             raise _again(error) from error
 
 
-def _path(kind: JobKind, ref: ObjectRef, sub: str = "") -> str:
-    return api_path(kind.group, kind.version, kind.plural, ref.namespace, ref.name, sub)
-
-
 def _done(effect: Effect, generation: int | None) -> Settled:
     return EffectSettled(effect.key, Result.DONE, generation), None
 
@@ -420,28 +342,6 @@ def _moved(effect: Effect, now: WorkloadObserved) -> bool:
         or queued_by(now.workload) != queued_by(effect.workload)
         or (not before.annotated and now.observation.resource_version != before.resource_version)
     )
-
-
-def _may_make_pods(kind: JobKind, obj: Object, *, silent: bool) -> bool:
-    if finished(kind, obj) is not None:
-        return False
-    if not kind.suspended(obj):
-        return True
-    return not silent and (not kind.says_suspended(obj) or kind.status(obj).quiet is False)
-
-
-def _started_by_us(obj: Object, ref: ObjectRef) -> bool:
-    """Whether a start has labelled its pod templates."""
-    annotation = (obj["metadata"].get("annotations") or {}).get(ADMISSION_ANNOTATION)
-    return parse(annotation, WorkloadId(ref.uid)) is not None
-
-
-def _label(pod: Any, key: str) -> str:
-    return str(((pod.get("metadata") or {}).get("labels") or {}).get(key))
-
-
-def _owners(child: Any) -> list[Any]:
-    return (child.get("metadata") or {}).get("ownerReferences") or []
 
 
 def _again(error: ApiError) -> ClusterUnavailable:

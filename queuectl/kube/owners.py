@@ -8,12 +8,11 @@ from queuectl.core.decisions import ChildToCheck
 from queuectl.core.events import Event, OwnerRead, WorkloadGone
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.ownership import MAX_OWNERS
-from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import QueueLabels
 from queuectl.kinds.owners import controlling
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import identity, is_queued, observe
-from queuectl.kube.errors import NotFound
+from queuectl.kube.objects import read_object
 from queuectl.kube.session import Object, Session, api_path
 
 _NO_LABEL: Final = "has no queue label"
@@ -25,7 +24,7 @@ async def read(
     """The events of consistent reads, that of the owners last. Raises ApiError."""
     events = await _family(session, kinds, honoured, child)
     kind = kinds[child.ref.kind]
-    obj = await _get(session, kind, child.ref.namespace, child.ref.name, child.ref.uid)
+    obj = await read_object(session, kind, child.ref)
     if obj is None:
         return [*events, WorkloadGone(child.workload)]
     return [*events, await _owner(session, kinds, honoured, child, obj)]
@@ -41,7 +40,8 @@ async def _owner(
         if owner is None:
             # Its topmost object does not queue, so nothing stops and starts the two of them together.
             return OwnerRead(child.workload, None, _NO_LABEL, stop=False)
-        found = await _get(session, owner.kind, child.ref.namespace, owner.name, owner.uid)
+        ref = ObjectRef(child.ref.namespace, owner.kind.name, owner.name, owner.uid)
+        found = await read_object(session, owner.kind, ref)
         if found is None:
             return OwnerRead(child.workload, None, "is not there")
         if is_queued(found, honoured):
@@ -68,12 +68,3 @@ async def _family(
 
 def _gone(ref: ObjectRef) -> WorkloadGone:
     return WorkloadGone(WorkloadId(ref.uid))
-
-
-async def _get(session: Session, kind: JobKind, namespace: str, name: str, uid: str) -> Object | None:
-    """None: it is not there, or another object has its name."""
-    try:
-        obj = await session.get(api_path(kind.group, kind.version, kind.plural, namespace, name))
-    except NotFound:
-        return None
-    return obj if identity(obj)[0] == uid else None

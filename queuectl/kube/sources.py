@@ -18,7 +18,7 @@ from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
-from queuectl.kube.children import child_row, read_child
+from queuectl.kube.objects import child_row, read_child
 from queuectl.kube.session import Session, api_path
 
 _log: Final = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from queuectl.core.model import ObjectRef
 from queuectl.kinds.jobs import JobKind
+from queuectl.kinds.written import ADMISSION_ANNOTATION, STOPPED_ANNOTATION
 from queuectl.kube.session import api_path
 from tests.job_kinds import JOB_KINDS
 from tests.kinds.kind_objects import sample, seen_suspended
@@ -110,20 +111,82 @@ async def test_a_pod_of_the_cluster_of_another_ray_job_does_not_count(site: Site
 async def test_a_ray_service_may_make_pods_until_its_clusters_are_seen_suspended(site: Site) -> None:
     ref = await _suspended(site, RAY_SERVICE, "serves")
     assert not await site.cluster.anything_alive(ref)
-    owner, name = _owner("ray.io/v1", "RayService", ref.name, ref.uid), "serves-x2b7k"
-    await _cluster(site, name, owner, {"ray.io/originated-from-cr-name": ref.name})
+    path = await _served_by(site, ref, "serves-x2b7k", {})
     assert await site.cluster.anything_alive(ref)
-    path = api_path(RAY_CLUSTER.group, RAY_CLUSTER.version, RAY_CLUSTER.plural, NAMESPACE, name, "status")
-    await site.session.patch(path, {"status": seen_suspended(RAY_CLUSTER)})
+    await site.session.patch(f"{path}/status", {"status": CLUSTER_SUSPENDED})
     assert not await site.cluster.anything_alive(ref)
 
 
 async def test_a_ray_service_has_not_seen_a_later_stop(site: Site) -> None:
     ref = await _suspended(site, RAY_SERVICE, "later")
-    path = api_path(RAY_SERVICE.group, RAY_SERVICE.version, RAY_SERVICE.plural, NAMESPACE, ref.name)
-    for suspend in (False, True):
-        await site.session.patch(path, {"spec": {"rayClusterConfig": {"suspend": suspend}}})
+    await _toggle(site, ref)
     assert await site.cluster.anything_alive(ref)
+
+
+CLUSTER_SUSPENDED = {**seen_suspended(RAY_CLUSTER), "observedGeneration": 1}
+STARTED_TWICE, STOPPED_TWICE = {ADMISSION_ANNOTATION: "2"}, {STOPPED_ANNOTATION: "2"}
+
+
+@pytest.mark.parametrize(
+    ("has", "copied", "alive"),
+    [
+        (STARTED_TWICE | STOPPED_TWICE, STARTED_TWICE | STOPPED_TWICE, False),
+        # Its user has suspended it.
+        (STARTED_TWICE, STARTED_TWICE, False),
+        # It was adopted, with no start.
+        (STOPPED_TWICE, STOPPED_TWICE, False),
+        # Its controller has not seen that start yet, and may still start its cluster.
+        (STARTED_TWICE | STOPPED_TWICE, {ADMISSION_ANNOTATION: "1", STOPPED_ANNOTATION: "1"}, True),
+        (STARTED_TWICE, {ADMISSION_ANNOTATION: "1"}, True),
+        ({}, {}, True),
+    ],
+    ids=["stopped", "by its user", "adopted", "an earlier stop", "an earlier start", "neither"],
+)
+async def test_a_ray_service_has_seen_the_stop_that_its_suspended_cluster_has_a_copy_of(
+    site: Site, request: Any, has: dict[str, str], copied: dict[str, str], alive: bool
+) -> None:
+    """KubeRay does not write into the status of a RayService whose cluster has no head."""
+    name = f"told-{request.node.callspec.id.replace(' ', '-')}"
+    ref = await _suspended(site, RAY_SERVICE, name)
+    await site.session.patch(_path_of(ref), {"metadata": {"annotations": has}})
+    await _toggle(site, ref)
+    path = await _served_by(site, ref, f"{name}-x2b7k", copied)
+    await site.session.patch(f"{path}/status", {"status": CLUSTER_SUSPENDED})
+    assert await site.cluster.anything_alive(ref) is alive
+
+
+async def test_of_a_ray_service_every_cluster_must_be_suspended_as_it_is_now(site: Site) -> None:
+    ref = await _suspended(site, RAY_SERVICE, "upgraded")
+    await site.session.patch(_path_of(ref), {"metadata": {"annotations": STARTED_TWICE}})
+    await _toggle(site, ref)
+    new = await _served_by(site, ref, "upgraded-new", STARTED_TWICE)
+    old = await _served_by(site, ref, "upgraded-old", {ADMISSION_ANNOTATION: "1"})
+    for path in (new, old):
+        assert await site.cluster.anything_alive(ref)
+        await site.session.patch(f"{path}/status", {"status": CLUSTER_SUSPENDED})
+    assert not await site.cluster.anything_alive(ref)
+    # What its controller says of it is of an earlier suspension.
+    for suspend in (False, True):
+        await site.session.patch(old, {"spec": {"suspend": suspend}})
+    assert await site.cluster.anything_alive(ref)
+
+
+async def _toggle(site: Site, ref: ObjectRef) -> None:
+    """Start and stop a RayService: its status is of an earlier generation then."""
+    for suspend in (False, True):
+        await site.session.patch(_path_of(ref), {"spec": {"rayClusterConfig": {"suspend": suspend}}})
+
+
+def _path_of(ref: ObjectRef) -> str:
+    row = JOB_KINDS[ref.kind]
+    return api_path(row.group, row.version, row.plural, ref.namespace, ref.name)
+
+
+async def _served_by(site: Site, ref: ObjectRef, name: str, annotations: dict[str, str]) -> str:
+    """A RayCluster of the RayService. Returns its path."""
+    owner = _owner("ray.io/v1", "RayService", ref.name, ref.uid)
+    await _cluster(site, name, owner, {"ray.io/originated-from-cr-name": ref.name}, annotations)
+    return api_path(RAY_CLUSTER.group, RAY_CLUSTER.version, RAY_CLUSTER.plural, NAMESPACE, name)
 
 
 async def _suspended(site: Site, row: JobKind, name: str) -> ObjectRef:
@@ -154,7 +217,13 @@ async def _pod(site: Site, row: JobKind, ref: ObjectRef, job: str, keeper: str |
     return await _create_pod(site, f"{_name(row, ref)}-0", {label: value}, owners)
 
 
-async def _cluster(site: Site, name: str, owner: dict[str, Any], labels: dict[str, str] | None = None) -> str:
+async def _cluster(
+    site: Site,
+    name: str,
+    owner: dict[str, Any],
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> str:
     """A RayCluster. Returns its UID."""
     body = sample(RAY_CLUSTER)
     body["metadata"] = {
@@ -162,6 +231,7 @@ async def _cluster(site: Site, name: str, owner: dict[str, Any], labels: dict[st
         "namespace": NAMESPACE,
         "ownerReferences": [owner],
         "labels": labels or {},
+        "annotations": annotations or {},
     }
     path = api_path(RAY_CLUSTER.group, RAY_CLUSTER.version, RAY_CLUSTER.plural, NAMESPACE)
     return str((await site.create(path, body))["metadata"]["uid"])

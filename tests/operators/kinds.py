@@ -8,7 +8,7 @@ from typing import Any, Final
 from queuectl.kinds.jobs import QUEUE_LABEL
 from queuectl.kinds.podsets import Templates
 from tests.job_kinds import JOB_KINDS
-from tests.operators.ray import ray_cluster, ray_job
+from tests.operators.ray import ray_cluster, ray_job, ray_service
 from tests.operators.subjects import Json, Parts, Subject
 from tests.operators.toy_kinds import app_wrapper, spark_application
 from tests.operators.trainer import train_job
@@ -142,6 +142,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
     ),
     ray_cluster(**_NO_SCALE, **_NO_CHILDREN),
     ray_job(**_NO_SCALE),
+    ray_service(**_NO_SCALE),
     train_job(**_NO_SCALE, **_ENDS_WITH_PODS, **_KEYS_STAY),
     spark_application(**_NO_SCALE, **_NO_CHILDREN),
     app_wrapper(**_NO_SCALE, **_ENDS_WITH_PODS),

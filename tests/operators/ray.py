@@ -1,4 +1,4 @@
-"""RayCluster and RayJob. No Ray runs in their pods: KubeRay gets no answer of a Ray dashboard."""
+"""RayCluster, RayJob and RayService. No Ray runs in their pods: KubeRay gets no answer of a Ray dashboard."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ def _job(parts: Parts, settings: Json) -> Json:
     }
 
 
+def _service(parts: Parts, settings: Json) -> Json:
+    return {"serveConfigV2": "applications: []", "rayClusterConfig": _cluster(parts, {}), **settings}
+
+
 def ray_cluster(**without: Any) -> Subject:
     """`without`: as in Subject."""
     return Subject(
@@ -60,4 +64,16 @@ def ray_job(**without: Any) -> Subject:
             "same name again": _TAKES_ITS_JOB,
             **without,
         },
+    )
+
+
+def ray_service(**without: Any) -> Subject:
+    """`without`: as in Subject."""
+    return Subject(
+        row=JOB_KINDS["RayService"],
+        site="all",
+        sizes={"head": 1, "small": 2},
+        make=_service,
+        endless=True,
+        without={**dict.fromkeys(_ENDS, _NO_END), **without},
     )

@@ -1,0 +1,142 @@
+"""Whether anything of a workload may still run: its object, its children, its pods."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.kinds.admission import parse
+from queuectl.kinds.fields import Json
+from queuectl.kinds.jobs import Copies, JobKind, PodLabel, value_at
+from queuectl.kinds.owners import controls
+from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.workloads import finished
+from queuectl.kinds.written import ADMISSION_ANNOTATION, STOPPED_ANNOTATION
+from queuectl.kube.objects import child_row, read_child, read_object
+from queuectl.kube.session import Object, Session, api_path
+
+MAX_HOPS: Final = 10
+"""From a pod to the object that it belongs to."""
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class Liveness:
+    """By consistent reads. Every method raises ApiError."""
+
+    def __init__(self, session: Session, kinds: KindRegistry) -> None:
+        self._session = session
+        self._kinds = kinds
+
+    async def may_make_pods(self, kind: JobKind, obj: Object, *, silent: bool) -> bool:
+        """May the object make pods, or a child that has its podsets or is suspended with it?
+
+        `silent`: their controllers are not there, so that what is suspended makes none.
+        """
+        told = kind.says_suspended(obj)
+        if (copies := kind.suspends) is not None:
+            row = self._kinds[copies.kind]
+            for copy in await self._copied(copies, row, obj):
+                if _may(row, copy, silent=silent, told=_says_so_now(copies, row, copy)):
+                    return True
+                told = told or _marks(copy) == _marks(obj) != (None, None)
+        elif (below := child_row(self._kinds, kind)) is not None:
+            child = await read_child(below, self._session, obj)
+            if child is not None and _may(below, child, silent=silent, told=below.says_suspended(child)):
+                return True
+        return _may(kind, obj, silent=silent, told=told)
+
+    async def _copied(self, copies: Copies, row: JobKind, obj: Object) -> list[Object]:
+        metadata = obj["metadata"]
+        path = api_path(row.group, row.version, row.plural, metadata["namespace"])
+        selector = {"labelSelector": f"{copies.label}={metadata['name']}"}
+        return [
+            child
+            async for page in self._session.pages(path, query=selector)
+            for child in page.get("items") or ()
+            if controls(metadata["uid"], child)
+        ]
+
+    async def pod_alive(self, kind: JobKind, ref: ObjectRef, obj: Object | None) -> bool:
+        """Is a pod of the object alive? `obj`: None if it is gone."""
+        pods = api_path("", "v1", "pods", ref.namespace)
+        parents: dict[str, Object | None] = {}
+        labelled = obj is not None and _started_by_us(obj, ref)
+        for selector, label in kind.pod_selectors(obj, ref.name, ref.uid).items():
+            if label.prefix and labelled:
+                continue
+            async for page in self._session.pages(pods, query={"labelSelector": selector}):
+                for pod in page.get("items") or ():
+                    if (pod.get("status") or {}).get("phase") in _OVER:
+                        continue
+                    if label.prefix and not _label(pod, label.key).startswith(f"{ref.name}-"):
+                        continue
+                    if await self._belongs(kind, ref, pod, label, parents):
+                        return True
+        return False
+
+    async def _belongs(
+        self, kind: JobKind, ref: ObjectRef, pod: Any, label: PodLabel, parents: dict[str, Object | None]
+    ) -> bool:
+        """Does a pod with this label belong to the object, directly or by objects in between?
+
+        One of these may be gone: then it may. `parents`: those read so far, by UID; None is gone.
+        """
+        if label.sure:
+            return True
+        between, child = self._kinds.below(kind), pod
+        for _ in range(MAX_HOPS):
+            owners = (child.get("metadata") or {}).get("ownerReferences") or []
+            if any(owner.get("uid") == ref.uid for owner in owners):
+                return True
+            if not owners:
+                # Left by an orphaning delete.
+                return label.uid
+            rows = (
+                (owner, self._kinds.of_group(owner.get("apiVersion"), owner.get("kind"))) for owner in owners
+            )
+            known = [(owner, row) for owner, row in rows if row is not None and row in between]
+            if not known:
+                return False
+            owner, row = known[0]
+            uid = str(owner.get("uid"))
+            if uid not in parents:
+                parent = ObjectRef(ref.namespace, row.name, owner["name"], uid)
+                parents[uid] = await read_object(self._session, row, parent)
+            if (child := parents[uid]) is None:
+                return True
+        return True
+
+
+def _may(kind: JobKind, obj: Object, *, silent: bool, told: bool) -> bool:
+    """May it make pods? `told`: its controller has said that it has seen that it is suspended."""
+    if finished(kind, obj) is not None:
+        return False
+    if not kind.suspended(obj):
+        return True
+    return not silent and (not told or kind.status(obj).quiet is False)
+
+
+def _says_so_now(copies: Copies, row: JobKind, child: Object) -> bool:
+    """Has its own controller seen that it is suspended? It is not asked again: its status must be current."""
+    generation = value_at(child, ("metadata", "generation"))
+    return row.says_suspended(child) and value_at(child, copies.observed) == generation is not None
+
+
+def _marks(obj: Json) -> tuple[str | None, str | None]:
+    """What the last start and the last stop wrote.
+
+    A copy of it that is suspended was written by a controller that has seen the object suspended, after that
+    start. Where neither is there, it may be from before the object ran.
+    """
+    annotations = obj["metadata"].get("annotations") or {}
+    return annotations.get(ADMISSION_ANNOTATION), annotations.get(STOPPED_ANNOTATION)
+
+
+def _started_by_us(obj: Object, ref: ObjectRef) -> bool:
+    """Whether a start has labelled its pod templates."""
+    annotation = (obj["metadata"].get("annotations") or {}).get(ADMISSION_ANNOTATION)
+    return parse(annotation, WorkloadId(ref.uid)) is not None
+
+
+def _label(pod: Any, key: str) -> str:
+    return str(((pod.get("metadata") or {}).get("labels") or {}).get(key))
