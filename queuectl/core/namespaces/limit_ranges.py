@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from queuectl.core.pod_limits import LimitRange, LimitRangeItem, LimitType, namespace_of
+from queuectl.core.namespaces.by_namespace import ByNamespace
+from queuectl.core.pod_limits import LimitRange, LimitRangeItem, LimitType
 from queuectl.core.pod_resources import Container, Listed, PodResources, Role, total_limits, total_requests
 from queuectl.core.resources import CPU, format_amount
 
@@ -17,61 +18,56 @@ class LimitRanges:
     """The LimitRanges of all namespaces. Where there is none, everything costs one look-up."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, LimitRange]] = {}
+        self._known = ByNamespace[LimitRange]()
         self._completed: dict[tuple[str, PodResources], PodResources] = {}
 
     def observe(self, value: LimitRange) -> bool:
         """Return whether it has changed."""
-        there = self._by_namespace.setdefault(namespace_of(value.name), {})
-        changed = there.get(value.name) != value
-        there[value.name] = value
+        changed = self._known.put(value) != value
         if changed:
             self._completed.clear()
         return changed
 
     def forget(self, name: str) -> bool:
         """Return whether it was there."""
-        there = self._by_namespace.get(namespace_of(name), {})
-        if there.pop(name, None) is None:
-            return False
-        if not there:
-            del self._by_namespace[namespace_of(name)]
-        self._completed.clear()
-        return True
+        there = self._known.forget(name)
+        if there:
+            self._completed.clear()
+        return there
 
     def exist(self, namespace: str) -> bool:
-        return namespace in self._by_namespace
+        return namespace in self._known
 
     def completed(self, namespace: str, pod: PodResources) -> PodResources:
         """Return the pod with the defaults that the API server adds to its containers (N1)."""
-        there = self._by_namespace.get(namespace)
-        if there is None:
+        if namespace not in self._known:
             return pod
         found = self._completed.get((namespace, pod))
         if found is None:
             if len(self._completed) >= _KNOWN:
                 self._completed.clear()
-            found = self._completed[namespace, pod] = _completed(pod, there)
+            found = self._completed[namespace, pod] = _completed(pod, self._known.of(namespace))
         return found
 
     def refusal(self, namespace: str, pod: PodResources) -> tuple[str, str] | None:
         """Return the name of a LimitRange that refuses a completed pod, and why; None: none does (N2)."""
-        for name, limits in sorted(self._by_namespace.get(namespace, {}).items()):
+        there = self._known.of(namespace)
+        for limits in there:
             for item in limits.items:
                 for what, requests, limit in _measured(item, pod):
                     for problem in _problems(item, requests, limit):
-                        return name, f"{what}: {problem}"
-        for name, limits in sorted(self._by_namespace.get(namespace, {}).items()):
+                        return limits.name, f"{what}: {problem}"
+        for limits in there:
             if any(item.default or item.default_request for item in limits.items):
                 for problem in _inconsistent(pod):
-                    return name, f"{problem}, with its defaults"
+                    return limits.name, f"{problem}, with its defaults"
         return None
 
 
-def _completed(pod: PodResources, there: Mapping[str, LimitRange]) -> PodResources:
+def _completed(pod: PodResources, there: Sequence[LimitRange]) -> PodResources:
     limits: dict[str, int] = {}
     requests: dict[str, int] = {}
-    for _, one in sorted(there.items(), reverse=True):  # of several, the first by name is used
+    for one in reversed(there):  # of several, the first by name is used
         for item in one.items:
             if item.type is LimitType.CONTAINER:
                 limits |= dict(item.default)

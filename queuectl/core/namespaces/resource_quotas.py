@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from queuectl.core.pod_limits import Counts, HardLimit, NamespaceQuota, QuotaScope, namespace_of
+from queuectl.core.namespaces.by_namespace import ByNamespace
+from queuectl.core.pod_limits import Counts, HardLimit, NamespaceQuota, QuotaScope
 from queuectl.core.pod_resources import PodResources, requested, total_limits_with_overhead
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.core.resources import CPU
@@ -28,32 +29,24 @@ class ResourceQuotas:
     """The ResourceQuotas of all namespaces."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, NamespaceQuota]] = {}
+        self._known = ByNamespace[NamespaceQuota]()
 
     def __bool__(self) -> bool:
         """Whether there is any."""
-        return bool(self._by_namespace)
+        return bool(self._known)
 
     def observe(self, quota: NamespaceQuota) -> bool:
         """Return whether anything but what is used has changed."""
-        there = self._by_namespace.setdefault(namespace_of(quota.name), {})
-        before = there.get(quota.name)
-        there[quota.name] = quota
+        before = self._known.put(quota)
         return before is None or _as_set(before) != _as_set(quota)
 
     def forget(self, name: str) -> bool:
         """Return whether it was there."""
-        there = self._by_namespace.get(namespace_of(name), {})
-        if there.pop(name, None) is None:
-            return False
-        if not there:
-            del self._by_namespace[namespace_of(name)]
-        return True
+        return self._known.forget(name)
 
     def of(self, namespace: str) -> Sequence[NamespaceQuota]:
         """Return those of a namespace, by name."""
-        there = self._by_namespace.get(namespace)
-        return [there[name] for name in sorted(there)] if there else ()
+        return self._known.of(namespace)
 
     def refusal(self, namespace: str, pods: Sequence[PodGroup]) -> Reason | None:
         """Return why a ResourceQuota can never hold all of `pods`; None: each can."""
