@@ -91,6 +91,16 @@ class WriteDenied(ClusterUnavailable):
     """
 
 
+class NotStored(Exception):
+    """The ledger has nothing of that time."""
+
+    def __init__(self, when: datetime, earliest: datetime) -> None:
+        super().__init__(
+            f"the ledger has no decision of {when.isoformat()} or before: its first one is of "
+            f"{earliest.isoformat()}"
+        )
+
+
 class Ledger(Protocol):
     """Stores decisions. One instance serves one cluster."""
 
@@ -339,6 +349,16 @@ class Reading:
     batch: int = 0
     """Number of the last batch that was stored. A batch may have no decision."""
     for_readers: ForReaders = NOTHING_FOR_READERS
+
+
+class Past(Protocol):
+    """The ledger as it was, read only. Raises LedgerUnavailable or SchemaMismatch."""
+
+    async def at(self, when: datetime) -> LedgerSnapshot:
+        """The open state after all commits at `when` or before; `now` of it is the time of its last decision.
+
+        Labels are those of today. Raises NotStored.
+        """
 
 
 class Readings(Protocol):

@@ -98,6 +98,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
             entry.unacknowledged = verb
     entry.order = state.place(entry, stored.created_at)
     entry.recorded, entry.recorded_pods = facts(entry), stored.pod_sets
+    entry.recorded_options = stored.options
     state.enter(entry)
     state.refresh(entry)
     return entry
@@ -143,6 +144,7 @@ def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
     match decision:
         case Enqueue():
             entry.recorded, entry.recorded_pods = facts(entry), decision.workload.pod_sets
+            entry.recorded_options = decision.workload.options
         case Keep():
             _keep(state, entry, decision)
         case Admit():

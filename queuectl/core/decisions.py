@@ -54,7 +54,7 @@ class Configure:
 
 @value(frozen=True, slots=True)
 class Enqueue:
-    """A workload is queued: it is new, or its queue, its priority or what its attempts left changed (L3)."""
+    """A workload is queued: it is new, or changed in what the ledger has of it (L3)."""
 
     workload: Workload
     cluster_queue: str | None

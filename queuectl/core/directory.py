@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -78,6 +79,8 @@ class Directory:
         self.cohorts: dict[str, Cohort] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
         self.local_queues: dict[LocalQueueName, LocalQueue] = {}
+        self.queue_namespaces: Counter[str] = Counter()
+        """Number of LocalQueues by namespace."""
         self.nodes: dict[str, Node] = {}
         self.capacity_changed = False
         """Nodes or flavors have changed. The reader of `capacity` resets it."""
@@ -191,12 +194,16 @@ class Directory:
     def _point(self, name: LocalQueueName, queue: LocalQueue | None) -> None:
         previous = self.local_queues.pop(name, None)
         if previous is not None:
+            self.queue_namespaces[name.namespace] -= 1
+            if not self.queue_namespaces[name.namespace]:
+                del self.queue_namespaces[name.namespace]
             pointing = self._pointing[previous.cluster_queue]
             del pointing[name]
             if not pointing:
                 del self._pointing[previous.cluster_queue]
         if queue is not None:
             self.local_queues[name] = queue
+            self.queue_namespaces[name.namespace] += 1
             self._pointing.setdefault(queue.cluster_queue, {})[name] = None
 
     def _users_of(self, flavor: str) -> set[str]:

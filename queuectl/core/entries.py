@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from queuectl.core.flavors.queue_flavors import Charge, LastTriedFlavors
 from queuectl.core.model import (
+    NO_OPTIONS,
     NO_PAST_ATTEMPTS,
     Attempt,
     ObjectRef,
@@ -107,6 +108,7 @@ class Entry:
         "reason",
         "recent",
         "recorded",
+        "recorded_options",
         "recorded_pods",
         "ref",
         "refused",
@@ -160,6 +162,8 @@ class Entry:
         """What the ledger has of it: a change of this is recorded (L3)."""
         self.recorded_pods: tuple[PodSet, ...] = ()
         """The podsets that the ledger has of it, and a change of these."""
+        self.recorded_options = NO_OPTIONS
+        """The options that the ledger has of it, and a change of these while it waits."""
         self.gone = False
         """Its object is deleted, or has lost our label."""
         self.gone_at = ""

@@ -52,6 +52,10 @@ class ContextObserved:
     """A cluster object that decisions depend on, such as a Namespace."""
 
     value: Context
+    key: ConfigKey | None = None
+    """Under which the ledger keeps it; None: it is not kept."""
+    spec: str = ""
+    """With a key: what decisions depend on, as canonical JSON."""
 
 
 @value(frozen=True, slots=True)

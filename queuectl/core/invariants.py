@@ -330,5 +330,6 @@ def _due(state: State) -> Iterator[str]:
             and not unread
             and spec != state.recorded_specs.get(key)
             and key not in state.due_configs
+            and (key in state.recorded_specs or state.matters(key))
         ):
             yield f"{key} is not recorded, and is not marked due"

@@ -120,13 +120,20 @@ def _without_attempt(entry: Entry, directory: Directory) -> Step | None:
         return None
     if seen.finished:  # L2
         return Retire(entry.id, entry.ref, None, seen.finished) if entry.recorded is not None else None
-    if entry.recorded != facts(entry) or entry.recorded_pods != entry.workload.pod_sets:  # L3
+    if _unrecorded(entry, entry.workload, seen):  # L3
         return Enqueue(entry.workload, entry.cluster_queue, entry.priority, entry.arrival, entry.past)
     if entry.workload.owner is not None and entry.stray is None:  # K1
         return None
     if not seen.suspended and entry.cluster_queue is not None and _can_be_charged(entry.workload):
         return _adoption(entry, directory)
     return None
+
+
+def _unrecorded(entry: Entry, workload: Workload, seen: Observation) -> bool:
+    """Return whether the ledger does not have it as it waits now."""
+    if entry.recorded != facts(entry) or entry.recorded_pods != workload.pod_sets:
+        return True
+    return seen.suspended and entry.recorded_options != workload.options
 
 
 def _can_be_charged(workload: Workload) -> bool:

@@ -99,6 +99,21 @@ class Outcome(StrEnum):
 
 
 @value(frozen=True, slots=True, kw_only=True)
+class UserOptions:
+    """What the labels of a workload ask for, besides its queue, and what is wrong with it.
+
+    Whether it is held is not in it: its reason says so.
+    """
+
+    priority_class: str | None = None
+    max_run_seconds: int | None = None
+    problem: Reason | None = None
+
+
+NO_OPTIONS = UserOptions()
+
+
+@value(frozen=True, slots=True, kw_only=True)
 class Workload:
     """The request of a user as read from its object: all fields that an admission depends on."""
 
@@ -123,6 +138,14 @@ class Workload:
     problem: Reason | None = None
     """Why it cannot be queued (G1), such as a quantity out of range. Where its requests cannot be counted,
     `pod_sets` is empty."""
+
+    @property
+    def options(self) -> UserOptions:
+        return UserOptions(
+            priority_class=self.priority_class,
+            max_run_seconds=self.max_run_seconds,
+            problem=self.problem,
+        )
 
 
 class PodCount(NamedTuple):
@@ -336,6 +359,8 @@ class StoredWorkload:
     reason: Reason | None
     pod_sets: tuple[PodSet, ...] = ()
     """What it requests, as of the decision that queued it last; empty if an older version queued it."""
+    options: UserOptions = NO_OPTIONS
+    """As of its last enqueue."""
     submitter: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     """As of its last enqueue, sorted."""

@@ -32,7 +32,7 @@ from queuectl.core.events import (
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.pod_limits import NamespaceQuota, namespace_of
-from queuectl.core.policy import Context, Gate, Node, ResourceFlavor
+from queuectl.core.policy import Gate, LocalQueue, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.state import State
@@ -139,12 +139,15 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
         case ConfigurationObserved(spec):
             state.specs[CONFIGURATION] = spec
             state.due_configs.add(CONFIGURATION)
-        case ContextObserved(value):
-            _observe_context(state, value, affected)
+        case ContextObserved():
+            _observe_context(state, event, affected)
         case ContextGone(kind, name):
             if kind is Node:
                 state.nodes.forget(name)
             state.directory.forget_context(kind, name, affected)
+            if (kept := state.contexts.forget(event)) is not None:
+                state.specs.pop(kept, None)
+                state.due_configs.add(kept)
         case _:
             assert_never(event)
 
@@ -159,6 +162,8 @@ def _observe_policy(state: State, event: PolicyObserved, affected: Affected) -> 
         state.directory.observe(event.value, affected)
         if isinstance(event.value, ResourceFlavor):
             state.nodes.flavors_changed()
+        if isinstance(event.value, LocalQueue):
+            state.due_configs.update(state.contexts.of(event.key.namespace))
 
 
 def _report(state: State, key: ConfigKey) -> None:
@@ -168,16 +173,20 @@ def _report(state: State, key: ConfigKey) -> None:
         state.changed.update(state.directory.pointing_to(key.name))
 
 
-def _observe_context(state: State, value: Context, affected: Affected) -> None:
+def _observe_context(state: State, event: ContextObserved, affected: Affected) -> None:
+    value = event.value
     state.directory.observe_context(value, affected)
     if isinstance(value, Node):
         state.nodes.observe(value, state.clock)
+    if (key := state.contexts.observe(event)) is not None:
+        state.specs[key] = event.spec
+        state.due_configs.add(key)
     if isinstance(value, NamespaceQuota):
         state.room.changed.add(namespace_of(value.name))
     if isinstance(value, Gate):
-        key = ConfigKey(GATE, "", value.name)
-        state.specs[key] = json.dumps({"installedAt": value.installed_at.isoformat()})
-        state.due_configs.add(key)
+        gate = ConfigKey(GATE, "", value.name)
+        state.specs[gate] = json.dumps({"installedAt": value.installed_at.isoformat()})
+        state.due_configs.add(gate)
 
 
 def _affected(state: State, affected: Affected) -> Iterator[Entry]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from queuectl.core.children import Children
+from queuectl.core.context_records import ContextRecords, namespace_of
 from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
 from queuectl.core.entries import Entry
@@ -86,6 +87,7 @@ class State:
         """Of the workload that was first seen last."""
         self.specs: dict[ConfigKey, str] = {}
         """As observed."""
+        self.contexts = ContextRecords()
         self.authors: dict[ConfigKey, str | None] = {}
         """Of the specs as observed; None: unknown."""
         self.recorded_specs: dict[ConfigKey, str] = {}
@@ -134,11 +136,19 @@ class State:
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
         for key in sorted(self.due_configs):
             spec = self.specs.get(key)
+            if key not in self.recorded_specs and not self.matters(key):
+                continue
             # The last good spec of an object that can't be read any more stays in force.
             if spec != self.recorded_specs.get(key) and (
                 spec is not None or key not in self.directory.invalid
             ):
                 yield key, spec
+
+    def matters(self, key: ConfigKey) -> bool:
+        """Return whether the ledger is to have it: context of a namespace only with a LocalQueue there."""
+        namespace = namespace_of(key)
+        context = key in self.contexts.of(namespace)
+        return not context or not namespace or namespace in self.directory.queue_namespaces
 
     def step(self, entry: Entry) -> Step | None:
         """Return what lifecycle decides next about `entry`; None: nothing is due."""

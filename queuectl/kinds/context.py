@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
-from queuectl.core.events import ContextGone
+from queuectl.core.events import ContextGone, ContextObserved
+from queuectl.core.model import ConfigKey
 from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.policy import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass
 from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
@@ -23,6 +25,8 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """API servers label each Namespace with its name."""
 
 MAX_LABELS: Final = 1024
+MAX_KEPT: Final = 1 << 16
+"""Characters of JSON: a larger object is not kept in the ledger."""
 MAX_RESOURCES: Final = 256
 
 
@@ -43,6 +47,8 @@ class ContextKind:
     """The name of its values is `NAMESPACE/NAME`."""
     devices: bool = False
     """It is only read where device classes are mapped to resources."""
+    kept: Callable[[Json], Json] | None = None
+    """The parts of an object that its value is read from, for the ledger. None: it keeps none of them."""
 
     def name_of(self, obj: Json) -> str:
         """The name of the object's value; empty if it has none."""
@@ -59,8 +65,51 @@ class ContextKind:
             return None
         return value if self.only in (None, value.name) else None
 
+    def event(self, obj: Json) -> ContextObserved | None:
+        """None if the object is malformed or not relevant."""
+        value = self.observe(obj)
+        if value is None or self.kept is None:
+            return None if value is None else ContextObserved(value)
+        spec = json.dumps(self.kept(obj), sort_keys=True)
+        if len(spec) > MAX_KEPT:
+            return ContextObserved(value)
+        return ContextObserved(value, ConfigKey(self.name, *_parts(value.name)), spec)
+
     def gone(self, name: str) -> ContextGone:
         return ContextGone(self.type, name)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Namespace and name of a value, as in the key of the ledger."""
+    namespace, _, own = name.rpartition("/")
+    return namespace, own
+
+
+def as_object(key: ConfigKey, spec: str) -> Json:
+    """An object of a kind that the ledger keeps, from its key and spec, as far as they say.
+
+    Raises ValueError.
+    """
+    row = CONTEXT_KINDS[key.kind]
+    content = json.loads(spec)
+    if not isinstance(content, dict):
+        raise ValueError(f"{key}: its spec is no object")
+    metadata = {**mapping(content, "metadata", ""), "name": key.name}
+    if key.namespace:
+        metadata["namespace"] = key.namespace
+    version = f"{row.group}/{row.version}" if row.group else row.version
+    return {"apiVersion": version, "kind": key.kind, **content, "metadata": metadata}
+
+
+def kept_context(key: ConfigKey, spec: str) -> ContextObserved:
+    """The event of an object as the ledger keeps it. Raises ValueError."""
+    value = CONTEXT_KINDS[key.kind].read(as_object(key, spec))
+    return ContextObserved(value, key, spec)
+
+
+def is_kept(kind: str) -> bool:
+    """Does the ledger keep objects of this kind of context?"""
+    return kind in CONTEXT_KINDS and CONTEXT_KINDS[kind].kept is not None
 
 
 def _namespace(obj: Json) -> Namespace:
@@ -118,15 +167,48 @@ def _amounts(found: Json) -> Amounts:
     return amounts(read)
 
 
+def _labels_kept(obj: Json) -> Json:
+    return {"metadata": {"labels": dict(_labels(obj))}}
+
+
+def _only(*fields: str) -> Callable[[Json], Json]:
+    return lambda obj: {field: obj[field] for field in fields if field in obj}
+
+
 _ROWS: Final = (
-    ContextKind("Namespace", "", "v1", "namespaces", Namespace, _namespace),
+    ContextKind("Namespace", "", "v1", "namespaces", Namespace, _namespace, kept=_labels_kept),
     ContextKind(
-        "PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", PriorityClass, _priority_class
+        "PriorityClass",
+        "scheduling.k8s.io",
+        "v1",
+        "priorityclasses",
+        PriorityClass,
+        _priority_class,
+        kept=_only("value", "globalDefault"),
     ),
-    ContextKind("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", RuntimeClass, _runtime_class),
+    ContextKind(
+        "RuntimeClass",
+        "node.k8s.io",
+        "v1",
+        "runtimeclasses",
+        RuntimeClass,
+        _runtime_class,
+        kept=_only("overhead"),
+    ),
     ContextKind("Node", "", "v1", "nodes", Node, _node),
-    ContextKind("LimitRange", "", "v1", "limitranges", LimitRange, limit_range, namespaced=True),
-    ContextKind("ResourceQuota", "", "v1", "resourcequotas", NamespaceQuota, resource_quota, namespaced=True),
+    ContextKind(
+        "LimitRange", "", "v1", "limitranges", LimitRange, limit_range, namespaced=True, kept=_only("spec")
+    ),
+    ContextKind(
+        "ResourceQuota",
+        "",
+        "v1",
+        "resourcequotas",
+        NamespaceQuota,
+        resource_quota,
+        namespaced=True,
+        kept=_only("spec"),
+    ),
     ContextKind(
         "ResourceClaim",
         "resource.k8s.io",
@@ -146,6 +228,7 @@ _ROWS: Final = (
         resource_claim_template,
         namespaced=True,
         devices=True,
+        kept=_only("spec"),
     ),
     ContextKind(
         "ValidatingAdmissionPolicy",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from queuectl.core.events import ContextObserved, Event, PolicyGone, WorkloadGone
+from queuectl.core.events import Event, PolicyGone, WorkloadGone
 from queuectl.core.model import ConfigKey, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.fields import Json
@@ -101,16 +101,12 @@ def _jobs(kind: JobKind, kinds: KindRegistry, honoured: QueueLabels) -> Source[E
 
 
 def _context(kind: ContextKind) -> Source[Event]:
-    def seen(obj: Json) -> Event | None:
-        value = kind.observe(obj)
-        return ContextObserved(value) if value is not None else None
-
     return Source(
         name=kind.name,
         path=api_path(kind.group, kind.version, kind.plural),
         query={"fieldSelector": f"metadata.name={kind.only}"} if kind.only else {},
         key=kind.name_of,
-        seen=seen,
+        seen=kind.event,
         gone=lambda name, _: kind.gone(str(name)),
         optional=kind.namespaced,  # without them, pods may be refused after an admission
     )

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from queuectl.core.model import NO_PAST_ATTEMPTS, PastAttempts, PodSetAssignment
+from queuectl.core.model import (
+    NO_OPTIONS,
+    NO_PAST_ATTEMPTS,
+    PastAttempts,
+    PodSetAssignment,
+    UserOptions,
+)
 from queuectl.core.reasons import Code, Limit, NodeFinding, PreemptionCause, Reason, RejectedCandidate
 from queuectl.kinds.node_constraints import stored_toleration, toleration_json
 
@@ -124,6 +130,34 @@ def past_from_json(value: Json | None) -> PastAttempts:
         ready=value["ready"],
         barred=reason_from_json(value["barred"]) if "barred" in value else None,
         until=datetime.fromisoformat(value["until"]) if "until" in value else None,
+    )
+
+
+# --- options
+
+
+def options_to_json(options: UserOptions) -> Json | None:
+    """None if there are none."""
+    if options == NO_OPTIONS:
+        return None
+    found: Json = {}
+    if options.priority_class is not None:
+        found["priorityClass"] = clean(options.priority_class)
+    if options.max_run_seconds is not None:
+        found["maxRunSeconds"] = options.max_run_seconds
+    if options.problem is not None:
+        found["problem"] = reason_to_json(options.problem)
+    return found
+
+
+def options_from_json(value: Json | None) -> UserOptions:
+    if value is None:
+        return NO_OPTIONS
+    problem = value.get("problem")
+    return UserOptions(
+        priority_class=value.get("priorityClass"),
+        max_run_seconds=value.get("maxRunSeconds"),
+        problem=None if problem is None else reason_from_json(problem),
     )
 
 

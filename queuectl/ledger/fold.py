@@ -42,6 +42,7 @@ from queuectl.ledger.codec import (
     clean,
     clean_or_none,
     cleaned,
+    options_to_json,
     past_to_json,
     pod_sets_to_json,
     reason_to_json,
@@ -172,6 +173,7 @@ class Fold:
             pod_sets=workload.pod_sets,
             shape=shape_of(workload.pod_sets).id,
             past=decision.past,
+            options=options_to_json(workload.options),
         )
         segment.seen.append(seen)
         line.workload, line.ref = workload.id, seen.ref
@@ -184,6 +186,8 @@ class Fold:
             "submitter": seen.submitter,
             "shape": seen.shape,
         }
+        if seen.options is not None:
+            line.payload["options"] = seen.options
         if decision.past != NO_PAST_ATTEMPTS:
             line.payload |= _past(decision.past)
 

@@ -51,6 +51,7 @@ class SeenWorkload:
     pod_sets: tuple[PodSet, ...]
     shape: str
     past: PastAttempts
+    options: Json | None
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from queuectl.core.model import (
     PastAttempts,
     PendingLine,
     Phase,
+    PodSet,
     PodsReady,
     StoredWorkload,
     UsageSum,
@@ -31,6 +32,7 @@ from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger import in_memory
 from queuectl.ledger.codec import (
+    options_from_json,
     past_from_json,
     past_to_json,
     pod_sets_from_json,
@@ -48,6 +50,7 @@ from queuectl.ledger.folded import (
     Segment,
     WorkloadChange,
 )
+from queuectl.ledger.memory_past import snapshot_at
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ledger.shapes import as_stored
 from queuectl.ports import (
@@ -56,6 +59,7 @@ from queuectl.ports import (
     LedgerRefused,
     LedgerUnavailable,
     LostLeadership,
+    NotStored,
     PastHolds,
     Reading,
     StartsSpan,
@@ -91,6 +95,9 @@ class MemoryStore:
     closed_effects: dict[int, EffectRow] = field(default_factory=dict)
     """By the sequence of the decision that requested it."""
     configs: dict[ConfigKey, tuple[int, str | None]] = field(default_factory=dict)
+    revisions: list[tuple[int, ConfigKey, str | None]] = field(default_factory=list)
+    """All that `configs` ever held, in order."""
+    shapes: dict[str, tuple[PodSet, ...]] = field(default_factory=dict)
     ended: list[tuple[int, StoredWorkload]] = field(default_factory=list)
     decisions: list[DecisionRow] = field(default_factory=list)
     batch: int = 0
@@ -167,17 +174,17 @@ class MemoryLedger:
             workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))),
             configs=tuple(self._in_force()),
             effects=tuple(sorted(store.effects, key=lambda key: store.effects[key])),
-            past_usage=self._past_usage(),
+            past_usage=self._past_usage(store.now),
         )
 
-    def _past_usage(self) -> tuple[UsageSum, ...]:
-        sharing, now = self._settings.usage_sharing, self.store.now
+    def _past_usage(self, now: datetime | None) -> tuple[UsageSum, ...]:
+        sharing = self._settings.usage_sharing
         if sharing is None or not sharing.half_life or now is None:
             return ()
         history = UsageHistory(sharing)
         since = history.horizon(now)
         for hold in self.store.ended_holds:
-            if hold.end >= since:
+            if since <= hold.end <= now:
                 for line in hold.lines:
                     held = {line.resource: line.count * line.amount}
                     history.add_interval(hold.local_queue, held, hold.start, hold.end)
@@ -295,8 +302,10 @@ class MemoryLedger:
         for sequence, key, spec, _ in segment.configs:
             if spec is not None or configs.get(key, (0, None))[1] is not None:
                 journal.put(configs, key, (sequence, spec))
+                journal.append(self.store.revisions, (sequence, key, spec))
 
     def _see(self, line: SeenWorkload, journal: _Journal) -> None:
+        journal.put(self.store.shapes, line.shape, as_stored(line.pod_sets))
         known = self.store.workloads.get(line.id)
         fresh = StoredWorkload(
             id=line.id,
@@ -310,10 +319,11 @@ class MemoryLedger:
             attempts=0,
             attempt=None,
             reason=None,
-            pod_sets=as_stored(line.pod_sets),
+            pod_sets=self.store.shapes[line.shape],
             submitter=line.submitter,
             labels=tuple(sorted(line.labels.items())),
             past=_past_as_stored(line.past),
+            options=options_from_json(line.options),
         )
         if known is not None:
             fresh = replace(
@@ -325,6 +335,7 @@ class MemoryLedger:
                 submitter=line.submitter if line.submitter is not None else known.submitter,
                 labels=fresh.labels,
                 past=fresh.past,
+                options=fresh.options,
             )
         journal.put(self.store.workloads, line.id, fresh)
         journal.put(self.store.updated, line.id, line.sequence)
@@ -419,6 +430,17 @@ class MemoryLedger:
             debt=opened.debt,
         )
         journal.put(self.store.workloads, opened.workload, replace(workload, attempt=attempt))
+
+    # --- ports.Past
+
+    async def at(self, when: datetime) -> LedgerSnapshot:
+        rows = [row for row in self.store.decisions if row.now <= when]
+        if not rows:
+            if not self.store.decisions:
+                raise LedgerUnavailable("the ledger has no decision on this cluster yet")
+            raise NotStored(when, self.store.decisions[0].now)
+        found = snapshot_at(self.store, rows, when, timedelta(seconds=self._settings.eviction_window))
+        return replace(found, past_usage=self._past_usage(found.now))
 
     # --- ports.Readings
 

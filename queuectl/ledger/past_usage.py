@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sqlalchemy import ARRAY, Text, and_, bindparam, func, select
+from sqlalchemy import ARRAY, Text, and_, bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.decisions import Verdict
@@ -42,9 +42,18 @@ class _ClosedHold(NamedTuple):
 
 
 async def past_usage(
-    connection: AsyncConnection, cluster: str, sharing: AdmissionFairSharing, sequence: int, now: datetime
+    connection: AsyncConnection,
+    cluster: str,
+    sharing: AdmissionFairSharing,
+    sequence: int,
+    now: datetime,
+    *,
+    earlier: bool = False,
 ) -> tuple[UsageSum, ...]:
-    """Of all holds that were closed up to `sequence`, which was decided at `now`."""
+    """Of all holds that were closed up to `sequence`, which was decided at `now`.
+
+    `earlier`: there may be later decisions.
+    """
     history = UsageHistory(sharing)
     since = history.horizon(now)
     async for window in _closed_holds(connection, cluster, sequence):
@@ -54,7 +63,7 @@ async def past_usage(
                 history.add_interval(queue, held.amounts, held.start, held.end)
         if window[-1].end < since:
             break
-    await _correct_later_starts(connection, cluster, history)
+    await _correct_later_starts(connection, cluster, history, sequence if earlier else None)
     return history.sums(now)
 
 
@@ -135,25 +144,32 @@ async def _queued(
     return moves
 
 
-async def _correct_later_starts(connection: AsyncConnection, cluster: str, history: UsageHistory) -> None:
+async def _correct_later_starts(
+    connection: AsyncConnection, cluster: str, history: UsageHistory, last: int | None
+) -> None:
     """Subtract from `history` the time between an open attempt's admission and a later start of its hold.
 
     The controller counts what an open attempt holds from its admission on. But a smaller hold starts when the
-    attempt shrinks, and a rebuilt hold starts with the rebuild.
+    attempt shrinks, and a rebuilt hold starts with the rebuild. `last`: as of that decision; None: now.
     """
     row, held, queued = t.hold_line.c, t.attempt.c, t.workload.c
+    open_then = row.open if last is None else and_(row.from_seq <= last, or_(row.open, row.to_seq > last))
+    of_attempt = held.open if last is None else held.number == row.attempt
+    of_life = and_(queued.open)
+    if last is not None:
+        of_life = and_(queued.queued_seq <= last, or_(queued.open, queued.closed_seq > last))
     query = (
         select(queued.namespace, queued.queue, row.resource, row.count, row.amount)
         .add_columns(held.admitted_at, row.from_at)
         .join(
             t.attempt,
-            and_(held.cluster_id == row.cluster_id, held.workload == row.workload, held.open),
+            and_(held.cluster_id == row.cluster_id, held.workload == row.workload, of_attempt),
         )
         .join(
             t.workload,
-            and_(queued.cluster_id == row.cluster_id, queued.id == row.workload, queued.open),
+            and_(queued.cluster_id == row.cluster_id, queued.id == row.workload, of_life),
         )
-        .where(row.cluster_id == cluster, row.open, row.from_at > held.admitted_at)
+        .where(row.cluster_id == cluster, open_then, row.from_at > held.admitted_at)
     )
     for namespace, queue, resource, count, amount, admitted_at, from_at in await connection.execute(query):
         local_queue = LocalQueueName(namespace, queue)

@@ -21,7 +21,7 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.ledger import tables as t
-from queuectl.ledger.codec import past_from_json, pod_sets_from_json, reason_from_json
+from queuectl.ledger.codec import options_from_json, past_from_json, pod_sets_from_json, reason_from_json
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports import DecisionRow, EffectRow
 
@@ -57,6 +57,7 @@ def stored_workload(row: Row[Any], shapes: Shapes) -> StoredWorkload:
         submitter=row.submitter,
         labels=tuple(sorted(row.labels.items())),
         past=past_from_json(row.past),
+        options=options_from_json(row.options),
     )
 
 

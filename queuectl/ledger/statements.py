@@ -171,8 +171,9 @@ DECISIONS: Final = insert(t.decision).from_select(
 
 _SEEN_NAMES: Final = (
     *("id", "namespace", "kind", "name", "uid", "queue", "cluster_queue", "priority", "created_at"),
-    *("arrival", "submitter", "labels", "shape", "past", "queued_seq"),
+    *("arrival", "submitter", "labels", "shape", "past", "options", "queued_seq"),
 )
+_SEEN_AGAIN: Final = (*("queue", "cluster_queue", "priority", "labels", "shape", "past", "options"),)
 SEEN_ROWS: Final = Columns(*columns_of(t.workload, *_SEEN_NAMES))
 
 
@@ -192,7 +193,7 @@ def _seen() -> Insert:
     return statement.on_conflict_do_update(
         index_elements=["cluster_id", "id"],
         set_={
-            **{name: new[name] for name in ("queue", "cluster_queue", "priority", "labels", "shape", "past")},
+            **{name: new[name] for name in _SEEN_AGAIN},
             "submitter": func.coalesce(new.submitter, t.workload_open.c.submitter),
             "updated_seq": new.queued_seq,
         },

@@ -96,6 +96,7 @@ def _workload_columns() -> list[Column[object]]:
         Column("attempts", BigInteger, nullable=False),
         Column("reason", JSONB),
         Column("past", JSONB),  # what former attempts leave behind; null: nothing
+        Column("options", JSONB),  # what its labels ask for besides the queue; null: nothing
         Column("queued_seq", BigInteger, nullable=False),
         Column("updated_seq", BigInteger, nullable=False),
         Column("open", Boolean, nullable=False),

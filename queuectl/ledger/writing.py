@@ -115,7 +115,7 @@ class Writing:
                 (
                     *(one.id, *one.ref, one.queue, one.cluster_queue, one.priority, one.created_at),
                     *(one.arrival, one.submitter, dump(one.labels), one.shape),
-                    *(_past(one.past), one.sequence),
+                    *(_past(one.past), None if one.options is None else dump(one.options), one.sequence),
                 )
                 for one in segment.seen
             ]

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from queuectl.core.decisions import Decision
-from queuectl.core.model import NO_PAST_ATTEMPTS, EffectKey, Outcome, PastAttempts, Verb
+from queuectl.core.model import (
+    NO_PAST_ATTEMPTS,
+    EffectKey,
+    LedgerSnapshot,
+    Outcome,
+    PastAttempts,
+    Verb,
+)
+from queuectl.core.policy import SchedulingConfiguration
+from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.memory import MemoryLedger
 from queuectl.ledger.pool import create_pool
 from queuectl.ledger.postgres import PostgresLedger
@@ -88,6 +97,8 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
     pool = create_pool(url)
     try:
         ledger, readings = PostgresLedger(pool, cluster), LedgerReadings(pool, cluster)
+        past = LedgerPast(pool, cluster, lambda _: SchedulingConfiguration())
+        states: list[LedgerSnapshot] = []
         epochs = (await ledger.take_epoch("t"), await memory.take_epoch("t"))
         # The quota for the admissions, so that a consistent ledger stays without findings.
         steps = [([configure("team-a", 1000)], []), *steps]
@@ -98,7 +109,12 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
                 for one, epoch in ((ledger, epochs[0]), (memory, epochs[1]))
             ]
             assert outcomes[0] == outcomes[1]
+            states.append(await memory.load())
         assert await ledger.load() == await memory.load()
+        for number, state in list(enumerate(states))[:: max(1, len(states) // 3)]:
+            when = START + timedelta(seconds=number, milliseconds=500)
+            then = [await one.at(when) for one in (past, memory)]
+            assert then == [replace(state, now=then[0].now)] * 2, when
         for after in (0, 1, 3, (await memory.load()).sequence):
             theirs, ours = await readings.since(after), await memory.since(after)
             assert theirs.workloads == ours.workloads or after == 0

@@ -1,0 +1,203 @@
+"""The state of the ledger as it was stored at an earlier time, from rows alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, BigInteger, Text, and_, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.model import (
+    ConfigKey,
+    EffectKey,
+    LedgerSnapshot,
+    StoredWorkload,
+    UsageSum,
+    Verb,
+    WorkloadId,
+)
+from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
+from queuectl.core.reasons import Code
+from queuectl.ledger import tables as t
+from queuectl.ledger.past_states import as_of
+from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
+from queuectl.ledger.pool import ledger_call, reading
+from queuectl.ledger.rows import decision_row, stored_workload, workloads_with_attempts
+from queuectl.ledger.shapes import Shapes
+from queuectl.ports import DecisionRow, LedgerUnavailable, NotStored
+
+_TIMEOUT: Final = 20.0
+"""Seconds for each statement, and for what is computed between two."""
+
+Configure = Callable[[str], SchedulingConfiguration]
+"""The configuration of the component as canonical JSON to its section `scheduling`; raises ValueError."""
+
+
+class LedgerPast:
+    """ports.Past over a pool made by `create_pool`, for one cluster."""
+
+    def __init__(self, pool: AsyncEngine, cluster_id: str, configure: Configure) -> None:
+        self._pool = pool
+        self._cluster = cluster_id
+        self._configure = configure
+        self._shapes = Shapes(cluster_id)
+
+    @ledger_call
+    async def at(self, when: datetime) -> LedgerSnapshot:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            last, now = await self._last_decision(connection, when)
+            configs = await self._configs(connection, last)
+            settings = configuration_of(configs, self._configure)
+            return LedgerSnapshot(
+                sequence=last,
+                now=now,
+                workloads=tuple(await self._workloads(connection, last, now, settings.eviction_window)),
+                configs=tuple(configs),
+                effects=tuple(await self._effects(connection, last, when)),
+                past_usage=await self._past_usage(connection, last, now, settings),
+            )
+
+    async def _last_decision(self, connection: AsyncConnection, when: datetime) -> tuple[int, datetime]:
+        """Sequence and time of the last decision at `when` or before. Raises NotStored.
+
+        There is no index of times. They never decrease as sequence numbers increase: a search by halves.
+        """
+        row = t.decision.c
+        query = select(row.sequence, row.now).where(row.cluster_id == self._cluster)
+        ends = [query.order_by(order).limit(1) for order in (row.sequence, row.sequence.desc())]
+        first, final = [(await connection.execute(end)).one_or_none() for end in ends]
+        if first is None or final is None:
+            raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
+        if when < first.now:
+            raise NotStored(when, first.now)
+        found, beyond = first, final.sequence + 1
+        while beyond - found.sequence > 1:
+            middle = (found.sequence + beyond) // 2
+            candidate = (await connection.execute(query.where(row.sequence == middle))).one()
+            if candidate.now <= when:
+                found = candidate
+            else:
+                beyond = middle
+        return found.sequence, found.now
+
+    async def _configs(self, connection: AsyncConnection, last: int) -> Sequence[tuple[ConfigKey, str]]:
+        row = t.config_revision.c
+        query = (
+            select(row.kind, row.namespace, row.name, row.spec)
+            .where(row.cluster_id == self._cluster, row.from_seq <= last)
+            .where(or_(row.to_seq.is_(None), row.to_seq > last))
+            .order_by(row.kind, row.namespace, row.name)
+        )
+        rows = await connection.execute(query)
+        return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
+
+    async def _workloads(
+        self, connection: AsyncConnection, last: int, now: datetime, window: int
+    ) -> Sequence[StoredWorkload]:
+        row = t.workload.c
+        ended_later = and_(~row.open, row.closed_seq > last, row.closed_at >= now)
+        query = (
+            workloads_with_attempts()
+            .where(row.cluster_id == self._cluster, row.queued_seq <= last, or_(row.open, ended_later))
+            .order_by(row.arrival, row.id)
+        )
+        rows = (await connection.execute(query)).all()
+        lives = [(one.id, one.queued_seq) for one in rows]
+        decisions = await self._decisions(connection, lives, last, now)
+        preempted = await self._preempted(connection, lives, last, now - timedelta(seconds=window), now)
+        queued = (one for found in decisions.values() for one in found if one.verdict == Verdict.QUEUED)
+        ids = {one.shape for one in rows} | {str(one.payload.get("shape", "")) for one in queued}
+        await self._shapes.read(connection, ids)
+        return [
+            as_of(
+                stored_workload(one, self._shapes),
+                decisions.get(one.id, ()),
+                self._shapes.get,
+                preempted.get(one.id, ()),
+            )
+            for one in rows
+        ]
+
+    async def _decisions(
+        self, connection: AsyncConnection, lives: Sequence[tuple[str, int]], last: int, now: datetime
+    ) -> dict[str, list[DecisionRow]]:
+        """Of each workload the last decision of each verdict, with and without what attempts left."""
+        row, life = t.decision.c, _lives(lives)
+        key = (row.workload, row.verdict, row.payload.has_key("past"))
+        query = (
+            select(t.decision)
+            .ext(distinct_on(*key))
+            .select_from(life.join(t.decision, row.workload == life.c.id))
+            .where(row.cluster_id == self._cluster, row.sequence >= life.c.first)
+            .where(row.sequence <= last, row.now <= now)
+            .order_by(*key, row.sequence.desc())
+        )
+        found: defaultdict[str, list[DecisionRow]] = defaultdict(list)
+        for one in await connection.execute(query):
+            found[one.workload].append(decision_row(one))
+        return found
+
+    async def _preempted(
+        self,
+        connection: AsyncConnection,
+        lives: Sequence[tuple[str, int]],
+        last: int,
+        since: datetime,
+        now: datetime,
+    ) -> dict[str, tuple[datetime, ...]]:
+        """When each was preempted since then, oldest first: the last PREEMPTIONS_KEPT (P11)."""
+        row, life = t.decision.c, _lives(lives)
+        query = (
+            select(row.workload, row.now)
+            .select_from(life.join(t.decision, row.workload == life.c.id))
+            .where(row.cluster_id == self._cluster, row.sequence >= life.c.first, row.sequence <= last)
+            .where(row.now >= since, row.now <= now, row.verdict == Verdict.EVICTED.value)
+            .where(row.reason["code"].astext == Code.PREEMPTED.value)
+            .order_by(row.sequence)
+        )
+        times: defaultdict[str, list[datetime]] = defaultdict(list)
+        for workload, at in await connection.execute(query):
+            times[workload].append(at)
+        return {workload: tuple(found[-PREEMPTIONS_KEPT:]) for workload, found in times.items()}
+
+    async def _effects(self, connection: AsyncConnection, last: int, when: datetime) -> Iterable[EffectKey]:
+        """Writes that were due then, in the order of their decisions."""
+        row = t.effect.c
+        query = (
+            select(row.workload, row.attempt, row.verb)
+            .where(row.cluster_id == self._cluster, row.sequence <= last)
+            .where(or_(row.open, row.closed_at > when))
+            .order_by(row.sequence)
+        )
+        rows = await connection.execute(query)
+        return [EffectKey(WorkloadId(workload), attempt, Verb(verb)) for workload, attempt, verb in rows]
+
+    async def _past_usage(
+        self, connection: AsyncConnection, last: int, now: datetime, settings: SchedulingConfiguration
+    ) -> tuple[UsageSum, ...]:
+        sharing = settings.usage_sharing
+        if sharing is None or not sharing.half_life:
+            return ()
+        return await past_usage(connection, self._cluster, sharing, last, now, earlier=True)
+
+
+def configuration_of(
+    configs: Iterable[tuple[ConfigKey, str]], configure: Configure
+) -> SchedulingConfiguration:
+    """The section `scheduling` in force; the default where none was recorded. Raises ValueError."""
+    for key, spec in configs:
+        if key.kind == "Configuration":
+            return configure(spec)
+    return DEFAULT_CONFIGURATION
+
+
+def _lives(lives: Sequence[tuple[str, int]]) -> Any:
+    """Workloads with the sequence that began each, as a table. Two parameters, however many there are."""
+    ids, firsts = [id for id, _ in lives], [first for _, first in lives]
+    arrays = (literal(ids, ARRAY(Text)), literal(firsts, ARRAY(BigInteger)))
+    return func.unnest(*arrays).table_valued("id", "first", name="life").render_derived()

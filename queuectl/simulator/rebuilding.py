@@ -1,0 +1,127 @@
+"""An engine from rows of the ledger alone, without a cluster: it decides as a controller that starts on them.
+
+What a controller reads from objects is made from what the ledger has: each workload is observed as its last
+decision left it. What the ledger does not have is not known: pods that are ready or have ended since, what is
+used of ResourceQuotas by others, nodes, and ResourceClaims (docs/decisions/0039-past-states.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+
+from queuectl.core.directory import GATE
+from queuectl.core.engine import Engine
+from queuectl.core.events import (
+    ConfigurationObserved,
+    ContextObserved,
+    Event,
+    Listed,
+    PolicyObserved,
+    TimeCame,
+    WorkloadObserved,
+)
+from queuectl.core.model import (
+    ConfigKey,
+    EffectKey,
+    LedgerSnapshot,
+    Observation,
+    Phase,
+    PodSet,
+    StoredWorkload,
+    Verb,
+    Workload,
+)
+from queuectl.core.observing import CONFIGURATION
+from queuectl.core.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
+from queuectl.core.reasons import Code, Reason
+from queuectl.kinds.context import is_kept, kept_context
+from queuectl.kinds.policy import parse_policy
+
+SOURCE = "ledger"
+"""Event source of all that the ledger has."""
+
+
+def engine_of(
+    snapshot: LedgerSnapshot, configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
+) -> Engine:
+    """Return an engine in the state of `snapshot`. Raises ValueError for a spec that cannot be read."""
+    engine = Engine(frozenset({SOURCE}), configuration)
+    engine.restore(snapshot)
+    unacknowledged = frozenset(snapshot.effects)
+    events: list[Event] = [rule(key, spec) for key, spec in snapshot.configs]
+    events += (observed(one, unacknowledged) for one in snapshot.workloads)
+    engine.handle([*events, Listed(SOURCE)])
+    if snapshot.now is not None:
+        engine.handle([TimeCame(snapshot.now)])
+    return engine
+
+
+def rule(key: ConfigKey, spec: str) -> Event:
+    """Return the event of policy, context or configuration in force. Raises ValueError."""
+    if key.kind == GATE:
+        installed = datetime.fromisoformat(json.loads(spec)["installedAt"])
+        return ContextObserved(Gate(key.name, installed))
+    if key == CONFIGURATION:
+        return ConfigurationObserved(spec)
+    if is_kept(key.kind):
+        return kept_context(key, spec)
+    return PolicyObserved(key, parse_policy(key, spec), spec)
+
+
+def observed(stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> WorkloadObserved:
+    """Return the observation of its object as the last decision about it left it."""
+    attempt = stored.attempt
+    runs = False
+    if attempt is not None:
+        verb = Verb.STOP if stored.phase is Phase.EVICTING else Verb.START
+        done = EffectKey(stored.id, attempt.number, verb) not in unacknowledged
+        runs = done is (verb is Verb.START)
+    observation = Observation(
+        resource_version="1",
+        generation=1,
+        suspended=not runs,
+        annotated=True,
+        admission=attempt if runs else None,
+        ready=True if runs and attempt is not None and stored.past.ready == attempt.number else None,
+        reclaimable=tuple(_ended(stored)),
+    )
+    return WorkloadObserved(requested(stored), observation)
+
+
+def requested(stored: StoredWorkload) -> Workload:
+    """Return the request of its user as the ledger has it."""
+    options, reason = stored.options, stored.reason
+    held = reason is not None and reason.code in (Code.ON_HOLD, Code.USER_HOLD)
+    held &= stored.phase is not Phase.ADMITTED
+    return Workload(
+        id=stored.id,
+        ref=stored.ref,
+        queue=stored.queue,
+        created_at=stored.created_at,
+        pod_sets=stored.pod_sets,
+        priority_class=options.priority_class,
+        submitter=stored.submitter,
+        labels=stored.labels,
+        hold=held,
+        hold_reason=reason.detail if held and reason is not None else None,
+        max_run_seconds=options.max_run_seconds,
+        problem=options.problem or _unknown(stored),
+    )
+
+
+def _unknown(stored: StoredWorkload) -> Reason | None:
+    if stored.pod_sets or stored.attempt is not None:
+        return None
+    detail = "an older version queued it: its podsets are not in the ledger"
+    return Reason(code=Code.MISCONFIGURED, detail=detail)
+
+
+def _ended(stored: StoredWorkload) -> Iterator[tuple[str, int]]:
+    """Yield podsets with the number of pods that have ended for good, as far as the hold shows it (L15)."""
+    asked: dict[str, PodSet] = {pods.name: pods for pods in stored.pod_sets}
+    for held in stored.attempt.assignment.pod_sets if stored.attempt is not None else ():
+        pods = asked.get(held.name)
+        if pods is not None and pods.min_count is None and held.count < pods.count:
+            yield held.name, pods.count - held.count
