@@ -78,6 +78,9 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.tolerations[].value": "F2",
         "spec.tolerations[].effect": "F2",
         "spec.tolerations[].tolerationSeconds": "F2",
+        "spec.nodes.mode": "M2",
+        "spec.nodes.resources{}": "M2",
+        "spec.nodes.headroom{}": "M6",
     },
     "LocalQueue": {
         "spec.clusterQueue": "G4",

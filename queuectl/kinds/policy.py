@@ -13,14 +13,18 @@ from pydantic import ValidationError
 
 from queuectl.core.events import PolicyInvalid, PolicyObserved
 from queuectl.core.model import ConfigKey
+from queuectl.core.nodes.modes import mode_of
 from queuectl.core.policy import (
+    ANY_NODES,
     NO_MAX_EXECUTION_TIME,
     NORMAL_WEIGHT,
     BorrowWithinCohort,
+    CapacityMode,
     ClusterQueue,
     Cohort,
     FairSharing,
     FlavorFungibility,
+    FlavorNodes,
     FlavorQuotas,
     LabelSelector,
     LocalQueue,
@@ -46,6 +50,7 @@ from queuectl.kinds import policy_objects as objects
 from queuectl.kinds import policy_schema as schema
 from queuectl.kinds.field_support import unsupported
 from queuectl.kinds.fields import Json, clean
+from queuectl.kinds.flavor_nodes import FlavorNodesModel
 from queuectl.kinds.workloads import MAX_NAME
 from queuectl.kinds.written import AUTHOR_ANNOTATION
 
@@ -292,8 +297,31 @@ def _resource_flavor(key: ConfigKey, model: objects.ResourceFlavorObject) -> Res
             for one in spec.tolerations
         ),
         topology=spec.topology_name,
+        nodes=_nodes(spec.nodes),
         unsupported=_unsupported(key, model),
     )
+
+
+def _nodes(model: FlavorNodesModel | None) -> FlavorNodes:
+    """Raises BadPolicy."""
+    if model is None:
+        return ANY_NODES
+    found = FlavorNodes(
+        mode=CapacityMode(model.mode) if model.mode is not None else None,
+        modes=tuple((name, CapacityMode(mode)) for name, mode in sorted(model.resources.items())),
+        headroom=tuple(
+            (name, _amount(kept, name, f"spec.nodes.headroom.{name}"))
+            for name, kept in sorted(model.headroom.items())
+        ),
+    )
+    for name, _ in found.headroom:
+        mode = mode_of(found, name, offered=True)
+        if mode is not CapacityMode.ENFORCE:
+            raise BadPolicy(
+                f"spec.nodes.headroom.{name}: is kept for resources with mode Enforce only, "
+                f"the mode of {name} is {mode}"
+            )
+    return found
 
 
 def _local_queue(key: ConfigKey, model: objects.LocalQueueObject) -> LocalQueue:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from queuectl.kinds.flavor_nodes import FlavorNodesModel
 from queuectl.kinds.policy_schema import (
     ATOMIC,
     SET,
@@ -423,6 +424,8 @@ class ResourceFlavorSpec(Part):
     """Taints of its nodes: only workloads that tolerate them, by themselves or by its tolerations, get it."""
     tolerations: Annotated[tuple[TolerationModel, ...], Field(max_length=8, json_schema_extra=ATOMIC)] = ()
     """Added to the pods of admitted workloads."""
+    nodes: FlavorNodesModel | None = None
+    """What its nodes limit beside the quota. Unset: the devices that they have, such as nvidia.com/gpu."""
     topology_name: Name | None = None
     """Not supported yet: a ClusterQueue that uses the flavor admits nothing."""
 

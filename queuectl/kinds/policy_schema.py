@@ -34,10 +34,10 @@ _QUALIFIED: Final = (
 )
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
-# Resources with fractional amounts; all others are whole devices or objects.
-_DIVISIBLE: Final = (
-    "self.name in ['cpu', 'memory', 'ephemeral-storage'] || self.name.startsWith('hugepages-')"
-)
+
+def divisible(name: str) -> str:
+    """CEL: whether the resource `name` has fractional amounts; all others are whole devices or objects."""
+    return f"{name} in ['cpu', 'memory', 'ephemeral-storage'] || {name}.startsWith('hugepages-')"
 
 
 def rule(cel: str, message: str, **more: str) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _whole(field: str) -> dict[str, str]:
     """
     value = f"self.{field}"
     return rule(
-        f"{_DIVISIBLE} || !has({value}) || type({value}) == int || (!{value}.endsWith('m') && "
+        f"{divisible('self.name')} || !has({value}) || type({value}) == int || (!{value}.endsWith('m') && "
         f"[2, 3, 4, 5, 6, 7].all(i, size({value}) < i || {value}.charAt(size({value}) - i) != '.'))",
         "must be a whole number: only cpu, memory, ephemeral-storage and hugepages can be divided",
         fieldPath=f".{field}",
@@ -160,7 +160,7 @@ class ResourceQuota(Part):
     """The resource, such as nvidia.com/gpu."""
     nominal_quota: Quantity
     """Quota that the queue or cohort owns: how much of the resource its workloads may use in this flavor at
-    the same time. It is not compared with the capacity of nodes."""
+    the same time. Nodes are a second limit, where spec.nodes of the ResourceFlavor says so."""
     borrowing_limit: Quantity | None = None
     """How much unused quota of the cohort may be used beyond nominalQuota. Unset: all of it; 0: none. Needs a
     cohort."""

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, m
 
 from queuectl.core import policy
 from queuectl.core.resources import CPU, BadQuantity, format_amount, parse_quantity
+from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.resource_forms import ResourceSettings
 from queuectl.kinds.section import Section
 
@@ -100,6 +101,7 @@ class SchedulingSettings(Section):
     wait_for_pods_ready: WaitForPodsReadySettings = WaitForPodsReadySettings()
     preemption: PreemptionSettings = PreemptionSettings()
     resources: ResourceSettings = ResourceSettings()
+    nodes: NodeSettings = NodeSettings()
 
     def configuration(self) -> policy.SchedulingConfiguration:
         """As the core's type."""
@@ -129,4 +131,5 @@ class SchedulingSettings(Section):
             eviction_window=preemption.eviction_window_seconds,
             cooldown=preemption.cooldown_seconds,
             resources=self.resources.forms(),
+            nodes=self.nodes.rules(),
         )

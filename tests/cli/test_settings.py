@@ -229,6 +229,10 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         "    transformations:\n"
         "    - {input: a/mig, strategy: Replace, multiplyBy: a/gpu, outputs: {a/part: 2, cpu: 500m}}\n"
         "    deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu.a, any.a]}]\n"
+        "  nodes:\n"
+        "    unusableConditions: [{type: GpuUnhealthy}, {type: NicHealthy, status: 'False'}]\n"
+        "    unusableTaints: [example.com/broken]\n"
+        "    settleSeconds: 0\n"
     )
     settings = load(path, environ={})
     assert settings.scheduling.configuration() == policy.SchedulingConfiguration(
@@ -252,6 +256,11 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
                 ),
             ),
             device_classes=(("gpu.a", "a/gpu"), ("any.a", "a/gpu")),
+        ),
+        nodes=policy.NodeRules(
+            unusable_conditions=(("GpuUnhealthy", "True"), ("NicHealthy", "False")),
+            unusable_taints=("example.com/broken",),
+            settle_seconds=0,
         ),
     )
     told = yaml.safe_dump({"scheduling": settings.public()["scheduling"]})
@@ -334,6 +343,26 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         (
             "resources: {excludeResourcePrefixes: [a/], transformations: [{input: a/b}]}",
             "resources: transformations.0.input: a/b is excluded by excludeResourcePrefixes",
+        ),
+        (
+            "nodes: {settleSeconds: 86401}",
+            "nodes.settleSeconds: Input should be less than or equal to 86400",
+        ),
+        (
+            "nodes: {unusableConditions: [{type: Broken, status: Yes}]}",
+            "nodes.unusableConditions.0.status: Input should be 'True', 'False' or 'Unknown'",
+        ),
+        (
+            "nodes: {unusableConditions: [{type: Broken}, {type: Broken, status: 'True'}]}",
+            "nodes: unusableConditions.1: Broken=True is unusableConditions.0 already",
+        ),
+        (
+            "nodes: {unusableTaints: [a, b, a]}",
+            "nodes: unusableTaints.2: a is unusableTaints.0 already",
+        ),
+        (
+            "nodes: {unusableTaints: ['a b']}",
+            "nodes.unusableTaints.0: String should match pattern '^[A-Za-z0-9]([A-Za-z0-9./_-]*)$'",
         ),
         (
             "resources: {deviceClassMappings: "

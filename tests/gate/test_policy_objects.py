@@ -12,11 +12,20 @@ from queuectl.kinds.crds import files
 from queuectl.kinds.policy import policy_event
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from tests.gate.site import MANIFESTS, Json, Site
-from tests.kinds.policy_cases import ACCEPTED, GPU, REFUSED, group
+from tests.kinds.policy_cases import ACCEPTED, ACCEPTED_NODES, GPU, REFUSED, REFUSED_NODES, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 API = "/apis/queuectl.dev/v1beta1"
+
+
+def flavor(spec: Json) -> Json:
+    return {
+        "apiVersion": "queuectl.dev/v1beta1",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "tried"},
+        "spec": spec,
+    }
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -80,17 +89,35 @@ async def test_the_cluster_queue_of_a_local_queue_is_immutable(site: Site) -> No
     ],
 )
 async def test_an_invalid_flavor_is_refused(site: Site, spec: Json, words: str) -> None:
-    body = {"apiVersion": "queuectl.dev/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "tried"}}
     with pytest.raises(ApiError) as caught:
-        await site.admin.request("POST", f"{API}/resourceflavors", body | {"spec": spec})
+        await site.admin.request("POST", f"{API}/resourceflavors", flavor(spec))
     assert caught.value.status == 422
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("what", REFUSED_NODES)
+async def test_invalid_nodes_of_a_flavor_are_refused_and_the_field_is_named(site: Site, what: str) -> None:
+    nodes, field, words = REFUSED_NODES[what]
+    with pytest.raises(ApiError) as caught:
+        await site.admin.request("POST", f"{API}/resourceflavors", flavor({"nodes": nodes}))
+    assert caught.value.status == 422
+    assert field in str(caught.value)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ACCEPTED_NODES)
+async def test_valid_nodes_of_a_flavor_are_stored_completely_and_read_back(site: Site, what: str) -> None:
+    nodes = ACCEPTED_NODES[what]
+    made = await site.admin.request("POST", f"{API}/resourceflavors", flavor({"nodes": nodes}))
+    await site.admin.request("DELETE", f"{API}/resourceflavors/tried")
+    assert made["spec"]["nodes"] == nodes
+    assert isinstance(policy_event(made), PolicyObserved)
 
 
 async def test_the_rules_cost_little_where_the_length_of_a_quantity_is_unbounded(site: Site) -> None:
     """Before Kubernetes 1.34 a rule's cost is estimated as if a quantity could be as long as a request."""
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for name in ("clusterqueues", "cohorts", "localqueues"):
+    for name in ("clusterqueues", "cohorts", "localqueues", "resourceflavors"):
         text, count = re.subn(r"\n *maxLength: 32(?=\n)", "", files()[f"queuectl.dev_{name}.yaml"])
         assert count
         stored = await site.admin.request("GET", f"{definitions}/{name}.queuectl.dev")

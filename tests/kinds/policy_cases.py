@@ -168,6 +168,47 @@ REFUSED = {
     ),
 }
 
+"""Objects, each with the field and the words of its refusal."""
+
+REFUSED_NODES: dict[str, tuple[Json, str, str]] = {
+    "unknown mode": ({"mode": "Sometimes"}, "spec.nodes.mode", '"Static", "Observe", "Enforce", "Elastic"'),
+    "unknown mode of a resource": (
+        {"resources": {GPU: "Sometimes"}},
+        "spec.nodes.resources",
+        '"Static", "Observe", "Enforce", "Elastic"',
+    ),
+    "17 resources": (
+        {"resources": {f"example.com/r{number}": "Static" for number in range(17)}},
+        "spec.nodes.resources",
+        "must have at most 16 items",
+    ),
+    "negative headroom": ({"headroom": {GPU: -1}}, "spec.nodes.headroom", "must be at least 0"),
+    "negative headroom as text": ({"headroom": {GPU: "-1"}}, "spec.nodes.headroom", "must be at least 0"),
+    "headroom of half a GPU": ({"headroom": {GPU: "0.5"}}, "spec.nodes.headroom", NOT_WHOLE),
+    "headroom that is no number": ({"headroom": {GPU: "some"}}, "spec.nodes.headroom", "should match"),
+    "headroom that nothing keeps": (
+        {"headroom": {"memory": "1Gi"}},
+        "spec.nodes.headroom",
+        "is kept for resources with mode Enforce only",
+    ),
+    "headroom of static devices": (
+        {"mode": "Enforce", "resources": {GPU: "Static"}, "headroom": {GPU: 1}},
+        "spec.nodes.headroom",
+        "is kept for resources with mode Enforce only",
+    ),
+}
+"""`spec.nodes` of ResourceFlavors, each with the field and the words of its refusal."""
+
+ACCEPTED_NODES: dict[str, Json] = {
+    "nothing": {},
+    "headroom of devices": {"headroom": {GPU: "1k"}},
+    "headroom of a part of a core": {"mode": "Enforce", "headroom": {"cpu": "500m"}},
+    "all fields": {
+        "mode": "Elastic",
+        "resources": {GPU: "Enforce", "memory": "Enforce", "cpu": "Static"},
+        "headroom": {GPU: 8, "memory": "1.5Gi"},
+    },
+}
 
 ACCEPTED = {
     "whole amounts": quota(9),

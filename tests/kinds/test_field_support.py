@@ -165,6 +165,7 @@ SAMPLES: dict[str, Json] = {
                     "tolerationSeconds": 5,
                 }
             ],
+            "nodes": {"mode": "Enforce", "resources": {GPU: "Enforce"}, "headroom": {GPU: 8}},
         }
     },
     "LocalQueue": {
@@ -192,6 +193,7 @@ TOGETHER: dict[str, Json] = {
     "spec.namespaceSelector.matchExpressions[].operator": {
         "spec.namespaceSelector.matchExpressions[].operator": "NotIn"
     },
+    "spec.nodes.resources{}": {"spec.nodes": {"mode": "Enforce", "resources": {GPU: "Static"}}},
     "spec.tolerations[].effect": {"spec.tolerations[]": {"key": "spot", "effect": "NoSchedule"}},
 }
 """Fields that change together with others only, or to one other value, with what is set then."""

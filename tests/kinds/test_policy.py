@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from queuectl.core.events import PolicyInvalid, PolicyObserved
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import (
+    CapacityMode,
     ClusterQueue,
     Cohort,
+    FlavorNodes,
     FlavorQuotas,
     LabelSelector,
     LocalQueue,
@@ -30,7 +32,7 @@ from queuectl.core.policy import (
 )
 from queuectl.core.resources import MAX_AMOUNT
 from queuectl.kinds.policy import POLICY_KINDS, BadPolicy, parse_policy, policy_event
-from tests.kinds.policy_cases import ACCEPTED, GPU, REFUSED, cluster_queue, group, quota
+from tests.kinds.policy_cases import ACCEPTED, GPU, REFUSED, REFUSED_NODES, cluster_queue, group, quota
 
 Json = dict[str, Any]
 
@@ -106,17 +108,46 @@ def test_no_namespace_selector_selects_no_namespace_and_an_empty_one_all() -> No
     assert selects_all.namespace_selector == LabelSelector()
 
 
+NODES = {
+    "mode": "Elastic",
+    "resources": {GPU: "Enforce", "memory": "Observe"},
+    "headroom": {GPU: "8"},
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_NODES)
+def test_nodes_of_a_flavor_that_the_server_refuses_are_invalid_to_the_reader_too(what: str) -> None:
+    nodes, field, _ = REFUSED_NODES[what]
+    event = policy_event(_object("ResourceFlavor", spec={"nodes": nodes}))
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail.startswith(field)
+
+
+def test_headroom_that_nothing_keeps_names_the_mode_of_its_resource() -> None:
+    event = policy_event(_object("ResourceFlavor", spec={"nodes": {"headroom": {"cpu": 1}}}))
+    assert isinstance(event, PolicyInvalid)
+    assert event.detail == (
+        "spec.nodes.headroom.cpu: is kept for resources with mode Enforce only, the mode of cpu is Observe"
+    )
+
+
 def test_the_other_kinds_are_read() -> None:
     flavor = {
         "nodeLabels": {"b": "2", "a": "1"},
         "nodeTaints": [{"key": "spot", "effect": "NoSchedule"}],
         "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+        "nodes": NODES,
     }
     assert _observed(_object("ResourceFlavor", spec=flavor)).value == ResourceFlavor(
         name="one",
         node_labels=(("a", "1"), ("b", "2")),
         node_taints=(Taint("spot", "", "NoSchedule"),),
         tolerations=(Toleration("spot", "Exists", None, "NoExecute", 5),),
+        nodes=FlavorNodes(
+            mode=CapacityMode.ELASTIC,
+            modes=(("memory", CapacityMode.OBSERVE), (GPU, CapacityMode.ENFORCE)),
+            headroom=((GPU, 8),),
+        ),
     )
     queue = _object("LocalQueue", namespace="team-a", spec={"clusterQueue": "gpus", "stopPolicy": "Hold"})
     event = _observed(queue)
@@ -141,6 +172,7 @@ def test_a_stored_spec_is_read_back_as_the_object_was(what: str) -> None:
 def test_stored_specs_of_all_kinds_read_back() -> None:
     for obj in (
         _object("ResourceFlavor", spec={"nodeLabels": {"a": "1"}}),
+        _object("ResourceFlavor", spec={"nodes": NODES}),
         _object("LocalQueue", namespace="n", spec={"clusterQueue": "c"}),
         _object("Cohort", spec={"parentName": "all", "fairSharing": {"weight": "0.5"}}),
         _object("WorkloadPriorityClass", value=7),
