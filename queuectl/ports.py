@@ -361,7 +361,7 @@ class Past(Protocol):
         """
 
 
-class Readings(Protocol):
+class Readings(Past, Protocol):
     """The ledger, read only. Raises LedgerUnavailable or SchemaMismatch."""
 
     async def since(self, sequence: int, batch: int = 0) -> Reading:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from queuectl.api import query, schemas
 from queuectl.api.identity import Caller
+from queuectl.api.past import PastStates
 from queuectl.api.problems import unavailable
 from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
 from queuectl.api.view import Sight, View
@@ -43,7 +44,7 @@ class Question:
 
 
 def _light(values: Mapping[str, Any]) -> bool:
-    return False
+    return "asOf" in values
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,11 @@ class Endpoint:
 class Source:
     """The data behind all routes."""
 
-    def __init__(self, view: View, readings: Readings, kinds: KnownKinds, cursors: Cursors) -> None:
+    def __init__(
+        self, view: View, readings: Readings, kinds: KnownKinds, cursors: Cursors, past: PastStates
+    ) -> None:
         self.view = view
+        self._past = past
         self.readings = readings
         self.kinds = kinds
         self._cursors = cursors
@@ -76,6 +80,11 @@ class Source:
         if sight is None:
             raise unavailable(self.view.problem or "not read yet")
         return sight
+
+    async def sight_of(self, question: Question) -> Sight:
+        """The state that is asked for: as of a time, or the newest. Raises a 400 or a 503."""
+        sight, when = self.sight(), question.values.get("asOf")
+        return sight if when is None else await self._past.sight(when, observed=sight.observed)
 
     def after(self, question: Question) -> Cursor | None:
         """The position after which the page starts."""

@@ -187,6 +187,13 @@ SINCE: Final = Parameter(
 _TIME_SCHEMA: Final = {"type": "string", "format": "date-time", "maxLength": MAX_TIME}
 FROM: Final = Parameter("since", "From this time on.", _TIME_SCHEMA, _time)
 UNTIL: Final = Parameter("until", "Up to this time. Without it: up to now.", _TIME_SCHEMA, _time)
+AS_OF: Final = Parameter(
+    "asOf",
+    "The state as of this time: after all decisions up to then. Counts of ready pods, and positions where "
+    "past usage decides the order, are not known of earlier states; labels are those of today.",
+    _TIME_SCHEMA,
+    _time,
+)
 
 
 class KnownKinds(Protocol):

@@ -13,11 +13,12 @@ from queuectl.core.policy import LocalQueueName
 
 Found = TypeVar("Found")
 
-PAGE = (query.LIMIT, query.NEXT)
+PAGE = (query.AS_OF, query.LIMIT, query.NEXT)
+_ONE = (query.AS_OF,)
 
 
 class QueueRoutes:
-    """They read the view only, never the ledger."""
+    """They read the view only; with `asOf` the ledger."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -36,6 +37,7 @@ class QueueRoutes:
                 "One ClusterQueue",
                 self.cluster_queue,
                 schemas.ClusterQueueDetail,
+                _ONE,
             ),
             Endpoint(
                 "/api/v1/localqueues",
@@ -49,9 +51,10 @@ class QueueRoutes:
                 "One LocalQueue",
                 self.local_queue,
                 schemas.LocalQueueDetail,
+                _ONE,
             ),
             Endpoint("/api/v1/cohorts", "Cohorts by name", self.cohorts, schemas.Page[schemas.Cohort], PAGE),
-            Endpoint("/api/v1/cohorts/{name}", "One Cohort", self.cohort, schemas.CohortDetail),
+            Endpoint("/api/v1/cohorts/{name}", "One Cohort", self.cohort, schemas.CohortDetail, _ONE),
             Endpoint(
                 "/api/v1/resourceflavors",
                 "ResourceFlavors by name",
@@ -64,11 +67,12 @@ class QueueRoutes:
                 "One ResourceFlavor",
                 self.flavor,
                 schemas.ResourceFlavorDetail,
+                _ONE,
             ),
         )
 
     async def cluster_queues(self, question: Question) -> schemas.Committed:
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
         rows, next = await self._by_name(question, CLUSTER_QUEUES, queues)
         items = (documents.cluster_queue(row, sight.state) for row in rows)
@@ -76,14 +80,14 @@ class QueueRoutes:
 
     async def cluster_queue(self, question: Question) -> schemas.Committed:
         name = await self._may_get(question, CLUSTER_QUEUES)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
         return documents.cluster_queue_detail(queue, sight.state, committed(sight))
 
     async def local_queues(self, question: Question) -> schemas.Committed:
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         after = self._source.after(question)
         namespace, parent = question.values.get("namespace"), question.values.get("clusterqueue")
         queues = sight.state.local_queues()
@@ -108,14 +112,14 @@ class QueueRoutes:
             raise not_found()
         if not await question.caller.may("get", LOCAL_QUEUES, name.namespace, name.name):
             raise not_found()
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         queue = sight.state.local_queue(name)
         if queue is None:
             raise not_found()
         return documents.local_queue_detail(queue, committed(sight))
 
     async def cohorts(self, question: Question) -> schemas.Committed:
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         under = sight.state.under_cohorts()
         cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
         rows, next = await self._by_name(question, COHORTS, cohorts)
@@ -124,7 +128,7 @@ class QueueRoutes:
 
     async def cohort(self, question: Question) -> schemas.Committed:
         name = await self._may_get(question, COHORTS)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         cohorts = sight.state.cohorts()
         if name not in cohorts:
             raise not_found()
@@ -132,7 +136,7 @@ class QueueRoutes:
         return documents.cohort_detail(name, cohorts[name], under, sight.state, committed(sight))
 
     async def flavors(self, question: Question) -> schemas.Committed:
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         quotas = sight.state.quotas_by_flavor()
         flavors = {flavor.name: flavor for flavor in sight.state.flavors()}
         rows, next = await self._by_name(question, FLAVORS, flavors)
@@ -141,7 +145,7 @@ class QueueRoutes:
 
     async def flavor(self, question: Question) -> schemas.Committed:
         name = await self._may_get(question, FLAVORS)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         found = next((flavor for flavor in sight.state.flavors() if flavor.name == name), None)
         if found is None:
             raise not_found()

@@ -23,11 +23,13 @@ from queuectl.api.asking import Endpoint, Question, Source, controller
 from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
+from queuectl.api.past import PastStates
 from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
 from queuectl.api.query import Cursors, KnownKinds
 from queuectl.api.queue_routes import QueueRoutes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.schemas import Committed, Health
+from queuectl.api.state import Configure
 from queuectl.api.tunnel import PATH, tunnel
 from queuectl.api.view import View
 from queuectl.api.workload_routes import WorkloadRoutes
@@ -56,10 +58,12 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     observer: Observer = SILENT,
     view: View | None = None,
+    configure: Configure | None = None,
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
     `kinds`: those that a path or query may name. `view`: over these readings, if the caller uses it too.
+    `configure`: reads the configuration of earlier states.
     `cursor_key`: 16 to 64 secret bytes, the same in every replica. Without `reviewer` any client may read
     all, on a loopback address only. Raises OSError if it cannot listen there, and ValueError for an address
     that is not loopback without both `reviewer` and `tls`.
@@ -70,7 +74,13 @@ async def serve(
         raise ValueError(f"{host} is not loopback: tokens must not be sent there without TLS")
     view = view or View(readings, parse_policy)
     app = application(
-        view, readings, kinds=kinds, cursor_key=cursor_key, identify=reviewer, observer=observer
+        view,
+        readings,
+        kinds=kinds,
+        cursor_key=cursor_key,
+        identify=reviewer,
+        observer=observer,
+        configure=configure,
     )
     async with listener.serving(
         app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
@@ -93,6 +103,7 @@ def application(
     identify: Identify | None = None,
     observer: Observer = SILENT,
     clock: Callable[[], float] = time.monotonic,
+    configure: Configure | None = None,
 ) -> web.Application:
     """The app without a socket; the caller keeps `view` up to date. Without `identify`: no access check."""
     app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
@@ -103,7 +114,7 @@ def application(
         # Without authentication the bytes in a tunnel could claim any host name.
         app.router.add_get(PATH, tunnel)
     app.on_response_prepare.append(_prepare)
-    source = Source(view, readings, kinds, Cursors(cursor_key))
+    source = Source(view, readings, kinds, Cursors(cursor_key), PastStates(readings, parse_policy, configure))
     workloads = WorkloadRoutes(source)
     answers = AnswerRoutes(source, workloads)
     endpoints = (*QueueRoutes(source).endpoints(), *workloads.endpoints(), *answers.endpoints())

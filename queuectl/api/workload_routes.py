@@ -14,6 +14,7 @@ from queuectl.api.problems import not_found
 from queuectl.api.query import Cursor
 from queuectl.api.state import OVER, State
 from queuectl.api.view import Sight
+from queuectl.core.decisions import Verdict
 from queuectl.core.model import StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import named_in
@@ -27,7 +28,8 @@ SCANS: Final = 5
 _HEARTBEAT_SECONDS: Final = 1.0
 """Interval at which a waiting request checks that its client is still connected."""
 
-_PAGE: Final = (query.LIMIT, query.NEXT)
+_NEWEST: Final = (query.LIMIT, query.NEXT)
+_PAGE: Final = (query.AS_OF, *_NEWEST)
 _FILTERS: Final = (
     query.NAMESPACE,
     query.QUEUE,
@@ -55,13 +57,14 @@ class WorkloadRoutes:
                 self.workloads,
                 schemas.Page[schemas.Workload],
                 (*_FILTERS, query.kind_parameter(self._source.kinds), *_PAGE),
-                lambda values: values.get("phase") in OVER,
+                lambda values: values.get("phase") in OVER or "asOf" in values,
             ),
             Endpoint(
                 one,
                 "One workload: why it is pending, what holds the missing quota, what would help",
                 self.workload,
                 schemas.WorkloadDetail,
+                (query.AS_OF,),
             ),
             Endpoint(
                 f"{one}/history",
@@ -76,6 +79,7 @@ class WorkloadRoutes:
                 "The last decisions on one workload and the writes to its object, oldest first",
                 self.story,
                 schemas.Page[schemas.Remark],
+                (query.AS_OF,),
                 heavy=_always,
                 notes=f"At most {story.LIMIT} items; `next` is always null.",
             ),
@@ -84,7 +88,7 @@ class WorkloadRoutes:
                 "Decisions by sequence, oldest first",
                 self.decisions,
                 schemas.Page[schemas.LedgerDecision],
-                (query.AFTER, query.WAIT, query.NAMESPACE, query.QUEUE, *_PAGE),
+                (query.AFTER, query.WAIT, query.NAMESPACE, query.QUEUE, *_NEWEST),
                 _always,
                 "All decisions for callers that may list all workloads; for others those on workloads they "
                 "may list. If `next` is null, all decisions up to `sequence` have been returned: continue "
@@ -95,13 +99,15 @@ class WorkloadRoutes:
     # --- workloads --------------------------------------------------------------------------------
 
     async def workloads(self, question: Question) -> schemas.Committed:
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         after = self._source.after(question)
         namespace = question.values.get("namespace")
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
         if question.values.get("phase") in OVER:
-            rows, next = await self._over(question, after[0] if after else None, _since(question, sight))
+            ended_by = sight.state.sequence + 1 if "asOf" in question.values else None
+            before = after[0] if after else ended_by
+            rows, next = await self._over(question, before, _since(question, sight))
         else:
             if namespace is None:
                 wanted = await question.caller.namespaces("list", WORKLOADS, sight.state.arrivals)
@@ -154,7 +160,7 @@ class WorkloadRoutes:
 
     async def workload(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         holders = documents.holders(workload, sight.state)
         ahead = sight.state.ahead(workload, AHEAD)
         named = (*ahead, *(holder for _, holder in holders))
@@ -176,7 +182,7 @@ class WorkloadRoutes:
 
     async def history(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         after = self._source.after(question)
         found = await self._source.ask(
             self._source.readings.history(
@@ -191,7 +197,7 @@ class WorkloadRoutes:
 
     async def story(self, question: Question) -> schemas.Committed:
         workload = await self._find(question)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         rows = await self._source.ask(
             self._source.readings.story(workload.id, until=sight.state.sequence, limit=story.LIMIT)
         )
@@ -215,6 +221,8 @@ class WorkloadRoutes:
             raise not_found()
         # First, so that the response time does not reveal whether the workload exists.
         await self._may(question.caller, "get", namespace)
+        if "asOf" in question.values:
+            return await self._find_then(question, (namespace, kind.name, name))
         found = self._source.sight().state.find(namespace, kind.name, name)
         if found is None:
             # It may be newer than the state, or Finished or Deleted.
@@ -229,6 +237,19 @@ class WorkloadRoutes:
         if found is None:
             raise not_found()
         return found
+
+    async def _find_then(self, question: Question, which: tuple[str, str, str]) -> StoredWorkload:
+        """The workload of that name at an earlier time, also if it was over then."""
+        state = (await self._source.sight_of(question)).state
+        if (found := state.find(*which)) is not None:
+            return found
+        found = await self._source.ask(self._source.readings.find(*which))
+        if found is not None and found.phase in OVER:
+            ask = self._source.readings.story(found.id, until=state.sequence, limit=1)
+            last = (await self._source.ask(ask)).decisions
+            if last and last[-1].verdict == Verdict.RETIRED:
+                return found
+        raise not_found()
 
     # --- decisions --------------------------------------------------------------------------------
 

@@ -92,15 +92,21 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             tls=tls.context if tls is not None else None,
             observer=metrics,
             view=view,
+            configure=scheduling,
         )
 
 
 def _view(readings: LedgerReadings, cluster: str, recorded: RecordedKinds) -> View:
     def configure(spec: str) -> SchedulingConfiguration:
         recorded.take(spec)
-        return SchedulingSettings.model_validate(json.loads(spec)["scheduling"]).configuration()
+        return scheduling(spec)
 
     return View(readings, parse_policy, observed=is_observed(cluster), configure=configure)
+
+
+def scheduling(spec: str) -> SchedulingConfiguration:
+    """Section `scheduling` of a configuration as the ledger has it. Raises ValueError."""
+    return SchedulingSettings.model_validate(json.loads(spec)["scheduling"]).configuration()
 
 
 def _started(base: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import click
@@ -164,5 +164,5 @@ def _times(server: Server, since: When, until: When) -> dict[str, str]:
                 raise Failure(f"--{key}: the server does not send its time: give a time, not how long ago")
             value = server.now - value
         if value is not None:
-            found[key] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            found[key] = rest.utc(value)
     return found

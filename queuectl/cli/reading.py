@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from queuectl.cli import completion, contexts, decisions, following, printing, rest
-from queuectl.cli.arguments import Duration, Word, kind_and_name, meant
+from queuectl.cli.arguments import Duration, Since, Word, kind_and_name, meant
 from queuectl.cli.options import SELECTIONS, Failure, Options, with_options
 from queuectl.cli.resources import RESOURCES, Named, Resource, ResourceName, split
 from queuectl.cli.rest import Document, NotThere, Server
@@ -19,7 +19,14 @@ from queuectl.core.reasons import Code
 if TYPE_CHECKING:
     from queuectl.cli.selecting import Show
 
+When = datetime | timedelta | None
 _with_selections = partial(with_options, formats=SELECTIONS)
+AS_OF = click.option(
+    "--as-of",
+    type=Since(),
+    metavar="TIME",
+    help="The state at an earlier time: 90m, 12h, 3d ago, or a time (UTC).",
+)
 HISTORY: Final = 20
 """Newest decisions that explain shows."""
 WORKLOAD = kind_and_name("workload", completion.workloads)
@@ -75,6 +82,7 @@ NAMESPACE = click.option(
 @click.option("--sort", metavar="FIELD", help="By a field of -o json, such as priority; -FIELD: descending.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this number of items.  [default: all]")
 @click.option("-w", "--watch", is_flag=True, help="Continue and show changes.")
+@AS_OF
 @_with_selections
 def get(
     options: Options,
@@ -85,6 +93,7 @@ def get(
     all_namespaces: bool,
     mine: bool,
     since: timedelta | None,
+    as_of: When,
     **given: Any,
 ) -> None:
     """List queues, workloads or decisions, or show one.
@@ -107,6 +116,8 @@ def get(
         ("-A", "-n", all_namespaces and given["namespace"] is not None),
         ("--mine", "--submitter", mine and given["submitter"] is not None),
         ("--since", "--after", since is not None and given["after"] is not None),
+        ("--as-of", "--watch", as_of is not None and watch),
+        ("--as-of", resource.name, as_of is not None and resource.name == "decisions"),
     ):
         if together:
             raise click.UsageError(f"{one} does not go with {other}")
@@ -117,6 +128,7 @@ def get(
         raise click.UsageError("--limit, --sort and --watch are for lists")
     show = _show(options, resource)
     server = rest.connect(options, namespace=filters.get("namespace"))
+    server.look_back(as_of)
     if name is not None:
         _one(options, server, resource, name, filters.get("namespace"), show)
         return
@@ -215,12 +227,13 @@ def _one(
     is_flag=True,
     help="Its last decisions and the writes to its object instead, oldest first, in UTC.",
 )
+@AS_OF
 @with_options
-def explain(options: Options, workload: str, namespace: str | None, story: bool) -> None:
+def explain(options: Options, workload: str, namespace: str | None, story: bool, as_of: When) -> None:
     """Explain why a workload is pending: the limit that binds, holders, workloads ahead, what would help."""
     from queuectl.cli.explain import show, show_story, surroundings
 
-    server, path, found = workload_of(options, workload, namespace)
+    server, path, found = workload_of(options, workload, namespace, as_of)
     if story:
         found = server.get((*path, "story"), quiet=True)
     if options.output != "table":
@@ -248,11 +261,12 @@ def history(options: Options, workload: str, namespace: str | None) -> None:
 
 
 def workload_of(
-    options: Options, workload: str, given: str | None
+    options: Options, workload: str, given: str | None, as_of: When = None
 ) -> tuple[Server, tuple[str, ...], Document]:
     """The server, the path of a workload, and its document. Raises Failure that says what to try instead."""
     namespace = contexts.namespace(options, given)
     server = rest.connect(options, namespace=namespace)
+    server.look_back(as_of)
     resource = RESOURCES["workloads"]
     path = resource.path(workload, namespace)
     try:

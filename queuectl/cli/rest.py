@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http.client import HTTPResponse, HTTPSConnection
@@ -100,7 +100,8 @@ class Server:
             raise Failure("--server: a URL must not contain a user: see --token-file")
         self.url = url.rstrip("/")
         self.now: datetime | None = None
-        """The server's clock at its last answer."""
+        """The server's clock at its last answer; after `look_back`, that time."""
+        self._as_of: datetime | None = None
         self._identity = identity
         self._timeout = timeout
         self._secure = parts.scheme == "https"
@@ -127,6 +128,8 @@ class Server:
         # Arguments that are not UTF-8 are sent as they are: the server refuses them.
         parts = (parse.quote(part, safe="", errors="surrogateescape") for part in path)
         url = f"{self.url}/api/v1/" + "/".join(parts)
+        if self._as_of is not None:
+            parameters = {**(parameters or {}), "asOf": utc(self._as_of)}
         if parameters:
             url += "?" + parse.urlencode(parameters, errors="surrogateescape")
         document = self._ask(url)
@@ -134,6 +137,15 @@ class Server:
             self._introduce()
             self._tell(document)
         return document
+
+    def look_back(self, to: datetime | timedelta | None) -> None:
+        """From now on ask for answers as of a time, or of so long ago; None: of now. Raises Failure."""
+        if isinstance(to, timedelta):
+            self._ask(f"{self.url}/api/v1/clusterqueues?limit=1")
+            if self.now is None:
+                raise Failure("--as-of: the server does not send its time: give a time, not how long ago")
+            to = self.now - to
+        self._as_of = to
 
     @property
     def shown(self) -> str:
@@ -233,7 +245,7 @@ class Server:
         try:
             with self._opener.open(asked, timeout=self._timeout) as answer:
                 body = answer.read(MAX_BODY + 1)
-                self.now = _date(answer.headers.get("Date")) or self.now
+                self.now = self._as_of or _date(answer.headers.get("Date")) or self.now
         except (error.HTTPError, Failure):
             raise
         except (OSError, ValueError) as problem:
@@ -302,6 +314,11 @@ def connect(
         dial=cluster.connect,
         place=place,
     )
+
+
+def utc(time: datetime) -> str:
+    """As REST takes it."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def how_to_reach() -> str:

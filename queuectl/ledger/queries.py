@@ -10,9 +10,11 @@ from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey, StoredWorkload, WorkloadId
+from queuectl.core.model import ConfigKey, LedgerSnapshot, StoredWorkload, WorkloadId
+from queuectl.core.policy import DEFAULT_CONFIGURATION
 from queuectl.ledger import answers
 from queuectl.ledger import tables as t
+from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.for_readers import facts_after
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import (
@@ -47,6 +49,7 @@ class LedgerReadings:
         self._pool = pool
         self._cluster = cluster_id
         self._shapes = Shapes(cluster_id)
+        self._past = LedgerPast(pool, cluster_id, lambda _: DEFAULT_CONFIGURATION)
 
     @ledger_call
     async def since(self, sequence: int, batch: int = 0) -> Reading:
@@ -92,6 +95,10 @@ class LedgerReadings:
         for kind, namespace, name, spec, to_seq in await connection.execute(query):
             newest[ConfigKey(kind, namespace, name)] = spec if to_seq is None else None
         return list(newest.items())
+
+    async def at(self, when: datetime) -> LedgerSnapshot:
+        """Without past usage, which no reader needs."""
+        return await self._past.at(when)
 
     @ledger_call
     async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:

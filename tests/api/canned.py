@@ -13,6 +13,7 @@ from queuectl.core.model import (
     AttemptState,
     ConfigKey,
     ForReaders,
+    LedgerSnapshot,
     ObjectRef,
     PendingLine,
     Phase,
@@ -29,6 +30,7 @@ from queuectl.ports import (
     EffectRow,
     Held,
     LedgerUnavailable,
+    NotStored,
     PastHolds,
     Reading,
     Revision,
@@ -149,6 +151,28 @@ class CannedReadings:
         self.batch = 0
         self._pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = {}
         self._lines: dict[str, tuple[int, PendingLine]] = {}
+        self.pasts: dict[datetime, LedgerSnapshot] = {}
+        """Earlier states, by the time of their last decision."""
+        self.looks: list[datetime] = []
+        """Times of which the state was read."""
+
+    def keep(self, when: datetime) -> None:
+        """The state is as it is now from that time on."""
+        over = (Phase.FINISHED, Phase.DELETED)
+        self.pasts[when] = LedgerSnapshot(
+            sequence=self.sequence,
+            now=when,
+            workloads=tuple(one for _, one in self._workloads.values() if one.phase not in over),
+            configs=tuple((key, spec) for key, (_, spec) in self._configs.items() if spec is not None),
+        )
+
+    async def at(self, when: datetime) -> LedgerSnapshot:
+        self._answer()
+        self.looks.append(when)
+        known = [time for time in self.pasts if time <= when]
+        if not known:
+            raise NotStored(when, min(self.pasts, default=when))
+        return self.pasts[max(known)]
 
     def commit(self, *workloads: StoredWorkload, configs: dict[ConfigKey, str | None] | None = None) -> None:
         self.sequence += 1

@@ -70,6 +70,7 @@ def ledger() -> CannedReadings:
     readings.end(workload("ended", 22))
     readings.rows = list(_rows(readings, mine))
     readings.sequence = 50
+    readings.keep(EPOCH_START)
     return readings
 
 
@@ -105,12 +106,20 @@ async def rest(serve: Serve, reviews: CannedReviews) -> Rest:
     return await serve(ledger(), reviews, Clock())
 
 
+THEN = f"asOf={EPOCH_START.isoformat().replace('+00:00', 'Z')}"
 LISTS = {
-    "/api/v1/workloads": ("", "phase=Finished", "phase=Pending&clusterqueue=team-a", "reason=Preempted"),
-    "/api/v1/localqueues": ("", "clusterqueue=team-a"),
-    "/api/v1/clusterqueues": ("",),
-    "/api/v1/cohorts": ("",),
-    "/api/v1/resourceflavors": ("",),
+    "/api/v1/workloads": (
+        "",
+        THEN,
+        f"{THEN}&reason=Preempted",
+        "phase=Finished",
+        "phase=Pending&clusterqueue=team-a",
+        "reason=Preempted",
+    ),
+    "/api/v1/localqueues": ("", THEN, "clusterqueue=team-a"),
+    "/api/v1/clusterqueues": ("", THEN),
+    "/api/v1/cohorts": ("", THEN),
+    "/api/v1/resourceflavors": ("", THEN),
     "/api/v1/decisions": ("after=0", "queue=zz-queue&after=0", "queue=main&after=0", "after=0&wait=0"),
 }
 ONES = {

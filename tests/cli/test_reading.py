@@ -14,7 +14,7 @@ import sys
 import termios
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -427,3 +427,53 @@ def test_explain_names_the_queues_that_borrow_what_its_owner_lacks(
     assert (
         "Borrowed by ClusterQueue guest: 7; shares in thousandths: 875, and 0 of ClusterQueue owner" in lines
     )
+
+
+def test_lists_and_explanations_are_shown_as_of_an_earlier_time(
+    run: Run, server: str, readings: CannedReadings
+) -> None:
+    before = [run("get", what, "--server", server).stdout for what in ("workloads", "cq")]
+    readings.keep(EPOCH_START)
+    readings.end(workload("waits", 3))
+    readings.commit(configs={ConfigKey("ClusterQueue", "", "team-a"): queue_spec(1, cohort="all")})
+    eventually(lambda: run("get", "cq", "--server", server).stdout, lambda shown: shown != before[1])
+    then = ("--as-of", EPOCH_START.isoformat(), "--server", server)
+    for what, shown in zip(("workloads", "cq"), before, strict=True):
+        found = run("get", what, *then)
+        assert found.exit_code == 0, found.output
+        assert [line.split()[:4] for line in found.stdout.splitlines()] == [
+            line.split()[:4] for line in shown.splitlines()
+        ]
+    found = run("explain", "job/waits", "-n", "default", *then)
+    assert found.exit_code == 0, found.output
+    assert "WaitingForQuota" in found.stdout
+    assert "Finished" in run("explain", "job/waits", "-n", "default", "--server", server).stdout
+    told = run("get", "cq", "team-a", "-o", "json", *then)
+    assert json.loads(told.stdout)["sequence"] == readings.pasts[EPOCH_START].sequence
+
+
+def test_a_time_ago_is_counted_by_the_clock_of_the_server(
+    run: Run, server: str, readings: CannedReadings
+) -> None:
+    readings.keep(EPOCH_START)
+    assert run("get", "cq", "--as-of", "2h", "--server", server).exit_code == 0
+    (when,) = readings.looks
+    assert abs(when - (datetime.now(UTC) - timedelta(hours=2))) < timedelta(minutes=5)  # noqa: TID251
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("get", "cq", "--as-of", "1999-01-01"), "its first one is of"),
+        (("get", "cq", "--as-of", "soon"), "neither how long ago"),
+        (("get", "cq", "--as-of", "2h", "--watch"), "--as-of does not go with --watch"),
+        (("get", "decisions", "--as-of", "2h"), "--as-of does not go with decisions"),
+    ],
+)
+def test_a_time_that_cannot_be_shown_is_refused(
+    run: Run, server: str, readings: CannedReadings, arguments: tuple[str, ...], told: str
+) -> None:
+    readings.keep(EPOCH_START)
+    found = run(*arguments, "--server", server)
+    assert found.exit_code == 2, found.output
+    assert told in found.output

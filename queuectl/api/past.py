@@ -1,0 +1,65 @@
+"""Earlier states of the ledger, for requests with `asOf`. A few are kept: a list is read page by page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from datetime import datetime
+from typing import Final
+
+from queuectl.api.problems import bad_request, unavailable
+from queuectl.api.state import Configure, Parse, State
+from queuectl.api.view import Sight
+from queuectl.core.model import LedgerSnapshot
+from queuectl.ports import LedgerUnavailable, NotStored, Past, Reading, SchemaMismatch
+
+KEPT: Final = 4
+"""How many states are kept, those used last."""
+READ_SECONDS: Final = 20.0
+"""How long one read of an earlier state may take."""
+
+
+class PastStates:
+    """One reader of earlier states for all requests of this process. It reads one at a time."""
+
+    def __init__(self, past: Past, parse: Parse, configure: Configure | None = None) -> None:
+        self._past = past
+        self._parse = parse
+        self._configure = configure
+        self._known: OrderedDict[datetime, State] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def sight(self, when: datetime, *, observed: bool) -> Sight:
+        """The state as of then, with ages as of then. Raises a 400 or a 503."""
+        async with self._lock:
+            state = self._known.pop(when, None) or await self._read(when)
+            self._known[when] = state
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return Sight(
+            state, age_seconds=0.0, committed_at=when, silent_seconds=0.0, stale=False, observed=observed
+        )
+
+    async def _read(self, when: datetime) -> State:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                snapshot = await self._past.at(when)
+        except NotStored as error:
+            raise bad_request(f"parameter asOf: {error}") from None
+        except TimeoutError:
+            raise unavailable(f"no answer within {READ_SECONDS:g} s") from None
+        except (LedgerUnavailable, SchemaMismatch) as error:
+            raise unavailable(str(error)) from None
+        return await asyncio.to_thread(self._state, snapshot, when)
+
+    def _state(self, snapshot: LedgerSnapshot, when: datetime) -> State:
+        committed_at = snapshot.now or when
+        reading = Reading(
+            sequence=snapshot.sequence,
+            committed_at=committed_at,
+            read_at=committed_at,
+            epoch=0,
+            workloads=snapshot.workloads,
+            configs=snapshot.configs,
+        )
+        return State().advance(reading, self._parse, self._configure)
