@@ -268,7 +268,11 @@ class Directory:
         for flavor in self.flavors.values():
             for node in self.nodes.values():
                 labels = dict(node.labels)
-                if node.ready and all(labels.get(key) == value for key, value in flavor.node_labels):
+                if (
+                    node.ready
+                    and not node.cordoned
+                    and all(labels.get(key) == value for key, value in flavor.node_labels)
+                ):
                     for resource, amount in node.allocatable:
                         cell = FlavorResource(flavor.name, resource)
                         found[cell] = found.get(cell, 0) + amount

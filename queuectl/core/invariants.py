@@ -51,7 +51,8 @@ def _nodes(state: State) -> Iterator[str]:
     for entry in state.entries.values() if again else ():
         if entry.attempt is not None:
             charges = state.directory.charges(entry.workload) if entry.workload is not None else ()
-            again.hold(entry.id, entry.attempt.sequence, pods_of(charges, entry.attempt.assignment))
+            pods = () if entry.attempt.debt else pods_of(charges, entry.attempt.assignment)
+            again.hold(entry.id, entry.attempt.sequence, pods)
     again.settle()
     for name, (known, found) in _both(_free(room), _free(again)):
         if known != found:

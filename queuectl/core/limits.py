@@ -100,6 +100,10 @@ class Limits:
         self._quota.remove(hold)
         self._nodes.remove(hold)
 
+    def lacks_room(self, hold: Hold) -> bool:
+        """Return whether nodes alone prevent `hold`: quota is available."""
+        return self._quota.fits(hold) and not self._nodes.fits(hold)
+
     def placed(self, hold: Hold) -> Hold:
         """Return `hold` with the nodes that its pods would get now."""
         return replace(hold, spots=self._room.place(hold.pods)) if hold.pods else hold
@@ -123,6 +127,9 @@ class LimitsJournal:
 
     def fits(self, hold: Hold) -> bool:
         return self._limits.fits(hold)
+
+    def lacks_room(self, hold: Hold) -> bool:
+        return self._limits.lacks_room(hold)
 
     def placed(self, hold: Hold) -> Hold:
         return self._limits.placed(hold)

@@ -333,7 +333,9 @@ class State:
 
     def _hold_pods(self, entry: Entry, attempt: Attempt) -> None:
         charges = self.directory.charges(entry.workload) if entry.workload is not None else ()
-        self.nodes.hold(entry.id, attempt.sequence, pods_of(charges, attempt.assignment))
+        # What ran before its admission has pods without our label, which count where they are.
+        pods = () if attempt.debt else pods_of(charges, attempt.assignment)
+        self.nodes.hold(entry.id, attempt.sequence, pods)
 
     def settle_nodes(self) -> None:
         """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""

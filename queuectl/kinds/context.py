@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
 from queuectl.core.events import ContextGone, ContextObserved
 from queuectl.core.model import ConfigKey
 from queuectl.core.pod_limits import LimitRange, NamespaceQuota
-from queuectl.core.policy import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass
+from queuectl.core.policy import Context, Gate, Namespace, Node, PriorityClass, RuntimeClass, Taint
 from queuectl.core.resources import Amounts, BadQuantity, amounts, parse_quantity
 from queuectl.kinds.device_claims import resource_claim, resource_claim_template
-from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, timestamp
-from queuectl.kinds.jobs import conditions
+from queuectl.kinds.fields import BadField, Json, checked, clean, integer, mapping, objects, timestamp
+from queuectl.kinds.jobs import condition_times, conditions
 from queuectl.kinds.namespace_limits import limit_range, resource_quota
 
 GATE: Final = "queuectl-jobs"
@@ -28,6 +29,7 @@ MAX_LABELS: Final = 1024
 MAX_KEPT: Final = 1 << 16
 """Characters of JSON: a larger object is not kept in the ledger."""
 MAX_RESOURCES: Final = 256
+MAX_TAINTS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +135,31 @@ def _runtime_class(obj: Json) -> RuntimeClass:
 
 
 def _node(obj: Json) -> Node:
-    cordoned = mapping(obj, "spec", "").get("unschedulable") is True
-    allocatable = _amounts(mapping(mapping(obj, "status", ""), "allocatable", "status"))
+    spec, found = mapping(obj, "spec", ""), conditions(obj)
     return Node(
-        _name(obj), _labels(obj), allocatable, ready=not cordoned and conditions(obj).get("Ready") == "True"
+        _name(obj),
+        _labels(obj),
+        _amounts(mapping(mapping(obj, "status", ""), "allocatable", "status")),
+        ready=found.pop("Ready", "Unknown") == "True",
+        ready_since=_time(condition_times(obj).get("Ready")),
+        created_at=_time(mapping(obj, "metadata", "").get("creationTimestamp")),
+        cordoned=spec.get("unschedulable") is True,
+        taints=tuple(_taint(one) for one in objects(spec, "taints", "spec", MAX_TAINTS)),
+        conditions=tuple(sorted(found.items())),
     )
+
+
+def _taint(taint: Json) -> Taint:
+    found = (clean(str(taint.get(key) or ""), 512) for key in ("key", "value", "effect"))
+    return Taint(*found)
+
+
+def _time(text: object) -> datetime | None:
+    """None also for what is no time: it says less about a node than its other fields."""
+    try:
+        return timestamp(text, "") if text is not None else None
+    except BadField:
+        return None
 
 
 def _gate(obj: Json) -> Gate:

@@ -271,6 +271,16 @@ def conditions(obj: Json) -> dict[str, str]:
     return found
 
 
+def condition_times(obj: Json) -> dict[str, str]:
+    """lastTransitionTime by type of the object's conditions; malformed ones are left out."""
+    found: dict[str, str] = {}
+    for condition in _conditions(obj):
+        kind, when = condition.get("type"), condition.get("lastTransitionTime")
+        if isinstance(kind, str) and isinstance(when, str):
+            found[kind] = when
+    return found
+
+
 def _conditions(obj: Json) -> Sequence[Json]:
     try:
         return objects(mapping(obj, "status", ""), "conditions", "status", MAX_CONDITIONS)

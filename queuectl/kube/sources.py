@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from queuectl.core.events import Event, PolicyGone, WorkloadGone
+from queuectl.core.events import Event, PodGone, PolicyGone, WorkloadGone
 from queuectl.core.model import ConfigKey, WorkloadId
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN, QueueLabels
+from queuectl.kinds.pods import POD_QUERY, pod_event
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
@@ -75,7 +76,20 @@ def sources(
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in CONTEXT_KINDS.values() if devices or not kind.devices),
+        _pods(),
         *(_jobs(kind, kinds, honoured) for kind in kinds),
+    )
+
+
+def _pods() -> Source[Event]:
+    """The pods that have not ended, of all namespaces."""
+    return Source(
+        name="Pod",
+        path=api_path("", "v1", "pods"),
+        query=POD_QUERY,
+        key=_uid,
+        seen=pod_event,
+        gone=lambda uid, _: PodGone(str(uid)),
     )
 
 

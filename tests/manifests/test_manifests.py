@@ -48,6 +48,7 @@ CONTROLLER_RIGHTS = {
     *((row.group, row.plural, None, verb) for row in JOB_KINDS for verb in (*READ, "patch")),
     *((row.group, f"{row.plural}/status", None, "patch") for row in JOB_KINDS),
     ("", "pods", None, "list"),
+    ("", "pods", None, "watch"),
     *(
         ("", resource, None, verb)
         for resource in ("namespaces", "nodes", "limitranges", "resourcequotas")

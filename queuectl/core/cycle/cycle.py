@@ -362,7 +362,7 @@ class Cycles:
 
     def _reserved(self, head: NominatedHead) -> Reason:
         """It would fit, but what is available is reserved for workloads that come first."""
-        if self._tree.fits(head.node, head.cells) and head.nomination.pods:
+        if head.lacks_room:
             return no_room_left(self._snapshot.room, head.nomination.pods)
         return reserved_for_others(self._tree, head.node, head.cells)
 

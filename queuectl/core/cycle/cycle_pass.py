@@ -25,6 +25,8 @@ class NominatedHead:
 
     heads: QueueHeads
     nomination: Nomination
+    lacks_room: bool = False
+    """When it was processed, nodes alone prevented it."""
 
     @property
     def entry(self) -> Entry:
@@ -108,6 +110,7 @@ class CyclePass:
         gone = (self._terminating | own).values()
         with self._without(gone):
             fits = self._journal.fits(nomination.hold)
+            head.lacks_room = not fits and self._journal.lacks_room(nomination.hold)
         if not fits or (fits_now and not self._fits_now(nomination.hold)):
             return None
         if fits_now:
@@ -123,6 +126,7 @@ class CyclePass:
     def _admit(self, head: NominatedHead) -> Mode | None:
         """Nothing but admissions has been charged since it was nominated as a fit."""
         if not self._journal.fits(head.hold):
+            head.lacks_room = self._journal.lacks_room(head.hold)
             return None
         self._journal.add(head.hold)
         self.admitted.append(head.nomination)

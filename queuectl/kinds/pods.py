@@ -1,0 +1,75 @@
+"""Pods of the cluster as values of the core, from JSON: where they are, and what they take there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from queuectl.core.events import PodObserved
+from queuectl.core.model import WorkloadId
+from queuectl.core.nodes.pods import Pod
+from queuectl.core.resources import Amounts
+from queuectl.kinds.fields import BadField, Json, clean, mapping, objects
+from queuectl.kinds.requests import RequestProblem, pod_requests
+from queuectl.kinds.written import WORKLOAD_LABEL
+
+MAX_CONDITIONS: Final = 64
+MAX_MESSAGE: Final = 1024
+_MOST_KEPT: Final = 10_000
+
+_SELECTION: Final = ("status.phase!=Succeeded", "status.phase!=Failed")
+POD_QUERY: Final = {"fieldSelector": ",".join(_SELECTION)}
+"""Selects the pods that have not ended: the server sends the end of one as a deletion."""
+
+_requests: dict[Amounts, Amounts] = {}
+"""Equal requests of pods are one object."""
+
+
+def pod_event(obj: Json) -> PodObserved | None:
+    """Return the pod as an event; None: it takes nothing from a node, and belongs to no workload."""
+    try:
+        pod = _pod(obj)
+    except BadField:
+        return None
+    return PodObserved(pod) if pod is not None else None
+
+
+def _pod(obj: Json) -> Pod | None:
+    metadata, spec = mapping(obj, "metadata", ""), mapping(obj, "spec", "")
+    status = mapping(obj, "status", "")
+    node = spec.get("nodeName")
+    label = mapping(metadata, "labels", "metadata").get(WORKLOAD_LABEL)
+    if (not node and not label) or status.get("phase") in ("Succeeded", "Failed"):
+        return None
+    return Pod(
+        uid=str(metadata.get("uid") or ""),
+        namespace=_shared(metadata.get("namespace")),
+        name=clean(str(metadata.get("name") or ""), 512),
+        node=_shared(node) if node else None,
+        requests=_amounts(spec),
+        workload=WorkloadId(str(label)) if label else None,
+        terminating=bool(metadata.get("deletionTimestamp")),
+        unschedulable=None if node else _unschedulable(status),
+    )
+
+
+def _shared(name: object) -> str:
+    return sys.intern(clean(str(name or ""), 512))
+
+
+def _amounts(spec: Json) -> Amounts:
+    """Nothing, if they cannot be read: the API server has checked them."""
+    try:
+        found = pod_requests(spec, "spec")
+    except (RequestProblem, BadField):
+        return ()
+    if len(_requests) >= _MOST_KEPT:
+        _requests.clear()
+    return _requests.setdefault(found, found)
+
+
+def _unschedulable(status: Json) -> str | None:
+    for condition in objects(status, "conditions", "status", MAX_CONDITIONS):
+        if (condition.get("type"), condition.get("reason")) == ("PodScheduled", "Unschedulable"):
+            return clean(str(condition.get("message") or "Unschedulable"), MAX_MESSAGE)
+    return None

@@ -1,0 +1,79 @@
+"""Pods of the cluster, from JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuectl.core.nodes.pods import Pod
+from queuectl.kinds.pods import pod_event
+
+Json = dict[str, Any]
+
+
+def pod(labels: Json | None = None, **spec: Any) -> Json:
+    requests = {"requests": {"cpu": "500m"}, "limits": {"nvidia.com/gpu": "2"}}
+    return {
+        "metadata": {"uid": "u", "namespace": "ns", "name": "p", "labels": labels or {}},
+        "spec": {"containers": [{"name": "main", "resources": requests}], **spec},
+        "status": {"phase": "Pending"},
+    }
+
+
+def seen(obj: Json) -> Pod | None:
+    event = pod_event(obj)
+    return event.pod if event is not None else None
+
+
+def test_a_bound_pod_takes_what_its_containers_request() -> None:
+    found = seen(pod(nodeName="n1"))
+    assert found == Pod(
+        uid="u", namespace="ns", name="p", node="n1", requests=(("cpu", 500), ("nvidia.com/gpu", 2))
+    )
+
+
+def test_a_pod_of_a_workload_is_known_by_its_label() -> None:
+    found = seen(pod({"queuectl.dev/workload": "uid-a"}))
+    assert found is not None
+    assert (found.workload, found.node) == ("uid-a", None)
+
+
+def test_a_pod_that_is_deleted_holds_its_node_until_it_is_gone() -> None:
+    obj = pod(nodeName="n1")
+    obj["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    found = seen(obj)
+    assert found is not None
+    assert found.terminating
+
+
+def test_what_the_scheduler_says_of_a_pod_that_fits_no_node_is_kept() -> None:
+    obj = pod({"queuectl.dev/workload": "uid-a"})
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    obj["status"]["conditions"] = [condition]
+    found = seen(obj)
+    assert found is not None
+    assert found.unschedulable == "0/3 nodes"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": {"phase": "Succeeded"}},
+        {"status": {"phase": "Failed"}},
+        {"spec": {"containers": []}},
+        {"metadata": []},
+        {"spec": "text"},
+    ],
+    ids=["succeeded", "failed", "neither bound nor of a workload", "metadata no mapping", "spec no mapping"],
+)
+def test_a_pod_is_not_counted_that_is(change: Json) -> None:
+    assert seen({**pod(nodeName="n1"), **change}) is None
+
+
+def test_requests_that_cannot_be_read_are_not_counted() -> None:
+    obj = pod(nodeName="n1")
+    obj["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "9" * 100}
+    found = seen(obj)
+    assert found is not None
+    assert found.requests == ()
