@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
@@ -157,10 +157,13 @@ class Cluster(Protocol):
         Done also if it is finished or suspended already, or if a later attempt of it runs.
         """
 
-    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
+    async def anything_alive(
+        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+    ) -> bool:
         """By consistent reads: may the object make pods, or is any of its pods alive?
 
         `counts`: how many before this one said that it is. After many, its controller is not waited for.
+        `unreachable`: nodes on which pods that are being deleted count as gone (M13).
         """
 
     async def check(self, child: ChildToCheck) -> list[Event]:

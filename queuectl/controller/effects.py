@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from itertools import count
 
@@ -59,11 +59,14 @@ class Lanes:
         settled: Callable[..., None],
         *,
         workers: int,
+        unreachable: Callable[[], Set[str]],
     ) -> None:
+        """`unreachable`: returns the nodes on which pods that are being deleted count as gone (M13)."""
         self._cluster = cluster
         self._emit = emit
         self._settled = settled
         self._workers = workers
+        self._unreachable = unreachable
         self._lanes: dict[WorkloadId, _Lane] = {}
         self._ready: asyncio.PriorityQueue[tuple[bool, int, WorkloadId | None]] = asyncio.PriorityQueue()
         """Whether it has an Event only, its turn, and the workload of the lane; None: the end."""
@@ -233,7 +236,8 @@ class Lanes:
 
     async def _probe(self, probe: PodsToCount) -> float | None:
         lane = self._lanes[probe.workload]
-        if await self._cluster.anything_alive(probe.ref, counts=lane.counts):
+        nodes = self._unreachable()
+        if await self._cluster.anything_alive(probe.ref, counts=lane.counts, unreachable=nodes):
             lane.counts += 1
             return min(_FIRST_RETRY * 2.0 ** min(lane.tries, 10), _LAST_RETRY)
         self._emit([PodsCounted(probe.workload, probe.attempt, alive=False)])

@@ -94,7 +94,13 @@ class Controller:
         self._rang = False
         self._aside = SetAside(engine, observer, self._wake.set)
         self._reports = Reports(engine, cluster, observer, status_seconds, self._ask_to_commit)
-        self._lanes = Lanes(cluster, self.emit, observer.settled, workers=workers)
+        self._lanes = Lanes(
+            cluster,
+            self.emit,
+            observer.settled,
+            workers=workers,
+            unreachable=lambda: engine.unreachable_nodes,
+        )
 
     @property
     def leads(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -218,7 +218,9 @@ class Mirror:
         settled = EffectSettled(effect.key, Result.DONE, effect.observation.generation)
         return settled, next(self._shown(found), None)
 
-    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
+    async def anything_alive(
+        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+    ) -> bool:
         """Called for a workload that is stopped, over or gone: as decided, nothing of it is alive."""
         return False
 

@@ -214,6 +214,8 @@ def _evict(state: State, entry: Entry, decision: Evict) -> None:
     entry.reason, entry.evicted_at, entry.start_denied = decision.reason, state.now, None
     if decision.reason.code is Code.PREEMPTED:
         entry.preempted_at = (*entry.preempted_at, state.now)[-16:]
+    if decision.reason.code is Code.NODE_FAILURES and decision.reason.node is not None:
+        state.nodes.failed(decision.reason.node.removeprefix("Node/"), state.now)
     _leave_behind(entry, decision.past)
 
 

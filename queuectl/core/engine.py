@@ -102,8 +102,13 @@ class Engine:
     def due_at(self) -> datetime | None:
         """When something becomes due by time alone: pass `TimeCame` then. None: nothing does."""
         state = self._state
-        times = (state.timers.earliest, state.requeuer.due_at, state.nodes.inventory.settles_at())
+        times = (state.timers.earliest, state.requeuer.due_at, state.nodes.due_at())
         return min((when for when in times if when is not None), default=None)
+
+    @property
+    def unreachable_nodes(self) -> frozenset[str]:
+        """Nodes on which pods that are being deleted count as gone (M13)."""
+        return self._state.nodes.losses.unreachable()
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
         """Start from the open state of the ledger. Call once, before any event."""

@@ -21,6 +21,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.nodes.losses import LostPods
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Reason
@@ -96,6 +97,7 @@ class Entry:
         "ineligible",
         "last_tried",
         "local_queue",
+        "lost",
         "no_room",
         "observation",
         "order",
@@ -189,6 +191,8 @@ class Entry:
         """The driver counts its pods."""
         self.bound = False
         """Pods of it are known to be bound to nodes."""
+        self.lost: LostPods | None = None
+        """A node that is lost under its pods (M12)."""
         self.pods_gone = False
         """The driver counted, and none was alive."""
 

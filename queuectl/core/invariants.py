@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import TypeVar
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
@@ -42,11 +43,13 @@ def _nodes(state: State) -> Iterator[str]:
     """What is free and expected on nodes is computed again from nodes, pods and holders."""
     room = state.nodes
     again = NodeRoom(state.directory.flavors, state.configuration.nodes)
+    again.inventory.avoided = dict(room.inventory.avoided)
     for record in room.inventory.nodes():
         assert record.node is not None
         again.observe(record.node, state.clock)
     for pod in room.pods.values():
-        again.observe_pod(pod)
+        gone = room.losses.counts_as_gone(pod)
+        again.observe_pod(replace(pod, workload=None) if gone else pod, state.clock)
     again.settle()
     for entry in state.entries.values() if again else ():
         if entry.attempt is not None:
@@ -60,6 +63,9 @@ def _nodes(state: State) -> Iterator[str]:
     for entry in state.entries.values():
         if entry.bound is not again.is_bound(entry.id):
             yield f"{entry.ref} has bound pods: {again.is_bound(entry.id)}, its entry says {entry.bound}"
+        lost = room.losses.lost_under(entry.id)
+        if entry.attempt is not None and entry.lost != lost:
+            yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
 
 
 def _free(room: NodeRoom) -> dict[str, dict[str, int]]:

@@ -237,6 +237,8 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         )
     if seen is not None and seen.by_child and _runs(entry) and (grown := _grown(entry)) is not None:  # L22
         return Reason(code=Code.BYPASS, detail=grown)
+    if (lost := entry.lost) is not None and not (entry.attempt is not None and entry.attempt.debt):  # L23
+        return Reason(code=Code.NODE_FAILURES, node=f"Node/{lost.node}", detail=lost.why)
     return None
 
 

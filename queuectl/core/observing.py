@@ -106,7 +106,7 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
 
 def _observe_pod(state: State, event: PodObserved | PodGone) -> None:
     if isinstance(event, PodObserved):
-        state.nodes.observe_pod(event.pod)
+        state.nodes.observe_pod(event.pod, state.clock)
     else:
         state.nodes.forget_pod(event.uid)
 
@@ -143,7 +143,7 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
             _observe_context(state, event, affected)
         case ContextGone(kind, name):
             if kind is Node:
-                state.nodes.forget(name)
+                state.nodes.forget(name, state.clock)
             state.directory.forget_context(kind, name, affected)
             if (kept := state.contexts.forget(event)) is not None:
                 state.specs.pop(kept, None)
@@ -288,6 +288,7 @@ def _list(state: State, event: Listed, batch: _Batch) -> None:
     if event.source in state.missing:
         state.missing.discard(event.source)
         if not state.missing:
+            state.nodes.losses.begin()
             state.changed |= state.directory.local_queues.keys()
             state.changed_queues |= state.directory.queues.keys()
     if event.workloads is None:

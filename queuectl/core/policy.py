@@ -144,6 +144,8 @@ class NodeRules:
     """Keys of taints: a node with one of them is unhealthy, whatever a pod tolerates."""
     settle_seconds: int = 30
     """How long a node that was not ready must be ready again before it counts (M5)."""
+    loss_seconds: int = 60
+    """How long a node must be not ready until the workloads on it are evicted (M12)."""
 
 
 NODE_RULES = NodeRules()

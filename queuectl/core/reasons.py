@@ -53,6 +53,7 @@ class Code(StrEnum):
 
     PREEMPTED = "Preempted"
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
+    NODE_FAILURES = "NodeFailures"
     CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"

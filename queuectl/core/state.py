@@ -317,6 +317,7 @@ class State:
         queue = attempt.assignment.cluster_queue
         self.tree.add(self.tree.queue(queue), entry.cells)
         self._hold(entry, attempt)
+        entry.lost = self.nodes.losses.lost_under(entry.id)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = self.place(entry, entry.workload.created_at)
@@ -351,6 +352,11 @@ class State:
             if moved is not None and moved.bound is not nodes.is_bound(workload):
                 moved.bound = not moved.bound
                 self.refresh(moved)
+        for workload in nodes.losses.take_affected():
+            affected = self.entries.get(workload)
+            if affected is not None and affected.lost != (lost := nodes.losses.lost_under(workload)):
+                affected.lost = lost
+                self.refresh(affected)
         if nodes.take_grown():
             self.requeuer.room_grew(nodes)
 

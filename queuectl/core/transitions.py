@@ -71,6 +71,7 @@ ROWS: Final = (
     Row("what it requests changes", pending=_QUEUED),
     Row("its run time is used up", admitted=_evicted(Code.MAXIMUM_EXECUTION_TIME_EXCEEDED)),
     Row("its pods are not ready in time", admitted=_evicted(Code.PODS_READY_TIMEOUT)),
+    Row("a node under its pods is lost", admitted=_evicted(Code.NODE_FAILURES)),
     Row(
         "some of its pods have ended for good",
         pending=_QUEUED,

@@ -27,6 +27,8 @@ class NodeSettings(Section):
     """Keys of taints: a node with one of them does not count, whatever a pod tolerates."""
     settle_seconds: int = Field(default=NODE_RULES.settle_seconds, ge=0, le=86_400)
     """How long a node that was not ready must be ready again before it counts."""
+    loss_seconds: int = Field(default=NODE_RULES.loss_seconds, ge=1, le=86_400)
+    """How long a node must be not ready until the workloads with pods on it are evicted."""
 
     @model_validator(mode="after")
     def _each_once(self) -> NodeSettings:
@@ -44,4 +46,5 @@ class NodeSettings(Section):
             unusable_conditions=tuple((one.type, one.status) for one in self.unusable_conditions),
             unusable_taints=self.unusable_taints,
             settle_seconds=self.settle_seconds,
+            loss_seconds=self.loss_seconds,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import datetime
 from typing import Any, Final
 
@@ -133,11 +133,14 @@ class KubeCluster:
             raise _again(error) from error
         raise ClusterUnavailable(f"{'/'.join(ref[:3])} changes faster than it can be stopped")
 
-    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
+    async def anything_alive(
+        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+    ) -> bool:
         """By consistent reads: may the object make pods, or is one of its pods alive?
 
         A suspended object may make pods until its controller says that it has seen the suspension, unless
-        that controller has been silent for so many counts that it is not there.
+        that controller has been silent for so many counts that it is not there. A pod that is being deleted
+        on an unreachable node does not count (M13).
         """
         kind = self._kinds[ref.kind]
         try:
@@ -145,7 +148,7 @@ class KubeCluster:
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
             if obj is not None and await self._liveness.may_make_pods(kind, obj, silent=silent):
                 return True
-            alive = await self._liveness.pod_alive(kind, ref, obj)
+            alive = await self._liveness.pod_alive(kind, ref, obj, unreachable)
             if silent and not alive:
                 text = "%s has no pods after %d counts: its controller is not waited for any longer"
                 log.warning(text, "/".join(ref[:3]), counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any, Final
 
 from queuectl.core.model import ObjectRef, WorkloadId
@@ -56,8 +57,10 @@ class Liveness:
             if controls(metadata["uid"], child)
         ]
 
-    async def pod_alive(self, kind: JobKind, ref: ObjectRef, obj: Object | None) -> bool:
-        """Is a pod of the object alive? `obj`: None if it is gone."""
+    async def pod_alive(
+        self, kind: JobKind, ref: ObjectRef, obj: Object | None, unreachable: Set[str] = frozenset()
+    ) -> bool:
+        """Is a pod of the object alive? `obj`: None if it is gone. `unreachable`: names of nodes (M13)."""
         pods = api_path("", "v1", "pods", ref.namespace)
         parents: dict[str, Object | None] = {}
         labelled = obj is not None and _started_by_us(obj, ref)
@@ -66,7 +69,7 @@ class Liveness:
                 continue
             async for page in self._session.pages(pods, query={"labelSelector": selector}):
                 for pod in page.get("items") or ():
-                    if (pod.get("status") or {}).get("phase") in _OVER:
+                    if (pod.get("status") or {}).get("phase") in _OVER or _counts_as_gone(pod, unreachable):
                         continue
                     if label.prefix and not _label(pod, label.key).startswith(f"{ref.name}-"):
                         continue
@@ -105,6 +108,12 @@ class Liveness:
             if (child := parents[uid]) is None:
                 return True
         return True
+
+
+def _counts_as_gone(pod: Any, unreachable: Set[str]) -> bool:
+    """Is it being deleted on a node that nothing ends it on (M13)?"""
+    deleted = (pod.get("metadata") or {}).get("deletionTimestamp") is not None
+    return deleted and (pod.get("spec") or {}).get("nodeName") in unreachable
 
 
 def _may(kind: JobKind, obj: Object, *, silent: bool, told: bool) -> bool:

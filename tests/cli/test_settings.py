@@ -233,6 +233,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         "    unusableConditions: [{type: GpuUnhealthy}, {type: NicHealthy, status: 'False'}]\n"
         "    unusableTaints: [example.com/broken]\n"
         "    settleSeconds: 0\n"
+        "    lossSeconds: 90\n"
     )
     settings = load(path, environ={})
     assert settings.scheduling.configuration() == policy.SchedulingConfiguration(
@@ -261,6 +262,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
             unusable_conditions=(("GpuUnhealthy", "True"), ("NicHealthy", "False")),
             unusable_taints=("example.com/broken",),
             settle_seconds=0,
+            loss_seconds=90,
         ),
     )
     told = yaml.safe_dump({"scheduling": settings.public()["scheduling"]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from queuectl.core.decisions import Admit, ChildToCheck, Decision, Plan
@@ -267,7 +267,9 @@ class JobCluster:
         self.emit([self.seen(effect.key.workload)])
         return EffectSettled(effect.key, Result.DONE, job.generation), None
 
-    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
+    async def anything_alive(
+        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+    ) -> bool:
         if len(self.counts) == self.away_at:
             self.away_at, self.unavailable = None, 1
         self._maybe_away()

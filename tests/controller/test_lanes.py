@@ -46,7 +46,7 @@ def start(name: str) -> Effect:
 
 async def test_starts_come_before_events_that_wait() -> None:
     cluster = OneAfterAnother()
-    lanes = Lanes(cluster, lambda events: None, lambda *_, **__: None, workers=1)
+    lanes = Lanes(cluster, lambda events: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
     events = [(workload(name).id, Notice(workload(name).ref, "Pending", "it waits")) for name in "abc"]
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         tasks.create_task(lanes.run())

@@ -133,6 +133,16 @@ def resource_quota(hard: int, used: int = 0) -> World:
     return world
 
 
+def node_lost() -> World:
+    """One of the two nodes under a gang is deleted."""
+    world = NodeWorld(node("a"), node("b"))
+    world.submit(gang("gang", 2))
+    world.run()
+    world.bind("gang", "a", "b")
+    world.lose("a")
+    return world
+
+
 def on_nodes(*gpus: int) -> World:
     world = NodeWorld(*(node(f"n{number}", count) for number, count in enumerate(gpus)))
     world.submit(gang("a", 1, 2))
@@ -174,6 +184,7 @@ PRODUCED: dict[Code, Callable[[], World]] = {
     Code.LEDGER_MISMATCH: frozen,
     Code.PREEMPTED: preempting,
     Code.PODS_READY_TIMEOUT: lambda: later(running(), 30),
+    Code.NODE_FAILURES: node_lost,
     Code.CLUSTER_QUEUE_STOPPED: lambda: drained(STOPPED),
     Code.LOCAL_QUEUE_STOPPED: lambda: drained(local_queue("lq", "cq", stop=StopPolicy.HOLD_AND_DRAIN)),
     Code.MAXIMUM_EXECUTION_TIME_EXCEEDED: lambda: later(running(max_run_seconds=10), 10),

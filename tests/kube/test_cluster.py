@@ -212,6 +212,18 @@ async def test_a_pytorch_job_without_a_run_policy_can_be_stopped(site: Site) -> 
     assert (await site.session.get(pytorch_jobs("wild")))["spec"]["runPolicy"] == {"suspend": True}
 
 
+async def test_a_pod_that_is_being_deleted_on_an_unreachable_node_does_not_keep_a_stopped_job_alive(
+    site: Site,
+) -> None:
+    obj = await _suspended(site, "lost")
+    uid, ref = obj["metadata"]["uid"], effect(obj).workload.ref
+    await _pod(site, "lost-0", {"batch.kubernetes.io/controller-uid": uid}, uid, node="dead", finalizer=True)
+    assert await site.cluster.anything_alive(ref, unreachable={"dead"}), "nothing has deleted it"
+    await site.session.delete(f"{api_path('', 'v1', 'pods', NAMESPACE)}/lost-0", {})
+    assert await site.cluster.anything_alive(ref, unreachable={"another"})
+    assert not await site.cluster.anything_alive(ref, unreachable={"dead"})
+
+
 async def test_pods_keep_a_stopped_job_alive_until_they_end(site: Site) -> None:
     obj = await _suspended(site, "alive")
     uid = obj["metadata"]["uid"]
@@ -348,7 +360,15 @@ async def _pytorch(site: Site) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _pod(site: Site, name: str, labels: dict[str, str], owner: str | None) -> None:
+async def _pod(
+    site: Site,
+    name: str,
+    labels: dict[str, str],
+    owner: str | None,
+    *,
+    node: str | None = None,
+    finalizer: bool = False,
+) -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "alive", "controller": True}
     await site.create(
         api_path("", "v1", "pods", NAMESPACE),
@@ -360,7 +380,8 @@ async def _pod(site: Site, name: str, labels: dict[str, str], owner: str | None)
                 "namespace": NAMESPACE,
                 "labels": labels,
                 "ownerReferences": [job | {"uid": owner}] if owner else [],
+                **({"finalizers": ["example.com/held"]} if finalizer else {}),
             },
-            "spec": {"containers": [{"name": "c", "image": "i"}]},
+            "spec": {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {})},
         },
     )

@@ -98,7 +98,7 @@ async def test_effects_that_are_not_done_are_counted_with_their_age() -> None:
     world.submit(workload("a"), workload("b"))
     world.run()
     nowhere: Any = None  # not used
-    lanes = Lanes(nowhere, lambda events: None, lambda *args, **more: None, workers=2)
+    lanes = Lanes(nowhere, lambda events: None, lambda *args, **more: None, workers=2, unreachable=frozenset)
     assert lanes.unsettled() == (0, 0.0)
     lanes.add_effects(world.engine.take_effects())
     async with asyncio.timeout(30):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,8 +74,10 @@ class CountingCluster(KubeCluster):
         self.looks: Counter[str] = Counter()
         """By the UID of the object; those that found something alive."""
 
-    async def anything_alive(self, ref: ObjectRef, *, counts: int = 0) -> bool:
-        alive = await super().anything_alive(ref, counts=counts)
+    async def anything_alive(
+        self, ref: ObjectRef, *, counts: int = 0, unreachable: Set[str] = frozenset()
+    ) -> bool:
+        alive = await super().anything_alive(ref, counts=counts, unreachable=unreachable)
         self.looks[ref.uid] += alive
         return alive
 

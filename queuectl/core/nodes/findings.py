@@ -22,6 +22,7 @@ _WORDS: Final = {
     NodeState.SETTLING: "ready for too short a time",
     NodeState.CORDONED: "cordoned",
     NodeState.UNHEALTHY: "unhealthy",
+    NodeState.AVOIDED: "avoided, because they failed repeatedly",
 }
 
 

@@ -29,20 +29,30 @@ class NodeState(StrEnum):
     SETTLING = "Settling"  # ready again, not long enough yet
     CORDONED = "Cordoned"
     UNHEALTHY = "Unhealthy"  # by a condition or a taint that the admin names
+    AVOIDED = "Avoided"  # lost repeatedly under workloads
 
 
-def node_state(node: Node, rules: NodeRules, now: datetime) -> NodeState:
-    """Return the state of `node` at `now` (M3, M5)."""
+def is_unhealthy(node: Node, rules: NodeRules) -> bool:
+    """Return whether it has a condition or a taint that the admin names as unusable (M3)."""
+    return any(condition in rules.unusable_conditions for condition in node.conditions) or any(
+        taint.key in rules.unusable_taints for taint in node.taints
+    )
+
+
+def node_state(
+    node: Node, rules: NodeRules, now: datetime, avoided_until: datetime | None = None
+) -> NodeState:
+    """Return the state of `node` at `now` (M3, M5, M14)."""
     if not node.ready:
         return NodeState.NOT_READY
-    if any(condition in rules.unusable_conditions for condition in node.conditions) or any(
-        taint.key in rules.unusable_taints for taint in node.taints
-    ):
+    if is_unhealthy(node, rules):
         return NodeState.UNHEALTHY
     if node.cordoned:
         return NodeState.CORDONED
     settled = settles_at(node, rules)
-    return NodeState.READY if settled is None or settled <= now else NodeState.SETTLING
+    if settled is not None and settled > now:
+        return NodeState.SETTLING
+    return NodeState.AVOIDED if avoided_until is not None and avoided_until > now else NodeState.READY
 
 
 def settles_at(node: Node, rules: NodeRules) -> datetime | None:
@@ -109,6 +119,8 @@ class Inventory:
         self.groups: dict[tuple[NodeState, Profile], NodeGroup] = {}
         self._settling: set[str] = set()
         """Names of nodes that have to settle."""
+        self.avoided: dict[str, datetime] = {}
+        """Nodes that are avoided, and until when (M14)."""
         self.version = 0
         """Counts changes of groups: what was found to match must be found again."""
         self.grown = False
@@ -123,7 +135,7 @@ class Inventory:
     def observe(self, node: Node, now: datetime) -> bool:
         """Return whether anything changed."""
         record = self._record(node.name)
-        state = node_state(node, self._rules, now)
+        state = node_state(node, self._rules, now, self.avoided.get(node.name))
         if record.node == node and record.state is state:
             return False
         known = record.node
@@ -148,17 +160,28 @@ class Inventory:
             del self.records[name]
 
     def tick(self, now: datetime) -> None:
-        """Time has passed: nodes that have settled count again."""
-        for name in sorted(self._settling):
-            node = self.records[name].node
-            assert node is not None
-            self.observe(node, now)
+        """Time has passed: nodes that have settled count again, and those that were avoided."""
+        over = {name for name, until in self.avoided.items() if until <= now}
+        for name in over:
+            del self.avoided[name]
+        for name in sorted(self._settling | over):
+            self._observe_again(name, now)
+
+    def avoid(self, name: str, until: datetime, now: datetime) -> None:
+        """A node does not count before `until` (M14)."""
+        self.avoided[name] = until
+        self._observe_again(name, now)
+
+    def _observe_again(self, name: str, now: datetime) -> None:
+        record = self.records.get(name)
+        if record is not None and record.node is not None:
+            self.observe(record.node, now)
 
     def settles_at(self) -> datetime | None:
-        """Return when the next node has settled; None: none has to."""
+        """Return when the next node counts again by time alone; None: none does."""
         nodes = (self.records[name].node for name in self._settling)
         times = (settles_at(node, self._rules) for node in nodes if node is not None)
-        return min((when for when in times if when is not None), default=None)
+        return min((when for when in (*times, *self.avoided.values()) if when is not None), default=None)
 
     def _record(self, name: str) -> NodeRecord:
         record = self.records.get(name)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.inventory import Inventory, NodeState
+from queuectl.core.nodes.losses import NodeLosses
 from queuectl.core.nodes.matching import Match, Matcher
 from queuectl.core.nodes.modes import is_device
 from queuectl.core.nodes.placing import Spots, place, place_all, room_for, take_away
@@ -36,8 +37,9 @@ class NodeRoom:
         self.matcher = Matcher(self.inventory, flavors)
         self.pods: dict[str, Pod] = {}
         """Those that have not ended, by UID."""
+        self.losses = NodeLosses(self.inventory, self.pods, flavors, rules)
         self._bound: dict[WorkloadId, dict[str, None]] = {}
-        """UIDs of the bound pods of workloads."""
+        """UIDs of the bound pods of workloads, without those that count as gone (M13)."""
         self._holders: dict[WorkloadId, Holder] = {}
         self._waiting: dict[WorkloadId, Pods] = {}
         """Holders with pods that are not bound yet, and how many."""
@@ -70,12 +72,24 @@ class NodeRoom:
         if before is None or (before.labels, _names(before)) != (node.labels, _names(node)):
             self._changed()
         self._unsettled |= self.inventory.observe(node, now)
+        if before != node:
+            self._judge(node.name, now)
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str, now: datetime) -> None:
+        known = self.inventory.records.get(name)
+        if known is not None and known.node is not None:
+            self.losses.deleted(known.node)
         self.inventory.forget(name)
         self._changed()
+        self._judge(name, now)
 
-    def observe_pod(self, pod: Pod) -> None:
+    def _judge(self, name: str, now: datetime) -> None:
+        """A node changed, or its time has come: pods on it may count as gone, or not any more."""
+        if self.losses.judge(name, now):
+            for uid in self.losses.on(name):
+                self._attach(self.pods[uid])
+
+    def observe_pod(self, pod: Pod, now: datetime) -> None:
         before = self.pods.get(pod.uid)
         if before == pod:
             return
@@ -86,6 +100,7 @@ class NodeRoom:
         ):
             self.pods[pod.uid] = pod
             self._note_leaving(pod)
+            self._attach(pod)
             return
         if before is not None:
             self.forget_pod(pod.uid)
@@ -93,8 +108,29 @@ class NodeRoom:
         self._count_pod(pod, 1)
         self._note_leaving(pod)
         if pod.workload is not None and pod.node is not None:
-            self._bound.setdefault(pod.workload, {})[pod.uid] = None
-            self._touch(pod.workload)
+            self.losses.bind(pod, now)
+            self._attach(pod)
+
+    def _attach(self, pod: Pod) -> None:
+        """Count it as a bound pod of its workload, unless it counts as gone."""
+        owner = pod.workload
+        if owner is None or pod.node is None:
+            return
+        self.losses.terminates(pod)
+        if self.losses.counts_as_gone(pod):
+            self._detach(pod)
+        elif pod.uid not in self._bound.get(owner, ()):
+            self._bound.setdefault(owner, {})[pod.uid] = None
+            self._touch(owner)
+
+    def _detach(self, pod: Pod) -> None:
+        there = self._bound.get(pod.workload) if pod.workload is not None else None
+        if pod.workload is None or there is None or pod.uid not in there:
+            return
+        del there[pod.uid]
+        if not there:
+            del self._bound[pod.workload]
+        self._touch(pod.workload)
 
     def forget_pod(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
@@ -103,11 +139,8 @@ class NodeRoom:
         self._count_pod(pod, -1)
         self._leaving.discard(uid)
         if pod.workload is not None and pod.node is not None:
-            there = self._bound[pod.workload]
-            del there[uid]
-            if not there:
-                del self._bound[pod.workload]
-            self._touch(pod.workload)
+            self.losses.unbind(pod)
+            self._detach(pod)
 
     def _touch(self, owner: WorkloadId) -> None:
         self._touched.add(owner)
@@ -120,8 +153,24 @@ class NodeRoom:
         (self._leaving.add if leaves else self._leaving.discard)(pod.uid)
 
     def is_bound(self, owner: WorkloadId) -> bool:
-        """Return whether pods of a workload are bound to nodes."""
+        """Return whether pods of a workload are bound to nodes, and do not count as gone."""
         return owner in self._bound
+
+    def bound_pods(self, owner: WorkloadId) -> int:
+        """Return how many pods of a workload are bound to nodes, and do not count as gone."""
+        return len(self._bound.get(owner, ()))
+
+    def failed(self, name: str, now: datetime) -> None:
+        """A workload was evicted because this node was lost under it (M14)."""
+        until = self.losses.failed(name, now)
+        if until is not None:
+            self.inventory.avoid(name, until, now)
+            self._unsettled = True
+
+    def due_at(self) -> datetime | None:
+        """Return when something changes by time alone; None: nothing does."""
+        times = (self.inventory.settles_at(), self.losses.due_at())
+        return min((when for when in times if when is not None), default=None)
 
     def take_moved(self) -> list[WorkloadId]:
         """Return the workloads whose bound pods changed since the last call."""
@@ -147,6 +196,8 @@ class NodeRoom:
     def time_came(self, now: datetime) -> None:
         self.inventory.tick(now)
         self._unsettled |= self.inventory.grown
+        for name in self.losses.due(now):
+            self._judge(name, now)
 
     def _changed(self) -> None:
         self.matcher.forget()
