@@ -96,6 +96,11 @@ def _quota(reason: Reason) -> str:
 
 
 def _too_large(reason: Reason) -> str:
+    if reason.limit is Limit.CAPACITY_SHORTAGE:
+        return (
+            "It can run when nodes return: until then its cohort tree shares out what nodes have. A smaller "
+            "request may run at once."
+        )
     text = "Waiting will not help: it requests more than its queue can ever provide. "
     if reason.resource is None or reason.requested is None or reason.short_by is None:
         return text + "Request less, or ask the admin for more quota."

@@ -113,7 +113,7 @@ class Directory:
             case ResourceFlavor():
                 self.capacity_changed = True
                 self.flavors[value.name] = value
-                self._changed(affected, self._users_of(value.name))
+                self._changed(affected, self.users_of(value.name))
             case LocalQueue():
                 self._point(value.name, value)
                 affected.local_queues.add(value.name)
@@ -138,7 +138,7 @@ class Directory:
             case "ResourceFlavor":
                 self.capacity_changed = True
                 self.flavors.pop(key.name, None)
-                self._changed(affected, self._users_of(key.name))
+                self._changed(affected, self.users_of(key.name))
             case "LocalQueue":
                 self._point(LocalQueueName(key.namespace, key.name), None)
                 affected.local_queues.add(LocalQueueName(key.namespace, key.name))
@@ -206,7 +206,8 @@ class Directory:
             self.queue_namespaces[name.namespace] += 1
             self._pointing.setdefault(queue.cluster_queue, {})[name] = None
 
-    def _users_of(self, flavor: str) -> set[str]:
+    def users_of(self, flavor: str) -> set[str]:
+        """Return the ClusterQueues that have quota in a flavor."""
         return {
             queue.name
             for queue in self.queues.values()

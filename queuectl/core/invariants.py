@@ -16,9 +16,10 @@ from queuectl.core.lifecycle import next_time
 from queuectl.core.model import AttemptState, Phase, Place, WorkloadId
 from queuectl.core.nodes.pods import pods_of
 from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.policy import LocalQueueName
+from queuectl.core.policy import CapacityShortage, LocalQueueName
 from queuectl.core.queues.alike import AlikeGroups
 from queuectl.core.queues.pending import PendingQueue
+from queuectl.core.quota.shortage import promised
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.resources import FlavorResource
 from queuectl.core.state import State
@@ -36,7 +37,24 @@ def check(state: State) -> list[str]:
         *_attempts(state),
         *_due(state),
         *_nodes(state),
+        *_nominal(state),
     ]
+
+
+def _nominal(state: State) -> Iterator[str]:
+    """What counts of each nominal quota is computed again from specs and nodes (M11)."""
+    tree = state.tree
+    total = promised(tree)
+    there = state.nodes.capacities(total)
+    for node in tree.nodes():
+        pro_rata = tree.root(node).shortage is CapacityShortage.PRO_RATA
+        for cell in node.named:
+            name, counts = tree.names[cell], node.promised[cell]
+            limit = there.get(name)
+            if pro_rata and limit is not None and limit.enforced and limit.amount < total[name]:
+                counts = counts * limit.amount // total[name]
+            if node.nominal[cell] != counts:
+                yield f"{node} counts {node.nominal[cell]} of its quota of {name}, must count {counts}"
 
 
 def _nodes(state: State) -> Iterator[str]:

@@ -73,6 +73,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
         state.refresh(entry)
     state.wake()
     state.settle_nodes()
+    state.settle_quota()
     state.may_forget |= batch.policy_changed
     if state.synced:
         state.prune()

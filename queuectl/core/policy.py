@@ -301,6 +301,13 @@ class ResourceGroup:
     flavors: tuple[FlavorQuotas, ...]
 
 
+class CapacityShortage(StrEnum):
+    """What nominal quotas of a tree count where nodes have less than is promised for them (M11)."""
+
+    BY_PRIORITY = "ByPriority"  # all of it: room on nodes decides, in the order of the queues
+    PRO_RATA = "ProRata"  # the part that nodes have of what is promised
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Cohort:
     name: str
@@ -309,6 +316,8 @@ class Cohort:
     weight: int = NORMAL_WEIGHT
     """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
     sharing: FairSharing = AS_CONFIGURED
+    shortage: CapacityShortage = CapacityShortage.BY_PRIORITY
+    """Of its tree, if it is a root."""
     unsupported: tuple[str, ...] = ()
     """Fields of its spec that are not obeyed, each as `PATH: WHY`: its queues do not admit (Q1)."""
 

@@ -74,6 +74,7 @@ class Limit(StrEnum):
     """The policy field whose value limited the request."""
 
     NOMINAL_QUOTA = "nominalQuota"
+    CAPACITY_SHORTAGE = "capacityShortage"  # nominal quotas count less, because nodes have less (M11)
     BORROWING_LIMIT = "borrowingLimit"
     LENDING_LIMIT = "lendingLimit"
     COVERED_RESOURCES = "coveredResources"
@@ -211,7 +212,8 @@ class Reason:
         if self.available is not None:
             available = _amount(self.resource, self.available)
             never = self.code in (Code.EXCEEDS_MAX_QUOTA, Code.EXCEEDS_RESOURCE_QUOTA)
-            text += f", at most {available} ever" if never else f", {available} available"
+            when = "now" if self.limit is Limit.CAPACITY_SHORTAGE else "ever"
+            text += f", at most {available} {when}" if never else f", {available} available"
         if self.reserved:
             text += ", which is reserved for workloads ahead of it"
         if self.short_by is not None:

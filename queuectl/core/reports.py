@@ -9,11 +9,13 @@ from datetime import datetime
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.model import ObjectRef, WorkloadId
+from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName
+from queuectl.core.promises import Promises
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.usage_history import UsageHistory
-from queuectl.core.quota.tree import QuotaTree
+from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import FlavorResource
 from queuectl.core.values import value
@@ -54,6 +56,10 @@ class ClusterQueueReport:
     """(cell, nominal quota in base units) pairs, sorted."""
     used: tuple[tuple[FlavorResource, int], ...]
     """(cell, usage in base units) pairs. Evicted workloads that still hold quota are included."""
+    reduced: tuple[tuple[FlavorResource, int], ...] = ()
+    """(cell, amount in base units) pairs: what counts of nominal quotas that count in part only (M11)."""
+    warnings: tuple[CapacityWarning, ...] = ()
+    """About its flavors and resources (M15)."""
     reasons: tuple[tuple[Code, int], ...] = ()
     """(code, number of its pending workloads with that reason) pairs."""
     line: tuple[WorkloadId, ...] | None = None
@@ -72,6 +78,8 @@ class ClusterReport:
     """Number of workloads without decisions, because the ledger fails to store them or none is legal."""
     gate_installed: bool
     """The admission policy that keeps labelled workloads suspended is installed."""
+    warnings: tuple[CapacityWarning, ...] = ()
+    """All warnings about quota and nodes (M15)."""
 
 
 FIRST = 50
@@ -95,6 +103,7 @@ class ReportBuilder:
         holders: Mapping[str, Mapping[WorkloadId, Entry]],
         pending: Mapping[str, PendingQueue],
         past: UsageHistory | None,
+        promises: Promises,
         now: datetime,
     ) -> None:
         self._directory = directory
@@ -102,6 +111,7 @@ class ReportBuilder:
         self._holders = holders
         self._pending = pending
         self._past = past
+        self._promises = promises
         self._now = now
         self._lines: dict[str, Sequence[Entry]] = {}
         self._firsts: dict[str, dict[LocalQueueName, list[tuple[Entry, int]]]] = {}
@@ -169,6 +179,8 @@ class ReportBuilder:
             admitted=len(self._holders.get(name, ())),
             nominal=tuple(cells),
             used=tuple((cell, node.usage[tree.cell(cell)]) for cell, _ in cells),
+            reduced=_reduced(tree, node),
+            warnings=self._promises.of_queue(name),
             reasons=reasons,
             line=self._usage_line(queue),
         )
@@ -198,6 +210,11 @@ def free(
     """
     node = tree.queue(name)
     return tuple((cell, max(0, tree.available(node, tree.cell(cell)))) for cell in cells)
+
+
+def _reduced(tree: QuotaTree, node: QuotaNode) -> tuple[tuple[FlavorResource, int], ...]:
+    cells = (cell for cell in node.named if node.nominal[cell] < node.promised[cell])
+    return tuple(sorted((tree.names[cell], node.nominal[cell]) for cell in cells))
 
 
 def _counted(entries: Iterable[Entry]) -> tuple[tuple[Code, int], ...]:

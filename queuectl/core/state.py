@@ -42,7 +42,8 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
 )
 from queuectl.core.preemption.claims import PreemptionClaims
-from queuectl.core.queues.inadmissible import Requeuer, forget_missed
+from queuectl.core.promises import Promises
+from queuectl.core.queues.inadmissible import Requeuer, forget_missed, queues_below
 from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
 from queuectl.core.queues.usage_history import UsageHistory, UsageValue
@@ -69,6 +70,7 @@ class State:
         self.room = NamespaceRoom(self.directory.pods)
         self.tree = self.directory.tree
         self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
+        self.promises = Promises(self.directory, self.nodes)
         self.limits = Limits(self.tree, self.nodes)
         """What limits admissions."""
         self.entries: dict[WorkloadId, Entry] = {}
@@ -360,6 +362,14 @@ class State:
         if nodes.take_grown():
             self.requeuer.room_grew(nodes)
 
+    def settle_quota(self) -> None:
+        """Nodes or policy may have changed: nominal quotas count as nodes allow (M11)."""
+        changed = self.promises.share_out()
+        for root in dict.fromkeys(map(self.tree.root, changed)):
+            for queue in queues_below(root, self.pending):
+                self.requeuer.renominate(queue)
+        self.changed_queues.update(node.name for node in changed if node.kind == "ClusterQueue")
+
     def recount(self, past: Iterable[UsageSum]) -> None:
         """Compute past usage anew, from the ledger and from what is held now (U5)."""
         if self.configuration.usage_sharing is None:
@@ -480,6 +490,7 @@ class State:
     def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
         if not self.synced:
             return [], [], []
+        self.changed_queues |= self.promises.compare()
         # An admission changes the positions in all LocalQueues of its ClusterQueue.
         self.changed.update(*(self.directory.pointing_to(name) for name in self.changed_queues))
         locals_, queues = sorted(self.changed), sorted(self.changed_queues)
@@ -495,14 +506,25 @@ class State:
     def cluster_report(self) -> ClusterReport:
         aside = sum(what in self.entries for what in self.frozen)
         strays, gate = self._survey().strays(self._known_queues()), self.directory.gate is not None
+        self.changed_queues |= self.promises.compare()
         return ClusterReport(
-            strays=strays, frozen=len(self.frozen) - aside, set_aside=aside, gate_installed=gate
+            strays=strays,
+            frozen=len(self.frozen) - aside,
+            set_aside=aside,
+            gate_installed=gate,
+            warnings=self.promises.warnings,
         )
 
     def _survey(self) -> ReportBuilder:
         now = max(self.now, self.clock)
         return ReportBuilder(
-            self.directory, self.members, self.holders, self.pending, self.usage_history, now
+            self.directory,
+            self.members,
+            self.holders,
+            self.pending,
+            self.usage_history,
+            self.promises,
+            now,
         )
 
     def _known_queues(self) -> Set[str]:

@@ -13,6 +13,7 @@ from queuectl.kinds.fields import Json
 
 NO_CHECKS: Final = "admission checks are not supported yet"
 NO_TOPOLOGY: Final = "topology-aware placement is not supported yet"
+_NOT_FOR_ITS_TREE: Final = "only a root Cohort decides what quotas of its tree count while nodes are missing"
 _NOT_ON_A_ROOT: Final = "only a root Cohort decides on the fair sharing of its tree"
 
 
@@ -67,6 +68,7 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {
         "spec.fairSharing.weight": "S3",
         "spec.fairSharing.enabled": "S1",
         "spec.fairSharing.preemptionStrategies[]": "P8",
+        "spec.capacityShortage": "M11",
     },
     "ResourceFlavor": {
         "spec.nodeLabels{}": "F2",
@@ -107,6 +109,7 @@ UNSUPPORTED: Final[Mapping[str, Mapping[str, Unsupported]]] = {
     "Cohort": {
         "spec.fairSharing.enabled": Unsupported(_NOT_ON_A_ROOT, beside="spec.parentName"),
         "spec.fairSharing.preemptionStrategies": Unsupported(_NOT_ON_A_ROOT, beside="spec.parentName"),
+        "spec.capacityShortage": Unsupported(_NOT_FOR_ITS_TREE, beside="spec.parentName"),
     },
     "ResourceFlavor": {"spec.topologyName": Unsupported(NO_TOPOLOGY, "only quota is counted")},
 }

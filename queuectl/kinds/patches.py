@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -260,14 +260,14 @@ def cluster_queue_status(report: ClusterQueueReport) -> dict[str, Any]:
     """Status of a ClusterQueue without its condition's time."""
     nominal = dict(report.nominal)
     used = dict(report.used)
-    usage = _usage(sorted(nominal.keys() | used.keys()), nominal, used)
+    usage = _usage(sorted(nominal.keys() | used.keys()), nominal | dict(report.reduced), used)
     return {
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.admitted,
         "admittedWorkloads": report.admitted,
         "flavorsReservation": usage,
         "flavorsUsage": usage,
-        "conditions": [_active(report.condition)],
+        "conditions": [_active(report.condition), *_capacity_warning(report)],
     }
 
 
@@ -294,6 +294,7 @@ def _usage(
                 "name": cell.resource,
                 "total": format_amount(cell.resource, total),
                 "borrowed": format_amount(cell.resource, borrowed),
+                "effectiveQuota": format_amount(cell.resource, nominal.get(cell, 0)),
             }
         )
     return [{"name": name, "resources": resources} for name, resources in flavors.items()]
@@ -306,6 +307,17 @@ def _active(condition: Condition) -> dict[str, str]:
         "reason": condition.reason,
         "message": _bounded(condition.message, _MAX_MESSAGE),
     }
+
+
+def _capacity_warning(report: ClusterQueueReport) -> Iterator[dict[str, str]]:
+    """The condition that is there only while there is a warning (M15)."""
+    if report.warnings:
+        yield {
+            "type": "CapacityWarning",
+            "status": "True",
+            "reason": report.warnings[0].code.value,
+            "message": _bounded("; ".join(one.message for one in report.warnings), _MAX_MESSAGE),
+        }
 
 
 def _bounded(message: str, limit: int) -> str:

@@ -20,6 +20,7 @@ from queuectl.core.policy import (
     NORMAL_WEIGHT,
     BorrowWithinCohort,
     CapacityMode,
+    CapacityShortage,
     ClusterQueue,
     Cohort,
     FairSharing,
@@ -276,6 +277,7 @@ def _cohort(key: ConfigKey, model: objects.CohortObject) -> Cohort:
             if sharing and sharing.preemption_strategies
             else None,
         ),
+        shortage=CapacityShortage(spec.capacity_shortage or CapacityShortage.BY_PRIORITY),
         unsupported=_unsupported(key, model),
     )
 

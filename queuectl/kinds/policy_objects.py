@@ -333,6 +333,12 @@ class CohortSpec(Part):
     """Quota of the cohort itself, which all queues below it may borrow."""
     fair_sharing: CohortFairSharing | None = None
     """Fair sharing of its tree, if it is a root, and its weight among its siblings otherwise."""
+    capacity_shortage: Literal["ByPriority", "ProRata"] | None = None
+    """What nominal quotas of its tree count while usable nodes have less of a flavor and resource than all
+    quotas promise, where nodes limit it. ByPriority: all of it, so that room on nodes decides in the order of
+    the queues. ProRata: the part that nodes have of what is promised; what is in use above that counts as
+    borrowed, and is reclaimed only as spec.preemption of the ClusterQueues says. Unset: ByPriority. On a root
+    only: Not supported beside parentName."""
 
 
 # --- ResourceFlavor -----------------------------------------------------------------------------------

@@ -20,11 +20,13 @@ class StatusCondition(Part):
     """One condition."""
 
     type: Annotated[str, StringConstraints(max_length=316)]
-    """Active: whether it can admit workloads."""
+    """Active: whether it can admit workloads. CapacityWarning: its quota and the nodes of its flavors do not
+    belong together; it is there only as long as that is so, and changes no decision."""
     status: Literal["True", "False", "Unknown"]
     """Whether the condition holds."""
     reason: Annotated[str, StringConstraints(max_length=1024)]
-    """Why, in one word: Ready, Stopped, FlavorNotFound, CohortCycle, Unsupported, InvalidSpec and others."""
+    """Why, in one word: Ready, Stopped, FlavorNotFound, CohortCycle, Unsupported, InvalidSpec,
+    QuotaBeyondNodes, FlavorWithoutNodes and others."""
     message: Annotated[str, StringConstraints(max_length=32768)]
     """Why, as a sentence that names the field or object."""
     last_transition_time: Timestamp
@@ -44,7 +46,10 @@ class ResourceUsage(Part):
     total: AnyQuantity | None = None
     """In use; terminating workloads count until their pods are gone."""
     borrowed: AnyQuantity | None = None
-    """The part of the total above nominalQuota."""
+    """The part of the total above effectiveQuota."""
+    effective_quota: AnyQuantity | None = None
+    """What counts of nominalQuota. It is less while nodes have less than is promised, and the root of the
+    cohort tree has capacityShortage ProRata."""
 
 
 class FlavorUsage(Part):
@@ -70,7 +75,7 @@ class ClusterQueueStatus(Part):
     """State of the queue, and the quota in use."""
 
     conditions: Conditions = ()
-    """Active: whether it can admit workloads, and why not."""
+    """Active: whether it can admit workloads, and why not. CapacityWarning: its quota and nodes differ."""
     flavors_reservation: Usages = ()
     """Quota that its workloads hold, by flavor and resource."""
     flavors_usage: Usages = ()

@@ -160,7 +160,7 @@ async def test_10_a_quota_cut_below_use_evicts_nothing_and_admits_nothing_until_
     async def in_status() -> bool:
         queue = await world.api.request("GET", f"{QUEUES}/{world.namespace}")
         (usage,) = queue.get("status", {}).get("flavorsUsage") or [{"resources": []}]
-        return {"name": GPU, "total": "8", "borrowed": "3"} in usage["resources"]
+        return {"name": GPU, "total": "8", "borrowed": "3", "effectiveQuota": "5"} in usage["resources"]
 
     await eventually("the status shows the debt", in_status)
     for name in ("one", "two"):

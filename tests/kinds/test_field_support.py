@@ -150,6 +150,7 @@ SAMPLES: dict[str, Json] = {
                 "enabled": True,
                 "preemptionStrategies": ["LessThanOrEqualToFinalShare"],
             },
+            "capacityShortage": "ByPriority",
         }
     },
     "ResourceFlavor": {

@@ -5,7 +5,8 @@ from typing import Any
 
 from queuectl.core.events import ContextGone
 from queuectl.core.model import ObjectRef
-from queuectl.core.policy import Condition, Gate, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
+from queuectl.core.nodes.warnings import CapacityWarning, WarningCode
+from queuectl.core.policy import Condition, Gate, LocalQueueName, Namespace, PriorityClass, RuntimeClass
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.core.resources import FlavorResource
@@ -76,6 +77,38 @@ def test_the_status_of_a_local_queue_names_the_first_pending_workloads() -> None
     LocalQueueStatus.model_validate(status)
 
 
+def test_the_status_of_a_cluster_queue_has_what_counts_of_its_quota_and_warns() -> None:
+    gpu = FlavorResource("a100", "gpu")
+    report = ClusterQueueReport(
+        name="gpus",
+        condition=Condition(True, "Ready", "Can admit new workloads"),
+        pending=0,
+        admitted=1,
+        nominal=((gpu, 8),),
+        used=((gpu, 6),),
+        reduced=((gpu, 4),),
+        warnings=(
+            CapacityWarning(code=WarningCode.FLAVOR_WITHOUT_NODES, flavor="h100"),
+            CapacityWarning(
+                code=WarningCode.QUOTA_BEYOND_NODES, flavor="a100", resource="gpu", promised=8, capacity=4
+            ),
+        ),
+    )
+    status = stamped(cluster_queue_status(report), None, "t")
+    assert status["flavorsUsage"][0]["resources"] == [
+        {"name": "gpu", "total": "6", "borrowed": "2", "effectiveQuota": "4"}
+    ]
+    assert status["conditions"][1] == {
+        "type": "CapacityWarning",
+        "status": "True",
+        "reason": "FlavorWithoutNodes",
+        "message": "no node has the labels of ResourceFlavor h100; "
+        "8 gpu of a100 are promised, usable nodes have 4",
+        "lastTransitionTime": "t",
+    }
+    ClusterQueueStatus.model_validate(status)
+
+
 def test_the_status_of_a_cluster_queue_has_what_is_used_and_borrowed() -> None:
     gpu, cpu = FlavorResource("a100", "gpu"), FlavorResource("a100", "cpu")
     report = ClusterQueueReport(
@@ -91,12 +124,12 @@ def test_the_status_of_a_cluster_queue_has_what_is_used_and_borrowed() -> None:
         {
             "name": "a100",
             "resources": [
-                {"name": "cpu", "total": "0", "borrowed": "0"},
-                {"name": "gpu", "total": "12", "borrowed": "4"},
+                {"name": "cpu", "total": "0", "borrowed": "0", "effectiveQuota": "4"},
+                {"name": "gpu", "total": "12", "borrowed": "4", "effectiveQuota": "8"},
             ],
         }
     ]
-    assert status["conditions"][0]["status"] == "False"
+    assert [(one["type"], one["status"]) for one in status["conditions"]] == [("Active", "False")]
     ClusterQueueStatus.model_validate(status)
 
 
@@ -121,15 +154,14 @@ def test_the_context_of_the_cluster_is_read() -> None:
     assert _read("Namespace") == Namespace("x", (("a", "b"),))
     assert _read("PriorityClass", value=-5, globalDefault=True) == PriorityClass("x", -5, True)
     assert _read("RuntimeClass", overhead={"podFixed": {"cpu": "250m"}}) == RuntimeClass("x", (("cpu", 250),))
-    ready = {
-        "allocatable": {"cpu": "8", "nvidia.com/gpu": "4", "odd": "?", "gone": "0"},
-        "conditions": [{"type": "Ready", "status": "True"}],
-    }
-    amounts = (("cpu", 8000), ("nvidia.com/gpu", 4))
-    assert _read("Node", status=ready) == Node("x", (("a", "b"),), amounts, True)
-    cordoned = _read("Node", status=ready, spec={"unschedulable": True})
-    assert cordoned == Node("x", (("a", "b"),), amounts, False)
-    assert _read("Node") == Node("x", (("a", "b"),), (), False)
+
+
+def test_amounts_of_a_node_that_cannot_be_read_or_are_0_are_left_out() -> None:
+    found = _read(
+        "Node", status={"allocatable": {"cpu": "8", "nvidia.com/gpu": "4", "odd": "?", "gone": "0"}}
+    )
+    assert isinstance(found, Node)
+    assert found.allocatable == (("cpu", 8000), ("nvidia.com/gpu", 4))
 
 
 def test_of_all_admission_policies_only_the_gate_counts() -> None:

@@ -8,6 +8,7 @@ few different vectors: a check over thousands of nodes reads a few dictionaries.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -71,7 +72,7 @@ Profile = tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]]
 class NodeGroup:
     """Nodes that no pod can tell apart, by what is free on them. `labels`: as far as they are asked for."""
 
-    __slots__ = ("by_free", "labels", "state", "taints")
+    __slots__ = ("allocatable", "by_free", "labels", "state", "taints")
 
     def __init__(self, state: NodeState, profile: Profile) -> None:
         self.state = state
@@ -79,6 +80,8 @@ class NodeGroup:
         self.taints = profile[1]
         self.by_free: dict[Vector, list[str]] = {}
         """Names of nodes in order, by what is free."""
+        self.allocatable: Counter[str] = Counter()
+        """Of all its nodes together, in base units by resource, whether nodes limit that or not."""
 
     def put(self, free: Vector, name: str) -> None:
         insort(self.by_free.setdefault(free, []), name)
@@ -93,7 +96,7 @@ class NodeGroup:
 class NodeRecord:
     """One node, and what its pods take. Pods may name a node that is not known (yet): `node` is None."""
 
-    __slots__ = ("allocatable", "free", "group", "name", "node", "state", "used")
+    __slots__ = ("allocatable", "counted", "free", "group", "name", "node", "state", "used")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -101,6 +104,8 @@ class NodeRecord:
         self.state = NodeState.NOT_READY
         self.group: NodeGroup | None = None
         self.allocatable: Vector = ()
+        self.counted: Amounts = ()
+        """What its group counts of it."""
         self.used: list[int] = []
         """By pods that are bound to it, and by those that are expected on it."""
         self.free: Vector = ()
@@ -123,6 +128,8 @@ class Inventory:
         """Nodes that are avoided, and until when (M14)."""
         self.version = 0
         """Counts changes of groups: what was found to match must be found again."""
+        self.capacity_version = 0
+        """Counts changes of what the nodes of a group have together."""
         self.grown = False
         """More may fit than before. Its reader resets it."""
 
@@ -142,7 +149,7 @@ class Inventory:
         record.node, record.state = node, state
         (self._settling.add if state is NodeState.SETTLING else self._settling.discard)(node.name)
         record.allocatable = self.vector(node.allocatable)
-        same = known is not None and (known.labels, known.taints) == (node.labels, node.taints)
+        same = known is not None and _told_apart(known) == _told_apart(node)
         if same and record.group is not None and record.group.state is state:
             self.refresh(record)
         else:
@@ -256,6 +263,9 @@ class Inventory:
         record.group = group
         record.free = tuple([has - used for has, used in zip(record.allocatable, record.used, strict=True)])
         group.put(record.free, record.name)
+        record.counted = record.node.allocatable
+        group.allocatable.update(dict(record.counted))
+        self.capacity_version += 1
         self.grown |= record.state is NodeState.READY
 
     def _leave(self, record: NodeRecord) -> None:
@@ -263,7 +273,9 @@ class Inventory:
         if group is None:
             return
         group.take(record.free, record.name)
+        group.allocatable.subtract(dict(record.counted))
         record.group = None
+        self.capacity_version += 1
         if not group.by_free:
             self.groups = {key: one for key, one in self.groups.items() if one is not group}
             self.version += 1
@@ -271,3 +283,8 @@ class Inventory:
     def nodes(self) -> Iterator[NodeRecord]:
         """Yield the nodes that are there."""
         return (record for record in self.records.values() if record.node is not None)
+
+
+def _told_apart(node: Node) -> tuple[object, ...]:
+    """Return what a change of moves a node to another group, or changes what its group has."""
+    return node.labels, node.taints, node.allocatable

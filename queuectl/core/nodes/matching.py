@@ -74,10 +74,13 @@ class Matcher:
 
     def enforced(self, flavor: str, resource: str) -> bool:
         """Return whether an admission needs room for this resource on nodes of this flavor (M1, M2)."""
+        return self.mode(flavor, resource) is CapacityMode.ENFORCE
+
+    def mode(self, flavor: str, resource: str) -> CapacityMode:
+        """Return what nodes of this flavor mean for this resource (M2)."""
         known = self._flavors.get(flavor)
         rules = known.nodes if known is not None else ANY_NODES
-        offered = resource in self.offered(flavor)
-        return mode_of(rules, resource, offered=offered) is CapacityMode.ENFORCE
+        return mode_of(rules, resource, offered=resource in self.offered(flavor))
 
     def offered(self, flavor: str) -> frozenset[str]:
         """Return the resources that nodes of a flavor have, whatever their state."""

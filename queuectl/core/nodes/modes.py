@@ -18,3 +18,8 @@ def mode_of(rules: FlavorNodes, resource: str, *, offered: bool) -> CapacityMode
     if rules.mode is not None:
         return rules.mode
     return CapacityMode.ENFORCE if is_device(resource) and offered else CapacityMode.OBSERVE
+
+
+def limited_by_spec(rules: FlavorNodes) -> bool:
+    """Return whether the spec of a flavor has the mode Enforce, for all its resources or for one."""
+    return CapacityMode.ENFORCE in (rules.mode, *(mode for _, mode in rules.modes))

@@ -7,15 +7,16 @@ order of events. What a plan tries comes on top, and is undone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
 from queuectl.core.model import WorkloadId
+from queuectl.core.nodes.capacity import Capacity, capacities
 from queuectl.core.nodes.inventory import Inventory, NodeState
 from queuectl.core.nodes.losses import NodeLosses
 from queuectl.core.nodes.matching import Match, Matcher
-from queuectl.core.nodes.modes import is_device
+from queuectl.core.nodes.modes import is_device, limited_by_spec
 from queuectl.core.nodes.placing import Spots, place, place_all, room_for, take_away
 from queuectl.core.nodes.pods import Pod, PodGroup, Pods, PodShape
 from queuectl.core.policy import CapacityMode, Node, NodeRules, ResourceFlavor
@@ -378,6 +379,30 @@ class NodeRoom:
             self._expected[shape], expected[shape] = there[:cut], there[cut:]
             take_away(self.inventory, expected[shape])
         self._away[owner] = (bound, expected)
+
+    # --- capacity
+
+    def capacities(self, cells: Iterable[FlavorResource]) -> dict[FlavorResource, Capacity]:
+        """Return what the quota of `cells` is compared with; nothing while no node is known (M4)."""
+        return capacities(self.matcher, self._flavors, cells) if self.inventory else {}
+
+    def flavors_without_nodes(self) -> list[str]:
+        """Return the flavors whose spec says that nodes limit something, and that no node has the labels of.
+
+        None while no node is known (M4).
+        """
+        return [
+            name
+            for name, flavor in self._flavors.items()
+            if self.inventory and limited_by_spec(flavor.nodes) and not self.matcher.of_flavors((name,))
+        ]
+
+    def stray_nodes(self) -> int:
+        """Return how many nodes have the labels of no flavor."""
+        self.inventory.ask(key for flavor in self._flavors.values() for key, _ in flavor.node_labels)
+        known = {id(group) for name in self._flavors for group in self.matcher.of_flavors((name,))}
+        groups = self.inventory.groups.values()
+        return sum(len(names) for one in groups if id(one) not in known for names in one.by_free.values())
 
     # --- headroom
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from queuectl.core.policy import (
     NORMAL_WEIGHT,
+    CapacityShortage,
     ClusterQueue,
     Cohort,
     FairSharing,
@@ -38,7 +39,9 @@ class QuotaNode:
         "nominal",
         "parent",
         "private",
+        "promised",
         "sharing",
+        "shortage",
         "subtree",
         "usage",
         "wanted",
@@ -56,7 +59,10 @@ class QuotaNode:
         self.children: dict[tuple[str, str], QuotaNode] = {}
         self.named: frozenset[int] = frozenset()
         """The cells that its spec names."""
+        self.promised = [0] * cells
+        """Nominal quota in its spec."""
         self.nominal = [0] * cells
+        """What of it counts: less while nodes have less than is promised, if its root says so (M11)."""
         self.borrowing: list[int | None] = [None] * cells
         """Borrowing limit; None: no limit."""
         self.lending: list[int | None] = [None] * cells
@@ -70,6 +76,7 @@ class QuotaNode:
         self.weight = NORMAL_WEIGHT
         """Fair-sharing weight in thousandths."""
         self.sharing = FairSharing()
+        self.shortage = CapacityShortage.BY_PRIORITY
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
@@ -89,7 +96,7 @@ class QuotaNode:
 
     def widen(self) -> None:
         """Append one cell to all lists."""
-        for amounts in (self.nominal, self.subtree, self.usage, self.private):
+        for amounts in (self.promised, self.nominal, self.subtree, self.usage, self.private):
             amounts.append(0)
         self.borrowing.append(None)
         self.lending.append(None)
@@ -123,6 +130,8 @@ class QuotaTree:
         self._heights: dict[QuotaNode, int] = {}
         self._heights_of = -1
         """The version that `_heights` was computed for."""
+        self.reduced: dict[QuotaNode, frozenset[int]] = {}
+        """By root: the cells of which less counts than is promised in its tree (M11)."""
         self.version = 0
         """Number of changes of quota and shape so far. Changes of usage do not count."""
 
@@ -142,7 +151,7 @@ class QuotaTree:
         """Set parent, quota, weight and fair sharing of the node from `cohort`."""
         self._objects.add(cohort.name)
         node = self._cohort(cohort.name)
-        node.weight, node.sharing = cohort.weight, cohort.sharing
+        node.weight, node.sharing, node.shortage = cohort.weight, cohort.sharing, cohort.shortage
         self._set(node, cohort.parent, cohort.resource_groups)
 
     def drop_queue(self, name: str) -> None:
@@ -153,6 +162,7 @@ class QuotaTree:
         """Remove the quota of a Cohort. Without its object, a cohort is an implicit root without quota."""
         node = self._cohort(name)
         node.weight, node.sharing = NORMAL_WEIGHT, FairSharing()
+        node.shortage = CapacityShortage.BY_PRIORITY
         self._set(node, None, ())
         self._objects.discard(name)
         self._forget_cohort(name)
@@ -224,11 +234,12 @@ class QuotaTree:
         node.named = named
         self._detach(node)
         before, former = node.nominal, node.wanted
-        node.nominal, node.borrowing, node.lending = [0] * size, [None] * size, [None] * size
+        node.promised, node.borrowing, node.lending = [0] * size, [None] * size, [None] * size
         for cell, quota in quotas:
-            node.nominal[cell] = quota.nominal
+            node.promised[cell] = quota.nominal
             node.borrowing[cell] = quota.borrowing_limit
             node.lending[cell] = quota.lending_limit
+        node.nominal = list(node.promised)
         for cell, nominal in enumerate(node.nominal):
             node.grow(cell, nominal - before[cell])
         node.wanted = parent
@@ -238,6 +249,15 @@ class QuotaTree:
             if other is not node:
                 self._attach(other)
         self._forget_cohort(former)
+
+    def set_nominal(self, node: QuotaNode, cell: int, amount: int) -> None:
+        """Count `amount` of the nominal quota of a cell, instead of what counted so far (M11)."""
+        self.version += 1
+        before = node.share(cell)
+        node.grow(cell, amount - node.nominal[cell])
+        node.nominal[cell] = amount
+        after = node.share(cell)
+        _add_above(node, cell, after[0] - before[0], after[1] - before[1])
 
     def _attach(self, node: QuotaNode) -> None:
         """Attach `node` to the parent in its spec, unless this would close a cycle (Q7)."""
@@ -263,13 +283,7 @@ class QuotaTree:
         """Add (`sign` 1) or subtract (-1) the lent quota and the usage of `node` at its ancestors (Q2)."""
         for cell in range(len(self.names)):
             lent, usage = node.share(cell)
-            lent, usage, at = sign * lent, sign * usage, node.parent
-            while at is not None and (lent or usage):
-                before = at.share(cell)
-                at.grow(cell, lent)
-                at.usage[cell] += usage
-                after = at.share(cell)
-                lent, usage, at = after[0] - before[0], after[1] - before[1], at.parent
+            _add_above(node, cell, sign * lent, sign * usage)
 
     # --- arithmetic
 
@@ -395,6 +409,8 @@ class QuotaTree:
         """Return why `amount` more of `cell` is not available at `node`: the limit that binds."""
         ever = amount <= self.potential(node, cell)
         room, limit, at = _tightest_limit(node, cell, empty=not ever)
+        if limit is Limit.NOMINAL_QUOTA and cell in self.reduced.get(at, ()):
+            limit = Limit.CAPACITY_SHORTAGE
         flavor, resource = self.names[cell]
         return Reason(
             code=Code.WAITING_FOR_QUOTA if ever else Code.EXCEEDS_MAX_QUOTA,
@@ -406,6 +422,17 @@ class QuotaTree:
             limit=limit,
             node=str(at),
         )
+
+
+def _add_above(node: QuotaNode, cell: int, lent: int, usage: int) -> None:
+    """Add lent quota, and usage, to the ancestors of `node` (Q2)."""
+    at = node.parent
+    while at is not None and (lent or usage):
+        before = at.share(cell)
+        at.grow(cell, lent)
+        at.usage[cell] += usage
+        after = at.share(cell)
+        lent, usage, at = after[0] - before[0], after[1] - before[1], at.parent
 
 
 def _tightest_limit(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, QuotaNode]:

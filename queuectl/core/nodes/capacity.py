@@ -1,0 +1,55 @@
+"""What the usable nodes of each flavor have in all: the capacity that quota is compared with (M2, M3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from queuectl.core.nodes.inventory import NodeState
+from queuectl.core.nodes.matching import Matcher
+from queuectl.core.policy import CapacityMode, ResourceFlavor
+from queuectl.core.resources import FlavorResource
+
+
+class Capacity(NamedTuple):
+    """What the nodes of one flavor have of one resource."""
+
+    amount: int
+    """Allocatable on ready nodes (M3, M5), less the headroom (M6), in base units."""
+    enforced: bool
+    """It limits admissions (M2); else it is only compared with the quota."""
+
+
+Capacities = Mapping[FlavorResource, Capacity]
+
+
+def capacities(
+    matcher: Matcher, flavors: Mapping[str, ResourceFlavor], cells: Iterable[FlavorResource]
+) -> dict[FlavorResource, Capacity]:
+    """Return the capacity of those `cells` that nodes limit, or that are observed on nodes that have them.
+
+    A node with the labels of two flavors counts for both. Costs the flavors with their groups of nodes, not
+    the nodes.
+    """
+    found: dict[FlavorResource, Capacity] = {}
+    ready: dict[str, dict[str, int]] = {}
+    for cell in cells:
+        mode, flavor = matcher.mode(*cell), flavors.get(cell.flavor)
+        enforced = mode is CapacityMode.ENFORCE
+        observed = mode is CapacityMode.OBSERVE and cell.resource in matcher.offered(cell.flavor)
+        if flavor is None or not (enforced or observed):
+            continue
+        if cell.flavor not in ready:
+            ready[cell.flavor] = _ready(matcher, cell.flavor)
+        kept = dict(flavor.nodes.headroom).get(cell.resource, 0)
+        found[cell] = Capacity(max(0, ready[cell.flavor].get(cell.resource, 0) - kept), enforced)
+    return found
+
+
+def _ready(matcher: Matcher, flavor: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for group in matcher.of_flavors((flavor,)):
+        if group.state is NodeState.READY:
+            for resource, amount in group.allocatable.items():
+                found[resource] = found.get(resource, 0) + amount
+    return found
