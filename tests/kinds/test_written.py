@@ -6,7 +6,7 @@ from typing import Any
 from queuectl.core.events import ContextGone
 from queuectl.core.model import ObjectRef
 from queuectl.core.nodes.warnings import CapacityWarning, WarningCode
-from queuectl.core.policy import Condition, Gate, LocalQueueName, Namespace, PriorityClass, RuntimeClass
+from queuectl.core.policy import Condition, Gate, LocalQueueName, Namespace, Node, PriorityClass, RuntimeClass
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport, Waiting
 from queuectl.core.resources import FlavorResource
