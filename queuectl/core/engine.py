@@ -201,10 +201,21 @@ class Engine:
         state = self._state
         requeued, lanes = draft.requeued(all_single=cycles is not None)
         claims, granted = draft.claims()
-        queues = draft.due_queues(requeued, granted)
+        of_granted = {claim.cluster_queue for claim in granted}
+        queues = draft.due_queues(requeued, of_granted)
         nominator = Nominator(draft.snapshot, state.directory, state.claims)
-        run = Cycles(draft.snapshot, draft.journal, nominator, claims, draft.room, budget, cycles, state.left)
-        outcome = run.run(draft.heads(queues, requeued, granted), lanes)
+        run = Cycles(
+            draft.snapshot,
+            draft.journal,
+            nominator,
+            claims,
+            draft.room,
+            budget,
+            cycles,
+            state.left,
+            granted=granted,
+        )
+        outcome = run.run(draft.heads(queues, requeued, of_granted), lanes)
         decisions: list[Decision] = [
             Admit(_attempt(entry, found, now), entry.ref, created_at=_created(entry))
             for entry, found in outcome.admitted

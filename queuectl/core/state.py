@@ -359,8 +359,7 @@ class State:
             if affected is not None and affected.lost != (lost := nodes.losses.lost_under(workload)):
                 affected.lost = lost
                 self.refresh(affected)
-        if nodes.take_grown():
-            self.requeuer.room_grew(nodes)
+        self.requeuer.room_changed(nodes)
 
     def settle_quota(self) -> None:
         """Nodes or policy may have changed: nominal quotas count as nodes allow (M11)."""

@@ -11,6 +11,7 @@ from typing import Final
 from queuectl.core.cycle.cycle_pass import CyclePass, NominatedHead, Preempting
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
+from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.cycle.woken_lanes import Followers, WokenLanes
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
@@ -62,8 +63,11 @@ class Cycles:
         budget: int,
         limit: int | None = None,
         first: Sequence[str] = (),
+        granted: Iterable[PreemptionClaim] = (),
     ) -> None:
-        """`first`: roots of trees that come before all others, in this order."""
+        """`first`: roots of trees that come before all others, in this order. `granted`: claims whose
+        victims are gone, unlike those of `claims`.
+        """
         self._snapshot = snapshot
         self._journal = journal
         self._tree = snapshot.tree
@@ -75,6 +79,10 @@ class Cycles:
         self._claims: dict[QuotaNode, list[PreemptionClaim]] = {}
         for claim in claims:
             self._claims.setdefault(self._root(claim.cluster_queue), []).append(claim)
+        reserved = {root: list(found) for root, found in self._claims.items()}
+        for claim in granted:
+            reserved.setdefault(self._root(claim.cluster_queue), []).append(claim)
+        self._reserved_room = ReservedRoom(snapshot, journal, reserved)
         self._lanes: dict[QuotaNode, WokenLanes] = {}
         self._all_heads: list[QueueHeads] = []
         self._judged_again = 0
@@ -102,6 +110,7 @@ class Cycles:
             done += 1
             order = list(roots)
             for place, root in enumerate(order):
+                self._reserved_room.lift(root)
                 if done == 1:
                     self._refuse_again(roots[root])
                 left = [heads for heads in roots[root] if heads.advance(self._tree) is not None]
@@ -109,6 +118,7 @@ class Cycles:
                 if all(heads.reserving_only for heads in left) and not lanes_fit:
                     del roots[root]
                     last.pop(root, None)
+                    self._reserved_room.reserve(root, self._claims.get(root, ()))
                     continue
                 if self.outcome.work >= self._budget:
                     self.outcome.left = [str(root) for root in (*order[place:], *order[:place])]
@@ -116,6 +126,7 @@ class Cycles:
                     break
                 roots[root] = left
                 last[root] = self._cycle(root, left)
+                self._reserved_room.reserve(root, self._claims.get(root, ()))
         if last:
             self._leave_unfinished(head for heads in last.values() for head in heads)
         for heads in self._all_heads:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
+from queuectl.core.cycle.reserved_room import placed_without, without
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NOTHING, Mode
 from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
-from queuectl.core.preemption.search import Snapshot, Target, held_by, terminating
+from queuectl.core.preemption.search import Snapshot, Target, terminating
 from queuectl.core.quota.tree import Cells, QuotaNode
 from queuectl.core.reasons import Code, Reason
 
@@ -87,7 +88,7 @@ class CyclePass:
             self._terminating |= {v.workload: snapshot.entries[v.workload] for v in claim.victims}
             node = snapshot.tree.queue(claim.cluster_queue)
             hold = Hold(node, list(claim.cells), claim.owner, claim.pods)
-            journal.add(self._placed_without(self._terminating.values(), hold))
+            journal.add(placed_without(snapshot, journal, self._terminating.values(), hold))
         self._ahead = journal.mark() > self._mark
         """Whether more is charged than is in use now."""
 
@@ -108,7 +109,7 @@ class CyclePass:
         own = {target.entry.id: target.entry for target in nomination.victims}
         fits_now = nomination.mode is Mode.FIT and not awaited
         gone = (self._terminating | own).values()
-        with self._without(gone):
+        with without(self._snapshot, self._journal, gone):
             fits = self._journal.fits(nomination.hold)
             head.lacks_room = not fits and self._journal.lacks_room(nomination.hold)
         if not fits or (fits_now and not self._fits_now(nomination.hold)):
@@ -117,7 +118,7 @@ class CyclePass:
             self._journal.add(nomination.hold)
             self.admitted.append(nomination)
             return Mode.FIT
-        self._journal.add(self._placed_without(gone, nomination.hold))
+        self._journal.add(placed_without(self._snapshot, self._journal, gone, nomination.hold))
         self._ahead = True
         self._terminating |= own
         self._preempt(head, nomination, awaited)
@@ -132,26 +133,11 @@ class CyclePass:
         self.admitted.append(head.nomination)
         return Mode.FIT
 
-    def _placed_without(self, victims: Collection[Entry], hold: Hold) -> Hold:
-        """Return `hold` with the nodes that its pods get once `victims` are gone."""
-        if not hold.pods:
-            return hold
-        with self._without(victims):
-            return self._journal.placed(hold)
-
-    @contextmanager
-    def _without(self, victims: Collection[Entry]) -> Iterator[None]:
-        mark = self._journal.mark()
-        for victim in victims:
-            self._journal.remove(held_by(self._snapshot.tree, victim))
-        yield
-        self._journal.undo(mark)
-
     def _renominate(self, nomination: Nomination) -> Nomination | None:
         """Return what it would get without victims that terminate already, from the same flavors (C8)."""
         gone = self._terminating.keys() - self._snapshot.released
         self._snapshot.released |= gone
-        with self._without(self._terminating.values()):
+        with without(self._snapshot, self._journal, self._terminating.values()):
             again = self._nominator.nominate(nomination.entry, NOTHING, nomination.chosen)
         self._snapshot.released -= gone
         return again if again.promising else None

@@ -25,7 +25,6 @@ from queuectl.core.state import State
 class PlanDraft:
     def __init__(self, state: State, now: datetime) -> None:
         self._state = state
-        self._grown = state.nodes.inventory.grown
         self.journal = LimitsJournal(state.limits)
         self.room = PlannedRoom(state.room)
         self.snapshot = Snapshot(
@@ -51,7 +50,6 @@ class PlanDraft:
     def undo(self) -> None:
         """Leave the state as it was."""
         self.journal.undo()
-        self._state.nodes.inventory.grown = self._grown
 
     def charge(self, entry: Entry, found: AssignmentResult) -> None:
         """The plan adopts `entry`."""
@@ -81,16 +79,16 @@ class PlanDraft:
             tree = self._state.tree
             self.deferred.add(tree.root(tree.queue(entry.cluster_queue)))
 
-    def claims(self) -> tuple[list[PreemptionClaim], set[str]]:
-        """Return the claims that still wait for victims, and the ClusterQueues of those that do not."""
+    def claims(self) -> tuple[list[PreemptionClaim], list[PreemptionClaim]]:
+        """Return the claims that still wait for victims, and those that do not."""
         waiting: list[PreemptionClaim] = []
-        granted: set[str] = set()
+        granted: list[PreemptionClaim] = []
         for claim in self._state.claims:
             left = claim.without(self.snapshot.released)
             if left.victims:
                 waiting.append(left)
             else:
-                granted.add(claim.cluster_queue)
+                granted.append(left)
         return waiting, granted
 
     # --- which heads are nominated

@@ -130,8 +130,10 @@ class Inventory:
         """Counts changes of groups: what was found to match must be found again."""
         self.capacity_version = 0
         """Counts changes of what the nodes of a group have together."""
-        self.grown = False
-        """More may fit than before. Its reader resets it."""
+        self._more = False
+        """More may fit than before, by more than amounts."""
+        self._before: dict[str, Vector] = {}
+        """What was free when `take_grown` was last called, of nodes where that was changed since."""
 
     def __bool__(self) -> bool:
         """Whether any node is known: an empty list limits nothing (M4)."""
@@ -154,6 +156,7 @@ class Inventory:
             self.refresh(record)
         else:
             self._regroup(record)
+            self._more |= state is NodeState.READY
         return True
 
     def forget(self, name: str) -> None:
@@ -166,23 +169,40 @@ class Inventory:
         if not any(record.used):
             del self.records[name]
 
-    def tick(self, now: datetime) -> None:
-        """Time has passed: nodes that have settled count again, and those that were avoided."""
+    def tick(self, now: datetime) -> bool:
+        """Time has passed: nodes that have settled count again, and those that were avoided.
+
+        Return whether there are any.
+        """
         over = {name for name, until in self.avoided.items() if until <= now}
         for name in over:
             del self.avoided[name]
+        changed = False
         for name in sorted(self._settling | over):
-            self._observe_again(name, now)
+            changed |= self._observe_again(name, now)
+        return changed
 
     def avoid(self, name: str, until: datetime, now: datetime) -> None:
         """A node does not count before `until` (M14)."""
         self.avoided[name] = until
         self._observe_again(name, now)
 
-    def _observe_again(self, name: str, now: datetime) -> None:
+    def _observe_again(self, name: str, now: datetime) -> bool:
         record = self.records.get(name)
-        if record is not None and record.node is not None:
-            self.observe(record.node, now)
+        return record is not None and record.node is not None and self.observe(record.node, now)
+
+    def take_grown(self) -> bool:
+        """Return whether more may fit than at the last call: what was tried and undone does not count."""
+        grown = self._more or any(self._has_more(*item) for item in self._before.items())
+        self._more = False
+        self._before.clear()
+        return grown
+
+    def _has_more(self, name: str, before: Vector) -> bool:
+        record = self.records.get(name)
+        if record is None or record.group is None or record.state is not NodeState.READY:
+            return False
+        return any(now > then for now, then in zip(record.free, before, strict=True))
 
     def settles_at(self) -> datetime | None:
         """Return when the next node counts again by time alone; None: none does."""
@@ -222,8 +242,7 @@ class Inventory:
         """What is free on a node may have changed."""
         free = tuple([has - used for has, used in zip(record.allocatable, record.used, strict=True)])
         if free != record.free and record.group is not None:
-            if record.state is NodeState.READY and not self.grown:
-                self.grown = any(now > before for now, before in zip(free, record.free, strict=True))
+            self._before.setdefault(record.name, record.free)
             record.group.take(record.free, record.name)
             record.group.put(free, record.name)
             record.free = free
@@ -242,6 +261,8 @@ class Inventory:
     def count(self, resources: Iterable[str]) -> None:
         """Count these resources, and no others. All that is used must be charged again."""
         self.resources = {name: number for number, name in enumerate(sorted(resources))}
+        self._before.clear()
+        self._more = True
         for record in list(self.records.values()):
             self._leave(record)
             record.used = [0] * len(self.resources)
@@ -266,7 +287,6 @@ class Inventory:
         record.counted = record.node.allocatable
         group.allocatable.update(dict(record.counted))
         self.capacity_version += 1
-        self.grown |= record.state is NodeState.READY
 
     def _leave(self, record: NodeRecord) -> None:
         group = record.group

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from queuectl.core.matching import meets, tolerated
@@ -71,6 +71,16 @@ class Matcher:
                 self._known.clear()
             found = self._known[shape] = self._found(shape)
         return found
+
+    def match_all(self, shapes: Collection[PodShape]) -> list[Match]:
+        """Return the matches of several shapes, to be used together.
+
+        To find one may tell nodes apart by further labels: those found before it are then out of date.
+        """
+        found = [self.match(shape) for shape in shapes]
+        if all(one.version == self._inventory.version for one in found):
+            return found
+        return [self.match(shape) for shape in shapes]
 
     def enforced(self, flavor: str, resource: str) -> bool:
         """Return whether an admission needs room for this resource on nodes of this flavor (M1, M2)."""

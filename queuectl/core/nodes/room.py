@@ -7,8 +7,10 @@ order of events. What a plan tries comes on top, and is undone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from operator import eq, ge
 from typing import NamedTuple
 
 from queuectl.core.model import WorkloadId
@@ -180,8 +182,7 @@ class NodeRoom:
 
     def take_grown(self) -> bool:
         """Return whether more may fit than at the last call."""
-        grown, self.inventory.grown = self.inventory.grown, False
-        return grown
+        return self.inventory.take_grown()
 
     def _count_pod(self, pod: Pod, times: int) -> None:
         if pod.node is None or self._recount:
@@ -195,8 +196,7 @@ class NodeRoom:
         self._changed()
 
     def time_came(self, now: datetime) -> None:
-        self.inventory.tick(now)
-        self._unsettled |= self.inventory.grown
+        self._unsettled |= self.inventory.tick(now)
         for name in self.losses.due(now):
             self._judge(name, now)
 
@@ -250,7 +250,6 @@ class NodeRoom:
         for pod in self.pods.values():
             self._count_pod(pod, 1)
         self._touched.update(self._holders)
-        self.inventory.grown = True
 
     def _update_waiting(self, owner: WorkloadId) -> bool:
         """Return whether the pods of `owner` that are not bound changed."""
@@ -265,19 +264,26 @@ class NodeRoom:
         return True
 
     def _not_bound(self, owner: WorkloadId, pods: Pods) -> Pods:
-        bound = [self.inventory.vector(self.pods[uid].requests) for uid in self._bound.get(owner, ())]
-        found = []
+        """Return the pods that are not bound. One that is bound and requests more than its podset, such as
+        with a container that was added to it, stands for a pod of the podset as well.
+        """
+        left: dict[PodShape, int] = {}
         for group in pods:
-            shape, count = group.shape, group.count
-            limits = self.matcher.match(shape).limits
-            if not limits:
-                continue
-            mine = [v for v in bound if all(v[number] == amount for number, amount in limits)][:count]
-            for vector in mine:
-                bound.remove(vector)
-            if len(mine) < count:
-                found.append(PodGroup(shape, count - len(mine)))
-        return tuple(found)
+            if self.matcher.match(group.shape).limits:
+                left[group.shape] = left.get(group.shape, 0) + group.count
+        bound = Counter(self.inventory.vector(self.pods[uid].requests) for uid in self._bound.get(owner, ()))
+        others = dict(bound)
+        for like, there in ((eq, bound), (ge, others)):
+            for shape in left:
+                limits = self.matcher.match(shape).limits
+                for vector in sorted(there):
+                    if all(like(vector[number], amount) for number, amount in limits):
+                        found = min(left[shape], there[vector])
+                        left[shape] -= found
+                        there[vector] -= found
+                        if like is eq:
+                            others.pop(vector, None)
+        return tuple(PodGroup(shape, count) for shape, count in left.items() if count)
 
     def _expect(self) -> None:
         """Expect pods that are not bound yet: those that take most first, then in order of admission."""
@@ -285,7 +291,7 @@ class NodeRoom:
         for owner in sorted(self._waiting, key=lambda owner: (self._holders[owner].sequence, owner)):
             for group in self._waiting[owner]:
                 wanted[group.shape] = wanted.get(group.shape, 0) + group.count
-        shapes = [(self.matcher.match(shape), shape) for shape in wanted]
+        shapes = zip(self.matcher.match_all(wanted), wanted, strict=True)
         for match, shape in sorted(shapes, key=lambda item: item[0].vector, reverse=True):
             spots: Spots = []
             place(self.inventory, match, wanted[shape], spots=spots)
@@ -297,8 +303,8 @@ class NodeRoom:
         """Return those of the pods that need room."""
         if not self.inventory:
             return []
-        found = ((self.matcher.match(group.shape), group.count) for group in pods)
-        return [(match, count) for match, count in found if match.needs_room]
+        found = self.matcher.match_all([group.shape for group in pods])
+        return [(match, group.count) for match, group in zip(found, pods, strict=True) if match.needs_room]
 
     def fits(self, pods: Pods) -> bool:
         """Return whether all these pods fit on nodes now, beside all that is there, expected and tried."""
@@ -324,12 +330,10 @@ class NodeRoom:
         ]
         if not spots:
             return False
-        grown = self.inventory.grown
         take_away(self.inventory, spots)
         fits = self.fits(pods)
         for name, vector in spots:
             self.inventory.charge(name, vector, 1)
-        self.inventory.grown = grown
         return fits
 
     def place(self, pods: Pods) -> Spots:

@@ -46,6 +46,8 @@ class Requeuer:
         """Names of the queues whose heads reserve something (C6); some may not do so any more."""
         self._lacking: set[str] = set()
         """Names of the queues with groups for whose pods nodes had no room; some may have none any more."""
+        self._room_left = False
+        """Claims ended that reserved room on nodes, which other trees may use now."""
         self._freed: Freed = {}
         """What became available since groups were last requeued."""
         self._charged: list[Entry] = []
@@ -104,8 +106,11 @@ class Requeuer:
         queue.lacking[group] = pods
         self._lacking.add(queue.name)
 
-    def room_grew(self, room: NodeRoom) -> None:
-        """Nodes have more room: requeue the groups that it helps (W6)."""
+    def room_changed(self, room: NodeRoom) -> None:
+        """Requeue the groups that are helped if nodes have more room, or less of it is reserved (W6)."""
+        left, self._room_left = self._room_left, False
+        if not (room.take_grown() or left):
+            return
         known: dict[Pods, bool] = {}
 
         def fits(pods: Pods) -> bool:
@@ -183,6 +188,7 @@ class Requeuer:
     def _drop(self, cluster_queue: str, kept: Iterable[tuple[int, int]] = ()) -> PreemptionClaim | None:
         """End a claim: what it reserved becomes available, but for the cells and amounts of `kept`."""
         claim, left, names = self._claims.drop(cluster_queue), dict(kept), self._tree.names
+        self._room_left |= claim is not None and bool(claim.pods)
         freed = [names[cell] for cell, amount in claim.cells if left.get(cell, 0) < amount] if claim else ()
         if freed:
             self.free(self._tree.queue(cluster_queue), freed)

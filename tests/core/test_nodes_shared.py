@@ -1,0 +1,122 @@
+"""Nodes under several podsets, queues and trees (M)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queuectl.core.decisions import Evict
+from queuectl.core.events import WorkloadGone
+from queuectl.core.policy import CapacityMode as Mode
+from queuectl.core.policy import FlavorNodes, Preemption, PreemptionPolicy
+from tests.builders import (
+    GPU,
+    admitted,
+    flavor,
+    local_queue,
+    observed,
+    pod_set,
+    priority,
+    queue,
+    workload,
+)
+from tests.core.node_worlds import NodeWorld, gang, node
+
+PREEMPTS = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+
+
+def test_podsets_with_selectors_on_different_labels_are_judged_together() -> None:
+    one = workload(
+        "one",
+        pods=[
+            pod_set(1, {GPU: 8}, name="p0", node_selector=(("zone", "x"),)),
+            pod_set(1, {GPU: 8}, name="p1", node_selector=(("rack", "1"),)),
+        ],
+    )
+    world = NodeWorld(node("a", 8, {"zone": "x", "rack": "2"}), node("b", 8, {"zone": "y", "rack": "1"}))
+    assert admitted(world.asks(one)) == ["one"]
+
+
+def test_what_is_tried_and_undone_is_no_growth() -> None:
+    """W6: groups that might preempt are nominated again when nodes have more room, and not else."""
+    policies = (
+        flavor("default"),
+        queue("cq", 100),
+        queue("qa", 100, preemption=PREEMPTS),
+        local_queue("lq", "cq"),
+        local_queue("la", "qa"),
+    )
+    world = NodeWorld(node("a", 6), node("b", 6), policies=policies)
+    world.asks(gang("large", 1, 8, queue="la"))
+    sets = [pod_set(2, {GPU: 4}, name="p0"), pod_set(1, {GPU: 3}, name="p1")]
+    world.asks(workload("pieces", pods=sets))
+    plans = 0
+    world.bind(None, "a", gpus=1)
+    world.end_pods(None, 1)
+    while world.engine.due:
+        plan = world.engine.decide(world.now)
+        world.engine.commit(plan, world.sequence)
+        plans += 1
+        assert plans < 5, "nominated again and again"
+    assert not world.engine._state.nodes.take_grown()
+
+
+def test_a_bound_pod_that_requests_more_than_its_template_is_not_expected_again() -> None:
+    """A sidecar was added when it was created (M7)."""
+    enforced = flavor("default")
+    enforced = replace(enforced, nodes=FlavorNodes(mode=Mode.ENFORCE))
+    policies = (enforced, queue("cq", 100), local_queue("lq", "cq"))
+    world = NodeWorld(node("a", 16), policies=policies)
+    assert admitted(world.asks(gang("first", 1, 4))) == ["first"]
+    world.bind("first", "a", gpus=5)
+    assert world.free() == {"a": 11}
+
+
+def run(world: NodeWorld, name: str, where: str, local: str) -> None:
+    one = gang(name, 1, 8, queue=local)
+    assert admitted(world.asks(one)) == [name]
+    world.settle()
+    world.tell(observed(one, suspended=False, generation=2))
+    world.bind(name, where, gpus=8)
+
+
+def test_the_room_that_a_preemptor_waits_for_is_not_given_to_another_tree() -> None:
+    """M8: nodes belong to no tree."""
+    policies = (
+        flavor("default"),
+        queue("qa", 100, preemption=PREEMPTS),
+        queue("qb", 100),
+        local_queue("la", "qa"),
+        local_queue("lb", "qb"),
+    )
+    world = NodeWorld(node("a", 8), node("b", 8), policies=policies)
+    world.tell(priority("high", 10))
+    run(world, "one", "a", "la")
+    run(world, "two", "b", "la")
+    made = world.asks(gang("urgent", 2, 8, queue="la", priority_class="high", created=1))
+    assert [d.ref.name for d in made if isinstance(d, Evict)] == ["one", "two"]
+    assert admitted(world.asks(gang("other", 1, 8, queue="lb"))) == []
+    world.end_pods("one", 1)
+    world.end_eviction("one")
+    assert world.free()["a"] == 8
+    assert admitted(world.run()) == []
+    world.end_pods("two", 1)
+    world.end_eviction("two")
+    assert admitted(world.decided) == ["one", "two", "urgent"]
+
+
+def test_the_room_of_a_claim_that_ends_goes_to_another_tree() -> None:
+    policies = (
+        flavor("default"),
+        queue("qa", 100, preemption=PREEMPTS),
+        queue("qb", 100),
+        local_queue("la", "qa"),
+        local_queue("lb", "qb"),
+    )
+    world = NodeWorld(node("a", 8), node("b", 8), policies=policies)
+    world.tell(priority("high", 10))
+    run(world, "one", "a", "la")
+    urgent = gang("urgent", 2, 8, queue="la", priority_class="high", created=1)
+    world.asks(urgent)
+    assert admitted(world.asks(gang("other", 1, 8, queue="lb"))) == []
+    world.tell(WorkloadGone(urgent.id))
+    assert admitted(world.run()) == ["other"]
