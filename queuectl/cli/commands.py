@@ -34,6 +34,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "stop": ("changing", "Stop a queue."),
         "resume": ("changing", "Let a stopped queue admit again."),
         "test": ("testing", "Run policy tests: compare decisions with expected ones."),
+        "dump": ("dumping", "Print a state of the ledger as a document for test or simulate."),
         "simulate": ("simulating", "Simulate workloads in virtual time, and measure."),
         "import": ("importing", "Convert the policy of Kueue or Slurm."),
         "report": ("report", "Report what an observer would have done."),

@@ -42,7 +42,7 @@ from queuectl.kinds.context import as_created
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.node_constraints import read_constraints, required_affinity
 from queuectl.kinds.requests import RequestProblem
-from queuectl.simulator import documents
+from queuectl.simulator import documents, rebuilding
 from queuectl.simulator.reading import Scenario
 
 SOURCE: Final = "document"
@@ -69,9 +69,9 @@ def beginning(scenario: Scenario) -> Beginning:
     document = scenario.document
     assert document is not None
     stored = tuple(
-        _stored(w, number) if w.holds else _set_back(w, number)
+        w.ledger or (_stored(w, number) if w.holds else _set_back(w, number))
         for number, w in enumerate(document.workloads, 1)
-        if w.holds or _loses_place(w)
+        if w.ledger is not None or w.holds or _loses_place(w)
     )
     policy = (*scenario.policy, *_implied(scenario))
     batches: list[tuple[Event, ...]] = [(*policy, Listed(SOURCE))]
@@ -79,7 +79,10 @@ def beginning(scenario: Scenario) -> Beginning:
     batches += [(observed(workload),) for workload in document.workloads]
     return Beginning(
         snapshot=LedgerSnapshot(
-            sequence=0, now=None, workloads=stored, past_usage=_past_usage(document.config)
+            sequence=0,
+            now=None if document.config.ledger is None else document.config.now,
+            workloads=stored,
+            past_usage=_past_usage(document.config),
         ),
         batches=tuple(batches),
         references={identity(w): w.reference for w in document.workloads},
@@ -92,6 +95,8 @@ def beginning(scenario: Scenario) -> Beginning:
 
 
 def settings(config: documents.Config) -> SchedulingConfiguration:
+    if config.ledger is not None:
+        return config.ledger.scheduling
     usage = config.admission_fair_sharing
     return SchedulingConfiguration(
         fair_sharing=config.fair_sharing.enabled,
@@ -109,6 +114,8 @@ def settings(config: documents.Config) -> SchedulingConfiguration:
 
 
 def _past_usage(config: documents.Config) -> tuple[UsageSum, ...]:
+    if config.ledger is not None:
+        return config.ledger.past_usage
     sharing, given = settings(config).usage_sharing, config.admission_fair_sharing
     if sharing is None or given is None:
         return ()
@@ -122,10 +129,14 @@ def _implied(scenario: Scenario) -> Iterator[Event]:
     """Objects that a document may omit: namespaces, priority classes, LocalQueues for `clusterQueue`."""
     assert scenario.document is not None
     workloads = scenario.document.workloads
-    given = {event.value.name for event in scenario.policy if isinstance(event, ContextObserved)}
+    given = {
+        event.value.name
+        for event in scenario.policy
+        if isinstance(event, ContextObserved) and isinstance(event.value, Namespace)
+    }
     for namespace in sorted({workload.namespace for workload in workloads} - given):
         yield ContextObserved(as_created(Namespace(namespace)))
-    for value in sorted({workload.priority for workload in workloads}):
+    for value in sorted({workload.priority for workload in workloads if workload.ledger is None}):
         name = _priority_class(value)
         spec = f'{{"value":{value}}}'
         key = ConfigKey("WorkloadPriorityClass", "", name)
@@ -160,6 +171,8 @@ def _queue(workload: documents.Workload) -> str:
 
 def identity(workload: documents.Workload) -> WorkloadId:
     """Sorts by `uid`; UIDs in a document need not be unique."""
+    if workload.ledger is not None:
+        return workload.ledger.id
     return WorkloadId(f"{workload.uid or ''} {workload.reference}")
 
 
@@ -250,6 +263,8 @@ def _held(
 
 def observed(workload: documents.Workload) -> WorkloadObserved:
     """The observation of its object without changes."""
+    if workload.ledger is not None:
+        return rebuilding.observed(workload.ledger, frozenset())
     pod_sets, problem = _pod_sets(workload)
     return WorkloadObserved(
         Workload(

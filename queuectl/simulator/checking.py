@@ -18,7 +18,8 @@ def problems(document: Document) -> Iterator[BadDocument]:
         first = known.setdefault(workload.reference, number)
         if first != number:
             yield BadDocument((*here, "name"), f"{workload.reference} is given twice")
-        yield from _workload(workload, here)
+        if workload.ledger is None:
+            yield from _workload(workload, here)
     for path, name in _references(document):
         if name not in known:
             yield BadDocument(path, f"{name} is not a workload of this document")

@@ -24,8 +24,14 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from queuectl.core.model import StoredWorkload, UsageSum
 from queuectl.core.pod_resources import PodResources
-from queuectl.core.policy import STRATEGIES, PreemptionStrategy
+from queuectl.core.policy import (
+    DEFAULT_CONFIGURATION,
+    STRATEGIES,
+    PreemptionStrategy,
+    SchedulingConfiguration,
+)
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
 from queuectl.kinds.fields import BadField, timestamp
@@ -164,6 +170,13 @@ class AdmissionFairSharing(Part):
     """Decayed past usage of LocalQueues, by NAMESPACE/NAME."""
 
 
+class LedgerConfig(Part):
+    """What a dump has of the component: used instead of the other settings."""
+
+    scheduling: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    past_usage: tuple[UsageSum, ...] = ()
+
+
 class Config(Part):
     """The component's own configuration, and how the document is run."""
 
@@ -181,6 +194,8 @@ class Config(Part):
     resources: ResourceSettings = ResourceSettings()
     """`excludeResourcePrefixes` and `transformations`, as in the configuration."""
     resource_transformations: Later = None
+    ledger: LedgerConfig | None = None
+    """Of a dump."""
 
 
 # --- workloads ---------------------------------------------------------------------------------------
@@ -264,6 +279,8 @@ class Workload(Part):
     reclaimable_pods: tuple[Reclaimable, ...] = ()
     """Pods that have ended for good: they are not charged."""
     unhealthy_nodes: Later = None
+    ledger: StoredWorkload | None = None
+    """Of a dump: all that the ledger has of it, which counts instead of the fields above."""
 
     @property
     def reference(self) -> str:

@@ -20,7 +20,7 @@ from queuectl.kinds.registry import KindRegistry
 Path = tuple[int | str, ...]
 """Keys and indexes on the way to a value within a document."""
 
-_CONTEXT: Final = ("LimitRange", "ResourceQuota")
+_CONTEXT: Final = ("LimitRange", "ResourceQuota", "PriorityClass", "RuntimeClass", "ResourceClaimTemplate")
 _NO_JOBS: Final = KindRegistry(())
 """Only objects of Kueue's own kinds are converted here."""
 _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -48,7 +48,7 @@ class Manifests(NamedTuple):
 
 def _subject(event: Event) -> object:
     assert isinstance(event, PolicyObserved | ContextObserved)
-    return event.key if isinstance(event, PolicyObserved) else event.value.name
+    return event.key if isinstance(event, PolicyObserved) else (type(event.value), event.value.name)
 
 
 def read_manifests(objects: Sequence[Json]) -> Manifests:
@@ -70,8 +70,8 @@ def read_manifests(objects: Sequence[Json]) -> Manifests:
             events.append(_policy(policy, namespace, here, without))
         elif (group, kind) == ("v1", "Namespace"):
             events.append(_namespace(obj, here))
-        elif group == "v1" and kind in _CONTEXT:
-            events.append(_of_namespace(obj, namespace, here))
+        elif _is_context(group, kind):
+            events.append(_context(obj, namespace, here))
         else:
             known = ", ".join((*POLICY_KINDS, "Namespace", *_CONTEXT))
             raise BadDocument((*here, "kind"), f"{kind} of {obj['apiVersion']} is none of {known}")
@@ -83,7 +83,12 @@ def concerns(obj: object) -> bool:
     if not isinstance(obj, dict):
         return True  # its error is reported later
     group = str(obj.get("apiVersion", GROUP)).partition("/")[0]
-    return group in (GROUP, KUEUE) or (group == "v1" and obj.get("kind") in ("Namespace", *_CONTEXT))
+    kind = obj.get("kind")
+    return group in (GROUP, KUEUE) or (group == "v1" and kind == "Namespace") or _is_context(group, kind)
+
+
+def _is_context(group: str, kind: object) -> bool:
+    return kind in _CONTEXT and group == (CONTEXT_KINDS[str(kind)].group or "v1")
 
 
 def _identity(obj: Json, here: Path) -> tuple[str, str, str]:
@@ -97,7 +102,7 @@ def _identity(obj: Json, here: Path) -> tuple[str, str, str]:
     kind = obj["kind"]
     if kind in POLICY_KINDS and not POLICY_KINDS[kind].namespaced:
         return kind, "", name
-    namespaced = kind in POLICY_KINDS or kind in _CONTEXT
+    namespaced = kind in POLICY_KINDS or (kind in _CONTEXT and CONTEXT_KINDS[kind].namespaced)
     namespace = metadata.get("namespace") or ("default" if namespaced else "")
     if not isinstance(namespace, str):
         raise BadDocument((*here, "metadata", "namespace"), "must be text")
@@ -139,7 +144,7 @@ def _namespace(obj: Json, here: Path) -> ContextObserved:
     return ContextObserved(as_created(found))
 
 
-def _of_namespace(obj: Json, namespace: str, here: Path) -> ContextObserved:
+def _context(obj: Json, namespace: str, here: Path) -> ContextObserved:
     whole = {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
     try:
         return ContextObserved(CONTEXT_KINDS[obj["kind"]].read(whole))

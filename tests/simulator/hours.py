@@ -81,6 +81,7 @@ def site() -> list[Event]:
         cluster_queue("research", 12),
         cluster_queue("product", 8, queueingStrategy="StrictFIFO"),
         cluster_queue("students", 4, admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"}),
+        cluster_queue("alone", 1, cohortName="apart"),
         *(manifest("WorkloadPriorityClass", name, value=n) for name, n in (("low", -5), ("high", 50))),
         *(manifest("LocalQueue", "main", team, spec={"clusterQueue": team}) for team in TEAMS),
         manifest("LocalQueue", "other", "students", spec={"clusterQueue": "students"}),

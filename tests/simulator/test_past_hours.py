@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from random import Random
+from typing import Any
 
+import pytest
+
+from queuectl.core.decisions import Admit, Evict, Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Event, TimeCame
 from queuectl.kinds.policy import policy_event
+from queuectl.simulator.anonymous import anonymous
 from queuectl.simulator.building import SOURCE
+from queuectl.simulator.dumping import NoSuchTree, dump
+from queuectl.simulator.reading import read_scenarios
 from queuectl.simulator.rebuilding import engine_of
+from queuectl.simulator.running import Run
+from queuectl.simulator.staging import play, read_simulation
 from tests.core.machine import wait_for
-from tests.simulator.hours import HOUR, START, Hour, cluster_queue, moves
+from tests.simulator.hours import HOUR, START, TEAMS, Hour, cluster_queue, flavors, moves
 
 MANY = 10_000
 """Budget of one plan."""
@@ -72,3 +82,89 @@ def test_an_engine_from_the_ledger_decides_as_a_controller_that_starts_then() ->
         assert decided == moves(live.decide(now, MANY)), when
         differing += bool(decided)
     assert differing > 25, "the plans that are compared are almost all empty"
+
+
+def run_of(document: dict[str, Any]) -> Engine:
+    """The engine of `queuectl test` on this document, as it would be read from a file."""
+    (scenario,) = read_scenarios(json.dumps(document).encode(), "dump.json")
+    assert scenario.left_out == ""
+    return Run(scenario)._engine
+
+
+def test_a_dump_of_any_time_decides_as_the_controller_would_have() -> None:
+    played = hour()
+    differing = 0
+    for when in list(played.stored)[::8]:
+        snapshot = wait_for(played.ledger.at(when))
+        document = dump(snapshot, played.settings, now=when)
+        assert run_of(document).check() == []
+        live = started(played, when)
+        assert moves(run_of(document).decide(when, MANY)) == moves(live.decide(when, MANY)), when
+        larger = cluster_queue("research", 40)
+        objects = [one for one in document["objects"] if one["metadata"]["name"] != "research"]
+        objects += [one for one in document["objects"] if one["kind"] in ("Namespace", "LocalQueue")]
+        kept = {json.dumps(one): one for one in (*objects, larger)}
+        live.handle([policy_event(larger)])
+        decided = moves(run_of({**document, "objects": list(kept.values())}).decide(when, MANY))
+        assert decided == moves(live.decide(when, MANY)), when
+        differing += bool(decided)
+    assert differing > 12, "the plans that are compared are almost all empty"
+
+
+def test_a_dump_without_names_decides_the_same_and_has_no_name() -> None:
+    played = hour()
+    when = list(played.stored)[120]
+    named = dump(wait_for(played.ledger.at(when)), played.settings, now=when)
+    document = anonymous(named)
+    text = json.dumps(document)
+    for name in (
+        *(f'"{one}"' for one in (*TEAMS, "ada", "grace", "alone", "other")),
+        "research-",
+        "students-",
+    ):
+        assert name in json.dumps(named)
+        assert name not in text, name
+    plans = []
+    for one in (named, document):
+        queues = [obj for obj in one["objects"] if obj["kind"] == "ClusterQueue"]
+        large = next(obj for obj in queues if "admissionScope" in obj["spec"])
+        large["spec"]["resourceGroups"] = flavors(a100=60, spot=2)
+        plans.append(run_of(one).decide(when, MANY))
+    assert moves(plans[0])
+    assert sizes(plans[0]) == sizes(plans[1])
+
+
+def sizes(plan: Plan) -> list[object]:
+    """What is admitted and evicted, in order, without names."""
+    return [
+        one.attempt.assignment.usage() if isinstance(one, Admit) else one.reason.cause
+        for one in plan.decisions
+        if isinstance(one, Admit | Evict)
+    ]
+
+
+def test_a_dump_of_one_tree_has_that_tree_only_and_decides_the_same_about_it() -> None:
+    played = hour()
+    when = list(played.stored)[100]
+    snapshot = wait_for(played.ledger.at(when))
+    whole = dump(snapshot, played.settings, now=when)
+    for name in ("gpus", "research", "students"):
+        assert dump(snapshot, played.settings, now=when, tree=name)["workloads"] == whole["workloads"]
+    alone = [one for one in whole["objects"] if one["metadata"]["name"] == "alone"]
+    assert alone
+    document = dump(snapshot, played.settings, now=when, tree="alone")
+    assert document["workloads"] == []
+    assert [one["metadata"]["name"] for one in document["objects"] if one["kind"] == "ClusterQueue"] == [
+        "alone"
+    ]
+    with pytest.raises(NoSuchTree, match="nowhere is neither a Cohort nor a ClusterQueue"):
+        dump(snapshot, played.settings, now=when, tree="nowhere")
+
+
+def test_a_dump_is_simulated_with_the_run_time_that_is_given() -> None:
+    played = hour()
+    when = list(played.stored)[100]
+    snapshot = wait_for(played.ledger.at(when))
+    document = dump(snapshot, played.settings, now=when, run_seconds=600)
+    found = play(read_simulation(json.dumps(document).encode(), "dump.json"))
+    assert found["total"]["workloads"] == len(snapshot.workloads)

@@ -1,0 +1,105 @@
+"""A dump without names: each is replaced by one that sorts alike, the same wherever it occurs.
+
+Names of objects, namespaces, workloads and users are replaced, and UIDs. Free text and labels are left out,
+but for labels of Namespaces that a selector names. What says what the cluster is remains: quota, resources,
+flavors with their node labels and taints, podsets, times, priorities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+Document = dict[str, Any]
+
+_TEXTS: Final = frozenset({"detail", "hold_reason", "considered", "victims", "annotations", "description"})
+"""Fields with free text."""
+_WORDS: Final = frozenset({"pending", "admitted", "default"})
+"""Words of the format, which may be names too."""
+
+
+def anonymous(document: Document) -> Document:
+    """Return a dump (see `dumping`) without names."""
+    kept = {*_WORDS, *_vocabulary(document)}
+    found = sorted({name for name in _names(document) if name and name not in kept})
+    width = len(str(len(found)))
+    new = {name: f"name-{number:0{width}}" for number, name in enumerate(found, 1)}
+    selected = set(_selected(document["objects"]))
+    ledger = document["config"]["ledger"]
+    return {
+        **document,
+        "config": {
+            **document["config"],
+            "ledger": {**ledger, "pastUsage": _renamed(ledger["pastUsage"], new)},
+        },
+        "objects": [_object(one, new, selected) for one in document["objects"]],
+        "workloads": [_workload(one, new) for one in document["workloads"]],
+    }
+
+
+def _names(document: Document) -> Iterator[str]:
+    for one in document["objects"]:
+        metadata, spec = one["metadata"], one.get("spec", {})
+        if one["kind"] != "ResourceFlavor":
+            yield metadata["name"]
+        yield metadata.get("namespace", "")
+        yield from (spec.get(field) or "" for field in ("cohortName", "parentName", "clusterQueue"))
+    for one in document["workloads"]:
+        stored = one["ledger"]
+        yield from (one["name"], one["namespace"], one["queue"], stored["id"], *stored["ref"])
+        yield from (stored.get(field) or "" for field in ("cluster_queue", "submitter", "preemptor"))
+        yield (stored.get("options") or {}).get("priority_class") or ""
+        for pods in stored.get("pod_sets", ()):
+            yield from (pods.get(field) or "" for field in ("priority_class", "runtime_class"))
+            yield from (claim["name"] for claim in pods.get("claims", ()))
+
+
+def _vocabulary(document: Document) -> Iterator[str]:
+    """Kinds, podsets, resources and flavors."""
+    for one in document["objects"]:
+        if one["kind"] == "ResourceFlavor":
+            yield one["metadata"]["name"]
+        for group in one.get("spec", {}).get("resourceGroups") or ():
+            yield from group["coveredResources"]
+            yield from (flavor["name"] for flavor in group["flavors"])
+    for one in document["workloads"]:
+        yield one["ledger"]["ref"][1]
+        for pods in one["podSets"]:
+            yield pods["name"]
+            yield from pods["requests"]
+
+
+def _selected(objects: list[Document]) -> Iterator[str]:
+    """Keys of labels that a selector names."""
+    for one in objects:
+        selector = one.get("spec", {}).get("namespaceSelector") or {}
+        yield from selector.get("matchLabels") or ()
+        yield from (expression["key"] for expression in selector.get("matchExpressions") or ())
+
+
+def _object(one: Document, new: dict[str, str], selected: set[str]) -> Document:
+    if one["kind"] == "ResourceFlavor":
+        return one
+    found: Document = _renamed(one, new)
+    labels = (found["metadata"].pop("labels", None) or {}).items()
+    if one["kind"] == "Namespace":
+        found["metadata"]["labels"] = {key: value for key, value in labels if key in selected}
+    return found
+
+
+def _workload(one: Document, new: dict[str, str]) -> Document:
+    found: Document = _renamed(one, new)
+    found["ledger"].pop("labels", None)
+    return found
+
+
+def _renamed(value: Any, new: dict[str, str]) -> Any:
+    match value:
+        case str():
+            return new.get(value) or "/".join(new.get(part, part) for part in value.split("/"))
+        case dict():
+            return {key: _renamed(one, new) for key, one in value.items() if key not in _TEXTS}
+        case list():
+            return [_renamed(one, new) for one in value]
+        case _:
+            return value

@@ -1,0 +1,47 @@
+"""`queuectl dump` on a real ledger."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from queuectl.app.dumping import dumped
+from queuectl.ledger.postgres import PostgresLedger
+from queuectl.ports import LedgerUnavailable, NotStored
+from queuectl.settings import ConfigurationError, Settings
+from queuectl.simulator.dumping import NoSuchTree
+from queuectl.simulator.reading import read_scenarios
+from queuectl.simulator.running import Run
+from tests.ledger.edits import World
+
+
+async def dump(world: World, **asked: Any) -> dict[str, Any]:
+    usual = {"as_of": None, "tree": None, "run_seconds": None, "without_names": False}
+    settings = Settings.model_validate({"database": {"url": world.url}})
+    return await dumped(settings, **{"cluster": world.cluster, **usual, **asked})
+
+
+async def test_a_dump_of_now_is_a_document_that_is_run(busy: World) -> None:
+    found = await dump(busy)
+    snapshot = await busy.ledger.load()
+    assert len(found["workloads"]) == len(snapshot.workloads) > 0
+    for document in (found, await dump(busy, without_names=True)):
+        (scenario,) = read_scenarios(json.dumps(document).encode(), "dump.json")
+        assert scenario.left_out == ""
+        assert Run(scenario)._engine.check() == []
+
+
+async def test_what_cannot_be_dumped_is_refused(busy: World) -> None:
+    with pytest.raises(NotStored, match="has no decision of"):
+        await dump(busy, as_of=datetime(1999, 1, 1, tzinfo=UTC))
+    with pytest.raises(NoSuchTree, match="nowhere is neither a Cohort nor a ClusterQueue"):
+        await dump(busy, as_of=timedelta(), tree="nowhere")
+    other = World(busy.pool, busy.url, "another", busy.ledger, busy.epoch)
+    with pytest.raises(LedgerUnavailable, match="no controller has led"):
+        await dump(other)
+    await PostgresLedger(busy.pool, "another").take_epoch("test")
+    with pytest.raises(ConfigurationError, match="name one with --cluster"):
+        await dump(busy, cluster=None)
