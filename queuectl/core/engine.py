@@ -173,7 +173,7 @@ class Engine:
                     draft.defer(entry)
         outcome = self._admissions(now, max(budget - len(due.steps), budget // 4, 1), cycles, draft, due)
         decisions += outcome.decisions
-        decided = tuple(accounted(d, state.entries, now, state.configuration) for d in decisions)
+        decided = tuple(accounted(d, state.entries, now) for d in decisions)
         check_transitions(decided, state.entries)
         return Plan(
             version=self._version,

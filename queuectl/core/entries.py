@@ -24,6 +24,7 @@ from queuectl.core.model import (
 from queuectl.core.nodes.losses import LostPods
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.quota.tree import Cells
+from queuectl.core.readiness import ReadinessRules
 from queuectl.core.reasons import Reason
 from queuectl.core.resources import FlavorResource
 from queuectl.core.run_limits import RunLimit
@@ -107,6 +108,7 @@ class Entry:
         "preempted_at",
         "priority",
         "queue",
+        "readiness",
         "reason",
         "recent",
         "recorded",
@@ -185,12 +187,14 @@ class Entry:
         """Of the object after our last acknowledged write."""
         self.run_limit: RunLimit | None = None
         """Its longest run time; None: no limit."""
+        self.readiness = ReadinessRules()
+        """When its pods must be ready."""
         self.stray: Stray | None = None
         """Why it is charged although it is a child; None: it is none, or its owner holds quota for it."""
         self.counting_pods = False
         """The driver counts its pods."""
-        self.bound = False
-        """Pods of it are known to be bound to nodes."""
+        self.bound = 0
+        """How many pods of it are known to be bound to nodes, without those that count as gone (M13)."""
         self.lost: LostPods | None = None
         """A node that is lost under its pods (M12)."""
         self.pods_gone = False

@@ -79,8 +79,8 @@ def _nodes(state: State) -> Iterator[str]:
         if known != found:
             yield f"node {name} has {known} free, counted again {found}"
     for entry in state.entries.values():
-        if entry.bound is not again.is_bound(entry.id):
-            yield f"{entry.ref} has bound pods: {again.is_bound(entry.id)}, its entry says {entry.bound}"
+        if entry.bound != (bound := again.bound_pods(entry.id)):
+            yield f"{entry.ref} has {bound} bound pods, its entry says {entry.bound}"
         lost = room.losses.lost_under(entry.id)
         if entry.attempt is not None and entry.lost != lost:
             yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
@@ -335,7 +335,7 @@ def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = state.is_frozen(entry)
         what = None if frozen else state.step(entry)
-        when = None if frozen else next_time(entry, state.configuration, state.clock)
+        when = None if frozen else next_time(entry, state.clock)
         if state.timers.get(entry.id) != when:
             yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"
         if what != state.due_steps.get(entry.id):

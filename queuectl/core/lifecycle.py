@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from queuectl.core.decisions import Amend, Decision, Enqueue, Evict, Release, Retire, Shrink
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.queue_flavors import mismatch
 from queuectl.core.model import Attempt, Observation, Outcome, Phase, PodSet, Verb, Workload, WorkloadId
-from queuectl.core.policy import SchedulingConfiguration, StopPolicy
+from queuectl.core.pods_ready import late_at, readied, runs, timed
+from queuectl.core.policy import StopPolicy
 from queuectl.core.queues.requeueing import failed, ran, run_ends
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, amounts, format_amount
@@ -62,52 +63,47 @@ def _without(pods: PodSet, ended: int) -> PodSet:
     return replace(pods, count=count, min_count=least if least is not None and least < count else None)
 
 
-def step(
-    entry: Entry, directory: Directory, configuration: SchedulingConfiguration, now: datetime
-) -> Step | None:
+def step(entry: Entry, directory: Directory, now: datetime) -> Step | None:
     """Return the next decision about `entry`; None: nothing is due."""
     if entry.attempt is None:
         return _without_attempt(entry, directory)
     if entry.phase is Phase.EVICTING:
         return _evicting(entry)
-    return (
-        _admitted(entry, directory)
-        or _expired(entry, configuration, now)
-        or _changed(entry, directory, configuration)
-    )
+    return _admitted(entry, directory) or _expired(entry, now) or _changed(entry, directory, now)
 
 
-def next_time(entry: Entry, configuration: SchedulingConfiguration, now: datetime) -> datetime | None:
+def next_time(entry: Entry, now: datetime) -> datetime | None:
     """Return when, later than `now`, `step` or its eligibility may change by time alone; None: never."""
     if entry.attempt is None:
         until = entry.past.until
         return until if until is not None and until > now else None
     if entry.phase is not Phase.ADMITTED:
         return None
-    times = (_run_ends(entry), _must_be_ready(entry, configuration))
+    late = late_at(entry)
+    times = (_run_ends(entry), late.at if late is not None else None)
     if times == (None, None):
         return None
     return min((when for when in times if when is not None and when > now), default=None)
 
 
-def accounted(
-    decision: Decision,
-    entries: Mapping[WorkloadId, Entry],
-    now: datetime,
-    configuration: SchedulingConfiguration,
-) -> Decision:
-    """Return `decision` with what the attempt that it ends leaves (L17, L18)."""
+def accounted(decision: Decision, entries: Mapping[WorkloadId, Entry], now: datetime) -> Decision:
+    """Return `decision` with what the attempt that it ends leaves (L17, L18), and its time (L24, L26)."""
     match decision:
+        case Amend(workload):
+            return replace(decision, past=timed(decision.past, entries[workload].past, now))
         case Evict(workload):
             entry = entries[workload]
             admitted_at = entry.attempt.admitted_at if entry.attempt is not None else now
             past = ran(entry.past, admitted_at, now)
             if decision.reason.code is Code.PODS_READY_TIMEOUT:
-                past = failed(past, now, configuration.requeueing, decision.reason.detail or "")
+                rules = entry.readiness.requeueing
+                past = failed(past, workload, now, rules, decision.reason.detail or "")
             return replace(decision, past=past)
         case Release(workload) if (denied := entries[workload].start_denied) is not None:
             why = f"its start was denied: {denied}"
-            return replace(decision, past=failed(entries[workload].past, now, configuration.requeueing, why))
+            entry = entries[workload]
+            past = failed(entry.past, workload, now, entry.readiness.requeueing, why)
+            return replace(decision, past=past)
         case _:
             return decision
 
@@ -235,7 +231,7 @@ def _eviction(entry: Entry, directory: Directory) -> Reason | None:
         return Reason(
             code=Code.BYPASS, detail="another client suspended it; to stop it, set queuectl.dev/hold"
         )
-    if seen is not None and seen.by_child and _runs(entry) and (grown := _grown(entry)) is not None:  # L22
+    if seen is not None and seen.by_child and runs(entry) and (grown := _grown(entry)) is not None:  # L22
         return Reason(code=Code.BYPASS, detail=grown)
     if (lost := entry.lost) is not None and not (entry.attempt is not None and entry.attempt.debt):  # L23
         return Reason(code=Code.NODE_FAILURES, node=f"Node/{lost.node}", detail=lost.why)
@@ -259,17 +255,17 @@ def _grown(entry: Entry) -> str | None:
     return None
 
 
-def _expired(entry: Entry, configuration: SchedulingConfiguration, now: datetime) -> Evict | None:
-    """Evicts it where its run time is used up (L13), or its pods are not ready in time (L14)."""
-    attempt, ends, late = entry.attempt, _run_ends(entry), _must_be_ready(entry, configuration)
+def _expired(entry: Entry, now: datetime) -> Evict | None:
+    """Evicts it where its run time is used up (L13), or its pods are not ready in time (L14, L24 to L26)."""
+    attempt, ends, late = entry.attempt, _run_ends(entry), late_at(entry)
     assert attempt is not None
     if ends is not None and ends <= now:
         assert entry.run_limit is not None
         detail = f"{entry.run_limit.source} allows {entry.run_limit.seconds} s"
         reason = Reason(code=Code.MAXIMUM_EXECUTION_TIME_EXCEEDED, detail=detail)
-    elif late is not None and late <= now:
-        detail = f"its pods were not all ready {configuration.pods_ready_timeout} s after its start"
-        reason = Reason(code=Code.PODS_READY_TIMEOUT, detail=detail)
+    elif late is not None and late.at <= now:
+        node = entry.readiness.source or None
+        reason = Reason(code=Code.PODS_READY_TIMEOUT, node=node, detail=late.detail)
     else:
         return None
     return Evict(entry.id, entry.ref, attempt.number, reason)
@@ -282,20 +278,7 @@ def _run_ends(entry: Entry) -> datetime | None:
     return run_ends(entry.past, limit.seconds, attempt.admitted_at)
 
 
-def _must_be_ready(entry: Entry, configuration: SchedulingConfiguration) -> datetime | None:
-    """Return when its pods must be ready; None also where its status does not say that they are not (L14)."""
-    attempt, seen = entry.attempt, entry.observation
-    if configuration.pods_ready_timeout is None or attempt is None or attempt.debt:
-        return None
-    if entry.past.ready == attempt.number or not _runs(entry) or seen is None or seen.ready is not False:
-        return None
-    started = max(attempt.admitted_at, seen.started_at or attempt.admitted_at)
-    return started + timedelta(seconds=configuration.pods_ready_timeout)
-
-
-def _changed(
-    entry: Entry, directory: Directory, configuration: SchedulingConfiguration
-) -> Amend | Shrink | None:
+def _changed(entry: Entry, directory: Directory, now: datetime) -> Amend | Shrink | None:
     """Records changes of a workload that stays admitted (L15, L16)."""
     attempt, workload, seen = entry.attempt, entry.workload, entry.observation
     assert attempt is not None
@@ -303,12 +286,9 @@ def _changed(
         return None
     if (smaller := _shrunk(entry, attempt, workload, seen)) is not None:
         return smaller
-    priority, past = directory.priority(workload), entry.past
+    priority, past = directory.priority(workload), readied(entry, attempt, seen, now)
     if isinstance(priority, Reason):
         priority = entry.priority
-    matters = configuration.pods_ready_timeout is not None or past.failures > 0
-    if matters and seen.ready and _runs(entry) and past.ready != attempt.number:
-        past = replace(past, ready=attempt.number, failures=0)
     if (priority, past) == (entry.priority, entry.past):
         return None
     return Amend(entry.id, entry.ref, attempt.number, priority, past)
@@ -316,7 +296,7 @@ def _changed(
 
 def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observation) -> Shrink | None:
     """Counts only go down, and only where the status promises that the pods have ended for good (L15)."""
-    if not seen.reclaimable or not _runs(entry):
+    if not seen.reclaimable or not runs(entry):
         return None
     ended, asked = dict(seen.reclaimable), {p.name: p.count for p in workload.pod_sets}
     held = attempt.assignment.pod_sets
@@ -327,12 +307,6 @@ def _shrunk(entry: Entry, attempt: Attempt, workload: Workload, seen: Observatio
     if pod_sets == held:
         return None
     return Shrink(entry.id, entry.ref, attempt.number, replace(attempt.assignment, pod_sets=pod_sets))
-
-
-def _runs(entry: Entry) -> bool:
-    """Return whether the observation shows the object as its start left it, or later."""
-    seen = entry.observation
-    return seen is not None and not seen.suspended and entry.current and entry.unacknowledged is None
 
 
 def _evicting(entry: Entry) -> Step | None:

@@ -56,6 +56,10 @@ class PastAttempts:
     """End of the backoff."""
     ready: int = 0
     """Number of the last attempt in which all pods were ready; 0: no attempt."""
+    bound_at: datetime | None = None
+    """When all pods of the open attempt were bound to nodes; None: not yet, or no clock asks (L24)."""
+    unready_at: datetime | None = None
+    """Since when pods of the open attempt are not ready that were; None: they are, or no clock asks (L26)."""
 
 
 NO_PAST_ATTEMPTS = PastAttempts()

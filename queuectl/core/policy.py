@@ -132,6 +132,8 @@ class RequeuingStrategy:
     """Consecutive failed starts that are allowed; one more deactivates the workload. None: no limit."""
     loses_place: bool = True
     """True: the end of the backoff replaces its creation time in the order; False: it does not (O6)."""
+    jitter_percent: int = 0
+    """How much longer a backoff may be, different for each workload and failure."""
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -336,6 +338,24 @@ NO_MAX_EXECUTION_TIME = MaxExecutionTime()
 
 
 @value(frozen=True, slots=True, kw_only=True)
+class WaitForPodsReady:
+    """When the pods of workloads of a queue must be ready, in seconds, and what follows if they are not."""
+
+    scheduling: int | None = None
+    """From its start until all its pods are bound to nodes (L24); None: no limit."""
+    startup: int | None = None
+    """From then until all are ready (L25); None: no limit."""
+    recovery: int | None = None
+    """For pods that were all ready once and are not any more (L26); None: no limit."""
+    base_seconds: int | None = None
+    """This and the next two: as in RequeuingStrategy; None: as configured."""
+    most_seconds: int | None = None
+    limit: int | None = None
+    jitter_percent: int = 0
+    """How much longer a backoff may be than computed, different for each workload and failure."""
+
+
+@value(frozen=True, slots=True, kw_only=True)
 class ClusterQueue:
     name: str
     cohort: str | None = None
@@ -349,6 +369,8 @@ class ClusterQueue:
     weight: int = NORMAL_WEIGHT
     """Weight of its fair share in thousandths; 0: ordered after all others as soon as it borrows (S3)."""
     max_execution_time: MaxExecutionTime = NO_MAX_EXECUTION_TIME
+    wait_for_pods_ready: WaitForPodsReady | None = None
+    """None: as configured."""
     usage_based: bool = False
     """Its LocalQueues are ordered by past usage, if the configuration sets `admissionFairSharing` (U1)."""
     unsupported: tuple[str, ...] = ()

@@ -47,6 +47,7 @@ from queuectl.core.queues.inadmissible import Requeuer, forget_missed, queues_be
 from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
 from queuectl.core.queues.usage_history import UsageHistory, UsageValue
+from queuectl.core.readiness import ReadinessRules, readiness_rules
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
 
@@ -154,7 +155,7 @@ class State:
 
     def step(self, entry: Entry) -> Step | None:
         """Return what lifecycle decides next about `entry`; None: nothing is due."""
-        return step(entry, self.directory, self.configuration, self.clock)
+        return step(entry, self.directory, self.clock)
 
     def refresh(self, entry: Entry) -> None:
         """`entry` changed: note what is due, when to ask again, and whether a write is to be dispatched.
@@ -177,7 +178,7 @@ class State:
         if what is None and entry.recorded is None and ended:
             self.drop(entry)  # it ended before anything was decided about it
             return
-        self.timers.set(entry.id, next_time(entry, self.configuration, self.clock))
+        self.timers.set(entry.id, next_time(entry, self.clock))
         if entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused):
             self.outbox[entry.id] = entry
         else:
@@ -222,6 +223,7 @@ class State:
         self.note_change(entry)
         workload = entry.workload
         entry.run_limit = self.directory.run_limit(workload, entry.attempt) if workload is not None else None
+        entry.readiness = self._readiness(entry)
         if entry.attempt is not None or workload is None or entry.gone:
             if entry.attempt is not None:
                 self._hold(entry, entry.attempt)
@@ -262,6 +264,13 @@ class State:
             self._queue(entry, workload, entry.cluster_queue)
         self.note_change(entry)
 
+    def _readiness(self, entry: Entry) -> ReadinessRules:
+        """Of the ClusterQueue that it is charged to, or waits in."""
+        name = entry.cluster_queue
+        if entry.attempt is not None:
+            name = entry.attempt.assignment.cluster_queue
+        return readiness_rules(self.configuration, self.directory.queues.get(name or ""))
+
     def wake(self) -> None:
         """Queue the workloads for which a ResourceQuota has room again (N6)."""
         for entry in self.room.woken():
@@ -301,7 +310,7 @@ class State:
 
     def place(self, entry: Entry, created_at: datetime) -> Place:
         """Return its place in the order of O1, O2 and O6."""
-        requeued_at = entry.past.until if self.configuration.requeueing.loses_place else None
+        requeued_at = entry.past.until if entry.readiness.requeueing.loses_place else None
         return queue_place(entry.priority, created_at, entry.arrival, entry.id, requeued_at=requeued_at)
 
     def new_queue(self, name: str) -> PendingQueue:
@@ -351,9 +360,11 @@ class State:
             nodes.settle()
         for workload in nodes.take_moved():
             moved = self.entries.get(workload)
-            if moved is not None and moved.bound is not nodes.is_bound(workload):
-                moved.bound = not moved.bound
-                self.refresh(moved)
+            if moved is not None and moved.bound != (bound := nodes.bound_pods(workload)):
+                matters = moved.readiness.counts_bound or not moved.bound or not bound
+                moved.bound = bound
+                if matters:
+                    self.refresh(moved)
         for workload in nodes.losses.take_affected():
             affected = self.entries.get(workload)
             if affected is not None and affected.lost != (lost := nodes.losses.lost_under(workload)):

@@ -44,6 +44,7 @@ from queuectl.core.policy import (
     StopPolicy,
     Taint,
     Toleration,
+    WaitForPodsReady,
     WorkloadPriorityClass,
 )
 from queuectl.core.resources import BadQuantity, parse_quantity
@@ -202,6 +203,7 @@ def _cluster_queue(key: ConfigKey, model: objects.ClusterQueueObject) -> Cluster
         ),
         weight=_weight(spec.fair_sharing),
         max_execution_time=_max_execution_time(spec.max_execution_time),
+        wait_for_pods_ready=_wait_for_pods_ready(spec.wait_for_pods_ready),
         usage_based=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
         unsupported=_unsupported(key, model),
@@ -235,6 +237,26 @@ def _max_execution_time(model: objects.MaxExecutionTime | None) -> MaxExecutionT
     if model.default is not None and model.ceiling is not None and model.default > model.ceiling:
         raise BadPolicy("spec.maxExecutionTime.default: must not be more than ceiling")
     return MaxExecutionTime(default=model.default, ceiling=model.ceiling)
+
+
+def _wait_for_pods_ready(model: objects.WaitForPodsReady | None) -> WaitForPodsReady | None:
+    if model is None:
+        return None
+    again = model.requeuing
+    base, most = again.backoff_base_seconds, again.backoff_limit_seconds
+    if base is not None and most is not None and base > most:
+        raise BadPolicy(
+            "spec.waitForPodsReady.requeuing.backoffBaseSeconds: must not be more than backoffLimitSeconds"
+        )
+    return WaitForPodsReady(
+        scheduling=model.scheduling_timeout_seconds,
+        startup=model.startup_timeout_seconds,
+        recovery=model.recovery_timeout_seconds,
+        base_seconds=base,
+        most_seconds=most,
+        limit=again.backoff_limit_count,
+        jitter_percent=again.jitter_percent,
+    )
 
 
 def _weight(model: objects.FairSharing | None) -> int:

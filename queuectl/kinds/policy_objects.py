@@ -191,6 +191,45 @@ class MaxExecutionTime(Part):
     Misconfigured). Of a LocalQueue and its ClusterQueue the lower one counts. Unset: no limit."""
 
 
+class Requeuing(Part):
+    """How long a workload waits after a failed start, and when it is deactivated."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.backoffBaseSeconds) || !has(self.backoffLimitSeconds) || "
+                "self.backoffBaseSeconds <= self.backoffLimitSeconds",
+                "must not be more than backoffLimitSeconds",
+                fieldPath=".backoffBaseSeconds",
+            )
+        )
+    )
+
+    backoff_base_seconds: RunSeconds | None = None
+    """Pause after the first failed start; it doubles with each further one. Unset: as configured."""
+    backoff_limit_seconds: RunSeconds | None = None
+    """Longest pause. Unset: as configured."""
+    backoff_limit_count: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Consecutive failed starts after which a workload is deactivated. Unset: as configured."""
+    jitter_percent: Annotated[int, Field(ge=0, le=100)] = 0
+    """By how much a pause may be longer, different for each workload and failed start, so that workloads that
+    failed together do not start together again."""
+
+
+class WaitForPodsReady(Part):
+    """Until when the pods of a started workload must be ready. It is evicted then (PodsReadyTimeout), waits,
+    and keeps its place. Replaces scheduling.waitForPodsReady of the configuration for this queue."""
+
+    scheduling_timeout_seconds: RunSeconds | None = None
+    """From its start until all its pods are bound to nodes. Unset: no limit."""
+    startup_timeout_seconds: RunSeconds | None = None
+    """From then until all its pods are ready: pulls of images, and starts of containers. Unset: no limit."""
+    recovery_timeout_seconds: RunSeconds | None = None
+    """For pods that were all ready once and are not any more. Unset: no limit."""
+    requeuing: Requeuing = Requeuing()
+    """How long a workload waits after a failed start, and when it is deactivated."""
+
+
 class AdmissionCheckRule(Part):
     """An AdmissionCheck, and the flavors that require it. Not supported yet."""
 
@@ -276,6 +315,9 @@ class ClusterQueueSpec(Part):
     evicts those that it has admitted; they are pending again."""
     max_execution_time: MaxExecutionTime | None = None
     """How long its workloads may run. Unset: as long as their label says."""
+    wait_for_pods_ready: WaitForPodsReady | None = None
+    """Until when the pods of its workloads must be ready. Unset: scheduling.waitForPodsReady of the
+    configuration."""
     fair_sharing: FairSharing | None = None
     """Its weight among the members of its cohort, in a tree with fair sharing. Unset: weight 1."""
     admission_scope: AdmissionScope | None = None

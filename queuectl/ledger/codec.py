@@ -116,8 +116,9 @@ def past_to_json(past: PastAttempts) -> Json | None:
     found: Json = {"runMs": past.run_ms, "failures": past.failures, "ready": past.ready}
     if past.barred is not None:
         found["barred"] = reason_to_json(past.barred)
-    if past.until is not None:
-        found["until"] = past.until.isoformat()
+    for name, when in (("until", past.until), ("boundAt", past.bound_at), ("unreadyAt", past.unready_at)):
+        if when is not None:
+            found[name] = when.isoformat()
     return found
 
 
@@ -129,8 +130,14 @@ def past_from_json(value: Json | None) -> PastAttempts:
         failures=value["failures"],
         ready=value["ready"],
         barred=reason_from_json(value["barred"]) if "barred" in value else None,
-        until=datetime.fromisoformat(value["until"]) if "until" in value else None,
+        until=_time(value, "until"),
+        bound_at=_time(value, "boundAt"),
+        unready_at=_time(value, "unreadyAt"),
     )
+
+
+def _time(value: Json, name: str) -> datetime | None:
+    return datetime.fromisoformat(value[name]) if name in value else None
 
 
 # --- options

@@ -27,10 +27,12 @@ from queuectl.core.decisions import (
 from queuectl.core.engine import Engine
 from queuectl.core.entries import Entry
 from queuectl.core.events import (
+    ContextGone,
     ContextObserved,
     EffectSettled,
     Event,
     Listed,
+    PodObserved,
     PodsCounted,
     PolicyGone,
     Result,
@@ -48,7 +50,8 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.policy import Namespace, RequeuingStrategy, SchedulingConfiguration, StopPolicy
+from queuectl.core.nodes.pods import Pod
+from queuectl.core.policy import Namespace, Node, RequeuingStrategy, SchedulingConfiguration, StopPolicy
 from queuectl.core.queues.requeueing import Timers
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.transitions import (
@@ -75,6 +78,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.core.node_worlds import node
 
 LQ = local_queue("lq", "cq")
 ID = WorkloadId("uid-a")
@@ -223,6 +227,7 @@ EVENTS: dict[str, Callable[[Life], object]] = {
         life.see(suspended=life.phase is Phase.PENDING, ready=False),
         life.wait(TIMEOUT),
     ),
+    "a node under its pods is lost": lambda life: lose_a_node(life),
     "some of its pods have ended for good": lambda life: life.see(
         suspended=life.phase is Phase.PENDING, ready=True, reclaimable=(("main", 1),)
     ),
@@ -249,6 +254,12 @@ def leave_room(life: Life) -> None:
     first = workload("first", gpus=4, created=-1)
     life.world.tell(WorkloadGone(first.id), PodsCounted(first.id, 1, alive=False))
     life.run()
+
+
+def lose_a_node(life: Life) -> None:
+    life.tell(ContextObserved(node("n0")), ContextObserved(node("n1")))
+    life.tell(PodObserved(Pod(uid="a-0", namespace="ns", name="a-0", node="n0", requests=(), workload=ID)))
+    life.tell(ContextGone(Node, "n0"))
 
 
 def grow(life: Life) -> None:

@@ -51,6 +51,21 @@ REFUSED = {
         "spec.maxExecutionTime.default",
         "must not be more than ceiling",
     ),
+    "backoff above its limit": (
+        cluster_queue(waitForPodsReady={"requeuing": {"backoffBaseSeconds": 61, "backoffLimitSeconds": 60}}),
+        "spec.waitForPodsReady.requeuing.backoffBaseSeconds",
+        "must not be more than backoffLimitSeconds",
+    ),
+    "more jitter than the pause": (
+        cluster_queue(waitForPodsReady={"requeuing": {"jitterPercent": 101}}),
+        "spec.waitForPodsReady.requeuing.jitterPercent",
+        "should be less than or equal to 100",
+    ),
+    "no time to start": (
+        cluster_queue(waitForPodsReady={"startupTimeoutSeconds": 0}),
+        "spec.waitForPodsReady.startupTimeoutSeconds",
+        "should be greater than or equal to 1",
+    ),
     "no run time": (
         cluster_queue(maxExecutionTime={"ceiling": 0}),
         "spec.maxExecutionTime.ceiling",
@@ -225,6 +240,7 @@ ACCEPTED = {
     "pods": quota("1k", "pods"),
     "limits": quota(8, borrowingLimit=0, lendingLimit=8),
     "no groups": cluster_queue(),
+    "waiting as configured, without limits": cluster_queue(waitForPodsReady={}),
     "weight 0": cluster_queue(fairSharing={"weight": "0"}),
     "weight in parts": cluster_queue(fairSharing={"weight": "0.75"}),
     "all of Kueue's fields": cluster_queue(

@@ -137,6 +137,17 @@ SAMPLES: dict[str, Json] = {
             },
             "stopPolicy": "None",
             "maxExecutionTime": {"default": 60, "ceiling": 3600},
+            "waitForPodsReady": {
+                "schedulingTimeoutSeconds": 60,
+                "startupTimeoutSeconds": 600,
+                "recoveryTimeoutSeconds": 60,
+                "requeuing": {
+                    "backoffBaseSeconds": 10,
+                    "backoffLimitSeconds": 60,
+                    "backoffLimitCount": 3,
+                    "jitterPercent": 20,
+                },
+            },
             "fairSharing": {"weight": 2},
             "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
         }

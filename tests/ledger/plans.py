@@ -59,6 +59,8 @@ PREEMPTED = Reason(
 BACKING_OFF = PastAttempts(
     run_ms=12_345,
     failures=2,
+    bound_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    unready_at=datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC),
     barred=Reason(
         code=Code.BACKING_OFF,
         until=datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC),

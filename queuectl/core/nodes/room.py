@@ -155,10 +155,6 @@ class NodeRoom:
         leaves = pod.terminating and pod.node is not None
         (self._leaving.add if leaves else self._leaving.discard)(pod.uid)
 
-    def is_bound(self, owner: WorkloadId) -> bool:
-        """Return whether pods of a workload are bound to nodes, and do not count as gone."""
-        return owner in self._bound
-
     def bound_pods(self, owner: WorkloadId) -> int:
         """Return how many pods of a workload are bound to nodes, and do not count as gone."""
         return len(self._bound.get(owner, ()))

@@ -6,12 +6,13 @@ The ledger stores PastAttempts, so they survive a restart.
 from __future__ import annotations
 
 import heapq
+import zlib
 from collections.abc import Hashable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from queuectl.core.model import PastAttempts
+from queuectl.core.model import PastAttempts, WorkloadId
 from queuectl.core.policy import RequeuingStrategy
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.run_limits import MAX_RUN, RunLimit
@@ -23,7 +24,8 @@ _SECOND = timedelta(seconds=1)
 def ran(past: PastAttempts, admitted_at: datetime, now: datetime) -> PastAttempts:
     """Return `past` after an attempt that was admitted at `admitted_at` and ends at `now` (L17)."""
     run = max(timedelta(), now - admitted_at) // timedelta(milliseconds=1)
-    return replace(past, run_ms=past.run_ms + run, barred=None, until=None)
+    run_ms = past.run_ms + run
+    return replace(past, run_ms=run_ms, barred=None, until=None, bound_at=None, unready_at=None)
 
 
 def run_ends(past: PastAttempts, limit: int, admitted_at: datetime) -> datetime:
@@ -31,7 +33,9 @@ def run_ends(past: PastAttempts, limit: int, admitted_at: datetime) -> datetime:
     return admitted_at + timedelta(milliseconds=limit * 1000 - past.run_ms)
 
 
-def failed(past: PastAttempts, now: datetime, rules: RequeuingStrategy, why: str) -> PastAttempts:
+def failed(
+    past: PastAttempts, workload: WorkloadId, now: datetime, rules: RequeuingStrategy, why: str
+) -> PastAttempts:
     """Return `past` after a failed start: BackingOff, or Deactivated beyond the limit (L18).
 
     `why` is the cause of the failure in words, for the reason.
@@ -43,11 +47,17 @@ def failed(past: PastAttempts, now: datetime, rules: RequeuingStrategy, why: str
         return replace(past, failures=count, barred=barred, until=None)
     # The exponent is bounded to keep the integer small; the longest backoff applies long before.
     seconds = min(rules.base_seconds << min(count - 1, 31), rules.most_seconds)
-    until = now + timedelta(seconds=seconds)
+    until = now + timedelta(seconds=seconds + _jitter(workload, count, seconds, rules.jitter_percent))
     if until.microsecond:
         until = until.replace(microsecond=0) + _SECOND  # whole seconds, as in the message
     barred = Reason(code=Code.BACKING_OFF, until=until, detail=why)
     return replace(past, failures=count, barred=barred, until=until)
+
+
+def _jitter(workload: WorkloadId, count: int, seconds: int, percent: int) -> float:
+    """Return up to `percent` of `seconds`: the same each time it is computed, and spread over workloads."""
+    share = zlib.crc32(f"{workload}/{count}".encode()) / 2**32
+    return seconds * percent * share / 100
 
 
 def kept_out(past: PastAttempts, limit: RunLimit | None, now: datetime) -> Reason | None:
