@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from queuectl.api import query, schemas
 from queuectl.api.identity import Caller
 from queuectl.api.past import PastStates
-from queuectl.api.problems import unavailable
+from queuectl.api.problems import not_found, unavailable
 from queuectl.api.query import Cursor, Cursors, KnownKinds, Parameter
 from queuectl.api.view import Sight, View
 from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
@@ -101,6 +101,16 @@ class Source:
         more = len(rows) > len(page)
         return page, self.next(question, end(page[-1])) if more else None
 
+    async def by_name(
+        self, question: Question, resource: str, found: Mapping[str, Found]
+    ) -> tuple[Sequence[Found], str | None]:
+        """A page of the items that the caller may read."""
+        after = self.after(question)
+        allowed = await question.caller.names(resource, found)
+        names = sorted(name for name in found if name in allowed and (after is None or name > after[0]))
+        shown, next = self.cut(question, names, lambda name: [name])
+        return [found[name] for name in shown], next
+
     async def ask(self, reading: Awaitable[Found]) -> Found:
         """Raises a 503."""
         try:
@@ -110,6 +120,14 @@ class Source:
             raise unavailable(f"no answer within {LEDGER_SECONDS:g} s") from None
         except (LedgerUnavailable, SchemaMismatch) as error:
             raise unavailable(str(error)) from None
+
+
+async def may_get(question: Question, resource: str) -> str:
+    """Called before the lookup, so that the response time does not reveal whether the object exists."""
+    name = str(question.path["name"])
+    if not query.is_name(name) or not await question.caller.may("get", resource, "", name):
+        raise not_found()
+    return name
 
 
 def committed(sight: Sight) -> dict[str, Any]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
-
 from queuectl.api import documents, query, schemas
-from queuectl.api.asking import Endpoint, Question, Source, committed, page
+from queuectl.api.asking import Endpoint, Question, Source, committed, may_get, page
 from queuectl.api.identity import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES
 from queuectl.api.problems import not_found
 from queuectl.core.policy import LocalQueueName
-
-Found = TypeVar("Found")
 
 PAGE = (query.AS_OF, query.LIMIT, query.NEXT)
 _ONE = (query.AS_OF,)
@@ -74,12 +69,12 @@ class QueueRoutes:
     async def cluster_queues(self, question: Question) -> schemas.Committed:
         sight = await self._source.sight_of(question)
         queues = {queue.name: queue for queue in sight.state.cluster_queues()}
-        rows, next = await self._by_name(question, CLUSTER_QUEUES, queues)
+        rows, next = await self._source.by_name(question, CLUSTER_QUEUES, queues)
         items = (documents.cluster_queue(row, sight.state) for row in rows)
         return page(schemas.ClusterQueue, items, next, sight)
 
     async def cluster_queue(self, question: Question) -> schemas.Committed:
-        name = await self._may_get(question, CLUSTER_QUEUES)
+        name = await may_get(question, CLUSTER_QUEUES)
         sight = await self._source.sight_of(question)
         queue = sight.state.queues.get(name)
         if queue is None:
@@ -122,12 +117,12 @@ class QueueRoutes:
         sight = await self._source.sight_of(question)
         under = sight.state.under_cohorts()
         cohorts = {name: (name, cohort) for name, cohort in sight.state.cohorts().items()}
-        rows, next = await self._by_name(question, COHORTS, cohorts)
+        rows, next = await self._source.by_name(question, COHORTS, cohorts)
         items = (documents.cohort(name, cohort, under[name], sight.state) for name, cohort in rows)
         return page(schemas.Cohort, items, next, sight)
 
     async def cohort(self, question: Question) -> schemas.Committed:
-        name = await self._may_get(question, COHORTS)
+        name = await may_get(question, COHORTS)
         sight = await self._source.sight_of(question)
         cohorts = sight.state.cohorts()
         if name not in cohorts:
@@ -139,32 +134,15 @@ class QueueRoutes:
         sight = await self._source.sight_of(question)
         quotas = sight.state.quotas_by_flavor()
         flavors = {flavor.name: flavor for flavor in sight.state.flavors()}
-        rows, next = await self._by_name(question, FLAVORS, flavors)
+        rows, next = await self._source.by_name(question, FLAVORS, flavors)
         items = (documents.flavor(flavor, quotas.get(flavor.name, {})) for flavor in rows)
         return page(schemas.ResourceFlavor, items, next, sight)
 
     async def flavor(self, question: Question) -> schemas.Committed:
-        name = await self._may_get(question, FLAVORS)
+        name = await may_get(question, FLAVORS)
         sight = await self._source.sight_of(question)
         found = next((flavor for flavor in sight.state.flavors() if flavor.name == name), None)
         if found is None:
             raise not_found()
         quotas = sight.state.quotas_by_flavor().get(name, {})
         return documents.flavor_detail(found, quotas, committed(sight))
-
-    async def _may_get(self, question: Question, resource: str) -> str:
-        """Called before the lookup, so that the response time does not reveal whether the object exists."""
-        name = question.path["name"]
-        if not query.is_name(name) or not await question.caller.may("get", resource, "", name):
-            raise not_found()
-        return name
-
-    async def _by_name(
-        self, question: Question, resource: str, found: Mapping[str, Found]
-    ) -> tuple[Sequence[Found], str | None]:
-        """A page of the items that the caller may read."""
-        after = self._source.after(question)
-        allowed = await question.caller.names(resource, found)
-        names = sorted(name for name in found if name in allowed and (after is None or name > after[0]))
-        shown, next = self._source.cut(question, names, lambda name: [name])
-        return [found[name] for name in shown], next

@@ -20,6 +20,7 @@ from queuectl.api import docs_page, openapi, query
 from queuectl.api.answer_routes import AnswerRoutes
 from queuectl.api.answering import Answering
 from queuectl.api.asking import Endpoint, Question, Source, controller
+from queuectl.api.capacity_routes import CapacityRoutes
 from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
@@ -117,7 +118,9 @@ def application(
     source = Source(view, readings, kinds, Cursors(cursor_key), PastStates(readings, parse_policy, configure))
     workloads = WorkloadRoutes(source)
     answers = AnswerRoutes(source, workloads)
-    endpoints = (*QueueRoutes(source).endpoints(), *workloads.endpoints(), *answers.endpoints())
+    queues, capacity = QueueRoutes(source), CapacityRoutes(source)
+    parts = (queues, capacity, workloads, answers)
+    endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
     limits = Limits(clock)
     for endpoint in endpoints:
         app.router.add_get(endpoint.path, _handler(endpoint, identify or unrestricted, limits))

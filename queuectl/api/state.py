@@ -13,14 +13,10 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, get_args
 
-from queuectl.api.policies import (
-    cohorts_above,
-    local_queue_condition,
-    nominal_quota,
-    quota_tree,
-)
+from queuectl.api.policies import cohorts_above, local_queue_condition, nominal_quota, quota_tree
 from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue_states
 from queuectl.api.queue_workloads import QueueWorkloads
+from queuectl.core.capacity import Demand, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
@@ -93,8 +89,12 @@ class State:
     """Of former attempts too."""
     lines: Mapping[str, tuple[WorkloadId, ...]] = field(default_factory=dict)
     """By ClusterQueue, as told last: some workloads may be pending no longer."""
+    capacities: Mapping[str, FlavorCapacity] = field(default_factory=dict)
+    """By flavor, as told last, also of flavors that are gone."""
+    demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
+    """By ClusterQueue, the same."""
     _trees: list[QuotaTree] = field(default_factory=list, compare=False, repr=False)
-    """The quota tree of this state, once it was asked for."""
+    """Of this state, once it was asked for."""
     _turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict, compare=False, repr=False)
     """Positions by ClusterQueue with usage-based order, once they were asked for."""
 
@@ -150,7 +150,13 @@ class State:
             batch=reading.batch,
             pods_ready=_pods_ready(self.pods_ready, reading.for_readers.pods_ready, workloads),
             lines={**self.lines, **dict(reading.for_readers.lines)},
+            capacities={**self.capacities, **{one.flavor: one for one in reading.for_readers.capacities}},
+            demands={**self.demands, **dict(reading.for_readers.demands)},
         )
+
+    def capacity(self, flavor: str) -> FlavorCapacity:
+        """Without nodes if the controller has not told of it yet."""
+        return self.capacities.get(flavor, FlavorCapacity(flavor=flavor))
 
     def ready(self, workload: StoredWorkload) -> int | None:
         """How many pods of its open attempt are ready; None: there is none, or its status does not say."""

@@ -30,6 +30,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "events": ("following", "Show decisions as they are committed."),
     },
     "Queues and their policy": {
+        "info": ("nodes", "Show nodes by flavor: used, unmanaged and free."),
         "share": ("answers", "Show what a queue is guaranteed, uses, borrows and lends."),
         "stop": ("changing", "Stop a queue."),
         "resume": ("changing", "Let a stopped queue admit again."),

@@ -94,6 +94,10 @@ def cluster_queues(context: click.Context, _: click.Parameter, incomplete: str) 
     return _fitting((item["name"] for item in _items(context, "clusterqueues", {})), incomplete)
 
 
+def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _fitting((item["name"] for item in _items(context, "resourceflavors", {})), incomplete)
+
+
 def _fitting(found: Iterator[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(set(found)) if name.startswith(incomplete)]
 

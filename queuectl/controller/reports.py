@@ -7,13 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
+from queuectl.core.capacity import Demand, FlavorCapacity, QueueDemand
 from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Result
 from queuectl.core.model import EffectKey, ForReaders, PendingLine, PodsReady, WorkloadId
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.core.resources import Usage
 from queuectl.ports import Cluster, ClusterUnavailable
 
 Name = TypeVar("Name", LocalQueueName, str)
@@ -33,7 +33,7 @@ class Observer(Protocol):
     def ledger_refused(self) -> None: ...
     def set_aside(self) -> None: ...
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None: ...
-    def capacity(self, flavors: Usage) -> None: ...
+    def capacity(self, flavors: Sequence[FlavorCapacity]) -> None: ...
     def reported(
         self,
         local_queues: Sequence[LocalQueueReport],
@@ -60,11 +60,21 @@ class Reports:
         self._ask_to_commit = ask_to_commit
         self._pods_ready: dict[WorkloadId, PodsReady] = {}
         self._lines: dict[str, PendingLine] = {}
+        self._capacities: dict[str, FlavorCapacity] = {}
+        self._demands: dict[str, QueueDemand] = {}
+        self._told_capacities: dict[str, FlavorCapacity] = {}
+        self._told_demands: dict[str, tuple[Demand, ...]] = {}
+        """What was handed to a commit, or waits for one."""
 
     def take_for_readers(self) -> ForReaders:
         """What the next commit is to store for readers."""
-        found = ForReaders(tuple(self._pods_ready.values()), tuple(self._lines.values()))
-        self._pods_ready, self._lines = {}, {}
+        found = ForReaders(
+            tuple(self._pods_ready.values()),
+            tuple(self._lines.values()),
+            tuple(self._capacities.values()),
+            tuple(self._demands.values()),
+        )
+        self._pods_ready, self._lines, self._capacities, self._demands = {}, {}, {}, {}
         return found
 
     async def publish(self) -> None:
@@ -74,8 +84,10 @@ class Reports:
         while True:
             local_queues, cluster_queues, gone = self._engine.take_reports()
             self._observer.reported(local_queues, cluster_queues, gone)
-            if (capacity := self._engine.take_capacity()) is not None:
-                self._observer.capacity(capacity)
+            if (capacities := self._engine.take_capacities()) is not None:
+                self._observer.capacity(capacities)
+                self._tell_capacities(capacities)
+            self._tell_demands(cluster_queues, gone)
             self._tell_readers(cluster_queues)
             late_locals |= {report.name: report for report in local_queues}
             late_queues |= {report.name: report for report in cluster_queues}
@@ -90,8 +102,22 @@ class Reports:
             for report in cluster_queues
             if report.line is not None
         }
-        if self._pods_ready or self._lines:
+        if self._pods_ready or self._lines or self._capacities or self._demands:
             self._ask_to_commit()
+
+    def _tell_capacities(self, capacities: Sequence[FlavorCapacity]) -> None:
+        now = {one.flavor: one for one in capacities}
+        self._capacities |= {n: one for n, one in now.items() if self._told_capacities.get(n) != one}
+        self._told_capacities = now
+
+    def _tell_demands(self, queues: Sequence[ClusterQueueReport], gone: Sequence[str]) -> None:
+        """At the start, all queues are told: an earlier leader may have told something else."""
+        for name in gone:
+            self._told_demands.pop(name, None)
+        for one in queues:
+            if self._told_demands.get(one.name) != one.demand:
+                self._told_demands[one.name] = one.demand
+                self._demands[one.name] = QueueDemand(one.name, one.demand)
 
     async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:
         """Write the status of queues that are due. A refused one comes last the next time."""

@@ -36,7 +36,6 @@ from queuectl.core.policy import (
 )
 from queuectl.core.quota.tree import QuotaNode, QuotaTree
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.resources import FlavorResource, Usage
 from queuectl.core.run_limits import RunLimit, above_ceiling, run_limit
 from queuectl.core.values import value
 
@@ -81,9 +80,6 @@ class Directory:
         self.local_queues: dict[LocalQueueName, LocalQueue] = {}
         self.queue_namespaces: Counter[str] = Counter()
         """Number of LocalQueues by namespace."""
-        self.nodes: dict[str, Node] = {}
-        self.capacity_changed = False
-        """Nodes or flavors have changed. The reader of `capacity` resets it."""
         self.invalid: dict[ConfigKey, str] = {}
         self.gate: Gate | None = None
         self.gate_since: datetime | None = None
@@ -111,7 +107,6 @@ class Directory:
                 self.tree.set_cohort(value)
                 self._cohort_changes(value.name, affected)
             case ResourceFlavor():
-                self.capacity_changed = True
                 self.flavors[value.name] = value
                 self._changed(affected, self.users_of(value.name))
             case LocalQueue():
@@ -136,7 +131,6 @@ class Directory:
                 self.tree.drop_cohort(key.name)
                 self._cohort_changes(key.name, affected)
             case "ResourceFlavor":
-                self.capacity_changed = True
                 self.flavors.pop(key.name, None)
                 self._changed(affected, self.users_of(key.name))
             case "LocalQueue":
@@ -162,8 +156,7 @@ class Directory:
                 self.pods.runtimes[value.name] = value
                 affected.everything = True
             case Node():
-                self.capacity_changed |= self.nodes.get(value.name) != value
-                self.nodes[value.name] = value
+                pass  # of room on nodes
             case Gate():
                 self.gate, self.gate_since = value, value.installed_at
             case _:
@@ -182,8 +175,6 @@ class Directory:
             affected.everything |= self.pods.runtimes.pop(name, None) is not None
         elif self.pods.forget(kind, name):
             affected.namespaces.add(namespace_of(name))
-        elif kind is Node:
-            self.capacity_changed |= self.nodes.pop(name, None) is not None
         elif kind is Gate:
             self.gate = None
 
@@ -262,22 +253,6 @@ class Directory:
         """Return the condition of a LocalQueue."""
         exists = queue.cluster_queue in self.queues
         return local_condition(queue, self.condition(queue.cluster_queue) if exists else None)
-
-    def capacity(self) -> Usage:
-        """Return the allocatable amounts of the ready nodes, in base units. Quota does not depend on them."""
-        found: Usage = {}
-        for flavor in self.flavors.values():
-            for node in self.nodes.values():
-                labels = dict(node.labels)
-                if (
-                    node.ready
-                    and not node.cordoned
-                    and all(labels.get(key) == value for key, value in flavor.node_labels)
-                ):
-                    for resource, amount in node.allocatable:
-                        cell = FlavorResource(flavor.name, resource)
-                        found[cell] = found.get(cell, 0) + amount
-        return found
 
     def charges(self, workload: Workload) -> tuple[Charge, ...]:
         """Return the charge of one pod per podset (H1 to H9, N1)."""

@@ -78,12 +78,20 @@ def _nodes(state: State) -> Iterator[str]:
     for name, (known, found) in _both(_free(room), _free(again)):
         if known != found:
             yield f"node {name} has {known} free, counted again {found}"
+    yield from _pods_of_nodes(room, again)
     for entry in state.entries.values():
         if entry.bound != (bound := again.bound_pods(entry.id)):
             yield f"{entry.ref} has {bound} bound pods, its entry says {entry.bound}"
         lost = room.losses.lost_under(entry.id)
         if entry.attempt is not None and entry.lost != lost:
             yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
+
+
+def _pods_of_nodes(room: NodeRoom, again: NodeRoom) -> Iterator[str]:
+    for name in room.inventory.records:
+        known, found = dict(room.usage.of(name)), dict(again.usage.of(name))
+        if known != found:
+            yield f"pods take {known} of node {name}, counted again {found}"
 
 
 def _free(room: NodeRoom) -> dict[str, dict[str, int]]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
+from queuectl.core.capacity import FlavorCapacity, QueueDemand
 from queuectl.core.device_claims import PodClaim
 from queuectl.core.pod_resources import PodResources
 from queuectl.core.policy import (
@@ -324,6 +325,10 @@ class ForReaders(NamedTuple):
     pods_ready: tuple[PodsReady, ...] = ()
     """At most one item for each workload."""
     lines: tuple[PendingLine, ...] = ()
+    """At most one item for each ClusterQueue."""
+    capacities: tuple[FlavorCapacity, ...] = ()
+    """At most one item for each flavor."""
+    demands: tuple[QueueDemand, ...] = ()
     """At most one item for each ClusterQueue."""
 
 

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 
+from queuectl.core.capacity import Demand
 from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import ClusterQueue, Condition, LocalQueueName
 from queuectl.core.promises import Promises
+from queuectl.core.queues.demand import demand
 from queuectl.core.queues.line import line
 from queuectl.core.queues.pending import PendingQueue
 from queuectl.core.queues.usage_history import UsageHistory
@@ -62,6 +64,7 @@ class ClusterQueueReport:
     """About its flavors and resources (M15)."""
     reasons: tuple[tuple[Code, int], ...] = ()
     """(code, number of its pending workloads with that reason) pairs."""
+    demand: tuple[Demand, ...] = ()
     line: tuple[WorkloadId, ...] | None = None
     """Its first LINE pending workloads in order, if past usage orders them. None: readers know the order."""
 
@@ -182,6 +185,7 @@ class ReportBuilder:
             reduced=_reduced(tree, node),
             warnings=self._promises.of_queue(name),
             reasons=reasons,
+            demand=demand(self._entries(name)),
             line=self._usage_line(queue),
         )
 

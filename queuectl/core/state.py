@@ -34,6 +34,7 @@ from queuectl.core.model import (
 from queuectl.core.namespaces.room import NamespaceRoom
 from queuectl.core.nodes.pods import pods_of
 from queuectl.core.nodes.room import NodeRoom
+from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
     NORMAL_WEIGHT,
@@ -513,16 +514,20 @@ class State:
             [name for name in queues if name not in known],
         )
 
+    def warnings(self) -> tuple[CapacityWarning, ...]:
+        """Return the warnings about quota and nodes as of now (M15)."""
+        self.changed_queues |= self.promises.compare()
+        return self.promises.warnings
+
     def cluster_report(self) -> ClusterReport:
         aside = sum(what in self.entries for what in self.frozen)
         strays, gate = self._survey().strays(self._known_queues()), self.directory.gate is not None
-        self.changed_queues |= self.promises.compare()
         return ClusterReport(
             strays=strays,
             frozen=len(self.frozen) - aside,
             set_aside=aside,
             gate_installed=gate,
-            warnings=self.promises.warnings,
+            warnings=self.warnings(),
         )
 
     def _survey(self) -> ReportBuilder:

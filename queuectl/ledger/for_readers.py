@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ARRAY, BigInteger, Text, bindparam, delete, exists, func, select
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    exists,
+    func,
+    select,
+)
+from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuectl.core.capacity import QueueDemand
 from queuectl.core.model import ForReaders, PendingLine, PodsReady
 from queuectl.ledger import tables as t
+from queuectl.ledger.capacity import capacity_from_json, capacity_to_json, demand_from_json, demand_to_json
+from queuectl.ledger.codec import cleaned, dump
 from queuectl.ledger.statements import CLUSTER, Columns, columns_of, rows_from
 
 NUMBER: Final = bindparam("p_number", type_=BigInteger)
@@ -33,34 +48,64 @@ PODS_READY: Final = _FRESH_PODS.from_select(
     index_elements=[t.pods_ready.c.cluster_id, t.pods_ready.c.workload],
     set_={name: _FRESH_PODS.excluded[name] for name in ("attempt", "ready", "batch")},
 )
-LINE_ROWS: Final = Columns(*columns_of(t.pending_line, "cluster_queue", "workloads"))
-_FRESH_LINES: Final = upsert(t.pending_line)
-LINES: Final = _FRESH_LINES.from_select(
-    *rows_from(
-        t.pending_line,
-        LINE_ROWS,
-        ("cluster_queue", "workloads"),
-        cluster_id=CLUSTER,
-        batch=NUMBER,
+
+
+class Facts(NamedTuple):
+    """A table with one JSON value for each name."""
+
+    rows: Columns
+    statement: Insert
+
+
+def _facts(table: Table, name: str, value: str) -> Facts:
+    rows = Columns(*columns_of(table, name, value))
+    fresh = upsert(table)
+    statement = fresh.from_select(
+        *rows_from(table, rows, (name, value), cluster_id=CLUSTER, batch=NUMBER)
+    ).on_conflict_do_update(
+        index_elements=[table.c.cluster_id, table.c[name]],
+        set_={column: fresh.excluded[column] for column in (value, "batch")},
     )
-).on_conflict_do_update(
-    index_elements=[t.pending_line.c.cluster_id, t.pending_line.c.cluster_queue],
-    set_={name: _FRESH_LINES.excluded[name] for name in ("workloads", "batch")},
-)
+    return Facts(rows, statement)
+
+
+LINES: Final = _facts(t.pending_line, "cluster_queue", "workloads")
+CAPACITIES: Final = _facts(t.flavor_capacity, "flavor", "capacity")
+DEMANDS: Final = _facts(t.queue_demand, "cluster_queue", "demand")
 NO_PODS_READY: Final = delete(t.pods_ready).where(
     t.pods_ready.c.cluster_id == CLUSTER,
     t.pods_ready.c.workload == func.any(bindparam("p_workloads", type_=ARRAY(Text))),
 )
 
 
+def facts_of(found: ForReaders) -> Iterator[tuple[Facts, list[tuple[str, str]]]]:
+    """Yield what to store in which table: names, and JSON texts. Tables without a row are left out."""
+    told: tuple[tuple[Facts, list[tuple[str, object]]], ...] = (
+        (LINES, [(one.cluster_queue, one.workloads) for one in found.lines]),
+        (CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.capacities]),
+        (DEMANDS, [(one.cluster_queue, demand_to_json(one.demand)) for one in found.demands]),
+    )
+    for facts, rows in told:
+        if rows:
+            ordered = sorted(rows, key=lambda row: row[0])
+            yield facts, [(name, dump(cleaned(value))) for name, value in ordered]
+
+
 async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> ForReaders:
     """Those that batches after number `batch` have stored."""
-    pods, line = t.pods_ready.c, t.pending_line.c
-    ready = select(pods.workload, pods.attempt, pods.ready)
-    ready = ready.where(pods.cluster_id == cluster, pods.batch > batch)
-    lines = select(line.cluster_queue, line.workloads)
-    lines = lines.where(line.cluster_id == cluster, line.batch > batch)
+
+    async def newer(table: Table, *columns: str) -> list[tuple[Any, ...]]:
+        query = select(*(table.c[name] for name in columns))
+        query = query.where(table.c.cluster_id == cluster, table.c.batch > batch)
+        return [tuple(row) for row in await connection.execute(query)]
+
+    ready = await newer(t.pods_ready, "workload", "attempt", "ready")
+    lines = await newer(t.pending_line, "cluster_queue", "workloads")
+    capacities = await newer(t.flavor_capacity, "flavor", "capacity")
+    demands = await newer(t.queue_demand, "cluster_queue", "demand")
     return ForReaders(
-        tuple(PodsReady(*row) for row in await connection.execute(ready)),
-        tuple(PendingLine(name, tuple(found)) for name, found in await connection.execute(lines)),
+        tuple(PodsReady(*row) for row in ready),
+        tuple(PendingLine(name, tuple(found)) for name, found in lines),
+        tuple(capacity_from_json(*row) for row in capacities),
+        tuple(QueueDemand(name, demand_from_json(found)) for name, found in demands),
     )

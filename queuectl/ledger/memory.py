@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from queuectl.core.capacity import FlavorCapacity, QueueDemand
 from queuectl.core.decisions import Plan, Verdict
 from queuectl.core.model import (
     NOTHING_FOR_READERS,
@@ -105,6 +106,8 @@ class MemoryStore:
     pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = field(default_factory=dict)
     """With the batch that stored it."""
     lines: dict[str, tuple[int, PendingLine]] = field(default_factory=dict)
+    capacities: dict[str, tuple[int, FlavorCapacity]] = field(default_factory=dict)
+    demands: dict[str, tuple[int, QueueDemand]] = field(default_factory=dict)
 
 
 class _Journal:
@@ -266,6 +269,8 @@ class MemoryLedger:
             if one.workload in store.workloads
         }
         store.lines |= {one.cluster_queue: (store.batch, one) for one in for_readers.lines}
+        store.capacities |= {one.flavor: (store.batch, one) for one in for_readers.capacities}
+        store.demands |= {one.cluster_queue: (store.batch, one) for one in for_readers.demands}
         store.sequence += len(fold.lines)
         store.config_sequence = fold.config_version
         store.now = plan.now
@@ -471,6 +476,8 @@ class MemoryLedger:
                     if at > batch and one.workload in store.workloads
                 ),
                 tuple(one for at, one in store.lines.values() if at > batch),
+                tuple(one for at, one in store.capacities.values() if at > batch),
+                tuple(one for at, one in store.demands.values() if at > batch),
             ),
         )
 

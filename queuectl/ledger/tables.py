@@ -145,6 +145,24 @@ pending_line = Table(
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
+flavor_capacity = Table(
+    "flavor_capacity",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("flavor", Text, primary_key=True),  # empty: nodes without a flavor
+    Column("capacity", JSONB, nullable=False),
+    Column("batch", BigInteger, nullable=False),  # the one that stored it
+)
+
+queue_demand = Table(
+    "queue_demand",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("cluster_queue", Text, primary_key=True),
+    Column("demand", JSONB, nullable=False),
+    Column("batch", BigInteger, nullable=False),  # the one that stored it
+)
+
 attempt = Table(
     "attempt",
     metadata,

@@ -77,9 +77,8 @@ class Writing:
             await self._bulk(
                 for_readers.PODS_READY, for_readers.PODS_READY_ROWS, sorted(found.pods_ready), number=batch
             )
-        if found.lines:
-            rows = [(one.cluster_queue, dump(one.workloads)) for one in sorted(found.lines)]
-            await self._bulk(for_readers.LINES, for_readers.LINE_ROWS, rows, number=batch)
+        for facts, rows in for_readers.facts_of(found):
+            await self._bulk(facts.statement, facts.rows, rows, number=batch)
 
     async def store(self, fold: Fold, *, epoch: int, cycle: int) -> None:
         if not fold.lines:

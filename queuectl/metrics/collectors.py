@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from queuectl.core.capacity import FlavorCapacity, ResourceCapacity
+from queuectl.core.nodes.inventory import NodeState
 from queuectl.core.reports import ClusterQueueReport
 from queuectl.core.resources import CPU, FlavorResource
 from queuectl.metrics.bounds import OTHER, Names, Row, summed
@@ -32,12 +34,55 @@ def _amount(cell: FlavorResource, amount: int) -> float:
 
 
 class Capacity(Collector):
+    """Figures of the nodes of each flavor; the flavor of nodes without one is empty."""
+
     def __init__(self) -> None:
-        self.amounts: Mapping[FlavorResource, int] = {}
+        self.flavors: Sequence[FlavorCapacity] = ()
 
     def collect(self) -> Iterator[Metric]:
-        rows = ((tuple(cell), _amount(cell, amount)) for cell, amount in self.amounts.items())
-        yield _family("flavor_capacity", "Allocatable on nodes that match a flavor.", _CELL, rows)
+        yield _family(
+            "flavor_nodes",
+            "Nodes that match a flavor, by state.",
+            ("flavor", "state"),
+            (((one.flavor, state), count) for one in self.flavors for state, count in one.nodes),
+        )
+        allocatable = [
+            ((*cell, state), _amount(cell, amount))
+            for cell, one in self._cells()
+            for state, amount in one.allocatable
+        ]
+        usable = ((labels[:2], amount) for labels, amount in allocatable if labels[2] == NodeState.READY)
+        yield _family("flavor_capacity", "Allocatable on usable nodes that match a flavor.", _CELL, usable)
+        yield _family(
+            "flavor_capacity_unusable",
+            "Allocatable on nodes that match a flavor and do not count, by their state.",
+            (*_CELL, "state"),
+            (row for row in allocatable if row[0][2] != NodeState.READY),
+        )
+        for name, text, of in _AMOUNTS:
+            rows = ((tuple(cell), _amount(cell, of(one))) for cell, one in self._cells())
+            yield _family(name, text, _CELL, rows)
+
+    def _cells(self) -> Iterator[tuple[FlavorResource, ResourceCapacity]]:
+        for flavor in self.flavors:
+            for one in flavor.resources:
+                yield FlavorResource(flavor.flavor, one.resource), one
+
+
+_AMOUNTS: Final[tuple[tuple[str, str, Callable[[ResourceCapacity], int]], ...]] = (
+    ("flavor_used", "Requested by bound pods of workloads.", lambda one: one.used),
+    (
+        "flavor_unmanaged",
+        "Requested by bound pods that belong to no workload.",
+        lambda one: sum(amount for _, amount in one.unmanaged),
+    ),
+    (
+        "flavor_expected",
+        "Requested by pods of admitted workloads that are not bound yet, where nodes limit admissions.",
+        lambda one: one.expected,
+    ),
+    ("flavor_free", "Free on usable nodes, beside bound and expected pods.", lambda one: one.free),
+)
 
 
 class Reports(Collector):
@@ -79,6 +124,25 @@ class Reports(Collector):
         used = (row for label, report in queues for row in _cells(label, report.used))
         yield _family("quota_nominal", "Its own quota.", (*_QUEUE, *_CELL), nominal)
         yield _family("quota_used", "Quota held by open attempts.", (*_QUEUE, *_CELL), used)
+        waits = [
+            ((label, one.flavor, one.awaits.value), one) for label, report in queues for one in report.demand
+        ]
+        yield _family(
+            "demand_pods",
+            "Pods of pending workloads, by the flavor that comes closest and the limit that they wait for.",
+            (*_QUEUE, "flavor", "awaits"),
+            ((labels, one.pods) for labels, one in waits),
+        )
+        yield _family(
+            "demand",
+            "What these pods request.",
+            (*_QUEUE, "flavor", "awaits", "resource"),
+            (
+                ((*labels, resource), _amount(FlavorResource(one.flavor, resource), amount * one.pods))
+                for labels, one in waits
+                for resource, amount in one.requests
+            ),
+        )
 
 
 def _cells(queue: str, amounts: Iterable[tuple[FlavorResource, int]]) -> Iterator[Row]:

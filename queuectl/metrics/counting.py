@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.decisions import Plan
 from queuectl.core.events import Result
 from queuectl.core.model import EffectKey
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
-from queuectl.core.resources import Usage
 from queuectl.metrics.registry import Metrics
 
 
@@ -38,7 +38,7 @@ class Counting:
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
         self._metrics.effect_settled(key.verb, result, seconds)
 
-    def capacity(self, flavors: Usage) -> None:
+    def capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
         self._metrics.flavor_capacity(flavors)
 
     def reported(

@@ -6,15 +6,15 @@ Label values come from closed lists and from objects of admins, never from names
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
+from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.decisions import Admit, Evict, Keep, Plan
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
 from queuectl.core.reports import ClusterQueueReport
-from queuectl.core.resources import FlavorResource
 from queuectl.metrics.bounds import Names
 from queuectl.metrics.collectors import Capacity, Health, Reports
 from queuectl.metrics.exposition import Requesting
@@ -110,9 +110,9 @@ class Metrics(Requesting):
                 for metric in (self._admissions, self._waits):
                     metric.remove_by_labels({"cluster_queue": queue})
 
-    def flavor_capacity(self, amounts: Mapping[FlavorResource, int]) -> None:
-        """Allocatable resources of the nodes of each flavor; replaces the figures before."""
-        self._capacity.amounts = dict(amounts)
+    def flavor_capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
+        """What the nodes of each flavor have; replaces the figures before."""
+        self._capacity.flavors = tuple(flavors)
 
     # --- ledger
 

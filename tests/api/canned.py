@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from queuectl.core.capacity import FlavorCapacity, QueueDemand
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -151,6 +152,8 @@ class CannedReadings:
         self.batch = 0
         self._pods_ready: dict[WorkloadId, tuple[int, PodsReady]] = {}
         self._lines: dict[str, tuple[int, PendingLine]] = {}
+        self._capacities: dict[str, tuple[int, FlavorCapacity]] = {}
+        self._demands: dict[str, tuple[int, QueueDemand]] = {}
         self.pasts: dict[datetime, LedgerSnapshot] = {}
         """Earlier states, by the time of their last decision."""
         self.looks: list[datetime] = []
@@ -191,6 +194,16 @@ class CannedReadings:
         self.batch += 1
         self._lines[one.cluster_queue] = (self.batch, one)
 
+    def capacity(self, one: FlavorCapacity) -> None:
+        """The same."""
+        self.batch += 1
+        self._capacities[one.flavor] = (self.batch, one)
+
+    def demand(self, one: QueueDemand) -> None:
+        """The same."""
+        self.batch += 1
+        self._demands[one.cluster_queue] = (self.batch, one)
+
     def end(self, one: StoredWorkload, phase: Phase = Phase.FINISHED) -> None:
         self.commit(replace(one, phase=phase, attempt=None, reason=None))
 
@@ -220,6 +233,8 @@ class CannedReadings:
             for_readers=ForReaders(
                 tuple(one for at, one in self._pods_ready.values() if at > batch),
                 tuple(one for at, one in self._lines.values() if at > batch),
+                tuple(one for at, one in self._capacities.values() if at > batch),
+                tuple(one for at, one in self._demands.values() if at > batch),
             ),
         )
 

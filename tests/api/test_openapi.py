@@ -16,13 +16,13 @@ async def test_every_path_is_described_and_responds_as_described(rest: Rest) -> 
     for path, methods in description["paths"].items():
         assert set(methods) == {"get"}
         values = {"namespace": "default", "kind": "job", "name": "waits"}
-        if "clusterqueues" in path:
+        if "clusterqueues" in path or "demand" in path:
             values["name"] = "team-a"
         if "localqueues" in path:
             values["name"] = "main"
         if "cohorts" in path:
             values["name"] = "all"
-        if "resourceflavors" in path:
+        if "resourceflavors" in path or "capacity" in path:
             values["name"] = "a100"
         answer = await rest.get(path.format(**values))
         schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]

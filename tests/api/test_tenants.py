@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from queuectl.core.capacity import FlavorCapacity, ResourceCapacity
 from queuectl.core.model import ConfigKey, Phase, WorkloadId
+from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, PreemptionCause, Reason, RejectedCandidate
 from queuectl.ports import Access, DecisionRow, Held
 from tests.api.canned import (
@@ -51,6 +53,7 @@ def ledger() -> CannedReadings:
         configs={
             ConfigKey("LocalQueue", BOBS, "zz-queue"): local_spec("team-a"),
             ConfigKey("ClusterQueue", "", "zz-private"): queue_spec(4),
+            ConfigKey("ResourceFlavor", "", "shared"): json.dumps({}),
         }
     )
     bob: dict[str, Any] = {"namespace": BOBS, "queue": "zz-queue"}
@@ -68,6 +71,8 @@ def ledger() -> CannedReadings:
     readings.commit(ended, workload("ended", 22))
     readings.end(ended)
     readings.end(workload("ended", 22))
+    gpus = ResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, unmanaged=((BOBS, 3), ("default", 1)))
+    readings.capacity(FlavorCapacity(flavor="shared", nodes=(("Ready", 1),), resources=(gpus,)))
     readings.rows = list(_rows(readings, mine))
     readings.sequence = 50
     readings.keep(EPOCH_START)
@@ -96,6 +101,7 @@ def reviews() -> CannedReviews:
     found = CannedReviews()
     found.tenant("alice", "default")
     found.rights["alice"].add(Access("get", "clusterqueues", "", "team-a"))
+    found.rights["alice"].add(Access("get", "resourceflavors", "", "shared"))
     found.tenant("bob", BOBS)
     found.admin("admin")
     return found
@@ -120,6 +126,8 @@ LISTS = {
     "/api/v1/clusterqueues": ("", THEN),
     "/api/v1/cohorts": ("", THEN),
     "/api/v1/resourceflavors": ("", THEN),
+    "/api/v1/capacity": ("",),
+    "/api/v1/demand": ("",),
     "/api/v1/decisions": ("after=0", "queue=zz-queue&after=0", "queue=main&after=0", "after=0&wait=0"),
 }
 ONES = {
@@ -132,6 +140,8 @@ ONES = {
     "/api/v1/clusterqueues/{name}/share": ("", "", "zz-private"),
     "/api/v1/cohorts/{name}": ("", "", "all"),
     "/api/v1/resourceflavors/{name}": ("", "", "a100"),
+    "/api/v1/capacity/{name}": ("", "", "a100"),
+    "/api/v1/demand/{name}": ("", "", "zz-private"),
 }
 
 

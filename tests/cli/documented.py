@@ -20,7 +20,16 @@ from click.testing import CliRunner
 
 import queuectl
 from queuectl.cli import main
+from queuectl.core.capacity import (
+    AwaitedLimit,
+    Demand,
+    FlavorCapacity,
+    FreeShape,
+    QueueDemand,
+    ResourceCapacity,
+)
 from queuectl.core.model import ConfigKey, Phase, StoredWorkload, Verb
+from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.ports import DecisionRow, EffectRow, Held
 from tests.api.canned import (
@@ -87,8 +96,9 @@ def _place(*, past: bool) -> Iterator[Path]:
 
 
 def _live(readings: CannedReadings) -> None:
-    """The decisions on one of the workloads."""
+    """The decisions on one of the workloads, and the nodes."""
     waits = workload("waits", 3)
+    there(readings)
     preempted = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="default/Job/urgent")
     pods = {"name": "main", "count": 6, "requests": {}, "flavors": {"nvidia.com/gpu": "a100"}}
     steps: tuple[tuple[str, Reason | None, dict[str, object], int | None], ...] = (
@@ -106,6 +116,24 @@ def _live(readings: CannedReadings) -> None:
         EffectRow(2, Verb.START, 1, acknowledged_at=EPOCH_START + timedelta(seconds=2.4)),
         EffectRow(3, Verb.STOP, 1, acknowledged_at=EPOCH_START + timedelta(seconds=3.4)),
     ]
+
+
+def there(readings: CannedReadings) -> None:
+    """Three nodes of which one is cordoned; a notebook uses a device."""
+    gpus = ResourceCapacity(
+        resource=GPU,
+        mode=CapacityMode.ENFORCE,
+        allocatable=(("Ready", 8), ("Cordoned", 4)),
+        used=5,
+        unmanaged=(("notebooks", 1),),
+        expected=1,
+        free=1,
+        shapes=(FreeShape(1, 1),),
+    )
+    nodes = (("Ready", 2), ("Cordoned", 1))
+    readings.capacity(FlavorCapacity(flavor="a100", nodes=nodes, resources=(gpus,)))
+    wide = Demand(flavor="a100", awaits=AwaitedLimit.QUOTA, workloads=1, pods=6, requests=((GPU, 1),))
+    readings.demand(QueueDemand("team-a", (wide,)))
 
 
 def _night(readings: CannedReadings) -> None:

@@ -8,14 +8,16 @@ import contextlib
 import pytest
 
 from queuectl.controller import effects, loop
-from queuectl.core.events import WorkloadGone
+from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand
+from queuectl.core.events import ContextObserved, WorkloadGone
 from queuectl.core.model import AttemptState, WorkloadId
 from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ports import LostLeadership
-from tests.builders import local_queue, observed, queue, workload
+from tests.builders import GPU, local_queue, observed, queue, workload
 from tests.controller.fakes import PATIENCE, Crash, opened
 from tests.controller.site import DEADLINE, Site
+from tests.core.node_worlds import node
 
 
 async def test_a_start_is_committed_before_it_is_sent() -> None:
@@ -83,6 +85,21 @@ async def test_readers_learn_how_many_pods_are_ready_without_a_decision() -> Non
     async with site.leading():  # it may have changed while no controller led
         site.cluster.tell("a", pods_ready=2)
         await site.until(lambda: [one.ready for _, one in ready.values()] == [2])
+
+
+async def test_readers_learn_of_capacity_and_demand_as_they_change() -> None:
+    site = Site()
+    async with site.leading():
+        await site.until(lambda: set(site.store.capacities) == {NO_FLAVOR, "default"})
+        site.cluster.submit(workload("a", gpus=2))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        site.cluster.submit(workload("b", gpus=1, created=1))
+        waits = Demand(flavor="default", awaits=AwaitedLimit.QUOTA, workloads=1, pods=1, requests=((GPU, 1),))
+        await site.until(lambda: [one.demand for _, one in site.store.demands.values()] == [(waits,)])
+        site.cluster.emit([ContextObserved(node("n", 2))])
+        await site.until(lambda: site.store.capacities["default"][1].nodes == (("Ready", 1),))
+        site.cluster.finish("a")
+        await site.until(lambda: [one.demand for _, one in site.store.demands.values()] == [()])
 
 
 async def test_ready_pods_that_cannot_be_stored_keep_no_decision_from_being_stored() -> None:
@@ -442,6 +459,7 @@ async def test_acknowledged_writes_are_stored_with_the_next_plan(monkeypatch: py
     monkeypatch.setattr(loop, "_ALONE", 3600.0)
     site = Site()
     async with site.leading() as controller:
+        await site.until(lambda: bool(site.store.capacities and site.store.demands))
         site.cluster.submit(workload("a"))
         await site.until(lambda: site.cluster.running() == ["a"])
         await site.until(lambda: bool(controller._acknowledged))

@@ -9,6 +9,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.core.capacity import (
+    NO_FLAVOR,
+    AwaitedLimit,
+    Demand,
+    FlavorCapacity,
+    FreeShape,
+    QueueDemand,
+    ResourceCapacity,
+    Warned,
+)
 from queuectl.core.decisions import Decision, Enqueue
 from queuectl.core.model import (
     NO_PAST_ATTEMPTS,
@@ -27,6 +37,7 @@ from queuectl.core.model import (
     StoredWorkload,
     Verb,
 )
+from queuectl.core.policy import CapacityMode
 from queuectl.core.reasons import Code, Reason
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.pool import reading
@@ -514,6 +525,47 @@ async def test_readers_see_the_newest_order_of_each_pending_queue(book: Book) ->
     await book.write(for_readers=ForReaders(lines=(turned,)))
     assert (await book.readings.since(whole.sequence, whole.batch)).for_readers.lines == (turned,)
     assert sorted((await book.readings.since(0)).for_readers.lines) == [turned, b]
+
+
+async def test_readers_see_the_newest_capacity_of_each_flavor(book: Book) -> None:
+    gpus = ResourceCapacity(
+        resource="nvidia.com/gpu",
+        mode=CapacityMode.ENFORCE,
+        allocatable=(("Ready", 16), ("Cordoned", 8)),
+        used=4,
+        unmanaged=(("kube-system", 2),),
+        expected=1,
+        free=9,
+        shapes=(FreeShape(8, 1), FreeShape(1, 1)),
+    )
+    a100 = FlavorCapacity(flavor="a100", nodes=(("Ready", 2), ("Cordoned", 1)), resources=(gpus,))
+    strays = Warned("NodesWithoutFlavor", None, "1 node has the labels of no ResourceFlavor")
+    stray = FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 1),), warnings=(strays,))
+    await book.write(for_readers=ForReaders(capacities=(a100, stray)))
+    whole = await book.readings.since(0)
+    assert set(whole.for_readers.capacities) == {a100, stray}
+    emptied = FlavorCapacity(flavor="a100")
+    await book.write(for_readers=ForReaders(capacities=(emptied,)))
+    news = await book.readings.since(whole.sequence, whole.batch)
+    assert news.for_readers == ForReaders(capacities=(emptied,))
+
+
+async def test_readers_see_the_newest_demand_of_each_cluster_queue(book: Book) -> None:
+    one = Demand(
+        flavor="a100",
+        awaits=AwaitedLimit.ROOM,
+        workloads=2,
+        pods=16,
+        requests=(("cpu", 4000), ("nvidia.com/gpu", 8)),
+        node_selector=(("zone", "a"),),
+    )
+    demand = QueueDemand("team-a", (one,))
+    await book.write(for_readers=ForReaders(demands=(demand, QueueDemand("team-b", ()))))
+    whole = await book.readings.since(0)
+    assert set(whole.for_readers.demands) == {demand, QueueDemand("team-b", ())}
+    await book.write(for_readers=ForReaders(demands=(QueueDemand("team-a", ()),)))
+    news = await book.readings.since(whole.sequence, whole.batch)
+    assert news.for_readers == ForReaders(demands=(QueueDemand("team-a", ()),))
 
 
 async def test_a_workload_that_ended_and_was_observed_again_is_read_in_that_order(book: Book) -> None:

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from queuectl.core.capacity import AwaitedLimit, Demand, FlavorCapacity, FreeShape, ResourceCapacity
 from queuectl.core.decisions import Admit, Evict, Plan
 from queuectl.core.events import Result
 from queuectl.core.model import Assignment, Attempt, AttemptState, ObjectRef, Verb, WorkloadId
-from queuectl.core.policy import Condition
+from queuectl.core.policy import CapacityMode, Condition
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
@@ -62,6 +63,25 @@ def admit(queue: str) -> Admit:
     return Admit(attempt, REF, created_at=NOW - timedelta(seconds=20))
 
 
+CAPACITY = FlavorCapacity(
+    flavor="a100",
+    nodes=(("Ready", 1), ("Cordoned", 1)),
+    resources=(
+        ResourceCapacity(
+            resource="cpu",
+            mode=CapacityMode.OBSERVE,
+            allocatable=(("Ready", 64_000), ("Cordoned", 32_000)),
+            used=8_000,
+            unmanaged=(("kube-system", 1_500), ("", 500)),
+            expected=4_000,
+            free=50_000,
+            shapes=(FreeShape(50_000, 1),),
+        ),
+    ),
+)
+DEMAND = Demand(flavor="a100", awaits=AwaitedLimit.ROOM, workloads=2, pods=16, requests=(("cpu", 500),))
+
+
 def controller() -> Metrics:
     """A controller's metrics after each kind of event has happened once."""
     metrics = Metrics()
@@ -77,10 +97,11 @@ def controller() -> Metrics:
                 nominal=((CELL, 1500),),
                 used=((CELL, 500),),
                 reasons=((Code.WAITING_FOR_QUOTA, 1),),
+                demand=(DEMAND,),
             )
         ]
     )
-    metrics.flavor_capacity({CELL: 64_000})
+    metrics.flavor_capacity([CAPACITY])
     metrics.committed(decisions=2, seconds=0.01, sequence=2)
     metrics.ledger_findings([])
     metrics.effect_settled(Verb.START, Result.DONE, 0.1)

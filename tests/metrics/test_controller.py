@@ -19,6 +19,7 @@ from queuectl.metrics.endpoint import application
 from queuectl.metrics.registry import Metrics
 from queuectl.metrics.sampled import Sampled
 from queuectl.ports import KindState
+from tests.metrics import samples
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 REF = ObjectRef("tenant-namespace", "Job", "tenant-name", "tenant-uid")
@@ -91,7 +92,7 @@ def test_decisions_are_counted_by_verdict_and_reason() -> None:
 def test_amounts_are_in_cores_and_bytes() -> None:
     metrics = Metrics()
     metrics.observe_reports([report("a")])
-    metrics.flavor_capacity({FlavorResource("a100", "cpu"): 64_000})
+    metrics.flavor_capacity([samples.CAPACITY])
     found = lines(metrics)
     assert 'queuectl_quota_nominal{cluster_queue="a",flavor="a100",resource="cpu"} 1.5' in found
     assert (
@@ -100,6 +101,33 @@ def test_amounts_are_in_cores_and_bytes() -> None:
     )
     assert 'queuectl_quota_used{cluster_queue="a",flavor="a100",resource="cpu"} 0.5' in found
     assert 'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0' in found
+
+
+def test_what_nodes_have_is_exported_by_who_uses_it() -> None:
+    metrics = Metrics()
+    metrics.flavor_capacity([samples.CAPACITY])
+    found = lines(metrics)
+    for line in (
+        'queuectl_flavor_nodes{flavor="a100",state="Ready"} 1.0',
+        'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0',
+        'queuectl_flavor_capacity_unusable{flavor="a100",resource="cpu",state="Cordoned"} 32.0',
+        'queuectl_flavor_used{flavor="a100",resource="cpu"} 8.0',
+        'queuectl_flavor_unmanaged{flavor="a100",resource="cpu"} 2.0',
+        'queuectl_flavor_expected{flavor="a100",resource="cpu"} 4.0',
+        'queuectl_flavor_free{flavor="a100",resource="cpu"} 50.0',
+    ):
+        assert line in found
+    assert "kube-system" not in "\n".join(found)
+
+
+def test_demand_is_exported_in_pods_and_in_what_they_request() -> None:
+    metrics = Metrics()
+    metrics.observe_reports([replace(report("a"), demand=(samples.DEMAND,))])
+    found = lines(metrics)
+    pods = 'queuectl_demand_pods{awaits="Room",cluster_queue="a",flavor="a100"} 16.0'
+    cores = 'queuectl_demand{awaits="Room",cluster_queue="a",flavor="a100",resource="cpu"} 8.0'
+    assert pods in found
+    assert cores in found
 
 
 def test_a_deleted_queue_leaves_no_series() -> None:

@@ -19,6 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from queuectl.core.events import Result
 from queuectl.core.model import Verb
 from queuectl.core.reasons import FAMILIES, Code, Family
+from queuectl.sandbox.example import fake_node
+from queuectl.sandbox.install import Installer
 from tests.e2e.plant import LEASE, Plant, plant
 from tests.e2e.site import eventually, job, pod_template
 from tests.ledger.places import reachable_folder
@@ -93,7 +95,10 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
         async with plant(folder, "small", gpus=4) as (site, world):
             await site.controller(lease=LEASE)
             await site.begin_rest(world.api)
-            for name in ("runs", "waits"):
+            spare = fake_node("spare", "a100", gpus=1)
+            spare["spec"]["unschedulable"] = True
+            await Installer(world.api).apply([spare])
+            for name in ("runs", "waits", "waits-longer"):
                 await world.submit(job(name, template=pod_template(4, FOR_EVER)))
             await world.submit(job("lost", queue="nowhere"))
             await world.started("runs")
@@ -113,6 +118,8 @@ async def exported() -> AsyncIterator[dict[str, samples.Family]]:
                     and "cause" in found["queuectl_evictions_total"].labels
                     and "cluster_queue" in found["queuectl_pending_workloads"].labels
                     and "cluster_queue" in found["queuectl_quota_used"].labels
+                    and "cluster_queue" in found["queuectl_demand"].labels
+                    and "state" in found["queuectl_flavor_capacity_unusable"].labels
                     and "cluster_queue" in found["queuectl_admission_wait_seconds"].labels
                 )
 

@@ -21,6 +21,7 @@ from queuectl.core.nodes.matching import Match, Matcher
 from queuectl.core.nodes.modes import is_device, limited_by_spec
 from queuectl.core.nodes.placing import Spots, place, place_all, room_for, take_away
 from queuectl.core.nodes.pods import Pod, PodGroup, Pods, PodShape
+from queuectl.core.nodes.usage import NodeUsage
 from queuectl.core.policy import CapacityMode, Node, NodeRules, ResourceFlavor
 from queuectl.core.resources import FlavorResource
 
@@ -41,6 +42,7 @@ class NodeRoom:
         self.pods: dict[str, Pod] = {}
         """Those that have not ended, by UID."""
         self.losses = NodeLosses(self.inventory, self.pods, flavors, rules)
+        self.usage = NodeUsage()
         self._bound: dict[WorkloadId, dict[str, None]] = {}
         """UIDs of the bound pods of workloads, without those that count as gone (M13)."""
         self._holders: dict[WorkloadId, Holder] = {}
@@ -108,6 +110,7 @@ class NodeRoom:
         if before is not None:
             self.forget_pod(pod.uid)
         self.pods[pod.uid] = pod
+        self.usage.count(pod, 1)
         self._count_pod(pod, 1)
         self._note_leaving(pod)
         if pod.workload is not None and pod.node is not None:
@@ -139,6 +142,7 @@ class NodeRoom:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
+        self.usage.count(pod, -1)
         self._count_pod(pod, -1)
         self._leaving.discard(uid)
         if pod.workload is not None and pod.node is not None:
@@ -170,6 +174,10 @@ class NodeRoom:
         """Return when something changes by time alone; None: nothing does."""
         times = (self.inventory.settles_at(), self.losses.due_at())
         return min((when for when in times if when is not None), default=None)
+
+    def expected(self) -> Spots:
+        """Return the pods that are expected on nodes."""
+        return [spot for spots in self._expected.values() for spot in spots]
 
     def take_moved(self) -> list[WorkloadId]:
         """Return the workloads whose bound pods changed since the last call."""
@@ -224,7 +232,7 @@ class NodeRoom:
         self._touched.clear()
         if not self._unsettled:
             return
-        self._unsettled = False
+        self._unsettled, self.usage.changed = False, True
         for spots in self._expected.values():
             take_away(self.inventory, spots)
         self._expected = {}

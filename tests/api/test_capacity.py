@@ -1,0 +1,140 @@
+"""Capacity and demand over REST."""
+
+from __future__ import annotations
+
+import json
+
+from queuectl.core.capacity import (
+    NO_FLAVOR,
+    AwaitedLimit,
+    Demand,
+    FlavorCapacity,
+    FreeShape,
+    QueueDemand,
+    ResourceCapacity,
+    Warned,
+)
+from queuectl.core.model import ConfigKey
+from queuectl.core.policy import CapacityMode
+from queuectl.ports import Access
+from tests.api.canned import GPU, CannedReadings, queue_spec, two_teams
+from tests.api.conftest import Clock, Serve
+from tests.api.reviews import CannedReviews
+
+GPUS = ResourceCapacity(
+    resource=GPU,
+    mode=CapacityMode.ENFORCE,
+    allocatable=(("Ready", 4), ("Cordoned", 2)),
+    used=1,
+    unmanaged=(("kube-system", 1), ("default", 1), ("", 2)),
+    free=1,
+    shapes=(FreeShape(1, 1),),
+)
+BEYOND = Warned("QuotaBeyondNodes", GPU, f"8 {GPU} of a100 are promised, usable nodes have 4")
+STRAY = ResourceCapacity(resource=GPU, mode=CapacityMode.ENFORCE, allocatable=(("Ready", 16),))
+
+
+def readings(**fields: object) -> CannedReadings:
+    found = two_teams()
+    found.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): json.dumps({"nodeLabels": {"gpu": "h"}})})
+    nodes = (("Ready", 1), ("Cordoned", 1))
+    found.capacity(FlavorCapacity(flavor="a100", nodes=nodes, resources=(GPUS,), warnings=(BEYOND,)))
+    found.capacity(
+        FlavorCapacity(flavor="h100", resources=(ResourceCapacity(resource=GPU, mode=CapacityMode.OBSERVE),))
+    )
+    return found
+
+
+async def test_a_flavor_is_told_with_what_is_promised_against_it(serve: Serve) -> None:
+    rest = await serve(readings())
+    found = await rest.get("/api/v1/capacity/a100")
+    assert found["nodes"] == {"Ready": 1, "Cordoned": 1}
+    assert found["resources"] == [
+        {
+            "resource": GPU,
+            "mode": "Enforce",
+            "nominal": 8,
+            "allocatable": {"Ready": 4, "Cordoned": 2},
+            "used": 1,
+            "unmanaged": 4,
+            "unmanagedBy": [
+                {"namespace": "kube-system", "amount": 1},
+                {"namespace": "default", "amount": 1},
+                {"namespace": None, "amount": 2},
+            ],
+            "expected": 0,
+            "free": 1,
+            "headroom": 0,
+            "shapes": [{"free": 1, "nodes": 1}],
+        }
+    ]
+    assert found["warnings"] == [
+        {
+            "code": "QuotaBeyondNodes",
+            "resource": GPU,
+            "message": f"8 {GPU} of a100 are promised, usable nodes have 4",
+        }
+    ]
+
+
+async def test_nodes_without_a_flavor_come_first(serve: Serve) -> None:
+    found = readings()
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 2),), resources=(STRAY,)))
+    rest = await serve(found)
+    items = (await rest.get("/api/v1/capacity"))["items"]
+    assert [one["flavor"] for one in items] == [None, "a100", "h100"]
+    assert items[0]["nodes"] == {"Ready": 2}
+
+
+async def test_a_tenant_sees_sums_and_names_of_own_namespaces_only(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.rights["alice"].add(Access("get", "resourceflavors", "", "a100"))
+    found = readings()
+    found.capacity(FlavorCapacity(flavor=NO_FLAVOR, nodes=(("Ready", 2),), resources=(STRAY,)))
+    rest = await serve(found, reviews, Clock())
+    [item] = (await rest.get("/api/v1/capacity", token="alice"))["items"]
+    assert item["flavor"] == "a100"
+    assert item["resources"][0]["unmanagedBy"] == [
+        {"namespace": "default", "amount": 1},
+        {"namespace": None, "amount": 3},
+    ]
+
+
+async def test_a_flavor_that_is_gone_is_told_no_more(serve: Serve) -> None:
+    found = readings()
+    found.commit(configs={ConfigKey("ResourceFlavor", "", "h100"): None})
+    rest = await serve(found)
+    assert [one["flavor"] for one in (await rest.get("/api/v1/capacity"))["items"]] == ["a100"]
+    assert await rest.status("/api/v1/capacity/h100") == 404
+
+
+async def test_demand_is_told_by_queue_flavor_and_shape(serve: Serve) -> None:
+    found = readings()
+    found.commit(configs={ConfigKey("ClusterQueue", "", "team-b"): queue_spec(8, flavor="h100")})
+    one = Demand(
+        flavor="h100",
+        awaits=AwaitedLimit.ROOM,
+        workloads=2,
+        pods=16,
+        requests=(("cpu", 4000), (GPU, 8)),
+        node_selector=(("zone", "a"),),
+    )
+    found.demand(QueueDemand("team-b", (one,)))
+    rest = await serve(found)
+    items = (await rest.get("/api/v1/demand"))["items"]
+    assert [(item["clusterQueue"], len(item["demand"])) for item in items] == [("team-a", 0), ("team-b", 1)]
+    assert items[1]["demand"] == [
+        {
+            "flavor": "h100",
+            "nodeLabels": {"gpu": "h"},
+            "awaits": "Room",
+            "workloads": 2,
+            "pods": 16,
+            "requests": {"cpu": 4000, GPU: 8},
+            "nodeSelector": {"zone": "a"},
+        }
+    ]
+    found.demand(QueueDemand("team-b", ()))
+    rest = await serve(found)
+    assert (await rest.get("/api/v1/demand/team-b"))["demand"] == []
