@@ -146,7 +146,9 @@ class KubeCluster:
         try:
             obj = await self._read(kind, ref)
             silent = counts >= (SILENT_COUNTS if kind.name in self._heard else UNHEARD_COUNTS)
-            if obj is not None and await self._liveness.may_make_pods(kind, obj, silent=silent):
+            if obj is not None and await self._liveness.may_make_pods(
+                kind, obj, silent=silent, counts_deleted=not unreachable
+            ):
                 return True
             alive = await self._liveness.pod_alive(kind, ref, obj, unreachable)
             if silent and not alive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import partial
 from typing import Any, Final
 
 from queuectl.core.model import ObjectRef, WorkloadId
@@ -28,23 +29,27 @@ class Liveness:
         self._session = session
         self._kinds = kinds
 
-    async def may_make_pods(self, kind: JobKind, obj: Object, *, silent: bool) -> bool:
+    async def may_make_pods(
+        self, kind: JobKind, obj: Object, *, silent: bool, counts_deleted: bool = True
+    ) -> bool:
         """May the object make pods, or a child that has its podsets or is suspended with it?
 
-        `silent`: their controllers are not there, so that what is suspended makes none.
+        `silent`: their controllers are not there, so that what is suspended makes none. `counts_deleted`:
+        what their status says of pods counts, which has those that are being deleted on unreachable nodes.
         """
+        may = partial(_may, silent=silent, counts_deleted=counts_deleted)
         told = kind.says_suspended(obj)
         if (copies := kind.suspends) is not None:
             row = self._kinds[copies.kind]
             for copy in await self._copied(copies, row, obj):
-                if _may(row, copy, silent=silent, told=_says_so_now(copies, row, copy)):
+                if may(row, copy, told=_says_so_now(copies, row, copy)):
                     return True
                 told = told or _marks(copy) == _marks(obj) != (None, None)
         elif (below := child_row(self._kinds, kind)) is not None:
             child = await read_child(below, self._session, obj)
-            if child is not None and _may(below, child, silent=silent, told=below.says_suspended(child)):
+            if child is not None and may(below, child, told=below.says_suspended(child)):
                 return True
-        return _may(kind, obj, silent=silent, told=told)
+        return may(kind, obj, told=told)
 
     async def _copied(self, copies: Copies, row: JobKind, obj: Object) -> list[Object]:
         metadata = obj["metadata"]
@@ -116,13 +121,13 @@ def _counts_as_gone(pod: Any, unreachable: Set[str]) -> bool:
     return deleted and (pod.get("spec") or {}).get("nodeName") in unreachable
 
 
-def _may(kind: JobKind, obj: Object, *, silent: bool, told: bool) -> bool:
+def _may(kind: JobKind, obj: Object, *, silent: bool, told: bool, counts_deleted: bool) -> bool:
     """May it make pods? `told`: its controller has said that it has seen that it is suspended."""
     if finished(kind, obj) is not None:
         return False
     if not kind.suspended(obj):
         return True
-    return not silent and (not told or kind.status(obj).quiet is False)
+    return not silent and (not told or (counts_deleted and kind.status(obj).quiet is False))
 
 
 def _says_so_now(copies: Copies, row: JobKind, child: Object) -> bool:

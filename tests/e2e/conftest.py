@@ -23,7 +23,10 @@ from tests.e2e.world import World
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
 SETTINGS = {
     "controller": {"statusSeconds": 1},  # what waits for a status waits less
-    "scheduling": {"admissionFairSharing": {"usageHalfLifeSeconds": 3600}},  # for queues that ask for it
+    "scheduling": {
+        "admissionFairSharing": {"usageHalfLifeSeconds": 3600},  # for queues that ask for it
+        "nodes": {"settleSeconds": 2, "lossSeconds": 2},
+    },
 }
 
 
@@ -41,11 +44,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     On older releases run those marked `every_version`: what depends on the webhook, which stands in for the
     mutating policy there, on what a server lets be changed of a Job that ran, and on what kubectl prints.
-    Those marked `mutating_policies` run on today's Kubernetes only.
+    Those marked `mutating_policies` or `real_api_server` run on today's Kubernetes only.
     """
     if "site" in metafunc.fixturenames:
         older = OLDER if metafunc.definition.get_closest_marker("every_version") else ()
-        small = () if metafunc.definition.get_closest_marker("mutating_policies") else ("small",)
+        real = any(map(metafunc.definition.get_closest_marker, ("mutating_policies", "real_api_server")))
+        small = () if real else ("small",)
         sites = [*small, "real", *(f"as-{version}" for version in older)]
         names = [f"site={name.removeprefix('as-')}" for name in sites]
         metafunc.parametrize("site", sites, indirect=True, scope="session", ids=names)

@@ -220,6 +220,7 @@ async def test_a_pod_that_is_being_deleted_on_an_unreachable_node_does_not_keep_
     await _pod(site, "lost-0", {"batch.kubernetes.io/controller-uid": uid}, uid, node="dead", finalizer=True)
     assert await site.cluster.anything_alive(ref, unreachable={"dead"}), "nothing has deleted it"
     await site.session.delete(f"{api_path('', 'v1', 'pods', NAMESPACE)}/lost-0", {})
+    await _patch(site, f"{jobs('lost')}/status", {"status": {"terminating": 1}})
     assert await site.cluster.anything_alive(ref, unreachable={"another"})
     assert not await site.cluster.anything_alive(ref, unreachable={"dead"})
 

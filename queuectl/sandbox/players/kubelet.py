@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from queuectl.sandbox.players.api import MERGE_PATCH, Api, Clock, Object, moment, stamp
-from queuectl.sandbox.players.nodes import is_fake
+from queuectl.sandbox.players.nodes import has_failed, is_fake
 from queuectl.sandbox.players.pods import ended, node_of, phase_of, pod_path, with_condition
 from queuectl.sandbox.players.store import Store
 from queuectl.sandbox.players.work import WorkQueue
@@ -45,7 +45,7 @@ class Kubelet:
             self.queue.add(key)
 
     def _on_node(self, key: str, before: Object | None, after: Object | None) -> None:
-        if before is None:
+        if before is None or (after is not None and has_failed(before) and not has_failed(after)):
             for pod in self._pods.by("node", key):
                 self.queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
 
@@ -62,7 +62,7 @@ class Kubelet:
 
     def _is_ours(self, pod: Object) -> bool:
         node = self._nodes.get(node_of(pod) or "")
-        return node is not None and is_fake(node)
+        return node is not None and is_fake(node) and not has_failed(node)
 
     async def _start(self, key: str, pod: Object) -> None:
         now = self._clock.now()

@@ -12,6 +12,9 @@ from queuectl.sandbox.players.work import WorkQueue
 FAKE_NODE: Final = "sandbox.queuectl.dev/fake-node"
 """Label of the fake nodes, whatever its value."""
 
+FAILED: Final = "sandbox.queuectl.dev/failed"
+"""Annotation of a fake node that has failed: it is not ready, and its pods neither run nor end."""
+
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 """Taint that the API server itself sets on a new node."""
 
@@ -20,8 +23,12 @@ def is_fake(node: Object) -> bool:
     return FAKE_NODE in (node["metadata"].get("labels") or {})
 
 
+def has_failed(node: Object) -> bool:
+    return FAILED in (node["metadata"].get("annotations") or {})
+
+
 class Nodes:
-    """Makes each fake node ready, with the capacity in its status. Run its queue."""
+    """Makes each fake node that has not failed ready, with the capacity in its status. Run its queue."""
 
     def __init__(self, api: Api, nodes: Store, clock: Clock) -> None:
         self.queue = WorkQueue("nodes", self.reconcile, clock)
@@ -41,8 +48,10 @@ class Nodes:
         path = f"/api/v1/nodes/{key}"
         status = node.get("status") or {}
         before = list(status.get("conditions") or ())
+        ready = not has_failed(node)
+        why = "KubeletReady" if ready else "NodeStatusUnknown"
         after = with_condition(
-            before, self._clock.now(), "Ready", True, "KubeletReady", clock_field="lastHeartbeatTime"
+            before, self._clock.now(), "Ready", ready, why, clock_field="lastHeartbeatTime"
         )
         changes: Object = {}
         if after != before:
