@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from queuectl.core.decisions import Admit, Evict
 from queuectl.core.events import TimeCame
 from queuectl.core.forking import fork
 from queuectl.core.values import value
 from tests.core import profiles
+from tests.core.node_worlds import NodeWorld, gang, node
 from tests.core.running import Running
 from tests.core.test_laws import JOBS, SCRIPT, WORLD, play
 from tests.core.trees import Dice
@@ -39,6 +41,25 @@ def test_what_happens_to_an_engine_and_to_its_fork_is_independent(
     third.commit(third.decide(running.now), 1)
     assert third.check() == []
     assert pickle.dumps(engine) == after, "what happened to a fork changed the engine"
+
+
+def test_a_fork_has_the_nodes_and_their_pods_as_its_own() -> None:
+    world = NodeWorld(*(node(f"n{number}", 2) for number in range(4)))
+    world.asks(gang("runs", 3, 2))
+    world.settle()
+    world.asks(gang("waits", 2, 2))
+    world.bind("runs", "n0", "n1", "n2", gpus=2)
+    engine, other, third = world.engine, world.engine.fork(), world.engine.fork()
+    before = pickle.dumps(other)
+    world.bind(None, "n3")
+    world.lose("n0")
+    evicted = world.run()
+    assert [type(one) for one in evicted if isinstance(one, Evict)] == [Evict]
+    assert pickle.dumps(other) == before, "what happened to the engine changed its fork"
+    world.engine = third
+    world.nodes(node("n4", 4))
+    assert {one.ref.name for one in world.run() if isinstance(one, Admit)} == {"waits"}
+    assert third.check() == other.check() == engine.check() == []
 
 
 def live_on(running: Running, late: list[bytes]) -> None:
