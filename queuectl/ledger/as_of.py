@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -113,15 +114,21 @@ class LedgerPast:
         queued = (one for found in decisions.values() for one in found if one.verdict == Verdict.QUEUED)
         ids = {one.shape for one in rows} | {str(one.payload.get("shape", "")) for one in queued}
         await self._shapes.read(connection, ids)
-        return [
-            as_of(
-                stored_workload(one, self._shapes),
-                decisions.get(one.id, ()),
-                self._shapes.get,
-                preempted.get(one.id, ()),
-            )
-            for one in rows
-        ]
+
+        def then() -> list[StoredWorkload]:
+            shapes = self._shapes
+            return [
+                as_of(
+                    stored_workload(one, shapes),
+                    decisions.get(one.id, ()),
+                    shapes.get,
+                    preempted.get(one.id, ()),
+                )
+                for one in rows
+            ]
+
+        # Beside the event loop: with thousands of workloads this takes a second.
+        return await asyncio.to_thread(then)
 
     async def _decisions(
         self, connection: AsyncConnection, lives: Sequence[tuple[str, int]], last: int, now: datetime

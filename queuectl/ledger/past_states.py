@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import (
@@ -25,6 +26,8 @@ from queuectl.ports import DecisionRow
 
 Shape = Callable[[str], tuple[PodSet, ...]]
 """Podsets by the id of a shape."""
+Fields = dict[str, Any]
+"""Fields of a StoredWorkload that are not as in its row."""
 
 _PHASES = {
     Verdict.ADMITTED: Phase.ADMITTED,
@@ -50,61 +53,61 @@ def as_of(
         last[one.verdict] = one
         if one.verdict == Verdict.QUEUED or "past" in one.payload:
             pasts.append(one)
-    found = replace(row, preempted_at=preempted_at, evicted_at=None, preemptor=None)
-    found = _queued(found, last, shape)
+    then: Fields = {"preempted_at": preempted_at, "evicted_at": None, "preemptor": None}
+    then |= _queued(row, last, shape) | _reason(last) | _attempted(row, last)
     if pasts:
         past: Json | None = pasts[-1].payload.get("past")  # type: ignore[assignment]
-        found = replace(found, past=past_from_json(past))
-    return _with_attempt(_with_reason(found, last), last)
+        then["past"] = past_from_json(past)
+    return replace(row, **then)
 
 
-def _queued(found: StoredWorkload, last: dict[str, DecisionRow], shape: Shape) -> StoredWorkload:
+def _queued(row: StoredWorkload, last: dict[str, DecisionRow], shape: Shape) -> Fields:
+    found: Fields = {}
     queued = last.get(Verdict.QUEUED)
     if queued is not None:
         said: Json = queued.payload
-        found = replace(
-            found,
-            queue=said["queue"],
-            pod_sets=shape(said["shape"]) if "shape" in said else (),
-            options=options_from_json(said.get("options")),
-            submitter=said.get("submitter") or found.submitter,
-        )
+        found |= {
+            "queue": said["queue"],
+            "pod_sets": shape(said["shape"]) if "shape" in said else (),
+            "options": options_from_json(said.get("options")),
+            "submitter": said.get("submitter") or row.submitter,
+        }
     if (newest := _newest(last, Verdict.QUEUED, Verdict.AMENDED)) is not None:
-        found = replace(found, priority=newest.payload["priority"])  # type: ignore[arg-type]
+        found["priority"] = newest.payload["priority"]
     if (newest := _newest(last, Verdict.QUEUED, Verdict.ADMITTED)) is not None:
-        found = replace(found, cluster_queue=newest.payload["clusterQueue"])  # type: ignore[arg-type]
+        found["cluster_queue"] = newest.payload["clusterQueue"]
     return found
 
 
-def _with_reason(found: StoredWorkload, last: dict[str, DecisionRow]) -> StoredWorkload:
+def _reason(last: dict[str, DecisionRow]) -> Fields:
     newest = _newest(last, Verdict.PENDING, Verdict.EVICTED, Verdict.ADMITTED)
     if newest is None:
-        return replace(found, reason=None) if Verdict.QUEUED in last else found
-    return replace(found, reason=None if newest.verdict == Verdict.ADMITTED else newest.reason)
+        return {"reason": None} if Verdict.QUEUED in last else {}
+    return {"reason": None if newest.verdict == Verdict.ADMITTED else newest.reason}
 
 
-def _with_attempt(found: StoredWorkload, last: dict[str, DecisionRow]) -> StoredWorkload:
-    moved = _newest(last, *_PHASES)
+def _attempted(row: StoredWorkload, last: dict[str, DecisionRow]) -> Fields:
+    moved, attempt = _newest(last, *_PHASES), row.attempt
     if moved is None:
         if Verdict.QUEUED in last:
-            return replace(found, phase=Phase.PENDING, attempts=0, attempt=None)
-        return replace(found, phase=Phase.PENDING if found.attempt is None else _phase(found.attempt))
-    phase, attempt = _PHASES[Verdict(moved.verdict)], found.attempt
+            return {"phase": Phase.PENDING, "attempts": 0, "attempt": None}
+        return {"phase": Phase.PENDING if attempt is None else _phase(attempt)}
+    phase = _PHASES[Verdict(moved.verdict)]
     if (admitted := last.get(Verdict.ADMITTED)) is not None:
-        attempt = _attempt(found.id, admitted, last.get(Verdict.SHRUNK))
+        attempt = _attempt(row.id, admitted, last.get(Verdict.SHRUNK))
     assert moved.attempt is not None
-    found = replace(found, phase=phase, attempts=moved.attempt, attempt=None)
+    found: Fields = {"phase": phase, "attempts": moved.attempt, "attempt": None}
     if phase is Phase.PENDING or attempt is None:
         return found
     if phase is Phase.ADMITTED:
-        return replace(found, attempt=replace(attempt, state=AttemptState.ADMITTED))
+        return {**found, "attempt": replace(attempt, state=AttemptState.ADMITTED)}
     by = moved.payload.get("preemptor")
-    return replace(
-        found,
-        attempt=replace(attempt, state=AttemptState.EVICTING),
-        evicted_at=moved.now,
-        preemptor=None if by is None else WorkloadId(str(by)),
-    )
+    return {
+        **found,
+        "attempt": replace(attempt, state=AttemptState.EVICTING),
+        "evicted_at": moved.now,
+        "preemptor": None if by is None else WorkloadId(str(by)),
+    }
 
 
 def _phase(attempt: Attempt) -> Phase:
