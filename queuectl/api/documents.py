@@ -250,7 +250,7 @@ def _cluster_queue(value: QueueState, state: State) -> dict[str, Any]:
         "max_execution_time": _max_execution_time(queue.max_execution_time),
         "pending": value.pending,
         "admitted": len(value.holders),
-        "flavors": _quotas(value.nominal, value.used, state.free(value)),
+        "flavors": _quotas(value.nominal, value.used, state.free(value), state.effective(value)),
     }
 
 
@@ -262,6 +262,7 @@ def _quotas(
     nominal: Mapping[FlavorResource, int],
     used: Mapping[FlavorResource, int],
     free: Mapping[FlavorResource, int],
+    effective: Mapping[FlavorResource, int],
 ) -> tuple[schemas.Quota, ...]:
     """In the order of `nominal`, then the cells that are used without nominal quota."""
     cells = [*nominal, *sorted(cell for cell in used if cell not in nominal)]
@@ -270,6 +271,7 @@ def _quotas(
             flavor=cell.flavor,
             resource=cell.resource,
             nominal=nominal.get(cell, 0),
+            effective=effective.get(cell, 0),
             used=used.get(cell, 0),
             free=free.get(cell, 0),
         )
@@ -312,10 +314,13 @@ def local_queue_detail(value: LocalQueueState, committed: dict[str, Any]) -> sch
 def _cohort(name: str, value: policy.Cohort | None, under: Under, state: State) -> dict[str, Any]:
     nominal: Counter[FlavorResource] = Counter()
     used: Counter[FlavorResource] = Counter()
+    effective: Counter[FlavorResource] = Counter()
     for cohort in under.cohorts:
         nominal.update(nominal_quota(cohort))
+        effective.update(state.effective(cohort))
     for queue in under.queues:
         nominal.update(queue.nominal)
+        effective.update(state.effective(queue))
         used.update(queue.used)
     condition = cohort_condition(name, state.policies)
     return {
@@ -330,7 +335,8 @@ def _cohort(name: str, value: policy.Cohort | None, under: Under, state: State) 
         "flavors": _quotas(
             dict(sorted(nominal.items())),
             used,
-            {cell: max(0, nominal[cell] - used[cell]) for cell in nominal},
+            {cell: max(0, effective[cell] - used[cell]) for cell in nominal},
+            effective,
         ),
     }
 

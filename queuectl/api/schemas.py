@@ -206,6 +206,10 @@ class Quota(Document):
     flavor: str
     resource: str
     nominal: int = Field(description=AMOUNT)
+    effective: int = Field(
+        description="What counts of nominal: less while nodes have less than is promised, in a tree with "
+        "capacityShortage ProRata (M11)."
+    )
     used: int = Field(description="Held by admitted workloads, and by evicted ones until all pods are gone.")
     free: int = Field(
         description="Of a ClusterQueue: what it can have now without preemption, with what it may borrow and "

@@ -18,6 +18,7 @@ from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue
 from queuectl.api.queue_workloads import QueueWorkloads
 from queuectl.core.capacity import Demand, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
+from queuectl.core.nodes.capacity import told_capacities
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
     ClusterQueue,
@@ -29,6 +30,7 @@ from queuectl.core.policy import (
     ResourceFlavor,
     SchedulingConfiguration,
 )
+from queuectl.core.quota.shortage import share_out, shares_out
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.reports import free
 from queuectl.core.resources import FlavorResource
@@ -102,10 +104,19 @@ class State:
     def tree(self) -> QuotaTree:
         """The quota tree with the usage of this state. It must not be changed, but for new cells."""
         if not self._trees:
-            self._trees.append(
-                quota_tree(self.policies, {one.name: one.used for one in self.queues.values()})
-            )
+            tree = quota_tree(self.policies, {one.name: one.used for one in self.queues.values()})
+            if shares_out(tree):
+                flavors = {one.name: one for one in self.flavors()}
+                there = told_capacities(self.capacities.values(), flavors)
+                share_out(tree, {cell: one.amount for cell, one in there.items() if one.enforced})
+            self._trees.append(tree)
         return self._trees[0]
+
+    def effective(self, node: QueueState | Cohort) -> Mapping[FlavorResource, int]:
+        """What counts of its own nominal quota, in base units (M11)."""
+        tree = self.tree
+        at = tree.cohort(node.name) if isinstance(node, Cohort) else tree.queue(node.name)
+        return {tree.names[cell]: at.nominal[cell] for cell in at.named}
 
     def free(self, queue: QueueState) -> Mapping[FlavorResource, int]:
         """What a ClusterQueue can have now of each cell of its spec, in base units (core/reports)."""

@@ -62,7 +62,10 @@ def _quota(item: Document) -> Shares:
 
 def _share(cell: Document) -> tuple[str, int, int]:
     used, nominal = (amount(cell["resource"], cell[key]) for key in ("used", "nominal"))
-    return f"{used}/{nominal} {cell['resource']} of {cell['flavor']}", cell["used"], cell["nominal"]
+    text = f"{used}/{nominal} {cell['resource']} of {cell['flavor']}"
+    if (counts := cell.get("effective", cell["nominal"])) < cell["nominal"]:
+        text += f" ({amount(cell['resource'], counts)} count)"
+    return text, cell["used"], cell["nominal"]
 
 
 def _condition(item: Document) -> str:

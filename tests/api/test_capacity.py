@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from queuectl.core.capacity import (
     NO_FLAVOR,
@@ -138,3 +139,34 @@ async def test_demand_is_told_by_queue_flavor_and_shape(serve: Serve) -> None:
     found.demand(QueueDemand("team-b", ()))
     rest = await serve(found)
     assert (await rest.get("/api/v1/demand/team-b"))["demand"] == []
+
+
+async def test_queues_and_their_cohort_show_what_counts_of_quota_that_is_shared_out(serve: Serve) -> None:
+    found = CannedReadings()
+    configs: dict[ConfigKey, str | None] = {
+        ConfigKey("ResourceFlavor", "", "a100"): "{}",
+        ConfigKey("Cohort", "", "all"): json.dumps({"capacityShortage": "ProRata"}),
+        ConfigKey("ClusterQueue", "", "large"): queue_spec(8, cohort="all"),
+        ConfigKey("ClusterQueue", "", "small"): queue_spec(4, cohort="all"),
+        ConfigKey("ClusterQueue", "", "alone"): queue_spec(4),
+    }
+    found.commit(configs=configs)
+    found.capacity(FlavorCapacity(flavor="a100", nodes=(("Ready", 1), ("Cordoned", 1)), resources=(GPUS,)))
+    rest = await serve(found)
+
+    async def quotas() -> dict[str, tuple[int, ...]]:
+        items = (await rest.get("/api/v1/clusterqueues"))["items"]
+        items.append(await rest.get("/api/v1/cohorts/all"))
+        fields = ("nominal", "effective", "free")
+        return {item["name"]: tuple(item["flavors"][0][field] for field in fields) for item in items}
+
+    assert await quotas() == {"alone": (4, 4, 4), "all": (12, 3, 3), "large": (8, 2, 3), "small": (4, 1, 3)}
+    ready = replace(GPUS, allocatable=(("Ready", 16),))
+    found.capacity(FlavorCapacity(flavor="a100", nodes=(("Ready", 2),), resources=(ready,)))
+    await rest.view.refresh()
+    assert await quotas() == {
+        "alone": (4, 4, 4),
+        "all": (12, 12, 12),
+        "large": (8, 8, 12),
+        "small": (4, 4, 12),
+    }

@@ -82,6 +82,13 @@ def test_flavors_show_their_nodes_and_what_is_used_of_them(
     assert "gpu=:NoSchedule" in run("get", name, "--server", scripted, "-o", "wide").stdout
 
 
+def test_a_nominal_quota_that_counts_in_part_shows_how_much_counts(
+    run: Run, script: Script, scripted: str
+) -> None:
+    script.page("cohorts", cohort("all", flavors=[quota(6, 8) | {"effective": 4}]))
+    assert " 6/8 nvidia.com/gpu of a100 (4 count) " in run("get", "cohorts", "--server", scripted).stdout
+
+
 def test_wide_tables_have_more_columns(run: Run, script: Script, scripted: str) -> None:
     pods = {"name": "main", "count": 2, "requests": {}, "flavors": {"cpu": "spot"}}
     admission = {"clusterQueue": "team-a", "podSets": [pods]}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from queuectl.core.decisions import Evict
 from queuectl.core.events import ContextObserved, PolicyGone
 from queuectl.core.model import ConfigKey
+from queuectl.core.nodes.capacity import told_capacities
 from queuectl.core.policy import (
     CapacityMode,
     CapacityShortage,
@@ -29,7 +30,7 @@ from queuectl.core.policy import (
     ResourceQuota,
     SchedulingConfiguration,
 )
-from queuectl.core.quota.shortage import share_out
+from queuectl.core.quota.shortage import promised, share_out
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.reasons import Code, Limit
 from queuectl.core.reports import ClusterQueueReport
@@ -311,6 +312,23 @@ def test_a_queue_is_warned_about_what_it_has_quota_for_and_not_about_the_rest() 
     assert [one.code.value for one in made.engine.cluster_report().warnings] == ["QuotaBeyondNodes"]
     assert report(made, "cq").warnings == ()
     assert len(report(made, "wide").warnings) == 1
+
+
+ONE_LOST = [*LABELLED, node("m", 8, {"gpu": "a100"}, ready=False)]
+
+
+@pytest.mark.parametrize("nodes", [(), LABELLED, ONE_LOST, NODES])
+@pytest.mark.parametrize("mode", [None, *CapacityMode])
+def test_readers_compare_quota_with_the_same_capacity(
+    mode: CapacityMode | None, nodes: Sequence[Any]
+) -> None:
+    rules = FlavorNodes(mode=mode, headroom=((GPU, 3),))
+    policies = [replace(A100, nodes=rules), flavor("any"), quota(gpus=9, cpu=1, licenses=1)]
+    made = NodeWorld(*nodes, policies=policies)
+    state, told = made.engine._state, made.engine.take_capacities()
+    assert told is not None
+    found, total = told_capacities(told, state.directory.flavors), promised(state.tree)
+    assert {cell: one for cell, one in found.items() if cell in total} == state.nodes.capacities(total)
 
 
 # --- properties

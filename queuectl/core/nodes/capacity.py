@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from queuectl.core.capacity import NO_FLAVOR, FlavorCapacity
 from queuectl.core.nodes.inventory import NodeState
 from queuectl.core.nodes.matching import Matcher
 from queuectl.core.policy import CapacityMode, ResourceFlavor
@@ -43,6 +44,31 @@ def capacities(
             ready[cell.flavor] = _ready(matcher, cell.flavor)
         kept = dict(flavor.nodes.headroom).get(cell.resource, 0)
         found[cell] = Capacity(max(0, ready[cell.flavor].get(cell.resource, 0) - kept), enforced)
+    return found
+
+
+def told_capacities(
+    told: Iterable[FlavorCapacity], flavors: Mapping[str, ResourceFlavor]
+) -> dict[FlavorResource, Capacity]:
+    """Return the same as `capacities`, from what readers are told of the nodes of each flavor.
+
+    Has cells of devices that no quota is promised for, too.
+    """
+    known = [one for one in told if one.flavor in flavors or one.flavor == NO_FLAVOR]
+    found: dict[FlavorResource, Capacity] = {}
+    if not any(one.nodes for one in known):
+        return found  # M4
+    for one in known:
+        flavor = flavors.get(one.flavor)
+        if flavor is None:
+            continue
+        kept = dict(flavor.nodes.headroom)
+        for resource in one.resources:
+            name, enforced = resource.resource, resource.mode is CapacityMode.ENFORCE
+            if enforced or (resource.mode is CapacityMode.OBSERVE and resource.allocatable):
+                ready = dict(resource.allocatable).get(NodeState.READY, 0)
+                amount = max(0, ready - kept.get(name, 0))
+                found[FlavorResource(one.flavor, name)] = Capacity(amount, enforced)
     return found
 
 

@@ -150,7 +150,7 @@ class QuotaTree:
     def set_cohort(self, cohort: Cohort) -> None:
         """Set parent, quota, weight and fair sharing of the node from `cohort`."""
         self._objects.add(cohort.name)
-        node = self._cohort(cohort.name)
+        node = self.cohort(cohort.name)
         node.weight, node.sharing, node.shortage = cohort.weight, cohort.sharing, cohort.shortage
         self._set(node, cohort.parent, cohort.resource_groups)
 
@@ -160,7 +160,7 @@ class QuotaTree:
 
     def drop_cohort(self, name: str) -> None:
         """Remove the quota of a Cohort. Without its object, a cohort is an implicit root without quota."""
-        node = self._cohort(name)
+        node = self.cohort(name)
         node.weight, node.sharing = NORMAL_WEIGHT, FairSharing()
         node.shortage = CapacityShortage.BY_PRIORITY
         self._set(node, None, ())
@@ -213,7 +213,8 @@ class QuotaTree:
         yield from self._queues.values()
         yield from self._cohorts.values()
 
-    def _cohort(self, name: str) -> QuotaNode:
+    def cohort(self, name: str) -> QuotaNode:
+        """Return the node of a Cohort; a missing node is created without quota."""
         return self._cohorts.get(name) or self._add(self._cohorts, "Cohort", name)
 
     def _add(self, nodes: dict[str, QuotaNode], kind: str, name: str) -> QuotaNode:
@@ -264,7 +265,7 @@ class QuotaTree:
         self._left_open.pop(node, None)
         if node.wanted is None:
             return
-        parent = self._cohort(node.wanted)
+        parent = self.cohort(node.wanted)
         if node in parent.path():
             self._left_open[node] = None
             return
