@@ -11,6 +11,7 @@ from queuectl.core.decisions import ChildToCheck, Plan
 from queuectl.core.events import EffectSettled, Event, WorkloadGone, WorkloadObserved
 from queuectl.core.model import (
     NOTHING_FOR_READERS,
+    Assignment,
     ConfigKey,
     Effect,
     EffectKey,
@@ -325,6 +326,15 @@ class PastHolds(NamedTuple):
     """Time of the oldest decision that the ledger still has; None: there is none."""
 
 
+class PreemptionRow(NamedTuple):
+    """The decision that evicted a workload by preemption, and the attempt that it ended."""
+
+    decision: DecisionRow
+    admitted_at: datetime | None
+    """None: the ledger no longer has the attempt."""
+    held: Assignment | None
+
+
 class TooMuchHistory(Exception):
     """A time has more rows than one answer may cost."""
 
@@ -399,6 +409,11 @@ class Readings(Past, Protocol):
 
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         """How many workloads started in each, and when the last one did."""
+
+    async def preemptions(
+        self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
+    ) -> list[PreemptionRow]:
+        """Preemptions from `since` up to `until`, newest first; keyset by `before`."""
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         """What was held between these times, however short. Raises TooMuchHistory."""

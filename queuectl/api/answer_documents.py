@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from queuectl.api import answer_schemas, waits
@@ -17,6 +17,7 @@ from queuectl.api.statements import HOUR
 from queuectl.core.model import StoredWorkload
 from queuectl.core.quota.shares import dominant_share, shares_fairly
 from queuectl.core.resources import FlavorResource
+from queuectl.ports import PreemptionRow
 
 
 def waited(
@@ -117,14 +118,29 @@ def queue_share(
     )
 
 
+def lost(rows: Iterable[PreemptionRow], name: str) -> dict[FlavorResource, int]:
+    """What preempted attempts of ClusterQueue `name` had used, in base units times microseconds (A7)."""
+    found: dict[FlavorResource, int] = {}
+    for row in rows:
+        if row.held is not None and row.admitted_at is not None and row.held.cluster_queue == name:
+            ran = (row.decision.now - row.admitted_at) // timedelta(microseconds=1)
+            for cell, amount in row.held.usage().items():
+                found[cell] = found.get(cell, 0) + amount * ran
+    return found
+
+
 def statement(
-    accounts: Accounts, since: datetime, until: datetime, readable: Readable
+    accounts: Accounts,
+    lost: Mapping[FlavorResource, int],
+    since: datetime,
+    until: datetime,
+    readable: Readable,
 ) -> answer_schemas.Statement:
     return answer_schemas.Statement(
         since=since,
         until=until,
         accounts=tuple(
-            answer_schemas.QuotaAccount(**_account(cell, one, HOUR, readable))
+            answer_schemas.PastAccount(**_account(cell, one, HOUR, readable), lost=lost.get(cell, 0) / HOUR)
             for cell, one in accounts.items()
         ),
     )

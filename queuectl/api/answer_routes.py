@@ -11,18 +11,20 @@ from queuectl.api import answer_documents as documents
 from queuectl.api import answer_schemas, query, schemas, waits
 from queuectl.api.asking import Endpoint, Question, Source, committed
 from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
-from queuectl.api.problems import bad_request, not_found
+from queuectl.api.problems import Refusal, bad_request, not_found
 from queuectl.api.state import OVER
 from queuectl.api.statements import MOST_STEPS, Statement, TooLong, statement
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import MOST_HELD, DecisionRow, TooMuchHistory
+from queuectl.ports import MOST_HELD, DecisionRow, PreemptionRow, TooMuchHistory
 
 PAGE: Final = 1000
 PAGES: Final = 10
 """Decisions on one workload are read in so many pages at most: its wait is told up to there."""
+MOST_PREEMPTIONS: Final = 10_000
+"""Of one statement, in all queues."""
 
 
 class AnswerRoutes:
@@ -39,7 +41,7 @@ class AnswerRoutes:
                 "Where the wait of one workload went, also after its end",
                 self.waited,
                 answer_schemas.Waited,
-                heavy=_always,
+                heavy=always,
                 notes=f"From its first {PAGE * PAGES} decisions; `until` is earlier than now if it has more.",
             ),
             Endpoint(
@@ -66,10 +68,13 @@ class AnswerRoutes:
         past, since, until = await self._statement(question, name, now(sight))
         nodes = documents.nodes_in([*present.values(), *past.values()])
         readable = documents.Readable(
-            await question.caller.names(CLUSTER_QUEUES, _named(nodes, "ClusterQueue")),
-            await question.caller.names(COHORTS, _named(nodes, "Cohort")),
+            await question.caller.names(CLUSTER_QUEUES, named(nodes, "ClusterQueue")),
+            await question.caller.names(COHORTS, named(nodes, "Cohort")),
         )
-        told = None if since is None else documents.statement(past, since, until, readable)
+        told = None
+        if since is not None:
+            lost = documents.lost(await self._preemptions(since, until), name)
+            told = documents.statement(past, lost, since, until, readable)
         return documents.queue_share(queue, sight.state, present, told, readable, committed(sight))
 
     async def _statement(
@@ -90,11 +95,19 @@ class AnswerRoutes:
             # In a thread: it may take a second, and others are answered meanwhile.
             found = await asyncio.to_thread(statement, name, past, since, until, parse_policy)
         except (TooLong, TooMuchHistory):
-            raise bad_request(
-                f"parameter since: from then to {until.isoformat()} there are more changes of usage than "
-                f"{MOST_HELD} hold lines or {MOST_STEPS} steps: ask for a shorter time"
-            ) from None
+            limits = f"{MOST_HELD} hold lines or {MOST_STEPS} steps"
+            raise _too_much(until, f"more changes of usage than {limits}") from None
         return found, since, until
+
+    async def _preemptions(self, since: datetime, until: datetime) -> list[PreemptionRow]:
+        found = await self._source.ask(
+            self._source.readings.preemptions(
+                before=None, since=since, until=until, limit=MOST_PREEMPTIONS + 1
+            )
+        )
+        if len(found) > MOST_PREEMPTIONS:
+            raise _too_much(until, f"more than {MOST_PREEMPTIONS} preemptions")
+        return found
 
     async def waited(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
@@ -121,15 +134,22 @@ class AnswerRoutes:
         return rows, True
 
 
+def _too_much(until: datetime, what: str) -> Refusal:
+    return bad_request(
+        f"parameter since: from then to {until.isoformat()} there are {what}: ask for a shorter time"
+    )
+
+
 def now(sight: Sight) -> datetime:
     """By the clock of the ledger."""
     return sight.committed_at + timedelta(seconds=sight.silent_seconds)
 
 
-def _named(nodes: Iterable[str], kind: str) -> set[str]:
+def named(nodes: Iterable[str], kind: str) -> set[str]:
+    """The names of the nodes of this kind."""
     pairs = (node.split("/", 1) for node in nodes)
     return {name for of, name in pairs if of == kind}
 
 
-def _always(values: Mapping[str, Any]) -> bool:
+def always(values: Mapping[str, Any]) -> bool:
     return True

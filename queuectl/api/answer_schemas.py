@@ -80,12 +80,19 @@ class QuotaNow(QuotaAccount):
     )
 
 
+class PastAccount(QuotaAccount):
+    lost: float = Field(
+        description="Used by attempts that were preempted in this time, from their admission on; part of "
+        "`used` as far as that was in this time."
+    )
+
+
 class Statement(Document):
     """Accounts over a time, in base units times hours: GPU-hours, milli-cpu-hours, byte-hours."""
 
     since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
     until: datetime
-    accounts: tuple[QuotaAccount, ...] = Field(description="By flavor and resource.")
+    accounts: tuple[PastAccount, ...] = Field(description="By flavor and resource.")
 
 
 class QueueShare(Committed):

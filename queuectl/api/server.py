@@ -25,6 +25,7 @@ from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
 from queuectl.api.past import PastStates
+from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
 from queuectl.api.query import Cursors, KnownKinds
 from queuectl.api.queue_routes import QueueRoutes
@@ -118,8 +119,9 @@ def application(
     source = Source(view, readings, kinds, Cursors(cursor_key), PastStates(readings, parse_policy, configure))
     workloads = WorkloadRoutes(source)
     answers = AnswerRoutes(source, workloads)
+    preemptions = PreemptionRoutes(source, workloads)
     queues, capacity = QueueRoutes(source), CapacityRoutes(source)
-    parts = (queues, capacity, workloads, answers)
+    parts = (queues, capacity, workloads, answers, preemptions)
     endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
     limits = Limits(clock)
     for endpoint in endpoints:

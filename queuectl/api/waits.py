@@ -23,6 +23,7 @@ class Cause(StrEnum):
     UNEVALUATED = "Unevaluated"
     LINE = "Line"
     QUOTA = "Quota"
+    NODES = "Nodes"
     PODS_ENDING = "PodsEnding"
     PROTECTED = "Protected"
     NAMESPACE_QUOTA = "NamespaceQuota"
@@ -37,6 +38,8 @@ class Cause(StrEnum):
 _CAUSES: Final[Mapping[Code, Cause]] = {
     Code.PENDING_EVALUATION: Cause.UNEVALUATED,
     Code.WAITING_FOR_QUOTA: Cause.QUOTA,
+    Code.CAPACITY_MISSING: Cause.NODES,
+    Code.NO_NODE_FITS: Cause.NODES,
     Code.WAITING_FOR_RESOURCE_QUOTA: Cause.NAMESPACE_QUOTA,
     Code.WAITING_FOR_PREEMPTED_WORKLOADS: Cause.PODS_ENDING,
     Code.BACKING_OFF: Cause.BACKOFF,
@@ -237,6 +240,7 @@ _WORDS: Final[Mapping[Cause, str]] = {
     Cause.UNEVALUATED: "before it was evaluated",
     Cause.LINE: "{behind}{at}",
     Cause.QUOTA: "quota{what}{at}",
+    Cause.NODES: "room on nodes ({code}){what}",
     Cause.PODS_ENDING: "pods of preempted workloads ending{at}",
     Cause.PROTECTED: "minimum run time of what it may preempt{at}",
     Cause.NAMESPACE_QUOTA: "ResourceQuota{what}{at}",

@@ -295,7 +295,7 @@ class WorkloadRoutes:
             if after >= last:
                 return rows, None
             found = await self._source.ask(self._source.readings.decisions(after=after, limit=step))
-            passing = None if everything else await self._passing(question, found)
+            passing = None if everything else await self.passing(question, found)
             for row in found:
                 if row.sequence > last:
                     return rows, None
@@ -308,7 +308,7 @@ class WorkloadRoutes:
                 return rows, None
         return rows, after
 
-    async def _passing(self, question: Question, rows: Sequence[DecisionRow]) -> set[int]:
+    async def passing(self, question: Question, rows: Sequence[DecisionRow]) -> set[int]:
         """Sequences of the decisions whose workloads pass the filters and may be read."""
         namespace, queue = question.values.get("namespace"), question.values.get("queue")
         about = [

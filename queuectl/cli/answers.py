@@ -63,7 +63,10 @@ _QUOTA: Final = (
     *(Column("USED", right=True), Column("BORROWED", right=True), Column("LENT", right=True)),
     Column("IDLE", right=True),
 )
-_HOURS: Final = tuple(column for column in _QUOTA if column.title != "FAIR")
+_HOURS: Final = (
+    *(column for column in _QUOTA if column.title != "FAIR"),
+    Column("LOST", right=True),
+)
 _LOANS: Final = (
     *(Column("LENDER"), Column("BORROWER"), Column("FLAVOR"), Column("RESOURCE")),
     Column("NOW", right=True),
@@ -88,7 +91,7 @@ def share(options: Options, queue: str, since: When, until: When) -> None:
     path = ("clusterqueues", queue, "share")
     found = server.get(path)
     if since is not None:
-        found = server.get(path, _times(server, since, until), quiet=True)
+        found = server.get(path, times(server, since, until), quiet=True)
     if options.output != "table":
         printing.document(found, options.output)
         return
@@ -100,7 +103,7 @@ def share(options: Options, queue: str, since: When, until: When) -> None:
     click.echo()
     click.echo(f"From {printing.local(told['since'])} to {printing.local(told['until'])}, in resource-hours")
     click.echo()
-    _accounts(_HOURS, _LENT_HOURS, found, told["accounts"], _hours)
+    _accounts(_HOURS, _LENT_HOURS, found, told["accounts"], resource_hours)
 
 
 def _share_of(found: Document) -> str:
@@ -147,7 +150,7 @@ def _whole(value: float | None) -> float | None:
     return int(value) if value is not None and value == int(value) else value
 
 
-def _hours(resource: str, value: float) -> str:
+def resource_hours(resource: str, value: float) -> str:
     """Base units times hours in the unit of people: cores, GiB, devices."""
     if resource == CPU:
         return f"{value / 1000:.1f}"
@@ -155,7 +158,7 @@ def _hours(resource: str, value: float) -> str:
     return f"{value / (1 << 30):.1f}Gi" if bytes_of else f"{value:.1f}"
 
 
-def _times(server: Server, since: When, until: When) -> dict[str, str]:
+def times(server: Server, since: When, until: When) -> dict[str, str]:
     """The parameters, by the clock of the server at its last answer."""
     found = {}
     for key, value in (("since", since), ("until", until)):

@@ -20,6 +20,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "explain": ("reading", "Explain why a workload is pending, and what would help."),
         "history": ("reading", "Show all decisions on a workload."),
         "waited": ("answers", "Show where the wait of a workload went."),
+        "preemptions": ("preemptions", "Show what was preempted, for what, and what may be."),
         "wait": ("waiting", "Wait until a workload has started or is finished."),
         "hold": ("changing", "Keep a workload out of its queue."),
         "release": ("changing", "Let a workload that is on hold queue again."),

@@ -23,6 +23,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.nodes.pods import Pods
 from queuectl.core.preemption.claims import PreemptionClaim
+from queuectl.core.preemption.sides import EvictionShares
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.values import value
 
@@ -148,6 +149,8 @@ class Evict:
     preemptor: WorkloadId | None = None
     past: PastAttempts | None = None
     """What the attempt leaves (L17, L18); set by the engine."""
+    shares: EvictionShares | None = None
+    """Of a preemption between queues that share fairly: recorded for readers."""
     verdict: Verdict = Verdict.EVICTED
 
 

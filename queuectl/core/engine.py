@@ -14,6 +14,7 @@ from typing import NamedTuple
 from queuectl.core import applying
 from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.cycle.cycle import Cycles, unreported
+from queuectl.core.cycle.cycle_pass import Preempting
 from queuectl.core.cycle.due_now import Taken, admissions_turn, take_due
 from queuectl.core.cycle.nomination import Nominator
 from queuectl.core.cycle.plan_draft import PlanDraft
@@ -225,7 +226,7 @@ class Engine:
             for entry, found in outcome.admitted
         ]
         for one in outcome.preempting:
-            decisions += [_evict(target, one.entry) for target in one.evicted]
+            decisions += [_evict(target, one) for target in one.evicted]
             decisions.append(replace(_keep(one.entry, one.reason), claim=one.claim))
         # Heads that were nominated get their reason in any case: it makes their groups inadmissible.
         decisions += [_keep(*found) for found in outcome.refused.values()]
@@ -370,11 +371,12 @@ def _keep(entry: Entry, reason: Reason, evaluation: Evaluation | None = None) ->
     return Keep(entry.id, entry.ref, reason, recorded, evaluation=evaluation)
 
 
-def _evict(target: Target, preemptor: Entry) -> Evict:
+def _evict(target: Target, one: Preempting) -> Evict:
     victim, cause = target
     assert victim.attempt is not None
-    reason = Reason(code=Code.PREEMPTED, cause=cause, by=str(preemptor.ref))
-    return Evict(victim.id, victim.ref, victim.attempt.number, reason, preemptor.id)
+    reason = Reason(code=Code.PREEMPTED, cause=cause, by=str(one.entry.ref))
+    shares = one.shares.get(victim.id)
+    return Evict(victim.id, victim.ref, victim.attempt.number, reason, one.entry.id, shares=shares)
 
 
 def _ineligible(entries: Iterable[Entry], moved: Set[WorkloadId]) -> Iterator[tuple[Entry, Reason]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     ColumnClause,
     DateTime,
+    Row,
     Select,
+    Text,
     cast,
     func,
     literal,
@@ -20,14 +24,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuectl.core.model import ConfigKey
+from queuectl.core.model import Assignment, ConfigKey
 from queuectl.ledger import tables as t
+from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.past_usage import first_since
+from queuectl.ledger.rows import decision_row
 from queuectl.ports import (
     MOST_HELD,
     MOST_STARTS,
     Held,
     PastHolds,
+    PreemptionRow,
     Revision,
     StartsSpan,
     TooMuchHistory,
@@ -36,6 +43,7 @@ from queuectl.ports import (
 
 # Written as in the partial indexes of migration 0008: as parameters they might not be matched.
 _STARTED: Final = text("verdict = 'Admitted'")
+_PREEMPTED: Final = text("verdict = 'Evicted' AND reason ->> 'code' = 'Preempted'")
 _CLUSTER_QUEUE: Final[ColumnClause[str]] = literal_column("payload ->> 'clusterQueue'")
 
 
@@ -56,6 +64,54 @@ def starts_in(cluster: str, span: StartsSpan) -> Select[Any]:
         .limit(MOST_STARTS)
     )
     return query if span.before is None else query.where(row.sequence < span.before)
+
+
+async def preemptions(
+    connection: AsyncConnection,
+    cluster: str,
+    before: int | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[PreemptionRow]:
+    """Newest first."""
+    rows = (await connection.execute(preempted(cluster, before, since, until, limit))).all()
+    wanted = sorted({row.workload for row in rows})
+    held = t.attempt.c
+    query = (
+        select(held.workload, held.number, held.sequence, held.admitted_at)
+        .add_columns(held.cluster_queue, held.pod_sets)
+        .where(held.cluster_id == cluster, held.workload == func.any(literal(wanted, ARRAY(Text))))
+        .order_by(held.sequence)
+    )
+    attempts: dict[tuple[str, int], list[Row[Any]]] = {}
+    for one in await connection.execute(query):
+        attempts.setdefault((one.workload, one.number), []).append(one)
+    return [_preemption(row, attempts.get((row.workload, row.attempt), ())) for row in rows]
+
+
+def _preemption(row: Row[Any], attempts: Sequence[Row[Any]]) -> PreemptionRow:
+    """`attempts`: of this number; an id that is used again has several."""
+    ended = [one for one in attempts if one.sequence < row.sequence]
+    if not ended:
+        return PreemptionRow(decision_row(row), None, None)
+    one = ended[-1]
+    held = Assignment(cluster_queue=one.cluster_queue, pod_sets=pod_sets_from_json(one.pod_sets))
+    return PreemptionRow(decision_row(row), one.admitted_at, held)
+
+
+def preempted(
+    cluster: str, before: int | None, since: datetime | None, until: datetime | None, limit: int
+) -> Select[Any]:
+    row = t.decision.c
+    query = select(t.decision).where(row.cluster_id == cluster, _PREEMPTED)
+    if before is not None:
+        query = query.where(row.sequence < before)
+    if since is not None:
+        query = query.where(row.now >= since)
+    if until is not None:
+        query = query.where(row.now < until)
+    return query.order_by(row.sequence.desc()).limit(limit)
 
 
 async def past_holds(

@@ -231,6 +231,8 @@ class Fold:
         line.workload, line.ref, line.attempt = workload, _ref(decision.ref), number
         line.reason = decision.reason
         line.payload = {"preemptor": clean_or_none(decision.preemptor), **_past(decision.past)}
+        if decision.shares is not None:
+            line.payload["shares"] = cleaned({k: v._asdict() for k, v in decision.shares._asdict().items()})
         change = segment.change(workload, line.sequence)
         change.held, change.phase, change.past = True, Phase.EVICTING, decision.past
         change.reason, change.reason_set = decision.reason, True

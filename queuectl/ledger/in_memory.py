@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import ConfigKey
+from queuectl.core.model import Assignment, ConfigKey, WorkloadId
+from queuectl.core.reasons import Code
+from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.folded import HoldLine
 from queuectl.ports import (
     MOST_HELD,
@@ -15,6 +18,7 @@ from queuectl.ports import (
     DecisionRow,
     Held,
     PastHolds,
+    PreemptionRow,
     Revision,
     StartsSpan,
     TooMuchHistory,
@@ -33,6 +37,41 @@ def starts(rows: Iterable[DecisionRow], span: StartsSpan) -> WorkloadStarts:
         and (span.before is None or row.sequence < span.before)
     ]
     return WorkloadStarts(min(len(found), MOST_STARTS), found[-1] if found else None)
+
+
+def preemptions(
+    rows: Iterable[DecisionRow],
+    before: int | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[PreemptionRow]:
+    """Newest first. `rows`: all decisions."""
+    held: dict[tuple[WorkloadId | None, int | None], tuple[datetime, Assignment]] = {}
+    found = []
+    for row in rows:
+        key = (row.workload, row.attempt)
+        if row.verdict == Verdict.ADMITTED:
+            admitted_at = datetime.fromisoformat(str(row.payload.get("admittedAt", row.now)))
+            held[key] = (admitted_at, _assignment(row, str(row.payload["clusterQueue"])))
+        elif row.verdict == Verdict.SHRUNK and key in held:
+            admitted_at, larger = held[key]
+            held[key] = (admitted_at, _assignment(row, larger.cluster_queue))
+        elif row.verdict == Verdict.EVICTED and row.reason and row.reason.code is Code.PREEMPTED:
+            found.append(PreemptionRow(row, *held.get(key, (None, None))))
+    passing = [
+        one
+        for one in reversed(found)
+        if (before is None or one.decision.sequence < before)
+        and (since is None or one.decision.now >= since)
+        and (until is None or one.decision.now < until)
+    ]
+    return passing[:limit]
+
+
+def _assignment(row: DecisionRow, cluster_queue: str) -> Assignment:
+    pod_sets: Any = row.payload.get("podSets", ())
+    return Assignment(cluster_queue=cluster_queue, pod_sets=pod_sets_from_json(pod_sets))
 
 
 def past_holds(

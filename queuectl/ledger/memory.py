@@ -62,6 +62,7 @@ from queuectl.ports import (
     LostLeadership,
     NotStored,
     PastHolds,
+    PreemptionRow,
     Reading,
     StartsSpan,
     StoryRows,
@@ -518,6 +519,11 @@ class MemoryLedger:
 
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         return [in_memory.starts(self.store.decisions, span) for span in spans]
+
+    async def preemptions(
+        self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
+    ) -> list[PreemptionRow]:
+        return in_memory.preemptions(self.store.decisions, before, since, until, limit)
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         store = self.store

@@ -30,6 +30,7 @@ from queuectl.ports import (
     DecisionRow,
     LedgerUnavailable,
     PastHolds,
+    PreemptionRow,
     Reading,
     StartsSpan,
     StoryRows,
@@ -165,6 +166,13 @@ class LedgerReadings:
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             return [await answers.starts(connection, self._cluster, span) for span in spans]
+
+    @ledger_call
+    async def preemptions(
+        self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
+    ) -> list[PreemptionRow]:
+        async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
+            return await answers.preemptions(connection, self._cluster, before, since, until, limit)
 
     @ledger_call
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:

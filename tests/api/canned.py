@@ -33,6 +33,7 @@ from queuectl.ports import (
     LedgerUnavailable,
     NotStored,
     PastHolds,
+    PreemptionRow,
     Reading,
     Revision,
     StartsSpan,
@@ -274,6 +275,12 @@ class CannedReadings:
     async def starts(self, spans: Sequence[StartsSpan]) -> list[WorkloadStarts]:
         self._answer()
         return [in_memory.starts(self.rows, span) for span in spans]
+
+    async def preemptions(
+        self, *, before: int | None, since: datetime | None, until: datetime | None, limit: int
+    ) -> list[PreemptionRow]:
+        self._answer()
+        return in_memory.preemptions(self.rows, before, since, until, limit)
 
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         """The policy was never changed; `held` is what was held."""

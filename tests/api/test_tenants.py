@@ -93,7 +93,7 @@ def _rows(readings: CannedReadings, mine: Any) -> Iterator[DecisionRow]:
     yield replace(
         decision(5, mine, "Evicted", replace(TAKEN, by=None, detail=None)), payload={"preemptor": "zz-uid-10"}
     )
-    yield decision(6, urgent, "Admitted")
+    yield replace(decision(6, urgent, "Admitted"), payload={"clusterQueue": "team-a"})
 
 
 @pytest.fixture
@@ -128,6 +128,7 @@ LISTS = {
     "/api/v1/resourceflavors": ("", THEN),
     "/api/v1/capacity": ("",),
     "/api/v1/demand": ("",),
+    "/api/v1/preemptions": ("", "since=2026-01-01T00:00:00Z", "queue=zz-queue", "clusterqueue=team-a"),
     "/api/v1/decisions": ("after=0", "queue=zz-queue&after=0", "queue=main&after=0", "after=0&wait=0"),
 }
 ONES = {
@@ -135,6 +136,7 @@ ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}/history": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/story": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/waited": (BOBS, "job", "zz-urgent"),
+    "/api/v1/workloads/{namespace}/{kind}/{name}/exposure": (BOBS, "job", "zz-urgent"),
     "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
     "/api/v1/clusterqueues/{name}/share": ("", "", "zz-private"),
@@ -193,7 +195,9 @@ async def test_49_an_object_of_another_tenant_looks_like_a_missing_one(rest: Res
     assert answers[0][0] == 404
 
 
-@pytest.mark.parametrize("path", ["/api/v1/workloads", "/api/v1/localqueues", "/api/v1/decisions"])
+@pytest.mark.parametrize(
+    "path", ["/api/v1/workloads", "/api/v1/localqueues", "/api/v1/decisions", "/api/v1/preemptions"]
+)
 async def test_49_another_tenant_s_namespace_as_a_filter_looks_like_a_missing_one(
     rest: Rest, path: str
 ) -> None:
@@ -291,6 +295,30 @@ async def test_a_preemptor_is_named_to_callers_that_may_read_it(rest: Rest) -> N
     assert [item["detail"].partition(":")[0] for item in story["items"]] == ["Queued", "Evicted", "Evicted"]
     assert SECRET not in json.dumps(story)
     assert "zz-urgent" in json.dumps(await rest.get(f"{path}/story", token="admin"))
+
+
+async def test_a_preemption_names_its_preemptor_to_callers_that_may_read_it(rest: Rest) -> None:
+    for user, by in (("alice", None), ("admin", f"{BOBS}/Job/zz-urgent")):
+        items = (await rest.get("/api/v1/preemptions", token=user))["items"]
+        assert [(item["name"], item["by"]) for item in items] == [("mine", None), ("mine", by)]
+    assert (await rest.get("/api/v1/preemptions", token="bob"))["items"] == []
+
+
+async def test_queues_that_may_preempt_a_workload_are_named_to_callers_that_may_read_them(rest: Rest) -> None:
+    rest.readings.commit(
+        workload("runs", 40, phase=Phase.ADMITTED, gpus=5),
+        workload("zz-next", 41, namespace=BOBS, cluster_queue="zz-private"),
+        configs={
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(4, cohort="lend"),
+            ConfigKey("ClusterQueue", "", "zz-private"): queue_spec(
+                4, cohort="lend", preemption={"reclaimWithinCohort": "Any"}
+            ),
+        },
+    )
+    await rest.view.refresh()
+    for user, name in (("alice", None), ("admin", "zz-private")):
+        found = await rest.get("/api/v1/workloads/default/job/runs/exposure", token=user)
+        assert [(one["clusterQueue"], one["pending"]) for one in found["threats"]] == [(name, 1)]
 
 
 async def test_where_a_wait_went_names_no_workload_of_others(rest: Rest) -> None:

@@ -60,6 +60,8 @@ def test_the_time_before_it_was_seen_and_before_it_was_evaluated_are_waits() -> 
     ("code", "cause"),
     [
         (Code.WAITING_FOR_PREEMPTED_WORKLOADS, Cause.PODS_ENDING),
+        (Code.CAPACITY_MISSING, Cause.NODES),
+        (Code.NO_NODE_FITS, Cause.NODES),
         (Code.WAITING_FOR_RESOURCE_QUOTA, Cause.NAMESPACE_QUOTA),
         (Code.WAITING_FOR_HEAD, Cause.LINE),
         (Code.BACKING_OFF, Cause.BACKOFF),

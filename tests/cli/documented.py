@@ -75,6 +75,7 @@ def _place(*, past: bool) -> Iterator[Path]:
     if past:
         _night(readings)
         _lent(readings)
+        _preempted(readings)
     cluster = Cluster()
     cluster.add(
         "/apis/batch/v1/namespaces/default/jobs/small", metadata={"labels": _LABELS}, spec={"suspend": False}
@@ -160,7 +161,7 @@ def _night(readings: CannedReadings) -> None:
     for number, (of, seconds, verdict, reason) in enumerate(steps, readings.sequence + 1):
         row = decision(number, of, verdict, reason)
         at = EPOCH_START - timedelta(days=2) + timedelta(seconds=seconds)
-        readings.rows.append(_with(row, now=at, payload=queue))
+        readings.rows.append(_with(row, now=at, payload=queue, attempt=1))
     readings.sequence += len(steps)
 
 
@@ -169,8 +170,11 @@ def _lent(readings: CannedReadings) -> None:
     begin = EPOCH_START - timedelta(days=2)
     readings.commit(
         workload("busy", 8, cluster_queue="team-a", phase=Phase.ADMITTED, gpus=3),
+        workload("next", 10, cluster_queue="team-c"),
         configs={
-            ConfigKey("ClusterQueue", "", "team-c"): queue_spec(4, cohort="all"),
+            ConfigKey("ClusterQueue", "", "team-c"): queue_spec(
+                4, cohort="all", preemption={"reclaimWithinCohort": "Any"}
+            ),
             ConfigKey("Cohort", "", "all"): json.dumps({"fairSharing": {"enabled": True}}),
         },
     )
@@ -182,6 +186,26 @@ def _lent(readings: CannedReadings) -> None:
     ):
         until = None if end is None else begin + timedelta(hours=end)
         readings.held.append(Held(queue, "a100", GPU, gpus, begin + timedelta(hours=start), until))
+
+
+def _preempted(readings: CannedReadings) -> None:
+    """A workload of `team-c` made room for one of `team-a`, by their shares."""
+    busy = workload("lender", 9, queue="other")
+    shares = {
+        "preemptor": {"node": "ClusterQueue/team-a", "before": 0, "after": 84},
+        "victim": {"node": "ClusterQueue/team-c", "before": 500, "after": 0},
+    }
+    pods = {"name": "main", "count": 6, "requests": {GPU: 1}, "flavors": {GPU: "a100"}}
+    taken = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_COHORT_FAIR_SHARING, by="default/Job/busy")
+    steps: tuple[tuple[float, str, Reason | None, dict[str, object]], ...] = (
+        (4, "Admitted", None, {"clusterQueue": "team-c", "podSets": [pods]}),
+        (22, "Evicted", taken, {"preemptor": "uid-8", "shares": shares}),
+    )
+    for number, (hours, verdict, reason, payload) in enumerate(steps, readings.sequence + 1):
+        at = EPOCH_START - timedelta(days=2) + timedelta(hours=hours)
+        row = decision(number, busy, verdict, reason)
+        readings.rows.append(_with(row, now=at, payload=payload, attempt=1))
+    readings.sequence += len(steps)
 
 
 def _with(row: DecisionRow, **more: object) -> DecisionRow:

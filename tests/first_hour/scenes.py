@@ -61,6 +61,7 @@ SCENES: Final = (
             "queuectl explain",
             "queuectl waited",
             "queuectl share",
+            "queuectl preemptions",
             "queuectl cancel job/train",
             "kubectl patch job NAME",
             "queuectl verify",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuectl.core.reasons import Code, Reason
 from queuectl.ledger import answers, in_memory
 from queuectl.ports import PastHolds, StartsSpan, TooMuchHistory
 from tests.ledger.plans import (
@@ -108,3 +110,41 @@ async def test_ended_holds_are_read_by_their_index(pool: AsyncEngine) -> None:
     conditions = [line for line in shown.splitlines() if "Index Cond" in line]
     assert conditions
     assert all("to_seq" in line for line in conditions), shown
+
+
+async def test_preemptions_are_read_newest_first_with_the_attempts_that_they_ended(book: Book) -> None:
+    await started(book, "a")
+    first = await book.write(evict("a"))
+    await book.write(release("a"))
+    again = await book.write(admit("a", 2, now=await book.now(), gpus=3))
+    second = await book.write(evict("a", 2))
+    await started(book, "b")
+    await book.write(evict("b", reason=Reason(code=Code.USER_HOLD)))
+    rows = {row.sequence: row for row in await book.readings.decisions(after=0, limit=100)}
+    found = await book.readings.preemptions(before=None, since=None, until=None, limit=10)
+    assert [one.decision for one in found] == [rows[second], rows[first]]
+    assert [one.held and one.held.resources()[GPU] for one in found] == [6, 8]
+    newest, oldest = found
+    assert newest.admitted_at is not None
+    assert newest.admitted_at.isoformat() == rows[again].payload["admittedAt"]
+    assert oldest.admitted_at is not None
+    assert newest.held is not None
+    assert newest.held.cluster_queue == "team-a"
+    for given, names in (
+        ({"before": second}, [first]),
+        ({"since": rows[second].now}, [second]),
+        ({"until": rows[second].now}, [first]),
+    ):
+        asked: dict[str, Any] = {"before": None, "since": None, "until": None, **given}
+        some = await book.readings.preemptions(**asked, limit=10)
+        assert [one.decision.sequence for one in some] == names
+    last = await book.readings.preemptions(before=None, since=None, until=None, limit=1)
+    assert [one.decision.sequence for one in last] == [second]
+
+
+async def test_preemptions_are_read_by_their_index(pool: AsyncEngine) -> None:
+    shown = await plan_of(pool, answers.preempted("c", 9, None, None, 10))
+    scans = [line for line in shown.splitlines() if "Index Scan" in line]
+    assert scans
+    assert "Filter" not in shown, shown
+    assert "Sort  (cost" not in shown, shown

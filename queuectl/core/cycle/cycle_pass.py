@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -16,6 +16,7 @@ from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaim, Victim
 from queuectl.core.preemption.search import Snapshot, Target, terminating
+from queuectl.core.preemption.sides import EvictionShares, ShareMove, reported_share, sides
 from queuectl.core.quota.tree import Cells, QuotaNode
 from queuectl.core.reasons import Code, Reason
 
@@ -64,6 +65,8 @@ class Preempting:
     reason: Reason
     claim: PreemptionClaim
     evicted: list[Target]
+    shares: dict[WorkloadId, EvictionShares]
+    """By victim; none where the tree does not share fairly, or both are in one queue."""
 
 
 class CyclePass:
@@ -118,10 +121,12 @@ class CyclePass:
             self._journal.add(nomination.hold)
             self.admitted.append(nomination)
             return Mode.FIT
+        before = self._shares(head.node, own.values(), gone=self._terminating.values())
         self._journal.add(placed_without(self._snapshot, self._journal, gone, nomination.hold))
+        after = self._shares(head.node, own.values(), gone=gone)
         self._ahead = True
         self._terminating |= own
-        self._preempt(head, nomination, awaited)
+        self._preempt(head, nomination, awaited, _moves(before, after))
         return Mode.PREEMPT
 
     def _admit(self, head: NominatedHead) -> Mode | None:
@@ -142,7 +147,28 @@ class CyclePass:
         self._snapshot.released -= gone
         return again if again.promising else None
 
-    def _preempt(self, head: NominatedHead, nomination: Nomination, awaited: list[Entry]) -> None:
+    def _shares(
+        self, preemptor: QuotaNode, victims: Iterable[Entry], *, gone: Collection[Entry]
+    ) -> _SharesOf:
+        """Return the nodes that a strategy compares for each victim, with their shares; none in a queue."""
+        tree, found = self._snapshot.tree, {}
+        if not self._snapshot.fair(preemptor):
+            return {}
+        with without(self._snapshot, self._journal, gone):
+            for victim in victims:
+                assert victim.attempt is not None
+                two = sides(preemptor, tree.queue(victim.attempt.assignment.cluster_queue))
+                if two is not None:
+                    found[victim.id] = tuple((str(node), reported_share(tree, node)) for node in two)
+        return found
+
+    def _preempt(
+        self,
+        head: NominatedHead,
+        nomination: Nomination,
+        awaited: list[Entry],
+        shares: dict[WorkloadId, EvictionShares],
+    ) -> None:
         victims = {v.id: v for v in (*awaited, *(target.entry for target in nomination.victims))}
         claim = PreemptionClaim(
             owner=head.entry.id,
@@ -153,7 +179,8 @@ class CyclePass:
             assignment=nomination.found.assignment,
         )
         evicted = [target for target in nomination.victims if not terminating(target.entry)]
-        self.preempting.append(Preempting(head.entry, _waits_for(nomination, len(victims)), claim, evicted))
+        reason = _waits_for(nomination, len(victims))
+        self.preempting.append(Preempting(head.entry, reason, claim, evicted, shares))
 
     def _reserve(self, head: NominatedHead) -> None:
         """Reserve what it could use from the heads after it in this cycle (C6)."""
@@ -199,6 +226,16 @@ class CyclePass:
         if self._ahead:
             self._journal.undo(self._mark)
             self._charge_admitted()
+
+
+_SharesOf = dict[WorkloadId, tuple[tuple[str, int | None], ...]]
+
+
+def _moves(before: _SharesOf, after: _SharesOf) -> dict[WorkloadId, EvictionShares]:
+    return {
+        victim: EvictionShares(*(ShareMove(*two, after[victim][n][1]) for n, two in enumerate(both)))
+        for victim, both in before.items()
+    }
 
 
 def _waits_for(nomination: Nomination, victims: int) -> Reason:

@@ -1,0 +1,129 @@
+"""`preemptions`: what was preempted, and what may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from queuectl.cli import completion, printing, rest
+from queuectl.cli.answers import When, resource_hours, times
+from queuectl.cli.arguments import Since
+from queuectl.cli.options import Options, with_options
+from queuectl.cli.printing import Column, Lines, local, printable
+from queuectl.cli.reading import workload_of
+from queuectl.cli.rest import Document
+from queuectl.screen.text import figure
+
+_HIDDEN: Final = "not shown to you"
+_COLUMNS: Final = (
+    *(Column("TIME"), Column("WORKLOAD"), Column("ATTEMPT", right=True), Column("CLUSTERQUEUE")),
+    *(Column("RULE"), Column("FOR"), Column("RAN", right=True), Column("LOST HOURS"), Column("SHARES")),
+)
+_THREATS: Final = (
+    *(Column("CLUSTERQUEUE"), Column("RULE"), Column("POLICY"), Column("PENDING", right=True)),
+    Column("PROTECTED UNTIL"),
+)
+
+
+@click.command("preemptions")
+@click.argument("workload", required=False, metavar="[KIND/NAME]", shell_complete=completion.workloads)
+@click.option(
+    "-n",
+    "--namespace",
+    help="Only there; for KIND/NAME: its own.",
+    shell_complete=completion.namespaces,
+)
+@click.option("--queue", help="Only workloads of LocalQueues of this name.")
+@click.option(
+    "--cluster-queue",
+    "clusterqueue",
+    help="Only those that held quota of this ClusterQueue.",
+    shell_complete=completion.cluster_queues,
+)
+@click.option("--since", type=Since(), metavar="TIME", help="From then on: 12h, 7d, or a time (UTC).")
+@click.option("--until", type=Since(), metavar="TIME", help="Up to then.  [default: now]")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@with_options
+def preemptions(
+    options: Options, workload: str | None, *, since: When, until: When, limit: int, **given: Any
+) -> None:
+    """Show what was preempted, newest first: for which workload, by which rule, and what was lost.
+
+    With KIND/NAME: whether this running workload may be preempted now, and by which queues.
+    """
+    filters = {key: str(value) for key, value in given.items() if value is not None}
+    if workload is not None:
+        if set(filters) - {"namespace"} or since is not None or until is not None:
+            raise click.UsageError("filters and times do not go with KIND/NAME")
+        _exposure(options, workload, filters.get("namespace"))
+        return
+    server = rest.connect(options, namespace=filters.get("namespace"))
+    if since is not None or until is not None:
+        server.get(("preemptions",), {"limit": "1", **filters}, quiet=True)  # its clock
+    asked = {**filters, **times(server, since, until)}
+    found = server.all(("preemptions",), asked, limit=limit)
+    if options.output != "table":
+        printing.document(found, options.output)
+        return
+    printing.table(_COLUMNS, map(_row, found["items"]), wide=options.wide)
+
+
+def _row(item: Document) -> Sequence[object]:
+    lost = tuple(
+        f"{resource_hours(resource, amount / 3600)} {resource}" for resource, amount in item["lost"].items()
+    )
+    return (
+        local(item["time"]),
+        f"{item['namespace']}/{item['kind'].lower()}/{item['name']}",
+        *(item["attempt"], item["clusterQueue"], item["cause"], item["by"] or _HIDDEN),
+        figure(item["ranSeconds"]),
+        Lines(lost),
+        Lines(tuple(_shares(item["shares"]))),
+    )
+
+
+def _shares(shares: Document | None) -> Sequence[str]:
+    """Such as `ClusterQueue/a 250 > 125`, of the victim's side first."""
+    if shares is None:
+        return ()
+    moves = (shares["victim"], shares["preemptor"])
+    return [
+        f"{move['node'] or _HIDDEN} {_thousandths(move['before'])} > {_thousandths(move['after'])}"
+        for move in moves
+    ]
+
+
+def _thousandths(share: int | None) -> str:
+    return "infinite" if share is None else str(share)
+
+
+def _exposure(options: Options, workload: str, namespace: str | None) -> None:
+    server, path, of = workload_of(options, workload, namespace)
+    found = server.get((*path, "exposure"))
+    if options.output != "table":
+        printing.document(found, options.output)
+        return
+    name = printable(f"{found['kind']} {found['namespace']}/{found['name']}")
+    if of["phase"] != "Admitted":
+        click.echo(f"{name} is {of['phase']}: it does not run")
+        return
+    waits = sum(one["pending"] for one in found["threats"])
+    count = f"{waits} pending {'workload' if waits == 1 else 'workloads'}"
+    text = f"{count} may preempt it" if found["threats"] else "no queue may preempt it"
+    if found["threats"] and not found["exposed"]:
+        text = "none may preempt it now"
+    click.echo(f"{name}: {text}")
+    if not found["threats"]:
+        return
+    click.echo()
+    rows = [
+        (
+            one["clusterQueue"] or _HIDDEN,
+            *(one["cause"], one["policy"], one["pending"]),
+            local(one["protectedUntil"]),
+        )
+        for one in found["threats"]
+    ]
+    printing.table(_THREATS, rows)
