@@ -54,6 +54,12 @@ def take_away(inventory: Inventory, spots: Iterable[tuple[str, Vector]]) -> None
         inventory.charge(name, vector, -1)
 
 
+def put_back(inventory: Inventory, spots: Iterable[tuple[str, Vector]]) -> None:
+    """Undo `take_away`."""
+    for name, vector in spots:
+        inventory.charge(name, vector, 1)
+
+
 def place_all(inventory: Inventory, pods: Iterable[tuple[Match, int]]) -> tuple[Spots, bool]:
     """Place pods, those that take most first. Return their spots, and whether all of them fit."""
     spots: Spots = []

@@ -19,7 +19,7 @@ from queuectl.core.nodes.inventory import Inventory, NodeState
 from queuectl.core.nodes.losses import NodeLosses
 from queuectl.core.nodes.matching import Match, Matcher
 from queuectl.core.nodes.modes import is_device, limited_by_spec
-from queuectl.core.nodes.placing import Spots, place, place_all, room_for, take_away
+from queuectl.core.nodes.placing import Spots, place, place_all, put_back, room_for, take_away
 from queuectl.core.nodes.pods import Pod, PodGroup, Pods, PodShape
 from queuectl.core.nodes.usage import NodeUsage
 from queuectl.core.policy import CapacityMode, Node, NodeRules, ResourceFlavor
@@ -62,8 +62,12 @@ class NodeRoom:
         self._orphans: set[WorkloadId] = set()
         """Workloads that hold nothing any more and have bound pods."""
         self._tried: dict[WorkloadId, Spots] = {}
-        self._away: dict[WorkloadId, tuple[Spots, dict[PodShape, Spots]]] = {}
-        """What holders that are tried without have: bound pods, and expected ones."""
+        self._away: dict[WorkloadId, Spots] = {}
+        """The bound pods of holders that are tried without."""
+        self._expected_with_all: dict[PodShape, Spots] | None = None
+        """What is expected with those as well; None: that is what is expected now."""
+        self._outdated = False
+        """What is expected is that with other holders."""
 
     def __bool__(self) -> bool:
         """Whether nodes limit anything."""
@@ -292,14 +296,15 @@ class NodeRoom:
     def _expect(self) -> None:
         """Expect pods that are not bound yet: those that take most first, then in order of admission."""
         wanted: dict[PodShape, int] = {}
-        for owner in sorted(self._waiting, key=lambda owner: (self._holders[owner].sequence, owner)):
+        waiting = self._waiting.keys() - self._away.keys()
+        for owner in sorted(waiting, key=lambda owner: (self._holders[owner].sequence, owner)):
             for group in self._waiting[owner]:
                 wanted[group.shape] = wanted.get(group.shape, 0) + group.count
         shapes = zip(self.matcher.match_all(wanted), wanted, strict=True)
         for match, shape in sorted(shapes, key=lambda item: item[0].vector, reverse=True):
             spots: Spots = []
             place(self.inventory, match, wanted[shape], spots=spots)
-            self._expected[shape] = sorted(spots)
+            self._expected[shape] = spots
 
     # --- what limits an admission
 
@@ -312,6 +317,7 @@ class NodeRoom:
 
     def fits(self, pods: Pods) -> bool:
         """Return whether all these pods fit on nodes now, beside all that is there, expected and tried."""
+        self._expect_without_away()
         found = self._needing(pods)
         if not all(room_for(match, count) >= count for match, count in found):
             return False
@@ -324,6 +330,7 @@ class NodeRoom:
 
     def fits_soon(self, pods: Pods) -> bool:
         """Return whether `pods` fit once those are gone that end already: no victim is needed (M9)."""
+        self._expect_without_away()
         uids = {uid for owner in self._orphans for uid in self._bound[owner]} | self._leaving
         ending = (self.pods[uid] for uid in sorted(uids))
         spots = [
@@ -336,12 +343,12 @@ class NodeRoom:
             return False
         take_away(self.inventory, spots)
         fits = self.fits(pods)
-        for name, vector in spots:
-            self.inventory.charge(name, vector, 1)
+        put_back(self.inventory, spots)
         return fits
 
     def place(self, pods: Pods) -> Spots:
         """Return where these pods would be now; those that do not fit have no place. Changes nothing."""
+        self._expect_without_away()
         spots, _ = place_all(self.inventory, self._needing(pods))
         take_away(self.inventory, spots)
         return spots
@@ -353,19 +360,16 @@ class NodeRoom:
         """
         away = self._away.pop(owner, None)
         if away is not None:
-            bound, expected = away
-            for name, vector in bound:
-                self.inventory.charge(name, vector, 1)
-            for shape, taken in expected.items():
-                self._expected[shape] = sorted((*self._expected.get(shape, ()), *taken))
-                for name, vector in taken:
-                    self.inventory.charge(name, vector, 1)
+            put_back(self.inventory, away)
+            self._outdated = bool(self._waiting)
+            if not self._away:
+                self._expect_with_all()
             return
         if spots is None:
+            self._expect_without_away()
             spots, _ = place_all(self.inventory, self._needing(pods))
         else:
-            for name, vector in spots:
-                self.inventory.charge(name, vector, 1)
+            put_back(self.inventory, spots)
         self._tried[owner] = spots
 
     def remove(self, owner: WorkloadId) -> None:
@@ -379,14 +383,34 @@ class NodeRoom:
             if pod.node is not None and any(vector := self.inventory.vector(pod.requests))
         ]
         take_away(self.inventory, bound)
-        expected: dict[PodShape, Spots] = {}
-        for group in self._waiting.get(owner, ()):
-            shape = group.shape
-            there = self._expected.get(shape, [])
-            cut = max(0, len(there) - group.count)
-            self._expected[shape], expected[shape] = there[:cut], there[cut:]
-            take_away(self.inventory, expected[shape])
-        self._away[owner] = (bound, expected)
+        self._away[owner] = bound
+        self._outdated = bool(self._waiting)
+
+    def _expect_without_away(self) -> None:
+        """Pods that are not bound yet are expected where they would be without the holders that are away,
+        as they will be expected once these are gone (M7, M8).
+        """
+        if not self._outdated:
+            return
+        self._outdated = False
+        if self._expected_with_all is None:
+            self._expected_with_all = self._expected
+        for spots in (*self._tried.values(), *self._expected.values()):
+            take_away(self.inventory, spots)
+        self._expected = {}
+        self._expect()
+        for spots in self._tried.values():
+            put_back(self.inventory, spots)
+
+    def _expect_with_all(self) -> None:
+        self._outdated = False
+        if self._expected_with_all is None:
+            return
+        for spots in self._expected.values():
+            take_away(self.inventory, spots)
+        self._expected, self._expected_with_all = self._expected_with_all, None
+        for spots in self._expected.values():
+            put_back(self.inventory, spots)
 
     # --- capacity
 
