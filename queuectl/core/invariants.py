@@ -16,6 +16,7 @@ from queuectl.core.lifecycle import next_time
 from queuectl.core.model import AttemptState, Phase, Place, WorkloadId
 from queuectl.core.nodes.pods import pods_of
 from queuectl.core.nodes.room import NodeRoom
+from queuectl.core.nodes.usage import NodeUsage
 from queuectl.core.policy import CapacityShortage, LocalQueueName
 from queuectl.core.queues.alike import AlikeGroups
 from queuectl.core.queues.pending import PendingQueue
@@ -78,7 +79,7 @@ def _nodes(state: State) -> Iterator[str]:
     for name, (known, found) in _both(_free(room), _free(again)):
         if known != found:
             yield f"node {name} has {known} free, counted again {found}"
-    yield from _pods_of_nodes(room, again)
+    yield from _pods_of_nodes(room)
     for entry in state.entries.values():
         if entry.bound != (bound := again.bound_pods(entry.id)):
             yield f"{entry.ref} has {bound} bound pods, its entry says {entry.bound}"
@@ -87,9 +88,13 @@ def _nodes(state: State) -> Iterator[str]:
             yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
 
 
-def _pods_of_nodes(room: NodeRoom, again: NodeRoom) -> Iterator[str]:
+def _pods_of_nodes(room: NodeRoom) -> Iterator[str]:
+    """Pods that count as gone (M13) still take their node, for readers."""
+    again = NodeUsage()
+    for pod in room.pods.values():
+        again.count(pod, 1)
     for name in room.inventory.records:
-        known, found = dict(room.usage.of(name)), dict(again.usage.of(name))
+        known, found = dict(room.usage.of(name)), dict(again.of(name))
         if known != found:
             yield f"pods take {known} of node {name}, counted again {found}"
 
