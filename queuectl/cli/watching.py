@@ -18,7 +18,7 @@ from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.rest import NoAnswer, Server
 
 if TYPE_CHECKING:
-    from queuectl.screen.poller import Answer, Seen
+    from queuectl.screen.poller import Answer, Away, Seen
 
 TIMEOUT_SECONDS: Final = 5.0
 """Timeout of one request: a screen must not seem to hang."""
@@ -75,7 +75,7 @@ def _print_frames(server: Server, output: str, queue: str, interval: float, *, o
         try:
             seen = asyncio.run(one(seen))
         except Away as error:
-            failure = ask.failure or Failure(str(error))
+            failure = _failure(error)
             if once or seen is None:
                 raise failure from None
             click.echo(f"Error: {failure.message}", err=True)
@@ -128,7 +128,7 @@ def _show(server: Server, queue: str, interval: float) -> None:
             # An error at the start is printed in full instead of starting the screen.
             await look(ask, None, None)
         except Away as error:
-            raise ask.failure or Failure(str(error)) from None
+            raise _failure(error) from None
         screen = Screen(ask, server=server.shown, clock=_clock, interval=interval, view=View(filter=queue))
         async with asyncio.TaskGroup() as tasks:
             showing = tasks.create_task(screen.run())
@@ -143,8 +143,6 @@ class _Asking:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self.failure: Failure | None = None
-        """The last refusal, with its full text."""
 
     async def __call__(self, path: tuple[str, ...], parameters: Mapping[str, str]) -> Answer:
         from queuectl.screen.poller import Answer, Away, Refused
@@ -152,12 +150,16 @@ class _Asking:
         try:
             document = await _aside(lambda: self._server.get(path, parameters, quiet=True))
         except NoAnswer as error:
-            self.failure = error
-            raise Away(error.message.partition("\n")[0]) from None
+            raise Away(error.message.partition("\n")[0]) from error
         except Failure as error:
-            self.failure = error
-            raise Refused(error.message.partition("\n")[0]) from None
+            raise Refused(error.message.partition("\n")[0]) from error
         return Answer(document, self._server.now or _clock())
+
+
+def _failure(error: Away) -> Failure:
+    """With the full text of the server's refusal, if it is one."""
+    cause = error.__cause__
+    return cause if isinstance(cause, Failure) else Failure(str(error))
 
 
 async def _aside(work: Callable[[], Found]) -> Found:

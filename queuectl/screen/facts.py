@@ -113,6 +113,19 @@ class Decision:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the nodes of one flavor have of one device, in base units."""
+
+    flavor: str
+    resource: str
+    there: int
+    """Allocatable on ready nodes."""
+    free: int
+    unmanaged: int
+    """Used by pods that belong to no workload."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """From one committed state, or from two in close succession."""
@@ -133,6 +146,7 @@ class Facts:
     more_waiting: bool = False
     decisions: tuple[Decision, ...] | None = None
     """Newest first; None if the server does not list them."""
+    rooms: tuple[Room, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +158,7 @@ class Answers:
     evicting: Document
     pending: Document
     decisions: Document | None = None
+    capacity: Document | None = None
 
 
 def facts(answers: Answers) -> Facts:
@@ -165,9 +180,18 @@ def facts(answers: Answers) -> Facts:
             waiting=tuple(sorted(_works(answers.pending), key=_in_line)),
             more_waiting=bool(answers.pending["next"]),
             decisions=_decisions(answers.decisions),
+            rooms=tuple(_rooms(answers.capacity)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotUnderstood(f"{type(error).__name__}: {error}") from None
+
+
+def _rooms(capacity: Document | None) -> Iterable[Room]:
+    for item in capacity["items"] if capacity is not None else ():
+        for one in item["resources"]:
+            if item["flavor"] is not None and "/" in one["resource"] and one["allocatable"]:
+                there = int(one["allocatable"].get("Ready", 0))
+                yield Room(item["flavor"], one["resource"], there, int(one["free"]), int(one["unmanaged"]))
 
 
 def charges(holds: Sequence[tuple[str, str, int]], *, all: bool = False) -> list[str]:

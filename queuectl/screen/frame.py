@@ -12,7 +12,7 @@ from rich.text import Text
 from queuectl.ports import SILENT_SECONDS
 from queuectl.screen.columns import Row, fit, header, line, shown
 from queuectl.screen.explanation import explanation
-from queuectl.screen.facts import Document, Facts, Target
+from queuectl.screen.facts import Document, Facts, Room, Target
 from queuectl.screen.navigation import Pane, View
 from queuectl.screen.panes import COLUMNS, EMPTY, Table, scarce, tables
 from queuectl.screen.text import amount, duration, printable, unit
@@ -182,6 +182,21 @@ def _summary(facts: Facts | None) -> list[Text]:
     text.append(f"{len(facts.queues):,} queues   ")
     text.append(f"{admitted:,} running   ", style="green")
     text.append(f"{pending:,} waiting", style="yellow" if pending else "")
+    return [text, *_nodes(facts.rooms)]
+
+
+def _nodes(rooms: Sequence[Room]) -> list[Text]:
+    """A line about the devices of nodes, if any are known."""
+    if not rooms:
+        return []
+    text = Text(" on nodes: ", style="bright_black")
+    for one in rooms[:_SUMMED]:
+        text.append(f"{printable(one.flavor)} ", style="bold")
+        free, there = amount(one.resource, one.free), amount(one.resource, one.there)
+        text.append(f"{free} of {there} {printable(unit(one.resource))} free")
+        if one.unmanaged:
+            text.append(f", {amount(one.resource, one.unmanaged)} unmanaged", style="yellow")
+        text.append("   ")
     return [text]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -46,12 +46,13 @@ class Seen:
 
 
 async def look(ask: Ask, queue: str | None, last: Seen | None) -> Seen:
-    """Everything, or only its age if there was no decision since `last`. Raises Away.
+    """Everything; if there was no decision since `last`, its age and what is free on nodes. Raises Away.
 
     `queue`: workloads of this ClusterQueue only.
     """
     asked = {"limit": str(QUEUES)}
     queues = await ask(("clusterqueues",), asked)
+    capacity = await _unless_refused(ask, "capacity", QUEUES)
     if last is not None and last.queue == queue and _same(last.answers.queues, queues.document):
         known = last.answers
         answers = Answers(
@@ -60,9 +61,10 @@ async def look(ask: Ask, queue: str | None, last: Seen | None) -> Seen:
             evicting=known.evicting,
             pending=known.pending,
             decisions=known.decisions,
+            capacity=capacity,
         )
     else:
-        answers = await _lists(ask, queues.document, queue)
+        answers = replace(await _lists(ask, queues.document, queue), capacity=capacity)
     try:
         return Seen(answers, facts(answers), queues.date, queue)
     except NotUnderstood as error:
@@ -87,14 +89,14 @@ async def _lists(ask: Ask, queues: Document, queue: str | None) -> Answers:
         admitted=admitted,
         evicting=evicting,
         pending=pending,
-        decisions=await _decisions(ask),
+        decisions=await _unless_refused(ask, "decisions", DECISIONS),
     )
 
 
-async def _decisions(ask: Ask) -> Document | None:
-    """The newest decisions; None if this server has no list of them, or refuses it to this caller."""
+async def _unless_refused(ask: Ask, name: str, most: int) -> Document | None:
+    """The first items of a list; None if this server does not have it, or refuses it to this caller."""
     try:
-        return (await ask(("decisions",), {"limit": str(DECISIONS)})).document
+        return (await ask((name,), {"limit": str(most)})).document
     except Refused:
         return None
 
@@ -118,6 +120,8 @@ def plain(seen: Seen, filter: str = "") -> dict[str, Any]:
     }
     if answers.decisions is not None:
         found["decisions"] = list(answers.decisions["items"])
+    if answers.capacity is not None:
+        found["capacity"] = list(answers.capacity["items"])
     found["more"] = {
         "clusterQueues": seen.facts.more_queues,
         "running": seen.facts.more_running,

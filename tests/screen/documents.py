@@ -111,6 +111,18 @@ def decision(sequence: int, verdict: str = "Admitted", **also: Any) -> Document:
     return {**found, **also}
 
 
+def capacity(flavor: str, free: int = 2) -> Document:
+    """8 GPUs on ready nodes; one is used by a pod that belongs to no workload."""
+    gpus = {
+        "resource": "nvidia.com/gpu",
+        "allocatable": {"Ready": 8, "Cordoned": 4},
+        "free": free,
+        "unmanaged": 1,
+    }
+    cpu = {"resource": "cpu", "allocatable": {"Ready": 64_000}, "free": 64_000, "unmanaged": 0}
+    return {"flavor": flavor, "resources": [cpu, gpus]}
+
+
 def answers(
     queues: Sequence[Document] = (),
     admitted: Sequence[Document] = (),

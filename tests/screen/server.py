@@ -33,6 +33,7 @@ class Site:
                 "Pending": self.answers.pending,
             }.get(phase, page()),
             "decisions": self.answers.decisions,
+            "capacity": self.answers.capacity,
             **self.details,
         }
         return lists.get(path)

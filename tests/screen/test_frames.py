@@ -15,6 +15,7 @@ from queuectl.screen.text import duration
 from tests.screen.documents import (
     answers,
     busy,
+    capacity,
     cell,
     decision,
     page,
@@ -55,6 +56,12 @@ def test_a_busy_site_shows_quota_running_and_pending_workloads_and_decisions() -
     assert "ClusterQueue/team-a" in second
     decided = [line for line in text.splitlines() if line.startswith("03:03:05")]
     assert [line.split()[1] for line in decided] == ["7", "6", "5", "4", "3", "2", "1"]
+
+
+def test_the_header_says_what_is_free_on_nodes_and_what_is_unmanaged() -> None:
+    told = replace(busy(), capacity=page([capacity("a100"), capacity("spot", free=0)]))
+    assert " on nodes: a100 2 of 8 gpu free, 1 unmanaged   spot 0 of 8 gpu free, 1 unmanaged" in shown(told)
+    assert "on nodes" not in shown(busy())
 
 
 SIZES = [(40, 6), (80, 24), (120, 40), (300, 100), (20, 3), (80, 1)]

@@ -11,7 +11,7 @@ from aiohttp import web
 from queuectl.screen.asking import asking
 from queuectl.screen.facts import facts
 from queuectl.screen.poller import Answer, Away, Refused, look, only_queue, plain
-from tests.screen.documents import NOW, answers, busy, decision, page, queue, running, waiting
+from tests.screen.documents import NOW, answers, busy, capacity, decision, page, queue, running, waiting
 
 
 class Server:
@@ -24,6 +24,7 @@ class Server:
             "workloads Evicting": page(),
             "workloads Pending": page([waiting("a"), waiting("b", queue="team-b")], more=True),
             "decisions": page([decision(7)]),
+            "capacity": page([capacity("a100")]),
             **lists,
         }
         self.asked: list[tuple[str, dict[str, str]]] = []
@@ -40,7 +41,7 @@ class Server:
 async def test_20_000_waiting_cost_a_page() -> None:
     server = Server()
     seen = await look(server, None, None)
-    assert len(server.asked) == 5
+    assert len(server.asked) == 6
     assert all("next" not in parameters and "limit" in parameters for _, parameters in server.asked)
     assert seen.facts.more_waiting
     assert seen.date == NOW
@@ -52,12 +53,12 @@ async def test_without_a_new_decision_only_the_queues_are_requested() -> None:
     server.asked.clear()
     server.lists["clusterqueues"] = page([queue("team-a")], ageSeconds=9.0)
     again = await look(server, None, seen)
-    assert [name for name, _ in server.asked] == ["clusterqueues"]
+    assert [name for name, _ in server.asked] == ["clusterqueues", "capacity"]
     assert again.facts.age_seconds == 9.0
     assert again.facts.waiting == seen.facts.waiting
     server.lists["clusterqueues"] = page([queue("team-a")], sequence=8)
     await look(server, None, again)
-    assert len(server.asked) == 6
+    assert len(server.asked) == 8
 
 
 async def test_a_filter_that_matches_one_queue_is_sent_to_the_server() -> None:
@@ -70,6 +71,17 @@ async def test_a_filter_that_matches_one_queue_is_sent_to_the_server() -> None:
     asked = [parameters for name, parameters in server.asked if name.startswith("workloads")]
     assert len(asked) == 3
     assert all(parameters["clusterqueue"] == "team-b" for parameters in asked)
+
+
+async def test_what_is_free_on_nodes_is_read_each_time() -> None:
+    server = Server()
+    seen = await look(server, None, None)
+    assert [(room.free, room.there, room.unmanaged) for room in seen.facts.rooms] == [(2, 8, 1)]
+    server.lists["capacity"] = page([capacity("a100", free=5)])
+    again = await look(server, None, seen)
+    assert [room.free for room in again.facts.rooms] == [5]
+    server.lists["capacity"] = Refused("404")
+    assert (await look(server, None, again)).facts.rooms == ()
 
 
 async def test_a_caller_that_may_not_read_decisions_sees_the_rest() -> None:
