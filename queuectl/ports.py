@@ -137,7 +137,7 @@ class Notice:
 
     ref: ObjectRef
     reason: str
-    """Pending, Admitted or Evicted."""
+    """Pending, Admitted, NotScheduled or Evicted."""
     message: str
     warning: bool = False
     key: str = ""

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from queuectl.controller.effects import WORKERS, Lanes
-from queuectl.controller.notices import PATIENCE, Notices
+from queuectl.controller.notices import PATIENCE, Notices, missed
 from queuectl.controller.reports import Observer, Reports
 from queuectl.controller.set_aside import SetAside
 from queuectl.core.decisions import Plan, Verdict, smaller
@@ -351,4 +351,7 @@ class Controller:
         """Send the Events of waiting workloads whose turn it is."""
         while True:
             await asyncio.sleep(_SAY_EVERY)
+            predicted = self._engine.take_predictions()
+            self._observer.predicted(predicted.admissions, len(predicted.misses))
+            self._lanes.add_notices(map(missed, predicted.misses[:_MOST_SAID]))
             self._lanes.add_notices(self._notices.due(asyncio.get_running_loop().time(), _MOST_SAID))

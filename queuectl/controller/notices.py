@@ -9,6 +9,7 @@ from typing import Final
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Retire
 from queuectl.core.model import Assignment, ObjectRef, WorkloadId
+from queuectl.core.nodes.predictions import Miss
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import redacted
 from queuectl.ports import Notice
@@ -129,6 +130,12 @@ class Notices:
             del line[workload]
             if not line and one is not None:
                 del self._due[one.ref.namespace]
+
+
+def missed(miss: Miss) -> Told:
+    """The nodes had room for its pods when it was admitted, and kube-scheduler finds none."""
+    text = f"kube-scheduler places pod {miss.pod} nowhere, though nodes had room: {miss.message}"
+    return miss.workload, Notice(miss.ref, "NotScheduled", text, warning=True, key=f"{miss.attempt}")
 
 
 def _told(ref: ObjectRef, reason: Reason) -> str:

@@ -196,6 +196,8 @@ def _admit(state: State, entry: Entry, attempt: Attempt) -> None:
         entry.group.nominated()
     state.leave(entry)
     state.charge(entry, attempt)
+    if state.nodes.limits(entry.id):
+        state.predictions.admitted(entry.id, entry.ref, attempt.number)
     entry.reason = entry.ineligible = entry.start_denied = entry.evicted_at = None
     entry.refused = False
     entry.cluster_queue = attempt.assignment.cluster_queue

@@ -51,6 +51,7 @@ from queuectl.core.model import (
     PodsReady,
     WorkloadId,
 )
+from queuectl.core.nodes.predictions import Predicted
 from queuectl.core.nodes.report import capacities
 from queuectl.core.observing import fold
 from queuectl.core.ownership import judge
@@ -350,6 +351,10 @@ class Engine:
             return None
         usage.changed, self._reported = False, tree.version
         return capacities(state.nodes, state.directory.flavors, promised(tree), state.warnings())
+
+    def take_predictions(self) -> Predicted:
+        """Return how often room was found since the last call, and where kube-scheduler did not find it."""
+        return self._state.predictions.take()
 
     def take_pods_ready(self) -> list[PodsReady]:
         """Return how many pods are ready, for admitted workloads where that changed since the last call."""

@@ -108,6 +108,7 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
 def _observe_pod(state: State, event: PodObserved | PodGone) -> None:
     if isinstance(event, PodObserved):
         state.nodes.observe_pod(event.pod, state.clock)
+        state.predictions.observe(event.pod)
     else:
         state.nodes.forget_pod(event.uid)
 

@@ -33,6 +33,7 @@ from queuectl.core.model import (
 )
 from queuectl.core.namespaces.room import NamespaceRoom
 from queuectl.core.nodes.pods import pods_of
+from queuectl.core.nodes.predictions import Predictions
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import (
@@ -73,6 +74,7 @@ class State:
         self.tree = self.directory.tree
         self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
         self.promises = Promises(self.directory, self.nodes)
+        self.predictions = Predictions()
         self.limits = Limits(self.tree, self.nodes)
         """What limits admissions."""
         self.entries: dict[WorkloadId, Entry] = {}
@@ -436,6 +438,7 @@ class State:
         self.tree.remove(node, entry.cells)
         self.room.drop(entry.id)
         self.nodes.drop(entry.id)
+        self.predictions.ended(entry.id)
         _take_out(self.holders, queue, entry)
         self.changed_queues.add(queue)
         self.requeuer.free(node, (self.tree.names[cell] for cell, _ in entry.cells))

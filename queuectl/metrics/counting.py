@@ -38,6 +38,9 @@ class Counting:
     def settled(self, key: EffectKey, result: Result, *, seconds: float) -> None:
         self._metrics.effect_settled(key.verb, result, seconds)
 
+    def predicted(self, admissions: int, misses: int) -> None:
+        self._metrics.room_predicted(admissions, misses)
+
     def capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
         self._metrics.flavor_capacity(flavors)
 

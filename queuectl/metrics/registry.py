@@ -48,6 +48,12 @@ class Metrics(Requesting):
         )
         self._looked_at = self._counter("workloads_evaluated", "Workloads evaluated by admission cycles.")
         self._admissions = self._counter("admissions", "Workloads admitted.", "cluster_queue")
+        self._room_admissions = self._counter(
+            "room_admissions", "Workloads admitted for which nodes had room, where nodes limit admissions."
+        )
+        self._room_misses = self._counter(
+            "room_misses", "Those of which kube-scheduler found no node for a pod."
+        )
         self._waits = self._histogram(
             "admission_wait_seconds",
             "From the creation of an object to its first admission.",
@@ -109,6 +115,11 @@ class Metrics(Requesting):
             if self._names.forget(queue):
                 for metric in (self._admissions, self._waits):
                     metric.remove_by_labels({"cluster_queue": queue})
+
+    def room_predicted(self, admissions: int, misses: int) -> None:
+        """Of these admissions and of earlier ones, so many are not scheduled."""
+        self._room_admissions.inc(admissions)
+        self._room_misses.inc(misses)
 
     def flavor_capacity(self, flavors: Sequence[FlavorCapacity]) -> None:
         """What the nodes of each flavor have; replaces the figures before."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import pytest
 
 from queuectl.controller import effects, loop
 from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand
-from queuectl.core.events import ContextObserved, WorkloadGone
+from queuectl.core.events import ContextObserved, PodObserved, WorkloadGone
 from queuectl.core.model import AttemptState, WorkloadId
+from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ports import LostLeadership
@@ -100,6 +102,35 @@ async def test_readers_learn_of_capacity_and_demand_as_they_change() -> None:
         await site.until(lambda: site.store.capacities["default"][1].nodes == (("Ready", 1),))
         site.cluster.finish("a")
         await site.until(lambda: [one.demand for _, one in site.store.demands.values()] == [()])
+
+
+async def test_a_pod_that_is_not_scheduled_though_there_was_room_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_SAY_EVERY", 0.001)
+    site = Site()
+    async with site.leading():
+        site.cluster.emit([ContextObserved(node("n", 2))])
+        site.cluster.submit(workload("a"))
+        await site.until(lambda: site.cluster.running() == ["a"])
+        lost = Pod(
+            uid="p",
+            namespace="ns",
+            name="a-0",
+            node=None,
+            requests=((GPU, 1),),
+            workload=WorkloadId("uid-a"),
+            unschedulable="0/1 nodes are available",
+        )
+        site.cluster.emit([PodObserved(lost), PodObserved(replace(lost, uid="q", name="a-1"))])
+        site.cluster.submit(workload("b", created=1))
+        await site.until(lambda: site.cluster.running() == ["a", "b"])
+        await site.until(lambda: len(site.cluster.notices) == 3)
+    [said] = [one for one in site.cluster.notices if one.reason == "NotScheduled"]
+    assert said.ref.name == "a"
+    assert said.message == (
+        "kube-scheduler places pod a-0 nowhere, though nodes had room: 0/1 nodes are available"
+    )
 
 
 async def test_ready_pods_that_cannot_be_stored_keep_no_decision_from_being_stored() -> None:

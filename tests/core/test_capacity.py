@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.capacity import AwaitedLimit, Demand, FlavorCapacity, FreeShape, ResourceCapacity
 from queuectl.core.events import PodGone, PodObserved
+from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.nodes.report import MOST_NAMESPACES
 from queuectl.core.policy import CapacityMode, FlavorNodes
@@ -146,6 +147,30 @@ def demand(world: NodeWorld) -> tuple[Demand, ...]:
     _, queues, _ = world.engine.take_reports()
     [found] = [one for one in queues if one.name == "cq"]
     return found.demand
+
+
+def unscheduled(work: str) -> Pod:
+    return replace(pod(f"{work}-0", None), workload=WorkloadId(f"uid-{work}"), unschedulable="0/1 nodes fit")
+
+
+def test_a_pod_that_is_not_scheduled_is_a_miss_of_its_admission_once() -> None:
+    world = NodeWorld(node("a", 8, A100), policies=POLICIES)
+    world.asks(gang("job", 2, 2))
+    world.tell(PodObserved(unscheduled("job")), PodObserved(replace(unscheduled("job"), uid="other")))
+    found = world.engine.take_predictions()
+    assert found.admissions == 1
+    assert [(one.ref.name, one.attempt, one.pod, one.message) for one in found.misses] == [
+        ("job", 1, "job-0", "0/1 nodes fit")
+    ]
+    assert world.engine.take_predictions() == (0, ())
+
+
+def test_an_admission_that_nodes_do_not_limit_predicts_nothing() -> None:
+    elastic = replace(A100_FLAVOR, nodes=FlavorNodes(mode=CapacityMode.ELASTIC))
+    world = NodeWorld(node("a", 8, A100), policies=(elastic, *POLICIES[1:]))
+    world.asks(gang("job", 2, 2))
+    world.tell(PodObserved(unscheduled("job")))
+    assert world.engine.take_predictions() == (0, ())
 
 
 def test_demand_is_summed_over_workloads_that_wait_for_the_same() -> None:

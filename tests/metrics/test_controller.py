@@ -120,6 +120,15 @@ def test_what_nodes_have_is_exported_by_who_uses_it() -> None:
     assert "kube-system" not in "\n".join(found)
 
 
+def test_misses_of_predicted_room_are_counted() -> None:
+    metrics = Metrics()
+    metrics.room_predicted(3, 1)
+    metrics.room_predicted(1, 0)
+    found = lines(metrics)
+    assert "queuectl_room_admissions_total 4.0" in found
+    assert "queuectl_room_misses_total 1.0" in found
+
+
 def test_demand_is_exported_in_pods_and_in_what_they_request() -> None:
     metrics = Metrics()
     metrics.observe_reports([replace(report("a"), demand=(samples.DEMAND,))])

@@ -315,6 +315,11 @@ class NodeRoom:
         found = self.matcher.match_all([group.shape for group in pods])
         return [(match, group.count) for match, group in zip(found, pods, strict=True) if match.needs_room]
 
+    def limits(self, owner: WorkloadId) -> bool:
+        """Return whether pods of a holder need room on nodes."""
+        holder = self._holders.get(owner)
+        return holder is not None and bool(self._needing(holder.pods))
+
     def fits(self, pods: Pods) -> bool:
         """Return whether all these pods fit on nodes now, beside all that is there, expected and tried."""
         self._expect_without_away()
