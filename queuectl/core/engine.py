@@ -343,7 +343,7 @@ class Engine:
     def take_capacities(self) -> list[FlavorCapacity] | None:
         """Return what the nodes of each flavor have (core/nodes/report); None: as returned last.
 
-        Costs a few microseconds for each node. None, too, until all sources are listed.
+        Costs some ten microseconds for each node. None, too, until all sources are listed.
         """
         state = self._state
         tree, usage = state.tree, state.nodes.usage
