@@ -137,7 +137,7 @@ class Notice:
 
     ref: ObjectRef
     reason: str
-    """Pending, Admitted, NotScheduled or Evicted."""
+    """Pending, Admitted, NotScheduled, Evicted or StillTerminating."""
     message: str
     warning: bool = False
     key: str = ""

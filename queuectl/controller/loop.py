@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from queuectl.controller.effects import WORKERS, Lanes
-from queuectl.controller.notices import PATIENCE, Notices, missed
+from queuectl.controller.notices import PATIENCE, Notices, missed, slow_stops
 from queuectl.controller.reports import Observer, Reports
 from queuectl.controller.set_aside import SetAside
 from queuectl.core.decisions import Plan, Verdict, smaller
@@ -220,6 +220,7 @@ class Controller:
         self._rang = False
         if (due_at := self._engine.due_at) is not None and due_at <= now:
             self._engine.handle([TimeCame(now)])
+            self._lanes.add_notices(slow_stops(self._engine.take_slow_stops()))
         try:
             plan = self._engine.decide(now, self._budget)
         except IllegalTransition as error:

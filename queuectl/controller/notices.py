@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,6 +12,7 @@ from queuectl.core.model import Assignment, ObjectRef, WorkloadId
 from queuectl.core.nodes.predictions import Miss
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import redacted
+from queuectl.core.slow_stops import SlowStop
 from queuectl.ports import Notice
 
 PATIENCE: Final = 5.0
@@ -136,6 +137,13 @@ def missed(miss: Miss) -> Told:
     """The nodes had room for its pods when it was admitted, and kube-scheduler finds none."""
     text = f"kube-scheduler places pod {miss.pod} nowhere, though nodes had room: {miss.message}"
     return miss.workload, Notice(miss.ref, "NotScheduled", text, warning=True, key=f"{miss.attempt}")
+
+
+def slow_stops(found: Iterable[SlowStop]) -> Iterator[Told]:
+    """Yield what is said of evictions that are late (L27)."""
+    for one in found:
+        key = f"{one.attempt}"
+        yield one.workload, Notice(one.ref, "StillTerminating", one.message, warning=True, key=key)
 
 
 def _told(ref: ObjectRef, reason: Reason) -> str:

@@ -60,6 +60,7 @@ from queuectl.core.preemption.search import Target
 from queuectl.core.quota.shortage import promised
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
+from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import State
 from queuectl.core.transitions import check_transitions
 
@@ -365,6 +366,10 @@ class Engine:
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
         return self._state.take_reports()
+
+    def take_slow_stops(self) -> list[SlowStop]:
+        """Return the evictions that became late since the last call (L27)."""
+        return self._state.take_slow_stops()
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""

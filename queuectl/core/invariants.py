@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Set
-from dataclasses import replace
 from typing import TypeVar
 
 from queuectl.core.decisions import Admit, Keep, Plan, Release, Retire
@@ -58,8 +57,8 @@ def _nominal(state: State) -> Iterator[str]:
                 yield f"{node} counts {node.nominal[cell]} of its quota of {name}, must count {counts}"
 
 
-def _nodes(state: State) -> Iterator[str]:
-    """What is free and expected on nodes is computed again from nodes, pods and holders."""
+def _observed_again(state: State) -> NodeRoom:
+    """The nodes and pods that are known, without holders."""
     room = state.nodes
     again = NodeRoom(state.directory.flavors, state.configuration.nodes)
     again.inventory.avoided = dict(room.inventory.avoided)
@@ -67,8 +66,16 @@ def _nodes(state: State) -> Iterator[str]:
         assert record.node is not None
         again.observe(record.node, state.clock)
     for pod in room.pods.values():
-        gone = room.losses.counts_as_gone(pod)
-        again.observe_pod(replace(pod, workload=None) if gone else pod, state.clock)
+        again.observe_pod(pod, state.clock)
+        if room.losses.counts_as_gone(pod):
+            again.detach(pod)
+    return again
+
+
+def _nodes(state: State) -> Iterator[str]:
+    """What is free and expected on nodes is computed again from nodes, pods and holders."""
+    room = state.nodes
+    again = _observed_again(state)
     again.settle()
     for entry in state.entries.values() if again else ():
         if entry.attempt is not None:
@@ -348,7 +355,8 @@ def _due(state: State) -> Iterator[str]:
     for entry in state.entries.values():
         frozen = state.is_frozen(entry)
         what = None if frozen else state.step(entry)
-        when = None if frozen else next_time(entry, state.clock)
+        times = () if frozen else (next_time(entry, state.clock), state.slow_stops.due_at(entry))
+        when = min((one for one in times if one is not None and one > state.clock), default=None)
         if state.timers.get(entry.id) != when:
             yield f"{entry.ref} is due at {when}, its timer is {state.timers.get(entry.id)}"
         if what != state.due_steps.get(entry.id):

@@ -170,6 +170,8 @@ class SchedulingConfiguration:
     """Seconds."""
     cooldown: int = 10
     """Seconds after its admission in which a workload that was preempted before is protected (P11)."""
+    terminating_alarm: int = 600
+    """Seconds after its eviction when it is said that the pods of a workload have not ended (L27)."""
     resources: ResourceForms = NO_FORMS
     """In which forms resources are charged (H8, H9)."""
     nodes: NodeRules = NODE_RULES

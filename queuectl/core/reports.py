@@ -81,6 +81,8 @@ class ClusterReport:
     """Number of workloads without decisions, because the ledger fails to store them or none is legal."""
     gate_installed: bool
     """The admission policy that keeps labelled workloads suspended is installed."""
+    slow_stops: int = 0
+    """Number of evicted workloads whose pods have not ended in time (L27)."""
     warnings: tuple[CapacityWarning, ...] = ()
     """All warnings about quota and nodes (M15)."""
 

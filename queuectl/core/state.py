@@ -52,6 +52,7 @@ from queuectl.core.queues.usage_history import UsageHistory, UsageValue
 from queuectl.core.readiness import ReadinessRules, readiness_rules
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
+from queuectl.core.slow_stops import SlowStop, SlowStops
 
 K = TypeVar("K")
 
@@ -107,6 +108,7 @@ class State:
         """Roots of trees that the budget of the last plan did not reach: they come first (C1)."""
         self.due_queues: set[str] = set()
         self.requeuer = Requeuer(self.directory, self.pending, self.claims, self.due_queues, configuration)
+        self.slow_stops = SlowStops(configuration.terminating_alarm)
         self.unreported: dict[WorkloadId, Entry] = {}
         """Ineligible workloads whose reason is not reported yet."""
         self.frozen: set[str] = set()
@@ -181,7 +183,10 @@ class State:
         if what is None and entry.recorded is None and ended:
             self.drop(entry)  # it ended before anything was decided about it
             return
-        self.timers.set(entry.id, next_time(entry, self.clock))
+        self.slow_stops.note(entry, self.clock)
+        times = (next_time(entry, self.clock), self.slow_stops.due_at(entry))
+        later = (when for when in times if when is not None and when > self.clock)
+        self.timers.set(entry.id, min(later, default=None))
         if entry.unacknowledged is not None and not (entry.dispatched or entry.start_refused):
             self.outbox[entry.id] = entry
         else:
@@ -220,6 +225,7 @@ class State:
         self.due_steps.set(entry, None)
         self.outbox.pop(entry.id, None)
         self.timers.set(entry.id, None)
+        self.slow_stops.forget(entry.id)
 
     def route(self, entry: Entry) -> None:
         """Put a pending workload where it belongs: into a pending queue, or among the ineligible."""
@@ -501,6 +507,10 @@ class State:
             if entry.observation.pods_ready is not None
         ]
 
+    def take_slow_stops(self) -> list[SlowStop]:
+        found = (self.entries[workload] for workload in self.slow_stops.take_fresh())
+        return [self.slow_stops.described(one, self.nodes.named_pods(one.id)) for one in found]
+
     def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
         if not self.synced:
             return [], [], []
@@ -530,6 +540,7 @@ class State:
             frozen=len(self.frozen) - aside,
             set_aside=aside,
             gate_installed=gate,
+            slow_stops=len(self.slow_stops),
             warnings=self.warnings(),
         )
 

@@ -201,6 +201,11 @@ class Health(Collector):
             report.set_aside,
         )
         yield _one(
+            "slow_stops",
+            "Evicted workloads whose pods have not ended within scheduling.terminatingAlarmSeconds.",
+            report.slow_stops,
+        )
+        yield _one(
             "gate_installed", "1 if the policy queuectl-jobs is installed.", float(report.gate_installed)
         )
         count, oldest = sampled.unsettled()

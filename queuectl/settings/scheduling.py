@@ -102,6 +102,8 @@ class SchedulingSettings(Section):
     preemption: PreemptionSettings = PreemptionSettings()
     resources: ResourceSettings = ResourceSettings()
     nodes: NodeSettings = NodeSettings()
+    terminating_alarm_seconds: int = Field(default=600, ge=1, le=30 * DAY)
+    """How long the pods of an evicted workload may take to end until an Event and a metric say so."""
 
     def configuration(self) -> policy.SchedulingConfiguration:
         """As the core's type."""
@@ -131,5 +133,6 @@ class SchedulingSettings(Section):
             eviction_window=preemption.eviction_window_seconds,
             cooldown=preemption.cooldown_seconds,
             resources=self.resources.forms(),
+            terminating_alarm=self.terminating_alarm_seconds,
             nodes=self.nodes.rules(),
         )

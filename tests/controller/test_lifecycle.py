@@ -67,6 +67,17 @@ async def test_a_workload_past_its_run_time_is_stopped_and_stays_inactive_until_
         await running(site, "a")
 
 
+async def test_an_event_says_that_the_pods_of_an_evicted_workload_do_not_end() -> None:
+    site = Site(SchedulingConfiguration(terminating_alarm=30), tick=10)
+    site.cluster.mute = True  # its controller does not say that it has seen the stop
+    async with site.leading():
+        site.cluster.submit(replace(A, max_run_seconds=100))
+        await site.until(lambda: any(one.reason == "StillTerminating" for one in site.cluster.notices))
+    (said,) = (one for one in site.cluster.notices if one.reason == "StillTerminating")
+    assert said.warning
+    assert said.message.startswith("was evicted, and 30 s later not all of its pods have ended")
+
+
 async def test_the_driver_sleeps_until_the_next_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     site = Site(tick=0)

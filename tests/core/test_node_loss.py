@@ -220,3 +220,22 @@ def test_two_workloads_that_one_loss_evicts_are_one_failure_of_the_node() -> Non
     world.end_pods("two", 1)
     world.nodes(node("n0", 2))
     assert world.engine._state.nodes.inventory.avoided == {}
+
+
+def test_pods_of_an_evicted_workload_that_do_not_end_are_said_once_with_their_nodes() -> None:
+    world = nodes_with_two(3)
+    one = runs(world, "gang", "n0", "n1")
+    world.tell(observed(replace(one, hold=True), suspended=False, generation=2))
+    assert list(evictions(world.run())) == ["gang"]
+    world.end_pods("gang", 1)
+    world.pass_time(599)
+    assert (world.engine.take_slow_stops(), world.engine.cluster_report().slow_stops) == ([], 0)
+    world.pass_time(1)
+    assert [late.message for late in world.engine.take_slow_stops()] == [
+        "was evicted, and 600 s later not all of its pods have ended: gang-1 on node n1; "
+        "its quota is not released before that"
+    ]
+    assert (world.engine.take_slow_stops(), world.engine.cluster_report().slow_stops) == ([], 1)
+    world.tell(PodGone("gang-1"))
+    world.end_eviction("gang")
+    assert world.engine.cluster_report().slow_stops == 0

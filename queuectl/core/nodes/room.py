@@ -128,12 +128,13 @@ class NodeRoom:
             return
         self.losses.terminates(pod)
         if self.losses.counts_as_gone(pod):
-            self._detach(pod)
+            self.detach(pod)
         elif pod.uid not in self._bound.get(owner, ()):
             self._bound.setdefault(owner, {})[pod.uid] = None
             self._touch(owner)
 
-    def _detach(self, pod: Pod) -> None:
+    def detach(self, pod: Pod) -> None:
+        """It does not count as a bound pod of its workload any more."""
         there = self._bound.get(pod.workload) if pod.workload is not None else None
         if pod.workload is None or there is None or pod.uid not in there:
             return
@@ -151,7 +152,7 @@ class NodeRoom:
         self._leaving.discard(uid)
         if pod.workload is not None and pod.node is not None:
             self.losses.unbind(pod)
-            self._detach(pod)
+            self.detach(pod)
 
     def _touch(self, owner: WorkloadId) -> None:
         self._touched.add(owner)
@@ -166,6 +167,11 @@ class NodeRoom:
     def bound_pods(self, owner: WorkloadId) -> int:
         """Return how many pods of a workload are bound to nodes, and do not count as gone."""
         return len(self._bound.get(owner, ()))
+
+    def named_pods(self, owner: WorkloadId, most: int = 3) -> tuple[str, ...]:
+        """Return the first `most` bound pods of a workload by name, each with its node."""
+        pods = sorted((self.pods[uid] for uid in self._bound.get(owner, ())), key=lambda pod: pod.name)
+        return tuple(f"{pod.name} on node {pod.node}" for pod in pods[:most])
 
     def failed(self, name: str, now: datetime) -> None:
         """A workload was evicted because this node was lost under it (M14)."""
