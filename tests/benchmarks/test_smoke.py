@@ -209,3 +209,12 @@ def _serving(bench: int) -> dict[int, Path]:
             if (data / "postmaster.pid").exists():
                 found[pid] = data.parents[1]
     return found
+
+
+async def test_room_on_nodes_is_measured(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "room", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    figures = {figure["unit"]: figure for figure in report["figures"]}
+    assert figures["µs of CPU"]["value"] > 0
+    assert figures["admissions per CPU second"]["ratio"] > 0
