@@ -111,10 +111,13 @@ def _show(found: Document) -> None:
     )
     _part("Waits, from arrival to the first start", _WAITS, map(_wait, [*found["queues"], _all(total)]))
     _part("Use, in percent of nominal quota", _USES, _uses(found))
-    if any(queue["evictions"] for queue in found["queues"]):
+    if any(queue["evictions"] or queue["lostSeconds"] for queue in found["queues"]):
         _part(
             "Preemptions, and the run time lost", _EVICTIONS, map(_eviction, [*found["queues"], _all(total)])
         )
+    if found["nodes"]:
+        _part("Nodes, in percent of what is allocatable", _NODES, map(_node, found["nodes"]))
+        _part("Time without room on nodes", _ROOM, map(_room, [*found["queues"], _all(total)]))
     if len(found["priorities"]) > 1:
         _part("By priority", (_PRIORITY, *_WAITS[1:], _LOST), map(_priority, found["priorities"]))
 
@@ -185,6 +188,36 @@ def _uses(found: Document) -> Iterator[Sequence[object]]:
 
 def _percent(value: float | None) -> str:
     return printing.NOTHING if value is None else f"{value:.1f} %"
+
+
+_NODES: Final = (
+    Column("RESOURCE"),
+    Column("ALLOCATABLE", right=True),
+    Column("USED", right=True),
+    Column("UNMANAGED", right=True),
+    Column("UNUSABLE", right=True),
+    Column("IDLE", right=True),
+    Column("FRAGMENTED", right=True),
+)
+
+
+def _node(one: Document) -> Sequence[object]:
+    shares = ("usedPercent", "unmanagedPercent", "unusablePercent", "idlePercent", "fragmentedPercent")
+    amount = printing.amount(one["resource"], round(one["allocatable"]))
+    return (one["resource"], amount, *(_percent(one[share]) for share in shares))
+
+
+_ROOM: Final = (
+    Column("QUEUE"),
+    Column("CAPACITY MISSING", right=True),
+    Column("NO NODE FITS", right=True),
+    Column("STALLED", right=True),
+)
+
+
+def _room(one: Document) -> Sequence[object]:
+    room = one["room"]
+    return (one["name"], *map(figure, room["waitSeconds"].values()), figure(room["stalledSeconds"]))
 
 
 _EVICTIONS: Final = (

@@ -7,7 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from queuectl.core.events import ContextObserved, Event, Listed, PolicyObserved, WorkloadObserved
+from queuectl.core.events import (
+    ContextObserved,
+    Event,
+    Listed,
+    PodObserved,
+    PolicyObserved,
+    WorkloadObserved,
+)
 from queuectl.core.model import (
     Assignment,
     Attempt,
@@ -26,6 +33,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import (
     AdmissionFairSharing,
     LocalQueue,
@@ -74,9 +82,11 @@ def beginning(scenario: Scenario) -> Beginning:
         if w.ledger is not None or w.holds or _loses_place(w)
     )
     policy = (*scenario.policy, *_implied(scenario))
-    batches: list[tuple[Event, ...]] = [(*policy, Listed(SOURCE))]
+    batches: list[tuple[Event, ...]] = [(*policy, *_nodes(document), Listed(SOURCE))]
     # One by one: workloads created in the same second arrive in the order of the document (O2).
     batches += [(observed(workload),) for workload in document.workloads]
+    if pods := tuple(_bound(document)):
+        batches.append(pods)
     return Beginning(
         snapshot=LedgerSnapshot(
             sequence=0,
@@ -110,7 +120,38 @@ def settings(config: documents.Config) -> SchedulingConfiguration:
         else None,
         requeueing=RequeuingStrategy(loses_place=config.pods_ready_requeuing_timestamp == "Eviction"),
         resources=config.resources.forms(),
+        nodes=config.nodes.rules(),
     )
+
+
+def _nodes(document: documents.Document) -> Iterator[Event]:
+    return (ContextObserved(node) for given in document.nodes for node in given.values())
+
+
+def _bound(document: documents.Document) -> Iterator[Event]:
+    """The pods that the document binds to nodes."""
+    for given in document.pods:
+        for number in range(1, given.count + 1):
+            name, requests = f"{given.name}-{number}", amounts(given.requests)
+            uid = f"pods:{given.namespace}/{name}"
+            yield PodObserved(
+                Pod(uid=uid, namespace=given.namespace, name=name, node=given.node, requests=requests)
+            )
+    for workload in document.workloads:
+        asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        for name, held in workload.admission.pod_sets.items() if workload.admission is not None else ():
+            for number, node in enumerate(held.nodes, 1):
+                yield PodObserved(
+                    Pod(
+                        uid=f"{identity(workload)}/{name}/{number}",
+                        namespace=workload.namespace,
+                        name=f"{workload.name}-{name}-{number}",
+                        node=node,
+                        requests=amounts(dict(asked[name].charged)),
+                        workload=identity(workload),
+                        terminating=workload.evicted is not None,
+                    )
+                )
 
 
 def _past_usage(config: documents.Config) -> tuple[UsageSum, ...]:
@@ -129,11 +170,8 @@ def _implied(scenario: Scenario) -> Iterator[Event]:
     """Objects that a document may omit: namespaces, priority classes, LocalQueues for `clusterQueue`."""
     assert scenario.document is not None
     workloads = scenario.document.workloads
-    given = {
-        event.value.name
-        for event in scenario.policy
-        if isinstance(event, ContextObserved) and isinstance(event.value, Namespace)
-    }
+    contexts = (event.value for event in scenario.policy if isinstance(event, ContextObserved))
+    given = {value.name for value in contexts if isinstance(value, Namespace)}
     for namespace in sorted({workload.namespace for workload in workloads} - given):
         yield ContextObserved(as_created(Namespace(namespace)))
     for value in sorted({workload.priority for workload in workloads if workload.ledger is None}):

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from queuectl.core.reasons import Code
 from queuectl.core.resources import format_amount
-from queuectl.simulator.documents import Expect, Part
+from queuectl.simulator.documents import Expect
+from queuectl.simulator.parts import Part
 from queuectl.simulator.words import WORDS
 
 _ASKED_FOR: Final = {"reasons": None, "skipped_preemptions": 0}

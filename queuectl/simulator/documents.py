@@ -7,22 +7,11 @@ that is in no version of the format is an error.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    StrictBool,
-    StringConstraints,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from queuectl.core.model import StoredWorkload, UsageSum
 from queuectl.core.pod_resources import PodResources
@@ -33,11 +22,25 @@ from queuectl.core.policy import (
     SchedulingConfiguration,
 )
 from queuectl.core.reasons import Code, PreemptionCause
-from queuectl.core.resources import BadQuantity, QuantityOutOfRange, format_amount, parse_quantity
-from queuectl.kinds.fields import BadField, timestamp
+from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.requests import counted, pod_resources
 from queuectl.kinds.resource_forms import ResourceSettings
-from queuectl.simulator.words import WORDS
+from queuectl.simulator.nodes import MOST_NODES, MOST_PODS, NodeModel, PodModel
+from queuectl.simulator.parts import (
+    LATER,
+    Amounts,
+    Duration,
+    Later,
+    Name,
+    Part,
+    Priority,
+    Quantities,
+    ReasonWord,
+    Reference,
+    Text,
+    Time,
+    Whole,
+)
 
 FORMAT: Final = "scenario/v1"
 KINDS: Final = ("cycle", "preemption")
@@ -57,92 +60,6 @@ OTHER_KINDS: Final = (
 """Other kinds of the same format, which are not run: they test a single function, or are simulated."""
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """The clock of a document without `now`."""
-
-LATER: Final = "later"
-Later = Annotated[Any, LATER]
-"""A field that is not supported yet."""
-
-_DURATION: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
-
-
-def _time(value: object) -> datetime:
-    # YAML parses an unquoted time as one, JSON has text.
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
-    try:
-        return timestamp(value, "")
-    except BadField as problem:
-        raise ValueError(f"{str(problem).removeprefix(': ')}, such as 2024-01-01T00:00:00Z") from None
-
-
-def _seconds(value: object) -> int:
-    found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
-    if found is None:
-        raise ValueError(f"{value!r:.40} is not a duration such as 168h, 5m or 1h30m")
-    hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return hours * 3600 + minutes * 60 + seconds
-
-
-def _quantities(value: object) -> dict[str, int | float | str]:
-    """As written: a workload may request a quantity that is out of range."""
-    if not isinstance(value, dict):
-        raise ValueError("must be quantities by resource, such as {cpu: 2}")
-    for resource, quantity in value.items():
-        if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
-            raise ValueError(f"{resource}: {type(quantity).__name__} is not a quantity")
-        try:
-            parse_quantity(quantity, resource)
-        except QuantityOutOfRange:
-            continue
-        except BadQuantity as problem:
-            raise ValueError(f"{resource}: {problem}") from None
-    return value
-
-
-def _amounts(value: object) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for resource, quantity in _quantities(value).items():
-        try:
-            found[resource] = parse_quantity(quantity, resource)
-        except BadQuantity as problem:
-            raise ValueError(f"{resource}: {problem}") from None
-        if found[resource] < 0:
-            raise ValueError(f"{resource}: {quantity} must be at least 0")
-    return found
-
-
-def _written(found: dict[str, int]) -> dict[str, str]:
-    return {resource: format_amount(resource, amount) for resource, amount in found.items()}
-
-
-def _reason(word: str) -> str:
-    if word not in WORDS:
-        raise ValueError(f"no reason is called {word!r}; there are {', '.join(sorted(WORDS))}")
-    return word
-
-
-Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[^/\s]+$")]
-Reference = Annotated[str, StringConstraints(max_length=507, pattern=r"^[^/\s]+/[^/\s]+$")]
-"""NAMESPACE/NAME of a workload."""
-Quantities = Annotated[dict[str, int | float | str], BeforeValidator(_quantities)]
-"""By resource, as written."""
-Amounts = Annotated[dict[str, int], BeforeValidator(_amounts), PlainSerializer(_written)]
-"""Quantities by resource; in base units once read."""
-Time = Annotated[datetime, BeforeValidator(_time)]
-Duration = Annotated[int, BeforeValidator(_seconds)]
-"""In seconds once read."""
-Whole = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
-Priority = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1)]
-ReasonWord = Annotated[str, AfterValidator(_reason)]
-
-
-class Part(BaseModel):
-    """Fields in camelCase; an unknown field is an error."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
-    )
 
 
 # --- configuration -----------------------------------------------------------------------------------
@@ -165,8 +82,8 @@ class AdmissionFairSharing(Part):
     enabled: StrictBool = True
     usage_half_life_time: Duration = 0
     usage_sampling_interval: Duration = 300
-    resource_weights: dict[str, Annotated[float, Field(ge=0)]] = {}
-    initial_usage: dict[Reference, Amounts] = {}
+    resource_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    initial_usage: dict[Reference, Amounts] = Field(default_factory=dict)
     """Decayed past usage of LocalQueues, by NAMESPACE/NAME."""
 
 
@@ -187,12 +104,14 @@ class Config(Part):
     """For cohort trees whose root does not set it."""
     admission_fair_sharing: AdmissionFairSharing | None = None
     local_queue_deleted_before_run: Later = None
-    feature_gates: dict[str, StrictBool] = {}
+    feature_gates: dict[str, StrictBool] = Field(default_factory=dict)
     """Kueue's feature gates; without effect."""
     pods_ready_requeuing_timestamp: Literal["Eviction", "Creation"] = "Eviction"
     """Order in the pending queue after an eviction because pods were not ready in time."""
     resources: ResourceSettings = ResourceSettings()
     """`excludeResourcePrefixes` and `transformations`, as in the configuration."""
+    nodes: NodeSettings = NodeSettings()
+    """Which nodes count as capacity, as in the configuration."""
     resource_transformations: Later = None
     ledger: LedgerConfig | None = None
     """Of a dump."""
@@ -205,13 +124,13 @@ class PodSet(Part):
     name: Name = "main"
     count: Whole = 1
     min_count: Whole | None = None
-    requests: Quantities = {}
+    requests: Quantities = Field(default_factory=dict)
     """Requests of one pod."""
     containers: tuple[dict[str, Any], ...] | None = None
     """As in a pod; used instead of `requests`."""
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
-    affinity: dict[str, Any] = {}
+    affinity: dict[str, Any] = Field(default_factory=dict)
     topology_request: Later = None
 
     @property
@@ -233,6 +152,8 @@ class PodSetAdmission(Part):
     """Flavor by resource."""
     usage: Amounts | None = None
     """Usage of all pods; None: their requests. With `count`, a whole number of base units for each pod."""
+    nodes: Annotated[tuple[Name, ...], Field(max_length=MOST_PODS)] = ()
+    """For each of its bound pods, the node. The others are not bound yet."""
     topology: Later = None
 
 
@@ -381,7 +302,12 @@ class Document(Header):
     same_preemptions_as_source: StrictBool | None = None
     config: Config = Config()
     objects: tuple[dict[str, Any], ...] = ()
-    """Manifests of our kinds, Kueue's kinds and Namespaces; each replaces one of that name in other files."""
+    """Manifests of our kinds, Kueue's kinds, Namespaces and Nodes; each replaces one of that name in other
+    files."""
+    nodes: Annotated[tuple[NodeModel, ...], Field(max_length=MOST_NODES)] = ()
+    """Nodes, in addition to those in `objects`."""
+    pods: Annotated[tuple[PodModel, ...], Field(max_length=MOST_PODS)] = ()
+    """Pods of no queue."""
     workloads: tuple[Workload, ...]
 
 

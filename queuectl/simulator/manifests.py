@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeGuard
 
 from queuectl.core.events import ContextObserved, Event, PolicyInvalid, PolicyObserved
-from queuectl.core.policy import Namespace
+from queuectl.core.policy import Namespace, Node
 from queuectl.kinds.context import CONTEXT_KINDS, as_created
 from queuectl.kinds.field_support import unsupported
 from queuectl.kinds.fields import BadField, Json
+from queuectl.kinds.jobs import conditions
 from queuectl.kinds.kueue import KUEUE, LEFT_OUT, NO_SUCH_FIELD, NOT_THERE, import_kueue
 from queuectl.kinds.policy import POLICY_KINDS, drop_unknown, policy_event
 from queuectl.kinds.policy_objects import API_VERSION, GROUP
@@ -20,6 +22,7 @@ from queuectl.kinds.registry import KindRegistry
 Path = tuple[int | str, ...]
 """Keys and indexes on the way to a value within a document."""
 
+_CLUSTER: Final = ("Namespace", "Node")
 _CONTEXT: Final = ("LimitRange", "ResourceQuota", "PriorityClass", "RuntimeClass", "ResourceClaimTemplate")
 _NO_JOBS: Final = KindRegistry(())
 """Only objects of Kueue's own kinds are converted here."""
@@ -39,11 +42,23 @@ class Manifests(NamedTuple):
     without: tuple[str, ...] = ()
     """Their fields that are not supported yet."""
 
+    @property
+    def node_names(self) -> set[str]:
+        return {event.value.name for event in self.events if _is_node(event)}
+
+    def without_nodes(self, names: set[str]) -> Manifests:
+        kept = (event for event in self.events if not (_is_node(event) and event.value.name in names))
+        return self._replace(events=tuple(kept))
+
     def under(self, others: Manifests) -> Manifests:
         """These objects, without those that are in `others` too."""
         given = set(map(_subject, others.events))
         kept = tuple(event for event in self.events if _subject(event) not in given)
         return Manifests((*kept, *others.events), (*self.without, *others.without))
+
+
+def _is_node(event: Event) -> TypeGuard[ContextObserved]:
+    return isinstance(event, ContextObserved) and isinstance(event.value, Node)
 
 
 def _subject(event: Event) -> object:
@@ -70,10 +85,12 @@ def read_manifests(objects: Sequence[Json]) -> Manifests:
             events.append(_policy(policy, namespace, here, without))
         elif (group, kind) == ("v1", "Namespace"):
             events.append(_namespace(obj, here))
+        elif (group, kind) == ("v1", "Node"):
+            events.append(_node(obj, here))
         elif _is_context(group, kind):
             events.append(_context(obj, namespace, here))
         else:
-            known = ", ".join((*POLICY_KINDS, "Namespace", *_CONTEXT))
+            known = ", ".join((*POLICY_KINDS, *_CLUSTER, *_CONTEXT))
             raise BadDocument((*here, "kind"), f"{kind} of {obj['apiVersion']} is none of {known}")
     return Manifests(tuple(events), tuple(without))
 
@@ -84,7 +101,7 @@ def concerns(obj: object) -> bool:
         return True  # its error is reported later
     group = str(obj.get("apiVersion", GROUP)).partition("/")[0]
     kind = obj.get("kind")
-    return group in (GROUP, KUEUE) or (group == "v1" and kind == "Namespace") or _is_context(group, kind)
+    return group in (GROUP, KUEUE) or (group == "v1" and kind in _CLUSTER) or _is_context(group, kind)
 
 
 def _is_context(group: str, kind: object) -> bool:
@@ -142,6 +159,17 @@ def _namespace(obj: Json, here: Path) -> ContextObserved:
     if not isinstance(found, Namespace):
         raise BadDocument((*here, "metadata"), "can't be read as a Namespace")
     return ContextObserved(as_created(found))
+
+
+def _node(obj: Json, here: Path) -> ContextObserved:
+    """Ready unless it says something else, and for long: its times are not those of the document."""
+    try:
+        found = CONTEXT_KINDS["Node"].read(obj)
+        ready = conditions(obj).get("Ready", "True") == "True"
+    except BadField as problem:
+        raise _placed(here, str(problem)) from None
+    assert isinstance(found, Node)
+    return ContextObserved(replace(found, ready=ready, ready_since=None, created_at=None))
 
 
 def _context(obj: Json, namespace: str, here: Path) -> ContextObserved:

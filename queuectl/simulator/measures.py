@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from queuectl.core.model import WorkloadId
 from queuectl.core.reasons import Code
-from queuectl.simulator.playing import History, Life, Run
+from queuectl.simulator.history import History, Life, Run
+from queuectl.simulator.room_use import ROOM
 from queuectl.simulator.using import PER_MILLION, Bins, Held, Site, held
 
 Document = dict[str, Any]
@@ -38,6 +39,7 @@ def measures(history: History, site: Site) -> Document:
         {
             "name": name,
             **_figures(lives[name], end),
+            "room": _room(history, lives[name], runs[name]),
             "preemptions": _preemptions(runs[name], done[name]),
             "evictions": _evictions(runs[name]),
             "lostSeconds": _lost(runs[name]),
@@ -51,6 +53,7 @@ def measures(history: History, site: Site) -> Document:
         "queues": queues,
         "total": _total(history, site, use.values()),
         "priorities": _priorities(history.lives, end),
+        "nodes": _nodes(history),
         "timeline": _timeline(lives, use, end),
     }
 
@@ -125,9 +128,48 @@ def _evictions(runs: Iterable[Run]) -> dict[str, int]:
 
 
 def _lost(runs: Iterable[Run]) -> float:
-    """Total run time in seconds of stopped runs."""
-    lasted = (run.stopped - run.admitted for run in runs if run.stopped is not None and not run.finished)
-    return _seconds(sum(lasted))
+    """Total run time in seconds of stopped runs, and of others before a node failed under them."""
+    return _seconds(
+        sum(
+            run.stopped - run.admitted if run.stopped is not None and not run.finished else run.lost
+            for run in runs
+        )
+    )
+
+
+# --- room on nodes --------------------------------------------------------------------------------------
+
+
+def _room(history: History, lives: Iterable[Life], runs: Iterable[Run]) -> Document | None:
+    """None: there are no nodes. In seconds: how long workloads waited for room, by reason; and how long they
+    were admitted without all their pods on ready nodes."""
+    if history.room is None:
+        return None
+    waits: Counter[Code] = Counter()
+    for life in lives:
+        waits.update(history.room.waits.get(life.id, {}))
+    return {
+        "waitSeconds": {code.value: _seconds(waits[code]) for code in ROOM},
+        "stalledSeconds": _seconds(sum(run.stalled(history.end) for run in runs)),
+    }
+
+
+def _nodes(history: History) -> list[Document]:
+    """By resource, its mean amount on all nodes, and of that in percent what became of it."""
+    if history.room is None or not history.end:
+        return []
+    return [
+        {
+            "resource": resource,
+            "allocatable": round(use.total / history.end, 3),
+            "usedPercent": _percent(use.total - use.unusable - use.unmanaged - use.free, use.total),
+            "unmanagedPercent": _percent(use.unmanaged, use.total),
+            "unusablePercent": _percent(use.unusable, use.total),
+            "idlePercent": _percent(use.free, use.total),
+            "fragmentedPercent": _percent(use.fragmented, use.total),
+        }
+        for resource, use in sorted(history.room.resources.items())
+    ]
 
 
 # --- use ----------------------------------------------------------------------------------------------
@@ -184,6 +226,7 @@ def _total(history: History, site: Site, use: Iterable[Held]) -> Document:
     preempted = len(_preempted(history.lives))
     return {
         **_figures(history.lives, history.end),
+        "room": _room(history, history.lives, runs),
         "preemptions": _preemptions(runs, preempted),
         "evictions": _evictions(runs),
         "lostSeconds": _lost(runs),

@@ -1,14 +1,15 @@
 """A cluster in virtual time: workloads arrive, run, end, and are evicted. All decisions are the engine's.
 
 The driver acts as the controller with a cluster that answers at once: each plan is committed, its Kubernetes
-writes are done and acknowledged, and their changes are observed. Only a victim's pods take time to end.
+writes are done and acknowledged, and their changes are observed. Only a victim's pods take time to end. If
+there are nodes, a workload runs while all its pods are on ready ones.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -29,9 +30,11 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
-from queuectl.core.reasons import Code, Family, PreemptionCause
-from queuectl.core.resources import Usage
+from queuectl.core.reasons import Family
 from queuectl.simulator.arrivals import Arrival, milliseconds
+from queuectl.simulator.cluster import Cluster, Other
+from queuectl.simulator.history import History, Life, Run
+from queuectl.simulator.room_use import RoomUse
 
 MOST_PLANS: Final = 100_000
 """At one time. More mean an endless loop: an engine that reverts its own decisions."""
@@ -47,56 +50,6 @@ class NeverEnds(Exception):
 
 class Unsound(Exception):
     """Violated invariants of the engine or the simulation, one sentence per line."""
-
-
-# --- history ----------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Run:
-    """One attempt: from its admission to the return of its quota. Milliseconds from the start."""
-
-    cluster_queue: str
-    usage: Usage
-    admitted: int
-    stopped: int | None = None
-    """Time of its stop, if it was stopped."""
-    released: int | None = None
-    """Time of the return of its quota; None: it still holds it."""
-    finished: bool = False
-    code: Code | None = None
-    """Reason of its stop."""
-    cause: PreemptionCause | None = None
-    preemptor: WorkloadId | None = None
-
-
-@dataclass(slots=True)
-class Life:
-    """One workload since its arrival."""
-
-    id: WorkloadId
-    arrived: int
-    cluster_queue: str | None = None
-    """Its ClusterQueue; None: it never got into a queue."""
-    priority: int = 0
-    runs: list[Run] = field(default_factory=list)
-    finished: int | None = None
-    reason: Code | None = None
-    """Why it is pending, as reported last."""
-    present: bool = False
-    """It held quota at the start."""
-    never: bool = False
-    """It can never run with these policies."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """All events up to `end`."""
-
-    end: int
-    """Milliseconds from the start."""
-    lives: tuple[Life, ...]
-    plans: int
 
 
 # --- the cluster ------------------------------------------------------------------------------------
@@ -117,6 +70,14 @@ class _Job:
     """Its current or last admission."""
     empty_at: int = 0
     """If it is suspended: the time from which none of its pods is alive."""
+    ready: bool | None = None
+    """Whether all its pods are on ready nodes; None: there are no nodes."""
+    since: int = 0
+    """If it is ready: since when."""
+    losses: int = 0
+    """How many of its pods nodes took away, when `ready` was set."""
+    launch: int = 0
+    """Counts the times when it began to run or stopped running: the end of an earlier run is void."""
 
     def seen(self) -> WorkloadObserved:
         ended = self.finished
@@ -129,6 +90,7 @@ class _Job:
                 annotated=True,
                 finished=Outcome.SUCCEEDED if ended else None,
                 quiet=ended,
+                ready=self.ready,
                 admission=self.admission,
             ),
         )
@@ -138,10 +100,16 @@ class Play:
     """Drives one engine, which has read all objects that exist at the start."""
 
     def __init__(
-        self, engine: Engine, start: datetime, *, eviction_seconds: float = 0.0, check_every: int = 0
+        self,
+        engine: Engine,
+        start: datetime,
+        *,
+        eviction_seconds: float = 0.0,
+        check_every: int = 0,
+        cluster: Cluster | None = None,
     ) -> None:
         """`eviction_seconds`: time that a victim's pods take to end. `check_every`: check the engine's
-        invariants after every so many plans, for tests; 0: never."""
+        invariants after every so many plans, for tests; 0: never. `cluster`: None: all pods run at once."""
         self._engine = engine
         self._start = start
         self._eviction = milliseconds(eviction_seconds)
@@ -156,22 +124,38 @@ class Play:
         self._coming: list[tuple[int, int, Callable[[], Iterable[Event]]]] = []
         """A heap of future events: time, order among equals, and what the engine then observes."""
         self._order = count()
+        self._cluster = cluster
+        self._room = RoomUse() if cluster is not None else None
+        self._others: dict[str, int | None] = {}
+        """Run times of pods of no queue that are not all running yet, by their key."""
 
-    def hold(self, workload: Workload, stored: StoredWorkload, run: int | None) -> None:
-        """A workload that holds quota at the start, as restored in the engine; `run`: remaining run time."""
+    def hold(
+        self, workload: Workload, stored: StoredWorkload, run: int | None, nodes: Sequence[str] = ()
+    ) -> None:
+        """A workload that holds quota at the start, as restored in the engine; `run`: remaining run time;
+        `nodes`: those of its first pods."""
         attempt = stored.attempt
         assert attempt is not None
         evicting = attempt.state is AttemptState.EVICTING
-        job = _Job(workload, run, suspended=evicting, attempt=attempt.number)
+        job = self._jobs[workload.id] = _Job(workload, run, suspended=evicting, attempt=attempt.number)
         first = _run(attempt, 0)
-        if evicting:
-            first.stopped, job.empty_at = 0, self._eviction
-        else:
-            self._start_running(job)
         queue = attempt.assignment.cluster_queue
-        self._jobs[workload.id] = job
         self._lives[workload.id] = Life(workload.id, 0, queue, stored.priority, runs=[first], present=True)
+        self._start_running(job, attempt, nodes)
         self._engine.handle([job.seen()])
+        self._bind()
+        if evicting:
+            first.stopped = 0
+            self._engine.handle(self._stop(job))
+
+    def run_pods(self, at: int, pods: Other, run: int | None) -> None:
+        """Pods of no queue, from `at` milliseconds on; `run`: how long, once all are bound."""
+        self._at(at, partial(self._run_pods, pods, run))
+
+    def happen(self, at: int, what: Callable[[datetime], Iterable[Event]]) -> None:
+        """At `at` milliseconds something happens in the cluster; `what` gets the time, and returns what is
+        observed."""
+        self._at(at, lambda: what(self._clock()))
 
     def play(
         self,
@@ -188,13 +172,17 @@ class Play:
         end = None if until is None else milliseconds(until)
         self._decide()
         while (at := self._next()) is not None and (end is None or at < end):
-            self._now = at
+            self._pass(at)
             self._happen()
             self._decide()
             progress(at / end if end else min(1.0, self._finished / work))
-        return History(
-            end=self._now if end is None else end, lives=tuple(self._lives.values()), plans=self._plans
-        )
+        self._pass(self._now if end is None else end)
+        for job in self._jobs.values():
+            self._count_run(job, lost=False)
+        if self._room is not None:
+            self._room.close()
+        lives = tuple(self._lives.values())
+        return History(end=self._now, lives=lives, plans=self._plans, room=self._room)
 
     # --- time
 
@@ -209,14 +197,21 @@ class Play:
             times.append(max(self._now + 1, -((self._start - due) // _TICK)))
         return min(times, default=None)
 
+    def _pass(self, time: int) -> None:
+        if self._cluster is not None and self._room is not None:
+            self._room.time_came(time, self._cluster.levels())
+        self._now = time
+
     def _clock(self) -> datetime:
         return self._start + timedelta(milliseconds=self._now)
 
     def _happen(self) -> None:
-        events: list[Event] = []
+        # Nodes are judged by the time at which they change (M5).
+        events: list[Event] = [_TIME_CAME(self._clock())] if self._cluster is not None else []
+        seen = len(events)
         while self._coming and self._coming[0][0] <= self._now:
             events += heapq.heappop(self._coming)[2]()
-        self._idle = 0 if events else self._idle + 1
+        self._idle = 0 if len(events) > seen else self._idle + 1
         due = getattr(self._engine, "due_at", None)
         if due is not None and due <= self._clock():
             events.append(_TIME_CAME(self._clock()))
@@ -227,6 +222,7 @@ class Play:
     def _decide(self) -> None:
         """Until nothing is left to decide at this time."""
         for _ in range(MOST_PLANS):
+            self._bind()
             plan = self._engine.decide(self._clock())
             if not plan.decisions and not plan.probes:
                 return
@@ -242,6 +238,8 @@ class Play:
         self._sequence += len(plan.recorded)
         for decision in plan.decisions:
             self._remember(decision)
+            if self._room is not None:
+                self._room.decided(decision)
         events: list[Event] = []
         for effect in self._engine.take_effects():
             events += self._write(effect)
@@ -287,6 +285,7 @@ class Play:
     def _write(self, effect: Effect) -> Iterable[Event]:
         """Effect of the controller's write, and the answer to it."""
         job = self._jobs[effect.key.workload]
+        more: Iterable[Event] = ()
         starts = effect.key.verb is Verb.START
         if job.suspended is starts:
             job.suspended = not starts
@@ -294,23 +293,87 @@ class Play:
             if starts:
                 job.admission = effect.attempt
                 job.attempt = effect.attempt.number
-                self._start_running(job)
+                self._start_running(job, effect.attempt)
             else:
-                job.empty_at = self._now + self._eviction
+                more = self._stop(job)
         job.version += 1
-        return (job.seen(), EffectSettled(effect.key, Result.DONE, job.generation))
+        return (job.seen(), EffectSettled(effect.key, Result.DONE, job.generation), *more)
 
-    def _start_running(self, job: _Job) -> None:
+    def _start_running(self, job: _Job, attempt: Attempt, nodes: Sequence[str] = ()) -> None:
+        if self._cluster is not None:
+            self._lives[job.workload.id].runs[-1].ran = 0
+            self._cluster.start(job.workload, attempt, nodes)
+            job.ready = False
+        else:
+            self._launch(job)
+
+    def _launch(self, job: _Job) -> None:
+        job.launch += 1
         if job.run is not None:
-            self._at(self._now + job.run, partial(self._finish, job, job.attempt))
+            self._at(self._now + job.run, partial(self._finish, job, job.launch))
 
-    def _finish(self, job: _Job, number: int) -> Iterable[Event]:
-        if job.suspended or job.attempt != number:
+    def _stop(self, job: _Job) -> Iterable[Event]:
+        job.empty_at = self._now + self._eviction
+        job.launch += 1
+        if self._cluster is None:
+            return ()
+        events = self._cluster.stop(job.workload.id)
+        gone = partial(self._cluster.end, job.workload.id, job.attempt)
+        if self._eviction:
+            self._at(job.empty_at, gone)
+            return events
+        return [*events, *gone()]
+
+    def _finish(self, job: _Job, launch: int) -> Iterable[Event]:
+        if job.launch != launch:
             return ()  # it was stopped before
         job.finished = True
         self._finished += 1
         job.version += 1
-        return (job.seen(),)
+        pods = self._cluster.end(job.workload.id, job.attempt) if self._cluster is not None else ()
+        return (*pods, job.seen())
+
+    # --- pods on nodes
+
+    def _run_pods(self, pods: Other, run: int | None) -> Iterable[Event]:
+        assert self._cluster is not None
+        self._others[self._cluster.run(pods)] = run
+        return ()
+
+    def _bind(self) -> None:
+        """Bind pods, and let begin and stop what they belong to."""
+        if self._cluster is None:
+            return
+        self._engine.handle(self._cluster.bind())
+        for key in self._cluster.take_touched():
+            if key in self._jobs:
+                self._engine.handle(self._ready(self._jobs[WorkloadId(key)]))
+            elif key in self._others and self._cluster.runs(key):
+                run = self._others.pop(key)
+                if run is not None:
+                    self._at(self._now + run, partial(self._cluster.end, key))
+
+    def _ready(self, job: _Job) -> Iterable[Event]:
+        """It runs while all its pods are on ready nodes. One that lost a pod begins again."""
+        assert self._cluster is not None
+        ready, losses = self._cluster.runs(job.workload.id), self._cluster.losses(job.workload.id)
+        if ready is job.ready and losses == job.losses:
+            return ()
+        self._count_run(job, lost=not (job.finished or job.suspended))
+        job.ready, job.losses = ready, losses
+        job.version += 1
+        if ready:
+            job.since = self._now
+            self._launch(job)
+        else:
+            job.launch += 1
+        return () if job.finished else (job.seen(),)
+
+    def _count_run(self, job: _Job, *, lost: bool) -> None:
+        if job.ready:
+            run = self._lives[job.workload.id].runs[-1]
+            run.ran = (run.ran or 0) + self._now - job.since
+            run.lost += (self._now - job.since) * lost
 
     def _count(self, workload: WorkloadId, number: int) -> Iterable[Event]:
         """A check of its pods in the cluster: the answer comes when none is alive."""

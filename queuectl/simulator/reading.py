@@ -16,6 +16,7 @@ from queuectl.core.events import Event
 from queuectl.files import BadFile, Places, documents
 from queuectl.kinds.fields import clean
 from queuectl.simulator.checking import problems
+from queuectl.simulator.checking_nodes import node_problems
 from queuectl.simulator.documents import (
     MODELS,
     Document,
@@ -159,7 +160,12 @@ def _scenario(
     else:
         content, changes = taken(content)
         document, own = _to_run(content, models[header.kind])
-        manifests = policy.under(own)
+        named = {name for node in document.nodes for name in node.names}
+        manifests = policy.under(own).without_nodes(named)
+        if mistakes := [
+            (problem.path, str(problem)) for problem in node_problems(document, manifests.node_names)
+        ]:
+            raise _Bad(mistakes)
         without = [_OTHERWISE.get(field, f"{field} is not there yet") for field in not_understood(document)]
         left_out = next(iter((*without, *manifests.without)), "")
         if not left_out:

@@ -7,14 +7,19 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from queuectl.simulator import arrivals as random
-from queuectl.simulator.documents import Config, Document, Name, Part, PodSet, Priority, Time, Workload
+from queuectl.simulator.documents import Config, Document, PodSet, Workload
+from queuectl.simulator.nodes import (
+    MOST_NODE_EVENTS,
+    MOST_NODES,
+    MOST_PODS,
+    NodeEventModel,
+    SimulatedNode,
+    SimulatedPod,
+)
+from queuectl.simulator.parts import Name, Part, Positive, Priority, Seconds, Time
 
-MOST_SECONDS: Final = 10 * 366 * 86_400
-"""Ten years."""
 MOST_TEMPLATES: Final = 1_000
 
-Seconds = Annotated[float, Field(strict=True, ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
-Positive = Annotated[float, Field(strict=True, gt=0, le=MOST_SECONDS, allow_inf_nan=False)]
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 
 
@@ -126,6 +131,10 @@ class Simulation(Document):
     kind: Literal["simulation"]
     config: Config = Config()
     workloads: tuple[SimulatedWorkload, ...] = ()
+    nodes: Annotated[tuple[SimulatedNode, ...], Field(max_length=MOST_NODES)] = ()
+    node_events: Annotated[tuple[NodeEventModel, ...], Field(max_length=MOST_NODE_EVENTS)] = ()
+    """In any order; those of one time, in this one."""
+    pods: Annotated[tuple[SimulatedPod, ...], Field(max_length=MOST_PODS)] = ()
     arrivals: Annotated[tuple[ArrivalsModel, ...], Field(max_length=MOST_TEMPLATES)] = ()
     until: Positive | None = None
     """Seconds. None: to the end of all work."""

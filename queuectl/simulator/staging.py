@@ -24,6 +24,7 @@ from queuectl.simulator.building import SOURCE, beginning, identity, observed, s
 from queuectl.simulator.manifests import Manifests
 from queuectl.simulator.measures import Document, measures
 from queuectl.simulator.playing import Play
+from queuectl.simulator.preparing import cluster_of, prepare
 from queuectl.simulator.reading import BadScenarios, Scenario, read_scenarios
 from queuectl.simulator.simulation import ArrivalsModel, SimulatedWorkload, Simulation
 from queuectl.simulator.using import Site
@@ -55,11 +56,21 @@ def play(
     engine = Engine(frozenset({SOURCE}), settings(document.config))
     engine.restore(begun.snapshot)
     engine.handle(begun.batches[0])
-    driver = Play(engine, start, eviction_seconds=document.eviction_seconds, check_every=check_every)
+    cluster = cluster_of(scenario, document)
+    driver = Play(
+        engine,
+        start,
+        eviction_seconds=document.eviction_seconds,
+        check_every=check_every,
+        cluster=cluster,
+    )
+    if cluster is not None:
+        prepare(driver, engine, cluster, scenario, document)
     holding = {one.id: one for one in begun.snapshot.workloads}
     for one in document.workloads:
         if one.holds:
-            driver.hold(observed(one).workload, holding[identity(one)], _run(one.run_seconds))
+            run = _run(one.run_seconds)
+            driver.hold(observed(one).workload, holding[identity(one)], run, _nodes(one))
     coming = list(islice(_coming(document, start), MOST_WORKLOADS + 1))
     if len(coming) > MOST_WORKLOADS:
         raise BadScenarios([f"{scenario.file}: more than {MOST_WORKLOADS} workloads arrive"])
@@ -72,9 +83,16 @@ def play(
 
 
 def _whole(document: Simulation) -> Simulation:
-    """With a workload for each template, so that the objects they name are made."""
+    """With a workload for each template, so that what they name is made; nodes and pods come later."""
     shapes = tuple(template.shape for template in document.arrivals)
-    return document.model_copy(update={"workloads": (*document.workloads, *shapes)})
+    workloads = (*document.workloads, *shapes)
+    return document.model_copy(update={"workloads": workloads, "nodes": (), "pods": ()})
+
+
+def _nodes(one: SimulatedWorkload) -> list[str]:
+    """The nodes of its bound pods."""
+    held = one.admission.pod_sets.values() if one.admission is not None else ()
+    return [node for pod_set in held for node in pod_set.nodes]
 
 
 def _site(scenario: Scenario) -> Site:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from queuectl.core.policy import ClusterQueue, Cohort, ResourceGroup
 from queuectl.core.resources import FlavorResource, Usage
-from queuectl.simulator.playing import Run
+from queuectl.simulator.history import Run
 
 Totals = dict[str, int]
 """By resource: base units, or base units times milliseconds."""

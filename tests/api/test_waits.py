@@ -15,7 +15,7 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.reasons import Code, Limit, PreemptionCause, Reason
 from queuectl.ledger import in_memory
 from queuectl.ports import DecisionRow, WorkloadStarts
-from queuectl.simulator.playing import Life
+from queuectl.simulator.history import Life
 from tests.api.canned import EPOCH_START, GPU, decision, two_teams, workload
 from tests.api.conftest import Rest, Serve
 from tests.api.weeks import END, Week, week

@@ -13,7 +13,8 @@ from queuectl.core.policy import ResourceFlavor
 from queuectl.kinds.policy import policy_event
 from queuectl.ledger.memory import MemoryLedger
 from queuectl.simulator.arrivals import Exponential, Lognormal, Template, arrivals
-from queuectl.simulator.playing import History, Play
+from queuectl.simulator.history import History
+from queuectl.simulator.playing import Play
 from tests.builders import GPU, T0, World, pod_set, workload
 
 DAY = 86_400

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from queuectl.simulator import staging
-from queuectl.simulator.playing import History, Life
+from queuectl.simulator.history import History, Life
 from queuectl.simulator.using import Site
 
 Json = dict[str, Any]

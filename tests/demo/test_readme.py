@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from queuectl.simulator.playing import Life, Run
+from queuectl.simulator.history import Life, Run
 from tests.demo.lives import lives_of
 
 Json = dict[str, Any]

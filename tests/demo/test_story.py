@@ -12,7 +12,7 @@ from queuectl.sandbox import example
 from queuectl.sandbox.install import read_kustomization
 from queuectl.sandbox.players.kubelet import RUN_SECONDS
 from queuectl.shipped import shipped
-from queuectl.simulator.playing import Life
+from queuectl.simulator.history import Life
 from tests.demo.lives import lives_of
 
 Json = dict[str, Any]

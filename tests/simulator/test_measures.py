@@ -10,8 +10,8 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.policy import Cohort
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.core.resources import FlavorResource, Usage
+from queuectl.simulator.history import History, Life, Run
 from queuectl.simulator.measures import measures
-from queuectl.simulator.playing import History, Life, Run
 from queuectl.simulator.using import Bins, Site
 from tests.builders import GPU, group, queue
 

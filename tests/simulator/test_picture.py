@@ -7,8 +7,8 @@ import pytest
 
 from queuectl.core.model import WorkloadId
 from queuectl.core.resources import FlavorResource
+from queuectl.simulator.history import History, Life, Run
 from queuectl.simulator.measures import Document, measures
-from queuectl.simulator.playing import History, Life, Run
 from queuectl.simulator.using import Site
 from tests.builders import GPU, queue
 

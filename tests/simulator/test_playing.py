@@ -9,7 +9,8 @@ import pytest
 from queuectl.core.policy import Preemption, PreemptionPolicy
 from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.simulator.arrivals import Arrival, Exponential, Lognormal, Template, Uniform, arrivals
-from queuectl.simulator.playing import History, Life, Play
+from queuectl.simulator.history import History, Life
+from queuectl.simulator.playing import Play
 from tests.builders import GPU, T0, World, local_queue, pod_set, priority, queue, workload
 
 
