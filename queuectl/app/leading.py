@@ -76,6 +76,8 @@ class Parts:
     receiver: Callable[[Emit], Emit]
     """From the controller's receiver of events, makes the one for the reflectors."""
     lease: Lease
+    nodes: bool = True
+    """Nodes limit admissions. Not where it observes: pods do not tell to which workload they belong."""
     beside: tuple[Work, ...] = ()
     """Tasks that run while it leads."""
 
@@ -176,7 +178,7 @@ async def _run_parts(
 ) -> None:
     scheduling = settings.scheduling.configuration()
     devices = bool(scheduling.resources.device_classes)
-    watched = sources(kinds.registry, kueue.honoured(settings), devices=devices)
+    watched = sources(kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes)
     core = Engine(frozenset(source.name for source in watched), scheduling)
     controller = Controller(
         ledger=parts.ledger,

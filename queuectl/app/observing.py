@@ -41,6 +41,7 @@ async def run_observer(settings: Settings, kubeconfig: Path | None, context: str
             cluster=mirror,
             receiver=receiver,
             lease=leading.NoElection(),
+            nodes=False,
             beside=(mirror.settle_doubts,),
         )
 

@@ -10,6 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from queuectl.core.events import Event, PodGone, PolicyGone, WorkloadGone
 from queuectl.core.model import ConfigKey, WorkloadId
+from queuectl.core.policy import Node
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
 from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import JobKind
@@ -70,13 +71,14 @@ class Source(Generic[E]):
 
 
 def sources(
-    kinds: KindRegistry, honoured: QueueLabels = OWN, *, devices: bool = False
+    kinds: KindRegistry, honoured: QueueLabels = OWN, *, devices: bool = False, nodes: bool = True
 ) -> tuple[Source[Event], ...]:
-    """All sources of the core, policy first. `devices`: with claims for devices."""
+    """All sources of the core, policy first. `devices`: with claims for devices. `nodes`: with pods."""
+    context = [kind for kind in CONTEXT_KINDS.values() if devices or not kind.devices]
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
-        *(_context(kind) for kind in CONTEXT_KINDS.values() if devices or not kind.devices),
-        _pods(),
+        *(_context(kind) for kind in context if nodes or kind.type is not Node),
+        *((_pods(),) if nodes else ()),
         *(_jobs(kind, kinds, honoured) for kind in kinds),
     )
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.players.api import MERGE_PATCH
 from queuectl.sandbox.players.nodes import FAILED
-from tests.e2e.cohort import LONG, decided, end_pods, history, priority, verdicts
+from tests.e2e.cohort import LONG, decided, end_pods, priority, verdicts
 from tests.e2e.site import GPU, Json, cluster_queue, eventually, flavor, job, pod_template
 from tests.e2e.world import World
 
@@ -31,8 +31,22 @@ class Pool:
     name: str
 
     async def nodes(self, *gpus: int, **others: int) -> None:
+        """Add nodes, and wait until the controller counts on them."""
         for number, count in enumerate(gpus):
             await self.add(fake_node(f"{self.name}-{number}", self.name, gpus=count), **others)
+        await self.count(len(gpus))
+
+    async def count(self, ready: int, *, gpus: int | None = None) -> None:
+        """Wait until the controller has told that so many nodes are ready, with so many free GPUs."""
+
+        async def look() -> bool:
+            found = await self.world.site.rest(f"/capacity/{self.name}")
+            if found["status"] != 200 or found["nodes"].get("Ready", 0) != ready:
+                return False
+            free = [one["free"] for one in found["resources"] if one["resource"] == GPU]
+            return gpus is None or free == [gpus]
+
+        await eventually(f"{ready} nodes are ready", look)
 
     async def add(self, body: Json, **others: int) -> None:
         for part in ("capacity", "allocatable"):
@@ -119,6 +133,7 @@ async def test_fragmented_nodes(pool: Pool) -> None:
     await pool.nodes(8, 8)
     await pool.unmanaged(0, 3)
     await pool.unmanaged(1, 3)
+    await pool.count(2, gpus=10)
     await pool.world.submit(gang("whole", 1, 8))
     reason = await pool.world.reason_is("whole", "NoNodeFits")
     assert (reason["requested"], reason["available"], reason["podsFit"]) == (8, 10, 0)
@@ -137,6 +152,7 @@ async def test_a_cordoned_node_takes_no_new_pods_and_keeps_those_that_run(pool: 
     await pool.nodes(8)
     await pool.runs(gang("runs", 1, 4))
     await pool.cordon(0)
+    await pool.count(0)
     await pool.world.submit(gang("waits", 1, 4))
     reason = await pool.world.reason_is("waits", "CapacityMissing")
     assert "cordoned" in reason["message"]
@@ -172,6 +188,7 @@ async def test_a_node_that_dies_costs_the_gang_on_it_and_no_other(pool: Pool) ->
 async def test_a_node_that_flaps_does_not_count_at_once(pool: Pool) -> None:
     await pool.nodes(8)
     await pool.fail(0)
+    await pool.count(0)
     await pool.world.submit(gang("waits", 1, 8))
     reason = await pool.world.reason_is("waits", "CapacityMissing")
     assert "not ready" in reason["message"]
@@ -199,6 +216,7 @@ async def test_unmanaged_pods_that_arrive_take_room_and_evict_nothing(pool: Pool
     await pool.nodes(8)
     await pool.runs(gang("runs", 1, 4))
     await pool.unmanaged(0, 4)
+    await pool.count(1, gpus=0)
     await pool.world.submit(gang("waits", 1, 4))
     await pool.world.reason_is("waits", "CapacityMissing")
     assert await verdicts(pool.world, "runs") == ["Queued", "Admitted"]
@@ -207,6 +225,7 @@ async def test_unmanaged_pods_that_arrive_take_room_and_evict_nothing(pool: Pool
 async def test_unmanaged_pods_in_the_way_of_a_queue_are_waited_for(pool: Pool) -> None:
     await pool.nodes(8)
     other = await pool.unmanaged(0, 8)
+    await pool.count(1, gpus=0)
     await pool.world.submit(gang("waits", 1, 8))
     await pool.world.reason_is("waits", "CapacityMissing")
     await pool.world.api.request("DELETE", other, {"kind": "DeleteOptions", "gracePeriodSeconds": 0})
@@ -271,6 +290,7 @@ async def test_no_workload_is_evicted_where_that_would_free_quota_and_no_room(po
     await pool.runs(gang("low", 2, 4))
     await pool.unmanaged(0, 1)
     await pool.unmanaged(1, 1)
+    await pool.count(2, gpus=7)  # the sandbox's scheduler fills the first node
     urgent = await priority(pool.world, "urgent", 10)
     await pool.world.submit(gang("urgent", 1, 8, priority=urgent))
     reason = await pool.world.reason(name="urgent")
@@ -289,5 +309,5 @@ async def test_a_pod_that_ends_slowly_holds_its_room_and_its_quota(pool: Pool) -
     assert (await pool.world.used(pool.world.namespace))[pool.name, GPU] == 8
     await end_pods(pool.world, "low")
     await pool.run_again("urgent", 1)
-    rows = [row["verdict"] for row in await history(pool.world, "urgent")]
-    assert rows.count("Admitted") == 1
+    await decided(pool.world, "urgent", "Admitted")
+    assert (await verdicts(pool.world, "low")).count("Evicted") == 1

@@ -20,7 +20,7 @@ GPUS = 8
 FOR_EVER = 86_400
 READ = {
     *("jobs", "pytorchjobs", "customresourcedefinitions"),
-    *("namespaces", "nodes", "priorityclasses", "runtimeclasses", "limitranges", "resourcequotas"),
+    *("namespaces", "priorityclasses", "runtimeclasses", "limitranges", "resourcequotas"),
     *("validatingadmissionpolicies", "clusterqueues", "cohorts", "localqueues", "resourceflavors"),
     "workloadpriorityclasses",
 }
