@@ -107,6 +107,7 @@ def _pods_of_nodes(room: NodeRoom) -> Iterator[str]:
 
 
 def _free(room: NodeRoom) -> dict[str, dict[str, int]]:
+    room.settle()
     return {
         record.name: dict(zip(room.inventory.resources, record.free, strict=True))
         for record in room.inventory.nodes()

@@ -361,12 +361,12 @@ class State:
     def settle_nodes(self) -> None:
         """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
         nodes, limited = self.nodes, bool(self.nodes)
-        nodes.settle()
+        nodes.note()
         if nodes and not limited:
             for entry in self.entries.values():
                 if entry.attempt is not None:
                     self._hold_pods(entry, entry.attempt)
-            nodes.settle()
+            nodes.note()
         for workload in nodes.take_moved():
             moved = self.entries.get(workload)
             if moved is not None and moved.bound != (bound := nodes.bound_pods(workload)):

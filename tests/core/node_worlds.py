@@ -101,6 +101,7 @@ class NodeWorld(World):
 
     def free(self) -> dict[str, int]:
         """Free devices by node, without what is expected there."""
+        self.engine._state.nodes.settle()
         inventory = self.engine._state.nodes.inventory
         number = inventory.resources[GPU]
         return {record.name: record.free[number] for record in inventory.nodes()}

@@ -82,6 +82,7 @@ class OnNodes(Running):
         return plan
 
     def on_nodes(self) -> dict[str, tuple[int, ...]]:
+        self.engine._state.nodes.settle()
         return {record.name: record.free for record in self.engine._state.nodes.inventory.nodes()}
 
     def deliver(self) -> None:

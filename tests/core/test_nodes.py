@@ -228,8 +228,9 @@ PREEMPTS = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 
 
 def contested(*nodes: Node) -> NodeWorld:
-    policies = (flavor("default"), queue("cq", 100, preemption=PREEMPTS), local_queue("lq", "cq"))
-    world = NodeWorld(*nodes, policies=policies)
+    queues = (queue("cq", 100, cohort="c", preemption=PREEMPTS), queue("cq2", 100, cohort="c"))
+    locals_ = (local_queue("lq", "cq"), local_queue("lq2", "cq2"))
+    world = NodeWorld(*nodes, policies=(flavor("default"), *queues, *locals_))
     world.tell(priority("high", 10))
     return world
 
@@ -284,6 +285,28 @@ def test_what_a_preemptor_waits_for_is_not_given_to_others() -> None:
     world.end_eviction("one")
     assert world.free()["a"] == 8
     assert admitted(world.asks(gang("late", 1, 1, created=2))) == []
+
+
+def test_a_workload_does_not_start_that_may_be_bound_where_a_preemptor_needs_all_that_is_free() -> None:
+    world = contested(node("a", 8), node("b", 8))
+    world.bind(None, "b", gpus=7)
+    run(world, "low", 1, 4, "a")
+    world.asks(gang("urgent", 1, 8, priority_class="high", created=1))
+    made = world.asks(gang("late", 1, 1, queue="lq2", created=2))
+    assert admitted(made) == []
+    assert reasons(made)["late"].reserved
+    world.end_pods("low", 1)
+    world.end_eviction("low")
+    assert admitted(world.decided) == ["low", "urgent", "late"]
+
+
+def test_a_workload_starts_beside_a_preemptor_whose_pods_fit_wherever_it_is_bound() -> None:
+    world = contested(node("a", 8), node("b", 8))
+    run(world, "low", 1, 6, "a")
+    run(world, "other", 1, 8, "b")
+    made = world.asks(gang("urgent", 1, 4, priority_class="high", created=1))
+    assert [d.ref.name for d in made if isinstance(d, Evict)] == ["low"]
+    assert admitted(world.asks(gang("late", 1, 2, queue="lq2", created=2))) == ["late"]
 
 
 def test_no_victim_is_taken_for_room_that_pods_leave_that_end_already() -> None:

@@ -85,13 +85,15 @@ class CyclePass:
         self._mark = journal.mark()
         self._terminating: dict[WorkloadId, Entry] = {}
         """Victims of this cycle and of open claims."""
+        self._claimed: list[Hold] = []
+        """What claims of this cycle and open claims hold once their victims are gone."""
         self.admitted: list[Nomination] = []
         self.preempting: list[Preempting] = []
         for claim in claims:
             self._terminating |= {v.workload: snapshot.entries[v.workload] for v in claim.victims}
             node = snapshot.tree.queue(claim.cluster_queue)
             hold = Hold(node, list(claim.cells), claim.owner, claim.pods)
-            journal.add(placed_without(snapshot, journal, self._terminating.values(), hold))
+            self._claim(hold, self._terminating.values())
         self._ahead = journal.mark() > self._mark
         """Whether more is charged than is in use now."""
 
@@ -117,12 +119,15 @@ class CyclePass:
             head.lacks_room = not fits and self._journal.lacks_room(nomination.hold)
         if not fits or (fits_now and not self._fits_now(nomination.hold)):
             return None
+        if fits_now and not self._leaves_claims(nomination.hold):
+            head.lacks_room = True
+            return None
         if fits_now:
             self._journal.add(nomination.hold)
             self.admitted.append(nomination)
             return Mode.FIT
         before = self._shares(head.node, own.values(), gone=self._terminating.values())
-        self._journal.add(placed_without(self._snapshot, self._journal, gone, nomination.hold))
+        self._claim(nomination.hold, gone)
         after = self._shares(head.node, own.values(), gone=gone)
         self._ahead = True
         self._terminating |= own
@@ -208,6 +213,37 @@ class CyclePass:
             self._charge_admitted()
             fits = self._journal.fits(hold)
             self._journal.undo(mark)
+        return fits
+
+    def _claim(self, hold: Hold, victims: Collection[Entry]) -> None:
+        """Charge what a claim holds once `victims` are gone."""
+        self._claimed.append(placed_without(self._snapshot, self._journal, victims, hold))
+        self._journal.add(self._claimed[-1])
+
+    def _leaves_claims(self, hold: Hold) -> bool:
+        """Return whether the pods of claims still fit if those of `hold` are bound where these are expected.
+
+        The scheduler of the cluster knows no claims: a pod that starts now may take what is free on a node
+        that a claim reserves. Then the claim needed other victims, again and again (M8).
+        """
+        claims = [replace(one, cells=[], spots=None) for one in self._claimed if one.pods]
+        nodes = {name for one in self._claimed for name, _ in one.spots or ()}
+        if not hold.pods or not nodes:
+            return True
+        with self.as_nominated():
+            mark = self._journal.mark()
+            self._charge_admitted()
+            spots = self._snapshot.room.place_on(hold.pods, nodes)
+            self._journal.add(replace(hold, cells=[], spots=spots))
+            with without(self._snapshot, self._journal, self._terminating.values()):
+                fit = not spots or all(map(self._fits_too, claims))
+            self._journal.undo(mark)
+        return fit
+
+    def _fits_too(self, hold: Hold) -> bool:
+        """Charge `hold`. Return whether it fitted."""
+        fits = self._journal.fits(hold)
+        self._journal.add(hold)
         return fits
 
     @contextmanager

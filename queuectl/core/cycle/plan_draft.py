@@ -25,6 +25,7 @@ from queuectl.core.state import State
 class PlanDraft:
     def __init__(self, state: State, now: datetime) -> None:
         self._state = state
+        state.nodes.settle()
         self.journal = LimitsJournal(state.limits)
         self.room = PlannedRoom(state.room)
         self.snapshot = Snapshot(

@@ -48,6 +48,16 @@ def place(inventory: Inventory, match: Match, count: int, *, spots: Spots) -> in
     return placed
 
 
+def place_at(inventory: Inventory, match: Match, count: int, name: str) -> int:
+    """Charge up to `count` pods of one shape to one node. Return how many fitted."""
+    record = inventory.records.get(name)
+    if record is None or record.group not in match.groups or record.state is not NodeState.READY:
+        return 0
+    placed = min(count, match.pods_in(record.free))
+    inventory.charge(name, match.vector, placed)
+    return placed
+
+
 def take_away(inventory: Inventory, spots: Iterable[tuple[str, Vector]]) -> None:
     """Undo what `place` charged."""
     for name, vector in spots:

@@ -8,7 +8,7 @@ order of events. What a plan tries comes on top, and is undone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from operator import eq, ge
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from queuectl.core.nodes.inventory import Inventory, NodeState
 from queuectl.core.nodes.losses import NodeLosses
 from queuectl.core.nodes.matching import Match, Matcher
 from queuectl.core.nodes.modes import is_device, limited_by_spec
-from queuectl.core.nodes.placing import Spots, place, place_all, put_back, room_for, take_away
+from queuectl.core.nodes.placing import Spots, place, place_all, place_at, put_back, room_for, take_away
 from queuectl.core.nodes.pods import Pod, PodGroup, Pods, PodShape
 from queuectl.core.nodes.usage import NodeUsage
 from queuectl.core.policy import CapacityMode, Node, NodeRules, ResourceFlavor
@@ -187,6 +187,7 @@ class NodeRoom:
 
     def expected(self) -> Spots:
         """Return the pods that are expected on nodes."""
+        self.settle()
         return [spot for spots in self._expected.values() for spot in spots]
 
     def take_moved(self) -> list[WorkloadId]:
@@ -232,17 +233,26 @@ class NodeRoom:
         if self._holders.pop(owner, None) is not None:
             self._touch(owner)
 
-    def settle(self) -> None:
-        """Bring what is expected up to date. To be called after events, and before anything is asked."""
+    def note(self) -> None:
+        """Note which pods are not bound. To be called after events."""
         if self._recount:
             self._recount = False
             self._count_all()
         for owner in self._touched:
             self._unsettled |= self._update_waiting(owner)
         self._touched.clear()
+        self.usage.changed |= self._unsettled
+
+    def settle(self) -> None:
+        """Bring what is expected up to date. To be called before anything is asked.
+
+        It takes time for each pod that is not bound: after a burst of admissions these are many, and each of
+        them is an event.
+        """
+        self.note()
         if not self._unsettled:
             return
-        self._unsettled, self.usage.changed = False, True
+        self._unsettled = False
         for spots in self._expected.values():
             take_away(self.inventory, spots)
         self._expected = {}
@@ -361,6 +371,19 @@ class NodeRoom:
         """Return where these pods would be now; those that do not fit have no place. Changes nothing."""
         self._expect_without_away()
         spots, _ = place_all(self.inventory, self._needing(pods))
+        take_away(self.inventory, spots)
+        return spots
+
+    def place_on(self, pods: Pods, nodes: Collection[str]) -> Spots:
+        """Return where as many of these pods as possible would be on some nodes. Changes nothing."""
+        self._expect_without_away()
+        spots: Spots = []
+        for match, count in self._needing(pods):
+            left = count
+            for name in sorted(nodes):
+                taken = place_at(self.inventory, match, left, name)
+                spots += [(name, match.vector)] * taken
+                left -= taken
         take_away(self.inventory, spots)
         return spots
 

@@ -109,6 +109,9 @@ class Requeuer:
     def room_changed(self, room: NodeRoom) -> None:
         """Requeue the groups that are helped if nodes have more room, or less of it is reserved (W6)."""
         left, self._room_left = self._room_left, False
+        if not self._lacking:
+            return
+        room.settle()
         if not (room.take_grown() or left):
             return
         known: dict[Pods, bool] = {}
