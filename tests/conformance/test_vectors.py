@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,39 @@ def test_a_vector_is_decided_as_expected(document: dict[str, Any], record_proper
         assert found, "it is decided as the vector expects: remove it from DELIBERATE"
     else:
         assert not found, "\n".join(found)
+
+
+def on_nodes(document: dict[str, Any]) -> dict[str, Any]:
+    """The same with nodes for each flavor that have next to nothing, and flavors that they do not limit."""
+    found = copy.deepcopy(document)
+    flavors = [one for one in found["objects"] if one["kind"] == "ResourceFlavor"]
+    names = {quota["name"] for one in found["objects"] for quota in _quotas(one)}
+    found["nodes"] = [
+        {
+            "name": f"n{number}",
+            "labels": one["spec"].get("nodeLabels", {}),
+            "allocatable": dict.fromkeys(sorted(names), 1),
+        }
+        for number, one in enumerate(flavors)
+        if one.setdefault("spec", {}) is not None
+    ]
+    for one in flavors:
+        one["spec"]["nodes"] = {"mode": "Static"}
+    return found
+
+
+def _quotas(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for group in one.get("spec", {}).get("resourceGroups", ()):
+        for flavor in group["flavors"]:
+            yield from flavor["resources"]
+
+
+CYCLES = [one for one in CORE if one.values[0] and one.values[0]["kind"] == "cycle"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("document", CYCLES)
+def test_nodes_change_no_decision_where_they_limit_nothing(document: dict[str, Any]) -> None:
+    assert decided(on_nodes(document)) == decided(document)
 
 
 def test_a_vector_of_an_unsupported_feature_is_read_and_skipped_with_the_reason() -> None:
