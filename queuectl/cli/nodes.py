@@ -39,7 +39,7 @@ _OTHERS: Final = "others"
 @click.option("--demand", is_flag=True, help="Show pods of pending workloads that wait for quota or room.")
 @with_options
 def info(options: Options, flavor: str | None, unmanaged: bool, demand: bool) -> None:
-    """Show the nodes of each flavor: how many, what is used and by whom, and what is free.
+    """Show the nodes of each flavor: how many, what their pods use, and what is free.
 
     THERE is what is allocatable on ready nodes. EXPECTED are pods of admitted workloads that are not bound
     yet. FREE SHAPES tells how the rest lies: 8 x 3 are 3 nodes with 8 free.

@@ -1,4 +1,4 @@
-"""Who lends to whom: tables, random trees, and a simulated week whose hours are those of its hold lines."""
+"""Loans between queues: tables, random trees, and a simulated week whose hours are those of its holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers see of the nodes: by flavor, what there is, what is used and by whom, and what is free."""
+"""What readers see of the nodes: by flavor, what there is, what pods use of it, and what is free."""
 
 from __future__ import annotations
 
