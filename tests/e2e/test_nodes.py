@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from queuectl.sandbox.example import fake_node
-from queuectl.sandbox.players.api import MERGE_PATCH
+from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from queuectl.sandbox.players.nodes import FAILED
 from tests.e2e.cohort import LONG, decided, end_pods, priority, verdicts
 from tests.e2e.site import GPU, Json, cluster_queue, eventually, flavor, job, pod_template
@@ -96,6 +97,22 @@ class Pool:
         await self.world.submit(body)
         return await self.run_again(name, pods)
 
+    async def end_pods(self) -> None:
+        """Delete its Jobs and pods, and wait until they are gone."""
+        path = f"/api/v1/namespaces/{self.world.namespace}/pods"
+        at_once = {"kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        for work in (await self.world.api.request("GET", self.world.path("Job")))["items"]:
+            await self.world.delete(work["metadata"]["name"])
+
+        async def none() -> bool:
+            left = (await self.world.api.request("GET", path))["items"]
+            for pod in left:
+                with contextlib.suppress(ApiError):  # it may be gone by now
+                    await self.world.api.request("DELETE", f"{path}/{pod['metadata']['name']}", at_once)
+            return not left
+
+        await eventually("its pods are gone", none)
+
     async def run_again(self, name: str, pods: int) -> list[str]:
         async def look() -> Any:
             found = await self.placed(name)
@@ -113,6 +130,7 @@ async def pool(world: World) -> AsyncIterator[Pool]:
     )
     await found.queue()
     yield found
+    await found.end_pods()  # else its nodes would be lost under them
     names = (await world.api.request("GET", "/api/v1/nodes"))["items"]
     for one in names:
         if one["metadata"]["name"].startswith(f"{found.name}-"):
