@@ -85,8 +85,8 @@ class Limits:
     """All limits together. Quota is asked first: it is cheaper, and binds more often."""
 
     def __init__(self, tree: QuotaTree, room: NodeRoom) -> None:
-        self._quota = QuotaLimit(tree)
-        self._nodes = RoomLimit(room)
+        self._quota: AdmissionLimit = QuotaLimit(tree)
+        self._nodes: AdmissionLimit = RoomLimit(room)
         self._room = room
 
     def fits(self, hold: Hold) -> bool:

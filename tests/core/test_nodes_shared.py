@@ -79,8 +79,8 @@ def run(world: NodeWorld, name: str, where: str, local: str) -> None:
     world.bind(name, where, gpus=8)
 
 
-def test_the_room_that_a_preemptor_waits_for_is_not_given_to_another_tree() -> None:
-    """M8: nodes belong to no tree."""
+def two_trees() -> NodeWorld:
+    """Two nodes, and two queues without a cohort: `qa` preempts."""
     policies = (
         flavor("default"),
         queue("qa", 100, preemption=PREEMPTS),
@@ -90,6 +90,12 @@ def test_the_room_that_a_preemptor_waits_for_is_not_given_to_another_tree() -> N
     )
     world = NodeWorld(node("a", 8), node("b", 8), policies=policies)
     world.tell(priority("high", 10))
+    return world
+
+
+def test_the_room_that_a_preemptor_waits_for_is_not_given_to_another_tree() -> None:
+    """M8: nodes belong to no tree."""
+    world = two_trees()
     run(world, "one", "a", "la")
     run(world, "two", "b", "la")
     made = world.asks(gang("urgent", 2, 8, queue="la", priority_class="high", created=1))
@@ -105,15 +111,7 @@ def test_the_room_that_a_preemptor_waits_for_is_not_given_to_another_tree() -> N
 
 
 def test_the_room_of_a_claim_that_ends_goes_to_another_tree() -> None:
-    policies = (
-        flavor("default"),
-        queue("qa", 100, preemption=PREEMPTS),
-        queue("qb", 100),
-        local_queue("la", "qa"),
-        local_queue("lb", "qb"),
-    )
-    world = NodeWorld(node("a", 8), node("b", 8), policies=policies)
-    world.tell(priority("high", 10))
+    world = two_trees()
     run(world, "one", "a", "la")
     urgent = gang("urgent", 2, 8, queue="la", priority_class="high", created=1)
     world.asks(urgent)

@@ -226,7 +226,6 @@ class CyclePass:
         The scheduler of the cluster knows no claims: a pod that starts now may take what is free on a node
         that a claim reserves. Then the claim needed other victims, again and again (M8).
         """
-        claims = [replace(one, cells=[], spots=None) for one in self._claimed if one.pods]
         nodes = {name for one in self._claimed for name, _ in one.spots or ()}
         if not hold.pods or not nodes:
             return True
@@ -234,11 +233,16 @@ class CyclePass:
             mark = self._journal.mark()
             self._charge_admitted()
             spots = self._snapshot.room.place_on(hold.pods, nodes)
-            self._journal.add(replace(hold, cells=[], spots=spots))
-            with without(self._snapshot, self._journal, self._terminating.values()):
-                fit = not spots or all(map(self._fits_too, claims))
+            fit = not spots or self._claims_fit_beside(replace(hold, cells=[], spots=spots))
             self._journal.undo(mark)
         return fit
+
+    def _claims_fit_beside(self, hold: Hold) -> bool:
+        """Charge `hold`. Return whether the pods of all claims fit then, once their victims are gone."""
+        self._journal.add(hold)
+        claims = [replace(one, cells=[], spots=None) for one in self._claimed if one.pods]
+        with without(self._snapshot, self._journal, self._terminating.values()):
+            return all(map(self._fits_too, claims))
 
     def _fits_too(self, hold: Hold) -> bool:
         """Charge `hold`. Return whether it fitted."""
