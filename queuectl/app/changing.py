@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,7 @@ from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import HOLD_ANNOTATION, HOLD_VERB, REASON_ANNOTATION, finished
-from queuectl.kube.errors import ApiError
+from queuectl.kube.errors import ApiError, Forbidden, NotFound
 from queuectl.kube.reviews import user_name
 from queuectl.kube.session import Session, api_path
 
@@ -50,6 +51,16 @@ class BadTarget(ValueError):
 
 class NotQueued(ValueError):
     """The object has no queue label: queuectl does not manage it."""
+
+
+class NoSuchObject(Exception):
+    """There is no policy object of this kind and name. `known`: the names that there are."""
+
+    def __init__(self, kind: str, name: str, known: Sequence[str]) -> None:
+        super().__init__(name)
+        self.kind = kind
+        self.name = name
+        self.known = known
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,18 @@ def _target(
     return Target(kind, namespace, name, resource, base, path)
 
 
+async def check_exists(session: Session, kind: str, namespace: str | None, name: str) -> None:
+    """Raises NoSuchObject and ApiError. Without the right to read the kind nothing is checked."""
+    row = POLICY_KINDS[kind]
+    where = namespace if row.namespaced else None
+    with contextlib.suppress(NotFound):
+        if _NAME.fullmatch(name):
+            with contextlib.suppress(Forbidden):
+                await session.get(api_path(GROUP, VERSION, row.plural, where, name))
+            return
+    raise NoSuchObject(kind, name, await names(session, api_path(GROUP, VERSION, row.plural, where)))
+
+
 async def hold(
     session: Session, target: Target, held: bool, allowed: Callable[[Json], None], reason: str | None = None
 ) -> Change:
@@ -137,15 +160,15 @@ async def hold(
     before = part(now, "metadata", "annotations").get(HOLD_ANNOTATION)
     after = "true" if held else None
     field = f"metadata.annotations[{HOLD_ANNOTATION}]"
-    notes = await _notes(session, now, HOLD_VERB if held else "release", reason)
+    noted = await notes(session, now, HOLD_VERB if held else "release", reason)
     if before == after and not reason:
         return Change(target, field, before, after, now)
     if before != after:
         allowed(now)
     # With the UID it fails on another object that has the name meanwhile.
-    patch = {"metadata": {"uid": _uid(now), "annotations": {HOLD_ANNOTATION: after, **notes}}}
+    patch = {"metadata": {"uid": uid(now), "annotations": {HOLD_ANNOTATION: after, **noted}}}
     return Change(
-        target, field, before, after, await session.patch(target.path, patch), notes.get(REASON_ANNOTATION)
+        target, field, before, after, await session.patch(target.path, patch), noted.get(REASON_ANNOTATION)
     )
 
 
@@ -155,7 +178,7 @@ def must_queue(obj: Json, target: Target, effect: str) -> None:
         raise NotQueued(f"{target} has no label {QUEUE_LABEL}: queuectl leaves it alone, and {effect}")
 
 
-async def _notes(session: Session, now: Json, verb: str, reason: str | None) -> dict[str, str | None]:
+async def notes(session: Session, now: Json, verb: str, reason: str | None) -> dict[str, str | None]:
     """The annotation with the reason of a change and its author; one of an earlier change is removed."""
     if reason:
         user = await user_name(session) or "an unknown user"
@@ -167,13 +190,13 @@ async def set_stop_policy(session: Session, target: Target, policy: str, reason:
     """One patch, or none if nothing changes. Raises ApiError."""
     now = await session.get(target.path)
     before = str(part(now, "spec").get("stopPolicy") or "None")
-    notes = await _notes(session, now, "resume" if policy == "None" else "stop", reason)
+    noted = await notes(session, now, "resume" if policy == "None" else "stop", reason)
     if before == policy and not reason:
         return Change(target, "spec.stopPolicy", before, policy, now)
-    metadata = {"uid": _uid(now), **({"annotations": notes} if notes else {})}
+    metadata = {"uid": uid(now), **({"annotations": noted} if noted else {})}
     patch = {"metadata": metadata, "spec": {"stopPolicy": policy}}
     changed = await session.patch(target.path, patch)
-    return Change(target, "spec.stopPolicy", before, policy, changed, notes.get(REASON_ANNOTATION))
+    return Change(target, "spec.stopPolicy", before, policy, changed, noted.get(REASON_ANNOTATION))
 
 
 async def delete(session: Session, target: Target, allowed: Callable[[Json], None]) -> Json:
@@ -190,16 +213,16 @@ async def delete(session: Session, target: Target, allowed: Callable[[Json], Non
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
-            "preconditions": {"uid": _uid(now)},
+            "preconditions": {"uid": uid(now)},
         },
     )
     return now
 
 
-async def names(session: Session, target: Target) -> list[str]:
-    """Names of the objects in the collection of `target`; empty if the caller may not list them."""
+async def names(session: Session, collection: str) -> list[str]:
+    """Names of the objects in the collection at this path; empty if the caller may not list them."""
     try:
-        found = await session.request("GET", target.collection, query={"limit": str(_LISTED)})
+        found = await session.request("GET", collection, query={"limit": str(_LISTED)})
     except ApiError:
         return []
     return [str(part(item, "metadata").get("name")) for item in found.get("items") or ()]
@@ -253,7 +276,7 @@ def runs(obj: Json, row: JobKind) -> bool:
     return not row.suspended(obj)
 
 
-def _uid(obj: Json) -> object:
+def uid(obj: Json) -> object:
     return part(obj, "metadata").get("uid")
 
 

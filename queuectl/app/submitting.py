@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,11 +10,9 @@ from queuectl import files
 from queuectl.app.changing import BadTarget, Target, part, workload
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import KUEUES_TOO, first
-from queuectl.kinds.policy import POLICY_KINDS
-from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
-from queuectl.kube.errors import Conflict, Forbidden, NotFound
-from queuectl.kube.session import Session, api_path
+from queuectl.kube.errors import Conflict
+from queuectl.kube.session import Session
 
 _GENERATED: Final = "x"
 """Stands for the suffix of a generated name where names are checked."""
@@ -27,14 +24,6 @@ class BadManifest(ValueError):
 
 class NameTaken(Exception):
     """There is an object of this name already."""
-
-
-class NoSuchQueue(Exception):
-    """The namespace has no LocalQueue of this name. `known`: those that it has."""
-
-    def __init__(self, queue: str, known: Sequence[str]) -> None:
-        super().__init__(queue)
-        self.known = known
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +118,6 @@ def _map(parent: dict[str, Any], key: str, where: str) -> dict[str, Any]:
         raise BadManifest(f"{where}: {key} is not an object")
     found: dict[str, Any] = parent[key]
     return found
-
-
-async def check_queue(session: Session, submission: Submission) -> None:
-    """Raises NoSuchQueue and ApiError. Without the right to read LocalQueues nothing is checked."""
-    plural = POLICY_KINDS["LocalQueue"].plural
-    path = api_path(GROUP, VERSION, plural, submission.target.namespace)
-    try:
-        await session.get(f"{path}/{submission.queue}")
-    except Forbidden:
-        return
-    except NotFound:
-        found = await session.get(path)
-        known = [str(part(item, "metadata").get("name")) for item in found.get("items") or ()]
-        raise NoSuchQueue(submission.queue, known) from None
 
 
 async def create(session: Session, submission: Submission) -> tuple[str, str]:

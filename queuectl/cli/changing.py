@@ -32,7 +32,7 @@ def _one_line(context: click.Context, parameter: click.Parameter, value: str | N
     return value and value.strip()
 
 
-_REASON = click.option(
+REASON: Final = click.option(
     "--reason",
     metavar="TEXT",
     callback=_one_line,
@@ -53,7 +53,7 @@ _TIMEOUT = click.option(
 @kind_and_name("workload", completion.workloads)
 @writing.NAMESPACE
 @writing.YES
-@_REASON
+@REASON
 @_WAIT
 @_TIMEOUT
 @with_options
@@ -78,7 +78,7 @@ def hold(
 @click.command("release")
 @kind_and_name("workload", completion.workloads)
 @writing.NAMESPACE
-@_REASON
+@REASON
 @_WAIT
 @_TIMEOUT
 @with_options
@@ -93,7 +93,7 @@ def release(
 @kind_and_name("queue", completion.queues)
 @writing.NAMESPACE
 @click.option("--drain", is_flag=True, help="Evict its admitted workloads too.")
-@_REASON
+@REASON
 @_WAIT
 @_TIMEOUT
 @with_options
@@ -114,7 +114,7 @@ def stop(
 @click.command("resume")
 @kind_and_name("queue", completion.queues)
 @writing.NAMESPACE
-@_REASON
+@REASON
 @_WAIT
 @_TIMEOUT
 @with_options
@@ -153,7 +153,7 @@ def _change_hold(
 
     async def work(session: Session) -> None:
         change = await changing.hold(session, target, held, allowed, reason)
-        _say(change, options, _hold_means(change, target.row, held))
+        say(change, options, _hold_means(change, target.row, held))
         if wait is None or changing.over(change.object, target.row):
             return
         async with waiting(wait, f"{target} {'is on hold' if held else 'queues again'}") as tell:
@@ -228,7 +228,7 @@ def _change_stop(
 
     async def work(session: Session) -> None:
         change = await changing.set_stop_policy(session, target, policy, reason)
-        _say(change, options, _stop_means(change))
+        say(change, options, _stop_means(change))
         if wait is None:
             return
         async with waiting(wait, f"{target} {'admits again' if policy == 'None' else 'is stopped'}") as tell:
@@ -262,7 +262,7 @@ def _stop_means(change: Change) -> str:
 # --- both ---------------------------------------------------------------------------------------------
 
 
-def _say(change: Change, options: Options, meaning: str) -> None:
+def say(change: Change, options: Options, meaning: str) -> None:
     if options.output == "table":
         field = change.field.rpartition(".")[2] if "[" not in change.field else change.field
         click.echo(

@@ -24,6 +24,8 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "wait": ("waiting", "Wait until a workload has started or is finished."),
         "hold": ("changing", "Keep a workload out of its queue."),
         "release": ("changing", "Let a workload that is on hold queue again."),
+        "move": ("moving", "Move a workload that waits to another LocalQueue."),
+        "priority": ("moving", "Change the priority class of a workload."),
         "cancel": ("submitting", "Delete a workload that is pending or runs."),
     },
     "Live views": {

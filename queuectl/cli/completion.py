@@ -65,6 +65,12 @@ def queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[
     return _fitting(iter(found), incomplete)
 
 
+def local_queues(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the LocalQueues in the given namespace."""
+    where = {"namespace": context.params["namespace"]} if context.params.get("namespace") else {}
+    return _fitting((item["name"] for item in _items(context, "localqueues", where)), incomplete)
+
+
 def objects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the objects that `get` lists."""
     from queuectl.cli.resources import Named

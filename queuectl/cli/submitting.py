@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from queuectl.cli import completion, contexts, printing, rest, writing
-from queuectl.cli.arguments import kind_and_name, meant
+from queuectl.cli.arguments import kind_and_name
 from queuectl.cli.following import Reader, newest
 from queuectl.cli.importing import texts
 from queuectl.cli.options import Failure, NotGood, Options, with_options
@@ -89,16 +89,13 @@ def _submissions(
 
 def _create(options: Options, found: list[Submission]) -> list[Document]:
     """Create them in order, and print each one that is created."""
-    from queuectl.app import submitting
+    from queuectl.app import changing, submitting
 
     made: list[Document] = []
 
     async def work(session: Session) -> None:
         for queue in {(one.target.namespace, one.queue): one for one in found}.values():
-            try:
-                await submitting.check_queue(session, queue)
-            except submitting.NoSuchQueue as problem:
-                raise _no_queue(queue, problem) from None
+            await changing.check_exists(session, "LocalQueue", queue.target.namespace, queue.queue)
         for one in found:
             try:
                 name, uid = await submitting.create(session, one)
@@ -111,15 +108,6 @@ def _create(options: Options, found: list[Submission]) -> list[Document]:
 
     writing.run(options, found[0].target, work)
     return made
-
-
-def _no_queue(submission: Submission, problem: Any) -> NotGood:
-    known = ", ".join(sorted(problem.known)) or "none"
-    near = meant(submission.queue, problem.known)
-    return NotGood(
-        f"namespace {submission.target.namespace} has no LocalQueue {submission.queue}{near}\n"
-        f"LocalQueues there: {known}. Nothing is created"
-    )
 
 
 def _document(one: Submission, name: str, uid: str) -> Document:

@@ -17,7 +17,7 @@ from queuectl.cli.options import Failure, NotGood, Options
 from queuectl.cli.printing import printable
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import Target
+    from queuectl.app.changing import NoSuchObject, Target
     from queuectl.kube.errors import ApiError
     from queuectl.kube.session import Session
 
@@ -29,6 +29,8 @@ NAMESPACE: Final = click.option(
 )
 YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 Aimed = TypeVar("Aimed", bound="Target")
+_DENIED: Final = "denied request"
+"""In the message of a refusal by an admission policy; one for a missing right does not have it."""
 _VERB: Final = re.compile(r"cannot (\w+) ")
 
 
@@ -88,10 +90,14 @@ async def explained(session: Session, of: Target) -> AsyncIterator[None]:
     except changing.NotQueued as problem:
         raise Failure(str(problem)) from None
     except NotFound:
-        near = meant(of.name, await changing.names(session, of))
+        near = meant(of.name, await changing.names(session, of.collection))
         elsewhere = "" if near or not of.namespace else " (-n names another namespace)"
         raise NotGood(f"not found: {of}{near}{elsewhere}") from None
+    except changing.NoSuchObject as problem:
+        raise _missing(of, problem) from None
     except Forbidden as problem:
+        if _DENIED in str(problem):
+            raise NotGood(f"an admission policy refuses the change of {of}: {printable(problem)}") from None
         raise Failure(_forbidden(of, problem)) from None
     except Unauthorized as problem:
         raise Failure(
@@ -101,6 +107,15 @@ async def explained(session: Session, of: Target) -> AsyncIterator[None]:
         raise NotGood(
             f"{of} was replaced by another object of that name: nothing is written; try again"
         ) from None
+
+
+def _missing(of: Target, problem: NoSuchObject) -> NotGood:
+    where = f"namespace {of.namespace}" if problem.kind == "LocalQueue" else "the cluster"
+    near = meant(problem.name, problem.known)
+    there = ", ".join(sorted(problem.known)) or "none"
+    return NotGood(
+        f"{where} has no {problem.kind} {problem.name}{near}\nThere are: {there}. Nothing is written"
+    )
 
 
 def _forbidden(of: Target, problem: ApiError) -> str:

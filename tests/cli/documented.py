@@ -80,7 +80,12 @@ def _place(*, past: bool) -> Iterator[Path]:
     cluster.add(
         "/apis/batch/v1/namespaces/default/jobs/small", metadata={"labels": _LABELS}, spec={"suspend": False}
     )
-    cluster.add(f"{_QUEUES}/main", spec={"clusterQueue": "team-a"})
+    cluster.add(
+        "/apis/batch/v1/namespaces/default/jobs/waits", metadata={"labels": _LABELS}, spec={"suspend": True}
+    )
+    for name in ("main", "research"):
+        cluster.add(f"{_QUEUES}/{name}", spec={"clusterQueue": "team-a"})
+    cluster.add("/apis/queuectl.dev/v1beta1/workloadpriorityclasses/high", value=100)
     status = {"pendingWorkloads": 2, "admittedWorkloads": 2}
     cluster.add("/apis/queuectl.dev/v1beta1/clusterqueues/team-a", spec={"stopPolicy": "None"}, status=status)
     with (

@@ -113,7 +113,7 @@ def test_a_queue_that_does_not_exist_is_reported_with_those_that_do(
     result = write("submit", file(tmp_path, job()), "-q", "nigth")
     assert result.exit_code == 1
     assert "namespace default has no LocalQueue nigth: did you mean night?" in result.stderr
-    assert "LocalQueues there: main, night. Nothing is created" in result.stderr
+    assert "There are: main, night. Nothing is written" in result.stderr
     assert cluster.writes == []
 
 

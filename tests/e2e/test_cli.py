@@ -49,6 +49,36 @@ async def test_a_held_workload_leaves_its_pending_queue_and_a_release_puts_it_ba
     ]
 
 
+async def test_a_workload_that_waits_is_moved_and_one_that_runs_gets_another_priority(world: World) -> None:
+    site, where = world.site, ("-n", world.namespace)
+    api_version, high = "queuectl.dev/v1beta1", f"{world.namespace}-high"
+    second = {"name": "second", "namespace": world.namespace}
+    spec = {"clusterQueue": world.namespace}
+    await world.policy({"apiVersion": api_version, "kind": "LocalQueue", "metadata": second, "spec": spec})
+    urgent: Json = {"apiVersion": api_version, "kind": "WorkloadPriorityClass", "value": 70, "spec": {}}
+    await world.policy({**urgent, "metadata": {"name": high}})
+    held = job("moves", template=LONG)
+    held["metadata"]["annotations"] = {"queuectl.dev/hold": "true"}
+    await world.submit(held)
+    await world.reason_is("moves", "OnHold")
+    told = await site.queuectl("move", "job/moves", "--to", "second", *where)
+    assert told.code == 0, told.err
+    assert (await site.queuectl("release", "job/moves", *where)).code == 0
+    await world.started("moves")
+    assert (await world.workload("moves"))["queue"] == "second"
+
+    refused = await site.queuectl("move", "job/moves", "--to", "main", *where)
+    assert (refused.code, "only a workload that waits can be moved" in refused.err) == (1, True)
+    told = await site.queuectl("priority", "job/moves", "--class", high, *where)
+    assert (told.code, "It runs on" in told.out) == (0, True), told.err
+
+    async def amended() -> bool:
+        return bool((await world.workload("moves"))["priority"] == 70)
+
+    await eventually("the new priority counts", amended)
+    assert (await verdicts(world, "moves"))[-2:] == ["Admitted", "Amended"]
+
+
 async def test_a_job_is_submitted_waited_for_and_cancelled(world: World, tmp_path: Path) -> None:
     site, where = world.site, ("-n", world.namespace)
     file = tmp_path / "job.json"
