@@ -68,7 +68,7 @@ def _observed_again(state: State) -> NodeRoom:
     for pod in room.pods.values():
         again.observe_pod(pod, state.clock)
         if room.losses.counts_as_gone(pod):
-            again.detach(pod)
+            again.bound.detach(pod)
     return again
 
 
@@ -88,7 +88,7 @@ def _nodes(state: State) -> Iterator[str]:
             yield f"node {name} has {known} free, counted again {found}"
     yield from _pods_of_nodes(room)
     for entry in state.entries.values():
-        if entry.bound != (bound := again.bound_pods(entry.id)):
+        if entry.bound != (bound := again.bound.count(entry.id)):
             yield f"{entry.ref} has {bound} bound pods, its entry says {entry.bound}"
         lost = room.losses.lost_under(entry.id)
         if entry.attempt is not None and entry.lost != lost:

@@ -14,7 +14,7 @@ from queuectl.core.children import Children
 from queuectl.core.context_records import ContextRecords, namespace_of
 from queuectl.core.directory import Directory
 from queuectl.core.due import DueSteps
-from queuectl.core.entries import Entry
+from queuectl.core.entries import Entry, Shape
 from queuectl.core.lifecycle import Resend, Step, next_time, step
 from queuectl.core.limits import Limits
 from queuectl.core.model import (
@@ -32,7 +32,6 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.core.namespaces.room import NamespaceRoom
-from queuectl.core.nodes.pods import pods_of
 from queuectl.core.nodes.predictions import Predictions
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.nodes.warnings import CapacityWarning
@@ -336,7 +335,10 @@ class State:
         entry.cells = self.tree.numbered(attempt.assignment.usage())
         queue = attempt.assignment.cluster_queue
         self.tree.add(self.tree.queue(queue), entry.cells)
-        self._hold(entry, attempt)
+        self.room.hold(entry)
+        if self.nodes:
+            # What it was nominated with: its charges need not be computed again.
+            self._hold_pods(entry, attempt, entry.shape if entry.workload is not None else ())
         entry.lost = self.nodes.losses.lost_under(entry.id)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
@@ -347,15 +349,17 @@ class State:
             _count(self.usage_history, entry, attempt)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
-        """It has an open attempt, its counts changed, or its object was observed."""
+        """The counts of its open attempt changed, or its object was observed."""
         self.room.hold(entry)
         if self.nodes:
-            self._hold_pods(entry, attempt)
+            self._hold_pods(entry, attempt, self._charges(entry))
 
-    def _hold_pods(self, entry: Entry, attempt: Attempt) -> None:
-        charges = self.directory.charges(entry.workload) if entry.workload is not None else ()
+    def _charges(self, entry: Entry) -> Shape:
+        return self.directory.charges(entry.workload) if entry.workload is not None else ()
+
+    def _hold_pods(self, entry: Entry, attempt: Attempt, charges: Shape) -> None:
         # What ran before its admission has pods without our label, which count where they are.
-        pods = () if attempt.debt else pods_of(charges, attempt.assignment)
+        pods = () if attempt.debt else self.nodes.pods_of(charges, attempt.assignment)
         self.nodes.hold(entry.id, attempt.sequence, pods)
 
     def settle_nodes(self) -> None:
@@ -365,11 +369,11 @@ class State:
         if nodes and not limited:
             for entry in self.entries.values():
                 if entry.attempt is not None:
-                    self._hold_pods(entry, entry.attempt)
+                    self._hold_pods(entry, entry.attempt, self._charges(entry))
             nodes.note()
-        for workload in nodes.take_moved():
+        for workload in nodes.bound.take_moved():
             moved = self.entries.get(workload)
-            if moved is not None and moved.bound != (bound := nodes.bound_pods(workload)):
+            if moved is not None and moved.bound != (bound := nodes.bound.count(workload)):
                 matters = moved.readiness.counts_bound or not moved.bound or not bound
                 moved.bound = bound
                 if matters:
@@ -509,7 +513,7 @@ class State:
 
     def take_slow_stops(self) -> list[SlowStop]:
         found = (self.entries[workload] for workload in self.slow_stops.take_fresh())
-        return [self.slow_stops.described(one, self.nodes.named_pods(one.id)) for one in found]
+        return [self.slow_stops.described(one, self.nodes.bound.named(one.id)) for one in found]
 
     def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
         if not self.synced:

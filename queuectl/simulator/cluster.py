@@ -359,7 +359,7 @@ class Cluster:
             resource: Level(
                 self._total[resource],
                 self._usable[resource],
-                self._room.free(FlavorResource(_ANY, resource)),
+                self._room.headroom.free(FlavorResource(_ANY, resource)),
                 self._unmanaged[resource],
             )
             for resource in sorted(self._offered)

@@ -27,7 +27,7 @@ from queuectl.core.flavors.queue_flavors import (
 from queuectl.core.limits import Hold
 from queuectl.core.model import Assignment
 from queuectl.core.nodes.findings import lacking_resource, why_no_room
-from queuectl.core.nodes.pods import Pods, pods_of, with_flavors
+from queuectl.core.nodes.pods import Pods, with_flavors
 from queuectl.core.policy import PreemptionPolicy
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
@@ -162,7 +162,8 @@ class Nominator:
 
     def _pods(self, charges: Sequence[Charge], assignment: Assignment) -> Pods:
         """Return the pods that an admission has; none where nodes limit nothing."""
-        return pods_of(charges, assignment) if self._snapshot.room else ()
+        room = self._snapshot.room
+        return room.pods_of(charges, assignment) if room else ()
 
 
 class PreemptionSimulation:

@@ -38,7 +38,7 @@ def why_no_room(room: NodeRoom, pods: Pods) -> Reason:
             return _finding(room, group, match)
     for group in pods:  # each podset fits by itself
         match = room.matcher.match(group.shape)
-        if match.needs_room and not room.headroom_left(pods):
+        if match.needs_room and not room.headroom.left(pods):
             return _finding(room, group, match, "its ResourceFlavor keeps headroom free")
     first = next(group for group in pods if room.matcher.match(group.shape).needs_room)
     return _finding(

@@ -229,7 +229,7 @@ class Inventory:
 
     def charge(self, name: str, amounts: Vector, times: int) -> None:
         """Add `amounts` to what is used on a node; `times` is negative to take them away."""
-        record = self._record(name)
+        record = self.records.get(name) or self._record(name)
         used = record.used
         for number, amount in enumerate(amounts):
             used[number] += amount * times

@@ -230,7 +230,8 @@ class NodeLosses:
 
     def lost_under(self, owner: WorkloadId) -> LostPods | None:
         """Return the first node by name that was lost under a workload; None also in an outage (M12)."""
-        for name in sorted(set(self._struck.get(owner, {}).values())):
+        struck = self._struck.get(owner)
+        for name in sorted(set(struck.values())) if struck is not None else ():
             if not self._in_outage(name):
                 return LostPods(name, self._lost[name].why)
         return None

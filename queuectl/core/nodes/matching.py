@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from queuectl.core.matching import meets, tolerated
 from queuectl.core.nodes.inventory import Inventory, NodeGroup, Vector
 from queuectl.core.nodes.modes import mode_of
-from queuectl.core.nodes.pods import PodShape
+from queuectl.core.nodes.pods import PodGroup, Pods, PodShape
 from queuectl.core.policy import ANY_NODES, CapacityMode, ResourceFlavor, Toleration
 
 KEPT: Final = 4096
-"""Shapes whose matches are kept."""
+"""Shapes whose matches are kept, and pods whose needs are."""
 
 
 class Match:
     """The nodes that pods of one shape may run on."""
 
-    __slots__ = ("groups", "limits", "missing", "needs_room", "vector", "version")
+    __slots__ = ("_rest", "groups", "limits", "missing", "needs_room", "vector", "version")
 
     def __init__(
         self, groups: Sequence[NodeGroup], vector: Vector, version: int, missing: str | None = None
@@ -29,6 +29,7 @@ class Match:
         """What one pod takes of the resources that these nodes limit; 0 for the others."""
         self.limits = [(number, amount) for number, amount in enumerate(vector) if amount]
         """The same without zeros."""
+        self._rest = self.limits[1:]
         self.missing = missing
         """A resource that nodes limit, and that no node has: its pods never fit."""
         self.needs_room = bool(self.limits) or missing is not None
@@ -38,30 +39,43 @@ class Match:
         """Return how many pods fit into `free`, at least 0. The shape must need room."""
         if self.missing is not None:
             return 0
-        found: int | None = None
-        for number, amount in self.limits:
-            part = free[number] // amount
-            if part <= 0:
-                return 0
-            if found is None or part < found:
-                found = part
-        assert found is not None
-        return found
+        number, amount = self.limits[0]
+        found = free[number] // amount
+        for number, amount in self._rest:
+            found = min(found, free[number] // amount)
+        return found if found > 0 else 0
+
+
+class Needs(NamedTuple):
+    """What the pods of a workload need of nodes."""
+
+    pods: Pods
+    version: int
+    """Of the inventory."""
+    room: Sequence[tuple[Match, int]]
+    """Those that need room, and how many; none while no node is known (M4)."""
+    limited: Pods
+    """Those that nodes limit, as one group for each shape."""
 
 
 class Matcher:
     """Finds the nodes of shapes, and remembers them."""
 
+    FORK_EMPTIES = ("_needs",)
+
     def __init__(self, inventory: Inventory, flavors: Mapping[str, ResourceFlavor]) -> None:
         self._inventory = inventory
         self._flavors = flavors
         self._known: dict[PodShape, Match] = {}
+        self._needs: dict[int, Needs] = {}
+        """By identity of the pods, which equal workloads share (`KnownPods`)."""
         self._offered: dict[str, frozenset[str]] = {}
         """Resources that nodes of a flavor have, by flavor."""
 
     def forget(self) -> None:
         """Flavors, or what is allocatable, changed."""
         self._known.clear()
+        self._needs.clear()
         self._offered.clear()
 
     def match(self, shape: PodShape) -> Match:
@@ -81,6 +95,32 @@ class Matcher:
         if all(one.version == self._inventory.version for one in found):
             return found
         return [self.match(shape) for shape in shapes]
+
+    def needs(self, pods: Pods) -> Needs:
+        """Return what these pods need of nodes, as nodes are now."""
+        found = self._needs.get(id(pods))
+        if found is None or found.version != self._inventory.version:
+            if len(self._needs) >= KEPT:
+                self._needs.clear()
+            found = self._needs[id(pods)] = self._needed(pods)
+        return found
+
+    def _needed(self, pods: Pods) -> Needs:
+        matches = self.match_all([group.shape for group in pods])
+        limited: dict[PodShape, int] = {}
+        for match, group in zip(matches, pods, strict=True):
+            if match.limits:
+                limited[group.shape] = limited.get(group.shape, 0) + group.count
+        return Needs(
+            pods,
+            self._inventory.version,
+            tuple(
+                (match, group.count)
+                for match, group in zip(matches, pods, strict=True)
+                if match.needs_room and self._inventory
+            ),
+            tuple(PodGroup(shape, count) for shape, count in limited.items() if count),
+        )
 
     def enforced(self, flavor: str, resource: str) -> bool:
         """Return whether an admission needs room for this resource on nodes of this flavor (M1, M2)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model import Assignment, WorkloadId, names_claim
@@ -67,6 +68,31 @@ def pods_of(charges: Iterable[Charge], assignment: Assignment) -> Pods:
             unknown = PodShape(held.requests, held.flavors)
             found.append(PodGroup(unknown if charge is None else shape_of(charge, held.flavors), held.count))
     return tuple(found)
+
+
+KEPT: Final = 4096
+"""Assignments whose pods are kept."""
+
+
+class KnownPods:
+    """The pods of assignments, computed once: equal workloads of a queue share their assignment."""
+
+    FORK_EMPTIES = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Assignment, tuple[Charge, ...], Pods]] = {}
+        """By identity of the assignment. To hash one would take as long as to compute its pods."""
+
+    def of(self, charges: Iterable[Charge], assignment: Assignment) -> Pods:
+        """Return what `pods_of` returns: the same object for the same assignment and equal charges."""
+        charges, known = tuple(charges), self._known.get(id(assignment))
+        if known is not None and known[0] is assignment and known[1] == charges:
+            return known[2]
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        found = pods_of(charges, assignment)
+        self._known[id(assignment)] = (assignment, charges, found)
+        return found
 
 
 def shape_of(charge: Charge, flavors: Iterable[tuple[str, str]]) -> PodShape:

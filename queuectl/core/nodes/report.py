@@ -116,9 +116,10 @@ def _matcher(flavors: Mapping[str, ResourceFlavor]) -> Callable[[Labels], tuple[
 
 def _expected(room: NodeRoom) -> Mapping[str, Mapping[str, int]]:
     """Return what is expected on nodes: by node and resource."""
+    room.settle()
     names = list(room.inventory.resources)
     found: dict[str, Counter[str]] = {}
-    for node, vector in room.expected():
+    for node, vector in room.expected:
         there = found.setdefault(node, Counter())
         for name, amount in zip(names, vector, strict=True):
             if amount:
