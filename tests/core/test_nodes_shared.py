@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuectl.core.decisions import Evict
 from queuectl.core.events import WorkloadGone
 from queuectl.core.policy import CapacityMode as Mode
@@ -12,6 +14,7 @@ from tests.builders import (
     GPU,
     admitted,
     flavor,
+    group,
     local_queue,
     observed,
     pod_set,
@@ -69,6 +72,30 @@ def test_a_bound_pod_that_requests_more_than_its_template_is_not_expected_again(
     assert admitted(world.asks(gang("first", 1, 4))) == ["first"]
     world.bind("first", "a", gpus=5)
     assert world.free() == {"a": 11}
+
+
+@pytest.mark.parametrize("mode", [Mode.STATIC, None])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_bound_pod_stands_for_none_of_another_podset_that_runs_on_other_nodes(
+    mode: Mode | None, gpus: int
+) -> None:
+    """M7: whether nodes of its flavor limit anything or not, and whether it requests as much or more."""
+    other = replace(flavor("f2", {"pool": "f2"}), nodes=FlavorNodes(mode=mode))
+    quotas = group({"f1": {GPU: 100}, "f2": {GPU: 100}})
+    policies = (
+        flavor("f1", {"pool": "f1"}),
+        other,
+        queue("cq", groups=[quotas]),
+        local_queue("lq", "cq"),
+    )
+    world = NodeWorld(node("a", 4, {"pool": "f1"}), node("b", 4, {"pool": "f2"}), policies=policies)
+    sets = [
+        pod_set(2, {GPU: 1}, name="p0", node_selector=(("pool", "f1"),)),
+        pod_set(1, {GPU: gpus}, name="p1", node_selector=(("pool", "f2"),)),
+    ]
+    assert admitted(world.asks(workload("two", pods=sets))) == ["two"]
+    world.bind("two", "b", gpus=gpus)
+    assert world.free() == {"a": 2, "b": 4 - gpus}
 
 
 def run(world: NodeWorld, name: str, where: str, local: str) -> None:

@@ -5,17 +5,16 @@ Their places are computed anew from what is known, so that they do not depend on
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
-from operator import eq, ge
 from typing import NamedTuple
 
 from queuectl.core.model import WorkloadId
+from queuectl.core.nodes.binding import not_bound
 from queuectl.core.nodes.bound import BoundPods
 from queuectl.core.nodes.inventory import Inventory
 from queuectl.core.nodes.matching import Matcher
 from queuectl.core.nodes.placing import Spots, place, put_back, take_away
-from queuectl.core.nodes.pods import PodGroup, Pods, PodShape
+from queuectl.core.nodes.pods import Pods, PodShape
 
 
 class Holder(NamedTuple):
@@ -57,26 +56,10 @@ class ExpectedPods:
         return True
 
     def _not_bound(self, owner: WorkloadId, pods: Pods) -> Pods:
-        """Return the pods that are not bound. One that is bound and requests more than its podset, such as
-        with a container that was added to it, stands for a pod of the podset as well.
-        """
         limited = self._matcher.needs(pods).limited
         if not limited or not self._bound.count(owner):
             return limited
-        left = {group.shape: group.count for group in limited}
-        bound = Counter(self._inventory.vector(pod.requests) for pod in self._bound.of(owner))
-        others = dict(bound)
-        for like, there in ((eq, bound), (ge, others)):
-            for shape in left:
-                limits = self._matcher.match(shape).limits
-                for vector in sorted(there):
-                    if all(like(vector[number], amount) for number, amount in limits):
-                        found = min(left[shape], there[vector])
-                        left[shape] -= found
-                        there[vector] -= found
-                        if like is eq:
-                            others.pop(vector, None)
-        return tuple(PodGroup(shape, count) for shape, count in left.items() if count)
+        return not_bound(pods, self._bound.of(owner), self._matcher, self._inventory)
 
     # --- where they are expected
 

@@ -18,13 +18,20 @@ KEPT: Final = 4096
 class Match:
     """The nodes that pods of one shape may run on."""
 
-    __slots__ = ("_rest", "groups", "limits", "missing", "needs_room", "vector", "version")
+    __slots__ = ("_rest", "groups", "labelled", "limits", "missing", "needs_room", "vector", "version")
 
     def __init__(
-        self, groups: Sequence[NodeGroup], vector: Vector, version: int, missing: str | None = None
+        self,
+        labelled: Sequence[NodeGroup],
+        groups: Sequence[NodeGroup],
+        vector: Vector,
+        version: int,
+        missing: str | None = None,
     ) -> None:
+        self.labelled = labelled
+        """Those with the labels that its pods ask for, whether their taints are tolerated or not."""
         self.groups = groups
-        """In any state."""
+        """Those of `labelled` whose taints are tolerated, in any state."""
         self.vector = vector
         """What one pod takes of the resources that these nodes limit; 0 for the others."""
         self.limits = [(number, amount) for number, amount in enumerate(vector) if amount]
@@ -168,15 +175,16 @@ class Matcher:
         asked = {key for key, _ in labels}
         asked |= {requirement.key for term in shape.affinity for requirement in term}
         self._inventory.ask(asked)
-        groups = [
+        labelled = [
             group
             for group in self._inventory.groups.values()
-            if _has(group, labels) and _affine(group, shape) and _tolerated(group, tolerations)
+            if _has(group, labels) and _affine(group, shape)
         ]
+        groups = [group for group in labelled if _tolerated(group, tolerations)]
         limited = list(self._limited(shape))
         missing = next((name for name, _ in limited if name not in self._inventory.resources), None)
         vector = self._inventory.vector(tuple(limited))
-        return Match(groups, vector, self._inventory.version, missing)
+        return Match(labelled, groups, vector, self._inventory.version, missing)
 
     def _limited(self, shape: PodShape) -> Iterator[tuple[str, int]]:
         """A resource that is charged in another form is limited by the flavors that its pod gets."""
