@@ -21,6 +21,7 @@ from queuectl.core.events import (
 from queuectl.core.model import (
     Attempt,
     ConfigKey,
+    ForcedRelease,
     ObjectRef,
     Observation,
     Outcome,
@@ -163,6 +164,7 @@ def seen(
     reclaimable: tuple[tuple[str, int], ...] = (),
     pods_ready: int | None = None,
     started_at: datetime | None = None,
+    release: ForcedRelease | None = None,
 ) -> Observation:
     return Observation(
         resource_version="1",
@@ -177,6 +179,7 @@ def seen(
         reclaimable=reclaimable,
         pods_ready=pods_ready,
         started_at=started_at,
+        release=release,
     )
 
 

@@ -9,13 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from queuectl.core.model import ForcedRelease, WorkloadId
+from queuectl.kinds.admission import parse
 from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import may_queue
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
+from queuectl.kinds.released import render
+from queuectl.kinds.stopped import parse as stopped_attempt
 from queuectl.kinds.workloads import HOLD_ANNOTATION, HOLD_VERB, REASON_ANNOTATION, finished
+from queuectl.kinds.written import ADMISSION_ANNOTATION, RELEASE_ANNOTATION, STOPPED_ANNOTATION
 from queuectl.kube.errors import ApiError, Forbidden, NotFound
 from queuectl.kube.reviews import user_name
 from queuectl.kube.session import Session, api_path
@@ -61,6 +66,10 @@ class NoSuchObject(Exception):
         self.kind = kind
         self.name = name
         self.known = known
+
+
+class NotStopped(ValueError):
+    """It is not being evicted: there is no quota to release by force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +179,34 @@ async def hold(
     return Change(
         target, field, before, after, await session.patch(target.path, patch), noted.get(REASON_ANNOTATION)
     )
+
+
+async def force_release(session: Session, target: WorkloadTarget, reason: str) -> tuple[Change, int]:
+    """Release the quota of its last attempt although pods of it may exist. One patch.
+
+    Returns the attempt too. Raises ApiError, NotQueued, and NotStopped if it runs, or if no attempt of it is
+    recorded on the object.
+    """
+    now = await session.get(target.path)
+    must_queue(now, target, "it holds no quota")
+    if runs(now, target.row) and not over(now, target.row):
+        raise NotStopped(f"{target} runs: `queuectl hold` stops it first")
+    annotations, uid = part(now, "metadata", "annotations"), WorkloadId(str(_uid(now)))
+    attempt = stopped_attempt(annotations.get(STOPPED_ANNOTATION), uid)
+    if attempt is None and (admission := parse(annotations.get(ADMISSION_ANNOTATION), uid)) is not None:
+        attempt = admission.attempt.number
+    if attempt is None:
+        raise NotStopped(f"{target} has no record of an admission: it holds no quota")
+    user = await user_name(session)
+    if user is None:
+        raise NotStopped("the API server does not tell your name (SelfSubjectReview), which is recorded")
+    after = render(uid, ForcedRelease(attempt, user, reason))
+    before = annotations.get(RELEASE_ANNOTATION)
+    field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
+    if before == after:
+        return Change(target, field, before, after, now), attempt
+    patch = {"metadata": {"uid": uid, "annotations": {RELEASE_ANNOTATION: after}}}
+    return Change(target, field, before, after, await session.patch(target.path, patch)), attempt
 
 
 def must_queue(obj: Json, target: Target, effect: str) -> None:

@@ -1,4 +1,4 @@
-"""`hold`, `release`, `stop`, `resume`: one patch of a Kubernetes object each, with the caller's rights."""
+"""`hold`, `release`, `force-release`, `stop`, `resume`: one patch each, with the caller's rights."""
 
 from __future__ import annotations
 
@@ -87,6 +87,44 @@ def release(
 ) -> None:
     """Let a workload that is on hold queue again."""
     _change_hold(options, workload, namespace, held=False, reason=reason, wait=timeout if wait else None)
+
+
+@click.command("force-release")
+@kind_and_name("workload", completion.workloads)
+@writing.NAMESPACE
+@writing.YES
+@click.option(
+    "--reason", required=True, metavar="TEXT", callback=_one_line, help="Kept in the ledger with your name."
+)
+@_WAIT
+@_TIMEOUT
+@with_options
+def force_release(
+    options: Options, workload: str, namespace: str | None, yes: bool, reason: str, wait: bool, timeout: float
+) -> None:
+    """Release the quota of an evicted workload although pods of it still exist.
+
+    For pods that cannot end, such as on a node that is out of reach. It asks first: what these pods use is
+    given to other workloads. Needs the right to force-release workloads.queuectl.dev, as ClusterRole
+    queuectl-admin has it, and to patch the object.
+    """
+    from queuectl.app import changing
+
+    given = contexts.namespace(options, namespace)
+    kind, name = split(workload)
+    target = writing.target(lambda: changing.workload(options.kinds(), kind, given, name))
+    server = rest.connect(options, namespace=given) if wait else None
+    writing.confirm(f"pods of {target} may still run: others get the quota that they use", yes=yes)
+
+    async def work(session: Session) -> None:
+        change, attempt = await changing.force_release(session, target, reason)
+        _say(change, options, "Its quota is released; `queuectl history` shows by whom and why.")
+        if server is not None:
+            path = ("workloads", given, kind, name)
+            async with waiting(timeout, f"the quota of {target} is released") as tell:
+                await _until(lambda: asyncio.to_thread(_not_released, server, path, attempt), tell)
+
+    writing.run(options, target, work)
 
 
 @click.command("stop")
@@ -197,6 +235,17 @@ def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str 
         on_hold = found["phase"] == "Pending" and code == "OnHold"
         return None if on_hold or found["phase"] in ("Finished", "Deleted") else f"it is {found['phase']}"
     return f"it is {found['phase']}, {code}" if code in _HELD else None
+
+
+def _not_released(server: rest.Server, path: tuple[str, ...], attempt: int) -> str | None:
+    """What the ledger does not show yet of a release by force."""
+    try:
+        found = server.get(path, quiet=True)
+    except rest.NotThere:
+        return None  # its object was deleted, and is over now
+    except rest.NoAnswer as problem:
+        return problem.message.partition("\n")[0]
+    return f"it is {found['phase']}" if found["attempt"] == attempt else None
 
 
 def _server(options: Options, namespace: str, *, held: bool) -> rest.Server | None:

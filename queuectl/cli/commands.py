@@ -24,6 +24,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "wait": ("waiting", "Wait until a workload has started or is finished."),
         "hold": ("changing", "Keep a workload out of its queue."),
         "release": ("changing", "Let a workload that is on hold queue again."),
+        "force-release": ("changing", "Release the quota of an evicted workload although pods exist."),
         "move": ("moving", "Move a workload that waits to another LocalQueue."),
         "priority": ("moving", "Change the priority class of a workload."),
         "cancel": ("submitting", "Delete a workload that is pending or runs."),
@@ -73,7 +74,7 @@ class _Commands(click.Group):
             return None
         module = import_module(f"queuectl.cli.{_COMMANDS[cmd_name][0]}")
         # A name that Python has taken ends in an underscore.
-        command = getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_")
+        command = getattr(module, name := cmd_name.replace("-", "_"), None) or getattr(module, f"{name}_")
         assert isinstance(command, click.Command)
         return command
 

@@ -89,6 +89,8 @@ async def explained(session: Session, of: Target) -> AsyncIterator[None]:
         yield
     except changing.NotQueued as problem:
         raise Failure(str(problem)) from None
+    except changing.NotStopped as problem:
+        raise NotGood(str(problem)) from None
     except NotFound:
         near = meant(of.name, await changing.names(session, of.collection))
         elsewhere = "" if near or not of.namespace else " (-n names another namespace)"

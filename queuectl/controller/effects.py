@@ -100,6 +100,8 @@ class Lanes:
                         self._since.pop(job.key, None)
                 kept = (job for job in lane.jobs if not isinstance(job, Effect))
                 lane.jobs = deque([*begun, effect, *kept])
+                if effect.key.verb is Verb.START:
+                    _forget_counts(lane)
                 if lane.turn is not None:
                     self._make_ready(effect.key.workload, lane)
             self._since.setdefault(effect.key, now)
@@ -174,6 +176,8 @@ class Lanes:
                 log.exception("a bug in a write of %s", workload)
                 delay = None if isinstance(job, Notice) else _LAST_RETRY
             lane.busy = False
+            if isinstance(job, PodsToCount) and any(map(_starts, lane.jobs)):
+                delay = None  # its quota was released by force (L28)
             if delay is None:
                 lane.jobs.popleft()
                 if isinstance(job, Effect):
@@ -249,6 +253,16 @@ class Lanes:
             return _FIRST_RETRY * 2.0**lane.tries
         self._emit(await self._cluster.check(check))
         return None
+
+
+def _starts(job: _Job) -> bool:
+    return isinstance(job, Effect) and job.key.verb is Verb.START
+
+
+def _forget_counts(lane: _Lane) -> None:
+    """Drop the counts of pods of earlier attempts, but for one under way: a start needs none."""
+    first = [lane.jobs.popleft()] if lane.busy else []
+    lane.jobs = deque([*first, *(job for job in lane.jobs if not isinstance(job, PodsToCount))])
 
 
 def _told(job: _Job) -> str:

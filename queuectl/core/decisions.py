@@ -156,7 +156,8 @@ class Evict:
 
 @value(frozen=True, slots=True)
 class Release:
-    """Nothing of the workload is alive, or it never started: its quota is released, it is pending again."""
+    """Nothing of the workload is alive, or it never started, or an admin releases its quota by force (L28):
+    its quota is released, it is pending again."""
 
     workload: WorkloadId
     ref: ObjectRef

@@ -316,11 +316,11 @@ def _evicting(entry: Entry) -> Step | None:
         return ended
     if entry.unacknowledged is Verb.STOP:  # L11
         return None
-    if entry.pods_gone:
-        if entry.bound:  # the watch of pods is behind, or these are others than were counted (M9)
-            return None
+    if entry.pods_gone and not entry.bound:
         return Release(entry.id, entry.ref, attempt.number, "nothing of it is alive")
-    return None if entry.counting_pods else Probe()
+    if entry.pods_gone:  # the watch of pods is behind, or these are others than were counted (M9)
+        return _forced(entry, attempt)
+    return _while_pods_exist(entry, attempt)
 
 
 def _ended(entry: Entry) -> Step | None:
@@ -338,7 +338,21 @@ def _ended(entry: Entry) -> Step | None:
         return None
     if entry.pods_gone:
         return Retire(entry.id, entry.ref, attempt.number, outcome)
-    return None if entry.counting_pods else Probe()
+    return _while_pods_exist(entry, attempt)
+
+
+def _while_pods_exist(entry: Entry, attempt: Attempt) -> Release | Probe | None:
+    forced = _forced(entry, attempt)
+    return forced if forced is not None or entry.counting_pods else Probe()
+
+
+def _forced(entry: Entry, attempt: Attempt) -> Release | None:
+    """An admin releases its quota although pods of it may exist (L28)."""
+    mark = entry.observation.release if entry.observation is not None else None
+    if mark is None or mark.attempt != attempt.number:
+        return None
+    why = f"by force, by {mark.by}: {mark.reason}"
+    return Release(entry.id, entry.ref, attempt.number, why)
 
 
 def _after_our_write(entry: Entry, verb: Verb) -> bool:

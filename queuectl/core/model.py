@@ -163,6 +163,14 @@ class PodCount(NamedTuple):
     """As its user wrote it."""
 
 
+class ForcedRelease(NamedTuple):
+    """By an admin: the quota of an attempt is to be released although pods exist (L28)."""
+
+    attempt: int
+    by: str
+    reason: str
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class Observation:
     """The state of a workload's object, as last read."""
@@ -203,6 +211,8 @@ class Observation:
     """Fields that its last start reduced: a stop restores them."""
     stopped: int | None = None
     """The attempt whose stop is recorded on it, until its next start."""
+    release: ForcedRelease | None = None
+    """In its reserved-release annotation."""
 
 
 class Phase(StrEnum):

@@ -28,7 +28,7 @@ class SlowStop(NamedTuple):
         named = f": {', '.join(self.pods)}" if self.pods else ""
         return (
             f"was evicted, and {self.seconds} s later not all of its pods have ended{named}; "
-            "its quota is not released before that"
+            "its quota is not released before that, unless an admin releases it by force"
         )
 
 

@@ -84,6 +84,7 @@ ROWS: Final = (
     Row("another client suspends it", admitted=_evicted(Code.BYPASS)),
     Row("another client starts it", pending=_ADMITTED),
     Row("nothing of it is alive any more", evicting=_RELEASED),
+    Row("an admin releases its quota by force", evicting=_RELEASED),
 )
 _COLUMNS: Final = ((Phase.PENDING, 1), (Phase.ADMITTED, 2), (Phase.EVICTING, 3))
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from queuectl.core.events import WorkloadObserved
 from queuectl.core.model import (
+    ForcedRelease,
     ObjectRef,
     Observation,
     Outcome,
@@ -40,11 +41,13 @@ from queuectl.kinds.owners import controlling
 from queuectl.kinds.pod_counts import as_requested, elastic, reduced
 from queuectl.kinds.podsets import Computed, NotYet, Pods, text_at
 from queuectl.kinds.registry import NO_KINDS, KindRegistry
+from queuectl.kinds.released import parse as forced_release
 from queuectl.kinds.requests import RequestProblem, counted, not_charged, pod_resources
 from queuectl.kinds.stopped import parse as stopped_attempt
 from queuectl.kinds.written import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
+    RELEASE_ANNOTATION,
     STOPPED_ANNOTATION,
     SUBMITTER_ANNOTATION,
 )
@@ -154,12 +157,14 @@ class _Marks(NamedTuple):
     """The attempt whose stop is recorded."""
     reduced: tuple[PodCount, ...]
     """Fields that its last start reduced."""
+    release: ForcedRelease | None
 
 
 def _marks(kind: JobKind, obj: Json, annotations: Json, workload: WorkloadId) -> _Marks:
     admission = parse(annotations.get(ADMISSION_ANNOTATION), workload)
     stopped = stopped_attempt(annotations.get(STOPPED_ANNOTATION), workload)
-    return _Marks(admission, stopped, reduced(kind, obj, admission, stopped))
+    release = forced_release(annotations.get(RELEASE_ANNOTATION), workload)
+    return _Marks(admission, stopped, reduced(kind, obj, admission, stopped), release)
 
 
 def _elastic(kind: JobKind, obj: Json, honoured: QueueLabels) -> tuple[Elastic | None, Reason | None]:
@@ -214,6 +219,7 @@ def _observation(
         elastic=elastic,
         reduced=marks.reduced,
         stopped=marks.stopped,
+        release=marks.release,
     )
 
 

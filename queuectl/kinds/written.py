@@ -1,4 +1,4 @@
-"""Every label and annotation that queuectl and its policies write on objects of users and on pods.
+"""Every label and annotation that queuectl, its policies and its command line reserve, on objects and pods.
 
 The policies of manifests/gate confine queuectl's own service account to the annotations with this prefix and
 to the labels of pods; tests/manifests compares them with this list.
@@ -19,6 +19,8 @@ STOPPED_ANNOTATION: Final = RESERVED + "stopped"
 """On an object that queuectl stopped, until its next start, written by the controller: kinds/stopped."""
 SUBMITTER_ANNOTATION: Final = RESERVED + "submitter"
 """On an object, written at its creation by the mutating policy or the webhook: the user that created it."""
+RELEASE_ANNOTATION: Final = RESERVED + "release"
+"""On an object, written by an admin that the gate lets do so: kinds/released."""
 BYPASS_ANNOTATION: Final = RESERVED + "bypass"
 """On an object, written by the same: the user that started it past the queue."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -427,3 +428,40 @@ def test_the_cluster_of_the_sandbox_is_used_and_named_if_no_other_is_given(
     assert result.exit_code == 0, result.stderr
     assert f"using the sandbox in {tmp_path}" in result.stderr
     assert len(cluster.writes) == 1
+
+
+RELEASE = "queuectl.dev/reserved-release"
+EVICTED = {"queuectl.dev/reserved-stopped": '{"workload":"uid-train","attempt":3}'}
+FORCED = "force-release job/train --reason 'node b7 is scrap' --yes"
+
+
+def test_a_forced_release_names_workload_attempt_user_and_reason(change: Run, cluster: Cluster) -> None:
+    cluster.objects[JOB] = merged(cluster.objects[JOB], {"metadata": {"annotations": EVICTED}})
+    cluster.says_user = "ann"
+    result = change(*shlex.split(FORCED))
+    assert result.exit_code == 0, result.stderr
+    written = {"uid": "uid-train", "annotations": {RELEASE: "uid-train/3 by ann: node b7 is scrap"}}
+    assert cluster.writes == [(JOB, {"metadata": written})]
+    assert "Its quota is released" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "object", "user", "code", "told"),
+    [
+        (FORCED.replace(" --yes", ""), EVICTED, "ann", 2, "pods of Job default/train may still run"),
+        ("force-release job/train --yes", EVICTED, "ann", 2, "Missing option '--reason'"),
+        (FORCED, {}, "ann", 1, "has no record of an admission: it holds no quota"),
+        (FORCED, EVICTED, None, 1, "does not tell your name"),
+        (FORCED, None, "ann", 1, "Job default/train runs: `queuectl hold` stops it first"),
+    ],
+    ids=["no terminal", "no reason", "never admitted", "no user", "it runs"],
+)
+def test_a_forced_release_that_is_refused_writes_nothing(
+    change: Run, cluster: Cluster, line: str, object: Json | None, user: str | None, code: int, told: str
+) -> None:
+    now = {"spec": {"suspend": False}} if object is None else {"metadata": {"annotations": object}}
+    cluster.objects[JOB] = merged(cluster.objects[JOB], now)
+    cluster.says_user = user
+    result = change(*shlex.split(line))
+    assert (result.exit_code, cluster.writes) == (code, [])
+    assert told in result.stderr

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from queuectl.controller.effects import Lanes
+from queuectl.core.decisions import PodsToCount
 from queuectl.core.events import EffectSettled, Result, WorkloadGone, WorkloadObserved
 from queuectl.core.model import Assignment, Attempt, AttemptState, Effect, EffectKey, Verb
 from queuectl.ports import Notice
@@ -58,3 +61,39 @@ async def test_starts_come_before_events_that_wait() -> None:
             await asyncio.sleep(0)
         await lanes.stop()
     assert cluster.written == ["Event a", "start c", "start d", "Event b", "Event c"]
+
+
+class NeverGone(OneAfterAnother):
+    """Its pods never end. The first count waits for `answer`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    async def anything_alive(self, *_: object, **__: object) -> bool:
+        self.looks += 1
+        self.asked.set()
+        await self.answer.wait()
+        return True
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+async def test_pods_of_an_earlier_attempt_are_not_counted_after_a_start(under_way: bool) -> None:
+    cluster = NeverGone()
+    lanes = Lanes(cluster, lambda events: None, lambda *_, **__: None, workers=1, unreachable=frozenset)
+    job = workload("c")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        if under_way:
+            tasks.create_task(lanes.run())
+            lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+            await cluster.asked.wait()
+        else:
+            lanes.add_probes([PodsToCount(job.id, job.ref, 1)])
+        lanes.add_effects([start("c")])
+        cluster.answer.set()
+        if not under_way:
+            tasks.create_task(lanes.run())
+        while not cluster.written or lanes._lanes:
+            await asyncio.sleep(0)
+        await lanes.stop()
+    assert (cluster.written, cluster.looks) == (["start c"], int(under_way))

@@ -29,6 +29,7 @@ from queuectl.core.model import (
     ConfigKey,
     Effect,
     EffectKey,
+    ForcedRelease,
     Observation,
     Outcome,
     PastAttempts,
@@ -83,6 +84,7 @@ class Job:
     ready: bool | None = None
     ended: int = 0
     """Number of its pods that have ended for good."""
+    release: ForcedRelease | None = None
 
 
 class Cluster:
@@ -228,6 +230,7 @@ class Cluster:
                 admission=job.admission,
                 ready=job.ready,
                 reclaimable=((job.workload.pod_sets[0].name, job.ended),) if job.ended else (),
+                release=job.release,
             ),
         )
 

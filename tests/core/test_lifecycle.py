@@ -41,6 +41,7 @@ from queuectl.core.events import (
 )
 from queuectl.core.model import (
     ConfigKey,
+    ForcedRelease,
     LedgerSnapshot,
     Outcome,
     PastAttempts,
@@ -243,6 +244,7 @@ EVENTS: dict[str, Callable[[Life], object]] = {
     "another client suspends it": lambda life: life.see(suspended=True, generation=life.generation + 1),
     "another client starts it": lambda life: life.see(suspended=False, generation=life.generation + 1),
     "nothing of it is alive any more": lambda life: life.stopped() if life.phase is Phase.EVICTING else None,
+    "an admin releases its quota by force": lambda life: release_by_force(life),
 }
 PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 P, A_, E = Phase.PENDING, Phase.ADMITTED, Phase.EVICTING
@@ -270,6 +272,12 @@ def grow(life: Life) -> None:
 
 def test_the_page_has_the_table_of_transitions_as_the_code_has_it() -> None:
     assert "\n".join(table()) in PAGE.read_text(), "`make manifests` writes it"
+
+
+def release_by_force(life: Life) -> None:
+    if life.phase is Phase.EVICTING:
+        life.settle()
+    life.see(suspended=life.phase is not Phase.ADMITTED, release=ForcedRelease(1, "ann", "scrap"))
 
 
 def test_each_row_has_an_event_here() -> None:

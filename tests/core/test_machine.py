@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from queuectl.core.model import Outcome, PodSet, WorkloadId
+from queuectl.core.model import ForcedRelease, Outcome, PodSet, WorkloadId
 from queuectl.core.policy import (
     NO_PREEMPTION,
     BorrowWithinCohort,
@@ -243,6 +243,13 @@ class Anything(RuleBasedStateMachine):
             job = self.cluster.jobs[uid]
             ended = min(job.ended + ends, min(p.count for p in job.workload.pod_sets) - 1)
             self.cluster.write(uid, spec=False, ready=ready, ended=max(ended, job.ended))
+
+    @rule(number=PICK)
+    def release_by_force(self, number: int) -> None:
+        uid = self.pick(number)
+        if uid is not None and (stored := self.cluster.ledger.store.workloads.get(uid)) is not None:
+            release = ForcedRelease(stored.attempts, "ann", "scrap")
+            self.cluster.write(uid, spec=False, release=release)
 
     def pick(self, number: int, *, running: bool | None = None) -> WorkloadId | None:
         """Return a Job that has not finished."""

@@ -233,7 +233,7 @@ def test_pods_of_an_evicted_workload_that_do_not_end_are_said_once_with_their_no
     world.pass_time(1)
     assert [late.message for late in world.engine.take_slow_stops()] == [
         "was evicted, and 600 s later not all of its pods have ended: gang-1 on node n1; "
-        "its quota is not released before that"
+        "its quota is not released before that, unless an admin releases it by force"
     ]
     assert (world.engine.take_slow_stops(), world.engine.cluster_report().slow_stops) == ([], 1)
     world.tell(PodGone("gang-1"))

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.players.kubelet import TERMINATE_SECONDS
 from queuectl.sandbox.tenancy import rights
-from tests.e2e.site import Json, Site, eventually, job, pod_template
+from tests.e2e.cohort import end_pods
+from tests.e2e.site import GPU, Json, Site, eventually, job, pod_template
 from tests.e2e.world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -77,6 +79,35 @@ async def test_a_workload_that_waits_is_moved_and_one_that_runs_gets_another_pri
 
     await eventually("the new priority counts", amended)
     assert (await verdicts(world, "moves"))[-2:] == ["Admitted", "Amended"]
+
+
+async def test_an_admin_releases_the_quota_of_a_job_whose_pods_do_not_end(world: World) -> None:
+    site, where = world.site, ("-n", world.namespace)
+    template = pod_template(8, 86_400)
+    template["metadata"]["annotations"][TERMINATE_SECONDS] = "86400"
+    await world.submit(job("stuck", template=template))
+    await world.started("stuck")
+    await eventually("its pod runs", lambda: _pods(world, "stuck"))
+    told = await site.queuectl("hold", "job/stuck", *where, "--yes")
+    assert told.code == 0, told.err
+    await world.phase("stuck", "Evicting")
+    assert (await world.used(world.namespace))["a100", GPU] == 8
+    reason = ("--reason", "its node is scrap")
+    told = await site.queuectl("force-release", "job/stuck", *where, *reason, "--yes", "--wait")
+    assert told.code == 0, told.err
+    await world.reason_is("stuck", "OnHold")
+    await world.nothing_used(world.namespace)
+    assert await _pods(world, "stuck"), "its pod still exists"
+    history = await site.queuectl("history", "job/stuck", *where)
+    assert "by force, by admin: its node is scrap" in history.out
+    await end_pods(world, "stuck")
+
+
+async def _pods(world: World, name: str) -> list[str]:
+    path = f"/api/v1/namespaces/{world.namespace}/pods"
+    query = {"labelSelector": f"batch.kubernetes.io/job-name={name}"}
+    found = await world.api.request("GET", path, query=query)
+    return [pod["metadata"]["name"] for pod in found["items"] if pod["status"].get("phase") == "Running"]
 
 
 async def test_a_job_is_submitted_waited_for_and_cancelled(world: World, tmp_path: Path) -> None:

@@ -203,6 +203,36 @@ async def test_a_tenant_cannot_write_the_bypass_annotation(site: Site, kind: Kin
     assert "annotations queuectl.dev/reserved-*" in refusal
 
 
+RELEASE = "queuectl.dev/reserved-release"
+
+
+async def test_a_user_with_the_right_releases_quota_by_force_in_its_own_name_only(
+    site: Site, kind: Kind
+) -> None:
+    made = await site.create(kind, "released")
+    uid = made["metadata"]["uid"]
+    own = f"{uid}/1 by admin: its node is gone"
+    forged = (f"{uid}/1 by bob: no", f"other/1 by admin: {uid}", f"{uid}/1", f"{uid}/1 by bob by admin: x")
+    for text in forged:
+        refusal = await _refused(site.merge(site.admin, kind, "released", _marked(text)))
+        assert "queuectl-jobs" in refusal, text
+    written = await site.merge(site.admin, kind, "released", _marked(own))
+    assert look(written, ("metadata", "annotations", RELEASE)) == own
+    for other in (own.replace("gone", "fine"), None):
+        refusal = await _refused(site.merge(site.tenant, kind, "released", _marked(other)))
+        assert "written by users that may force-release" in refusal
+    labelled = await site.merge(site.tenant, kind, "released", {"metadata": {"labels": {"a": "b"}}})
+    assert look(labelled, ("metadata", "annotations", RELEASE)) == own
+    body = kind.body("made-released")
+    body["metadata"]["annotations"] = {RELEASE: own}
+    refusal = await _refused(site.tenant.request("POST", kind.path(), body))
+    assert "annotations queuectl.dev/reserved-*" in refusal
+
+
+def _marked(text: str | None) -> Json:
+    return {"metadata": {"annotations": {RELEASE: text}}}
+
+
 async def test_the_right_to_all_verbs_in_one_namespace_is_no_right_to_bypass(site: Site, kind: Kind) -> None:
     name = f"owned-{kind.plural}"
     await site.create(kind, name)

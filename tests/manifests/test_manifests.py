@@ -19,6 +19,7 @@ from queuectl.kinds.written import (
     AUTHOR_ANNOTATION,
     BYPASS_ANNOTATION,
     POD_LABELS,
+    RELEASE_ANNOTATION,
     RESERVED,
     SUBMITTER_ANNOTATION,
 )
@@ -137,7 +138,9 @@ def test_of_the_roles_for_people_only_the_bypass_role_grants_bypass() -> None:
     assert rights(viewer) == seen | {("queuectl.dev", kind, None, verb) for kind in kinds for verb in READ}
     assert viewer["metadata"]["labels"] == {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     verbs = (*READ, "create", "update", "patch", "delete")
-    assert rights(admin) == seen | {("queuectl.dev", kind, None, verb) for kind in kinds for verb in verbs}
+    release = ("queuectl.dev", "workloads", None, "force-release")
+    policy = {("queuectl.dev", kind, None, verb) for kind in kinds for verb in verbs}
+    assert rights(admin) == seen | policy | {release}
     bypass = ("queuectl.dev", "workloads", None, "bypass")
     assert rights(one("ClusterRole", "queuectl-bypass")) == {bypass}
     others = [role for role in everything() if role["kind"] in ("ClusterRole", "Role")]
@@ -161,13 +164,14 @@ def test_every_job_kind_has_its_entries_in_the_gate(row: Any) -> None:
 
 def test_the_policies_protect_what_queuectl_writes_on_objects_of_users() -> None:
     """The one list of all labels and annotations is kinds/written."""
-    for annotation in (ADMISSION_ANNOTATION, SUBMITTER_ANNOTATION, BYPASS_ANNOTATION):
+    for annotation in (ADMISSION_ANNOTATION, SUBMITTER_ANNOTATION, BYPASS_ANNOTATION, RELEASE_ANNOTATION):
         assert annotation.startswith(RESERVED)
     jobs, own, pods = (
         json.dumps(one("ValidatingAdmissionPolicy", f"queuectl-{name}")) for name in ("jobs", "self", "pods")
     )
     assert f"startsWith('{RESERVED}')" in jobs
     assert f"startsWith('{RESERVED}')" in own
+    assert f"'{RELEASE_ANNOTATION}'" in jobs
     for label in POD_LABELS:
         assert all(f"'{label}'" in text for text in (jobs, own, pods))
     mutating = json.dumps(documents(MANIFESTS / "mutating"))

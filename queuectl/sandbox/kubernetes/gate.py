@@ -20,6 +20,7 @@ from queuectl.kinds.written import (
     ADMISSION_ANNOTATION,
     BYPASS_ANNOTATION,
     POD_LABELS,
+    RELEASE_ANNOTATION,
     RESERVED,
     SUBMITTER_ANNOTATION,
     WORKLOAD_LABEL,
@@ -39,7 +40,7 @@ _DEFAULT = "default"
 _NOT_DEFAULTED = ("kube-system", "queuectl-system")
 Labels = tuple[str, ...]
 
-_REFUSED = 9
+_REFUSED = 10
 """Place of the validation whose message is the reason for which an object can't be queued as it is."""
 
 # A message expression of these policies joins texts and the variable `suspendPath`.
@@ -85,14 +86,18 @@ class Gate:
             if self._in_force("validating", SELF_POLICY):
                 found = _beyond_duty(row, old, new, subresource)
                 self._deny(kind, row, new or old or {}, SELF_POLICY, found)
-        elif new and not _may_bypass(user) and not self._by_controller_of_owner(new, user):
+        elif (
+            new
+            and (not _may_bypass(user) or (old and _release(new) != _release(old)))
+            and not self._by_controller_of_owner(new, user)
+        ):
             if old is None and self._defaulted("validating", new):
                 self._deny(kind, row, new, DEFAULT_QUEUE_POLICY, iter([0]))
             if not self._in_force("validating", JOBS_POLICY):
                 return
             labels = self._labels("validating", JOBS_POLICY)
             if _managed(labels, old, new):
-                found = _on_create(row, new, user) if old is None else _on_update(row, labels, old, new)
+                found = _on_create(row, new, user) if old is None else _on_update(row, labels, old, new, user)
                 self._deny(kind, row, new, JOBS_POLICY, found)
 
     def _defaulted(self, sort: str, new: Json) -> bool:
@@ -156,7 +161,7 @@ def _on_create(kind: JobKind, new: Json, user: User) -> Iterator[int]:
         yield _REFUSED
 
 
-def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json) -> Iterator[int]:
+def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json, user: User) -> Iterator[int]:
     suspended, was_suspended = kind.suspended(new), kind.suspended(old)
     finished = kind.outcome(old) is not None
     if was_suspended and not suspended:
@@ -170,10 +175,12 @@ def _on_update(kind: JobKind, labels: Labels, old: Json, new: Json) -> Iterator[
         if queue != had_queue:
             yield 4
         yield from _while_it_runs(kind, old, new)
-    if _reserved(new) != _reserved(old):
+    if _reserved(new) | {RELEASE_ANNOTATION: ""} != _reserved(old) | {RELEASE_ANNOTATION: ""}:
         yield 7
-    if not was_suspended and _fixed(kind, new) != _fixed(kind, old):
+    if _release(new) != _release(old) and not _may_release(new, user):
         yield 8
+    if not was_suspended and _fixed(kind, new) != _fixed(kind, old):
+        yield 9
     if (refusal := kind.refusal(new)) and (not had_queue or str(refusal) != str(kind.refusal(old))):
         yield _REFUSED
 
@@ -222,6 +229,16 @@ def _may_bypass(user: User) -> bool:
     return allowed(user, Access("bypass", "queuectl.dev", "workloads"))
 
 
+def _may_release(obj: Json, user: User) -> bool:
+    """May the user release its quota by force, and does so in its own name?"""
+    if not allowed(user, Access("force-release", "queuectl.dev", "workloads")):
+        return False
+    if not (text := _release(obj).get(RELEASE_ANNOTATION)):
+        return True
+    whose, _, rest = text.partition(" by ")
+    return whose.startswith(f"{obj['metadata']['uid']}/") and rest.startswith(f"{user.name}: ")
+
+
 def _set_suspend(kind: JobKind, obj: Json) -> None:
     *path, last = kind.suspend
     for step in path:
@@ -233,6 +250,10 @@ def _reserved(obj: Json, ours: bool = True) -> dict[str, str]:
     """The annotations of queuectl, or the others."""
     annotations: dict[str, str] = obj["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if name.startswith(RESERVED) is ours}
+
+
+def _release(obj: Json) -> dict[str, str]:
+    return {name: value for name, value in _reserved(obj).items() if name == RELEASE_ANNOTATION}
 
 
 def _queue(labels: Labels, obj: Json) -> str:
