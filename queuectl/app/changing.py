@@ -191,21 +191,21 @@ async def force_release(session: Session, target: WorkloadTarget, reason: str) -
     must_queue(now, target, "it holds no quota")
     if runs(now, target.row) and not over(now, target.row):
         raise NotStopped(f"{target} runs: `queuectl hold` stops it first")
-    annotations, uid = part(now, "metadata", "annotations"), WorkloadId(str(_uid(now)))
-    attempt = stopped_attempt(annotations.get(STOPPED_ANNOTATION), uid)
-    if attempt is None and (admission := parse(annotations.get(ADMISSION_ANNOTATION), uid)) is not None:
+    annotations, workload = part(now, "metadata", "annotations"), WorkloadId(str(uid(now)))
+    attempt = stopped_attempt(annotations.get(STOPPED_ANNOTATION), workload)
+    if attempt is None and (admission := parse(annotations.get(ADMISSION_ANNOTATION), workload)) is not None:
         attempt = admission.attempt.number
     if attempt is None:
         raise NotStopped(f"{target} has no record of an admission: it holds no quota")
     user = await user_name(session)
     if user is None:
         raise NotStopped("the API server does not tell your name (SelfSubjectReview), which is recorded")
-    after = render(uid, ForcedRelease(attempt, user, reason))
+    after = render(workload, ForcedRelease(attempt, user, reason))
     before = annotations.get(RELEASE_ANNOTATION)
     field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
     if before == after:
         return Change(target, field, before, after, now), attempt
-    patch = {"metadata": {"uid": uid, "annotations": {RELEASE_ANNOTATION: after}}}
+    patch = {"metadata": {"uid": workload, "annotations": {RELEASE_ANNOTATION: after}}}
     return Change(target, field, before, after, await session.patch(target.path, patch)), attempt
 
 
