@@ -45,10 +45,12 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
+from queuectl.core.past_usage import recount
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.queues.pending import is_refusal, wanted
 from queuectl.core.reasons import Code, Reason
+from queuectl.core.settling import settle_nodes, wake
 from queuectl.core.state import State
 from queuectl.core.transitions import transition
 
@@ -72,7 +74,7 @@ def restore(state: State, snapshot: LedgerSnapshot) -> None:
     unacknowledged = frozenset(snapshot.effects)
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
-    state.recount(snapshot.past_usage)
+    recount(state, snapshot.past_usage)
 
 
 def restore_workload(state: State, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Entry:
@@ -125,8 +127,8 @@ def apply_plan(state: State, plan: Plan, first: int) -> None:
         state.children.ask(check.workload)
     for entry in changed.values():
         state.refresh(entry)
-    state.wake()
-    state.settle_nodes()
+    wake(state)
+    settle_nodes(state)
 
 
 def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
@@ -355,7 +357,7 @@ def thaw(state: State, root: str, snapshot: LedgerSnapshot) -> None:
     for entry in list(state.entries.values()):
         state.route(entry)
         state.refresh(entry)
-    state.recount(snapshot.past_usage)
+    recount(state, snapshot.past_usage)
     state.prune()
 
 

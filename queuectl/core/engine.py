@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import NamedTuple
 
-from queuectl.core import applying
+from queuectl.core import applying, outgoing
 from queuectl.core.capacity import FlavorCapacity
 from queuectl.core.cycle.cycle import Cycles, unreported
 from queuectl.core.cycle.cycle_pass import Preempting
@@ -335,11 +335,11 @@ class Engine:
 
     def take_effects(self) -> list[Effect]:
         """Return committed Kubernetes writes that no driver has yet. Each is returned once, until settled."""
-        return self._state.take_effects()
+        return outgoing.take_effects(self._state)
 
     def unacknowledged(self) -> frozenset[EffectKey]:
         """Return all committed writes that are not acknowledged."""
-        return self._state.unacknowledged()
+        return outgoing.unacknowledged(self._state)
 
     def take_capacities(self) -> list[FlavorCapacity] | None:
         """Return what the nodes of each flavor have (core/nodes/report); None: as returned last.
@@ -351,7 +351,7 @@ class Engine:
         if not state.synced or not (usage.changed or self._reported != tree.version):
             return None
         usage.changed, self._reported = False, tree.version
-        return capacities(state.nodes, state.directory.flavors, promised(tree), state.warnings())
+        return capacities(state.nodes, state.directory.flavors, promised(tree), outgoing.warnings(state))
 
     def take_predictions(self) -> Predicted:
         """Return how often room was found since the last call, and where kube-scheduler did not find it."""
@@ -359,21 +359,21 @@ class Engine:
 
     def take_pods_ready(self) -> list[PodsReady]:
         """Return how many pods are ready, for admitted workloads where that changed since the last call."""
-        return self._state.take_pods_ready()
+        return outgoing.take_pods_ready(self._state)
 
     def take_reports(
         self,
     ) -> tuple[Sequence[LocalQueueReport], Sequence[ClusterQueueReport], Sequence[str]]:
         """Return reports of queues that changed since the last call, and the ClusterQueues that are gone."""
-        return self._state.take_reports()
+        return outgoing.take_reports(self._state)
 
     def take_slow_stops(self) -> list[SlowStop]:
         """Return the evictions that became late since the last call (L27)."""
-        return self._state.take_slow_stops()
+        return outgoing.take_slow_stops(self._state)
 
     def cluster_report(self) -> ClusterReport:
         """Return what no report of a queue has. Costs the workloads that wait without a queue."""
-        return self._state.cluster_report()
+        return outgoing.cluster_report(self._state)
 
 
 def _keep(entry: Entry, reason: Reason, evaluation: Evaluation | None = None) -> Keep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
@@ -32,9 +32,10 @@ from queuectl.core.events import (
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.pod_limits import NamespaceQuota, namespace_of
-from queuectl.core.policy import Gate, LocalQueue, Node, ResourceFlavor
+from queuectl.core.policy import Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
+from queuectl.core.settling import settle_nodes, settle_quota, wake
 from queuectl.core.state import State
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
@@ -71,9 +72,9 @@ def fold(state: State, events: Iterable[Event]) -> None:
     for entry in sorted(batch.entries.values(), key=lambda entry: (entry.arrival, entry.id)):
         state.route(entry)
         state.refresh(entry)
-    state.wake()
-    state.settle_nodes()
-    state.settle_quota()
+    wake(state)
+    settle_nodes(state)
+    settle_quota(state)
     state.may_forget |= batch.policy_changed
     if state.synced:
         state.prune()
@@ -210,9 +211,18 @@ def _affected(state: State, affected: Affected) -> Iterator[Entry]:
         names.update(state.directory.pointing_to(name))
         yield from state.holders.get(name, {}).values()
     if affected.namespaces:
-        names |= state.under_other_rules(affected.namespaces)
+        names |= _under_other_rules(state, affected.namespaces)
     for local in names:
         yield from state.members.get(local, {}).values()
+
+
+def _under_other_rules(state: State, namespaces: Set[str]) -> set[LocalQueueName]:
+    """Objects of these namespaces changed: return the LocalQueues whose workloads this affects."""
+    found = {local for local in state.members if local.namespace in namespaces}
+    for local in found:
+        for entry in state.members[local].values():
+            entry.no_room = None
+    return found
 
 
 def _rebuild(state: State, name: str) -> None:

@@ -5,7 +5,7 @@ Only `observing` (events) and `applying` (committed decisions, the ledger's memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -22,36 +22,28 @@ from queuectl.core.model import (
     Assignment,
     Attempt,
     ConfigKey,
-    Effect,
-    EffectKey,
-    Eviction,
     Place,
-    PodsReady,
-    UsageSum,
     Workload,
     WorkloadId,
 )
 from queuectl.core.namespaces.room import NamespaceRoom
 from queuectl.core.nodes.predictions import Predictions
 from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.nodes.warnings import CapacityWarning
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
-    NORMAL_WEIGHT,
     LocalQueueName,
     QueueingStrategy,
     SchedulingConfiguration,
 )
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.promises import Promises
-from queuectl.core.queues.inadmissible import Requeuer, forget_missed, queues_below
+from queuectl.core.queues.inadmissible import Requeuer, forget_missed
 from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
-from queuectl.core.queues.usage_history import UsageHistory, UsageValue
+from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.readiness import ReadinessRules, readiness_rules
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
-from queuectl.core.slow_stops import SlowStop, SlowStops
+from queuectl.core.slow_stops import SlowStops
 
 K = TypeVar("K")
 
@@ -279,21 +271,6 @@ class State:
             name = entry.attempt.assignment.cluster_queue
         return readiness_rules(self.configuration, self.directory.queues.get(name or ""))
 
-    def wake(self) -> None:
-        """Queue the workloads for which a ResourceQuota has room again (N6)."""
-        for entry in self.room.woken():
-            entry.no_room = None
-            self.route(entry)
-            self.refresh(entry)
-
-    def under_other_rules(self, namespaces: Set[str]) -> set[LocalQueueName]:
-        """Objects of these namespaces changed: return the LocalQueues whose workloads this affects."""
-        found = {local for local in self.members if local.namespace in namespaces}
-        for local in found:
-            for entry in self.members[local].values():
-                entry.no_room = None
-        return found
-
     def _waits_no_more(self, entry: Entry) -> None:
         entry.no_room = None
         self.room.leave(entry.id, entry.ref.namespace)
@@ -338,85 +315,34 @@ class State:
         self.room.hold(entry)
         if self.nodes:
             # What it was nominated with: its charges need not be computed again.
-            self._hold_pods(entry, attempt, entry.shape if entry.workload is not None else ())
+            self.hold_pods(entry, attempt, entry.shape if entry.workload is not None else ())
         entry.lost = self.nodes.losses.lost_under(entry.id)
         self.holders.setdefault(queue, {})[entry.id] = entry
         if entry.workload is not None:
             entry.order = self.place(entry, entry.workload.created_at)
         self.requeuer.charge(entry)
         self.changed_queues.add(queue)
+        self.count_usage(entry, attempt)
+
+    def count_usage(self, entry: Entry, attempt: Attempt) -> None:
+        """Count an attempt for its LocalQueue, from its admission on (U1)."""
         if self.usage_history is not None:
-            _count(self.usage_history, entry, attempt)
+            key, resources = (entry.id, attempt.number), attempt.assignment.resources()
+            self.usage_history.opened(entry.local_queue, key, resources, attempt.admitted_at)
 
     def _hold(self, entry: Entry, attempt: Attempt) -> None:
         """The counts of its open attempt changed, or its object was observed."""
         self.room.hold(entry)
         if self.nodes:
-            self._hold_pods(entry, attempt, self._charges(entry))
+            self.hold_pods(entry, attempt, self.charges(entry))
 
-    def _charges(self, entry: Entry) -> Shape:
+    def charges(self, entry: Entry) -> Shape:
         return self.directory.charges(entry.workload) if entry.workload is not None else ()
 
-    def _hold_pods(self, entry: Entry, attempt: Attempt, charges: Shape) -> None:
+    def hold_pods(self, entry: Entry, attempt: Attempt, charges: Shape) -> None:
         # What ran before its admission has pods without our label, which count where they are.
         pods = () if attempt.debt else self.nodes.pods_of(charges, attempt.assignment)
         self.nodes.hold(entry.id, attempt.sequence, pods)
-
-    def settle_nodes(self) -> None:
-        """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
-        nodes, limited = self.nodes, bool(self.nodes)
-        nodes.note()
-        if nodes and not limited:
-            for entry in self.entries.values():
-                if entry.attempt is not None:
-                    self._hold_pods(entry, entry.attempt, self._charges(entry))
-            nodes.note()
-        for workload in nodes.bound.take_moved():
-            moved = self.entries.get(workload)
-            if moved is not None and moved.bound != (bound := nodes.bound.count(workload)):
-                matters = moved.readiness.counts_bound or not moved.bound or not bound
-                moved.bound = bound
-                if matters:
-                    self.refresh(moved)
-        for workload in nodes.losses.take_affected():
-            affected = self.entries.get(workload)
-            if affected is not None and affected.lost != (lost := nodes.losses.lost_under(workload)):
-                affected.lost = lost
-                self.refresh(affected)
-        self.requeuer.room_changed(nodes)
-
-    def settle_quota(self) -> None:
-        """Nodes or policy may have changed: nominal quotas count as nodes allow (M11)."""
-        changed = self.promises.share_out()
-        for root in dict.fromkeys(map(self.tree.root, changed)):
-            for queue in queues_below(root, self.pending):
-                self.requeuer.renominate(queue)
-        self.changed_queues.update(node.name for node in changed if node.kind == "ClusterQueue")
-
-    def recount(self, past: Iterable[UsageSum]) -> None:
-        """Compute past usage anew, from the ledger and from what is held now (U5)."""
-        if self.configuration.usage_sharing is None:
-            return
-        self.usage_history = UsageHistory(self.configuration.usage_sharing)
-        self.usage_history.restore(past)
-        for entry in self.entries.values():
-            if (attempt := entry.attempt) is not None:
-                _count(self.usage_history, entry, attempt)
-
-    def past_usage(
-        self, now: datetime, added: Mapping[LocalQueueName, Mapping[str, int]]
-    ) -> Callable[[LocalQueueName], UsageValue] | None:
-        """Return past usage at `now` by LocalQueue, with what a plan `added`; None: not counted (U1)."""
-        past, queues = self.usage_history, self.directory.local_queues
-        if past is None:
-            return None
-
-        def usage_of(name: LocalQueueName) -> UsageValue:
-            queue = queues.get(name)
-            weight = queue.weight if queue is not None else NORMAL_WEIGHT
-            return past.usage(name, weight, now, added.get(name, {}))
-
-        return usage_of
 
     def shrink(self, entry: Entry, assignment: Assignment) -> None:
         """It holds `assignment` from now on, which is no larger: the difference becomes available."""
@@ -463,122 +389,9 @@ class State:
             cell in unnamed for cell, _ in entry.cells
         )
 
-    # --- out
-
-    def unacknowledged(self) -> frozenset[EffectKey]:
-        return frozenset(
-            EffectKey(entry.id, entry.attempt.number, entry.unacknowledged)
-            for entry in self.entries.values()
-            if entry.unacknowledged is not None and entry.attempt is not None
-        )
-
-    def take_effects(self) -> list[Effect]:
-        effects: list[Effect] = []
-        if not self.synced:
-            return effects  # flavors may not have been read yet
-        for entry in list(self.outbox.values()):
-            attempt, workload, seen, verb = (
-                entry.attempt,
-                entry.workload,
-                entry.observation,
-                entry.unacknowledged,
-            )
-            if attempt is None or verb is None or workload is None or seen is None:
-                continue  # restored, and its object is not observed yet
-            del self.outbox[entry.id]
-            entry.dispatched = True
-            names = sorted({flavor for p in attempt.assignment.pod_sets for _, flavor in p.flavors})
-            flavors = tuple(f for name in names if (f := self.directory.flavors.get(name)))
-            key = EffectKey(entry.id, attempt.number, verb)
-            effects.append(
-                Effect(
-                    key=key,
-                    workload=workload,
-                    observation=seen,
-                    attempt=attempt,
-                    flavors=flavors,
-                    eviction=_eviction(entry),
-                )
-            )
-        return effects
-
-    def take_pods_ready(self) -> list[PodsReady]:
-        changed, self.pods_changed = self.pods_changed, set()
-        return [
-            PodsReady(entry.id, entry.attempt.number, entry.observation.pods_ready)
-            for entry in map(self.entries.get, sorted(changed))
-            if entry is not None and entry.attempt is not None and entry.observation is not None
-            if entry.observation.pods_ready is not None
-        ]
-
-    def take_slow_stops(self) -> list[SlowStop]:
-        found = (self.entries[workload] for workload in self.slow_stops.take_fresh())
-        return [self.slow_stops.described(one, self.nodes.bound.named(one.id)) for one in found]
-
-    def take_reports(self) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
-        if not self.synced:
-            return [], [], []
-        self.changed_queues |= self.promises.compare()
-        # An admission changes the positions in all LocalQueues of its ClusterQueue.
-        self.changed.update(*(self.directory.pointing_to(name) for name in self.changed_queues))
-        locals_, queues = sorted(self.changed), sorted(self.changed_queues)
-        self.changed, self.changed_queues = set(), set()
-        directory, known = self.directory, self._known_queues()
-        survey = self._survey()
-        return (
-            [survey.local_queue(name) for name in locals_ if name in directory.local_queues],
-            [survey.cluster_queue(name) for name in queues if name in known],
-            [name for name in queues if name not in known],
-        )
-
-    def warnings(self) -> tuple[CapacityWarning, ...]:
-        """Return the warnings about quota and nodes as of now (M15)."""
-        self.changed_queues |= self.promises.compare()
-        return self.promises.warnings
-
-    def cluster_report(self) -> ClusterReport:
-        aside = sum(what in self.entries for what in self.frozen)
-        strays, gate = self._survey().strays(self._known_queues()), self.directory.gate is not None
-        return ClusterReport(
-            strays=strays,
-            frozen=len(self.frozen) - aside,
-            set_aside=aside,
-            gate_installed=gate,
-            slow_stops=len(self.slow_stops),
-            warnings=self.warnings(),
-        )
-
-    def _survey(self) -> ReportBuilder:
-        now = max(self.now, self.clock)
-        return ReportBuilder(
-            self.directory,
-            self.members,
-            self.holders,
-            self.pending,
-            self.usage_history,
-            self.promises,
-            now,
-        )
-
-    def _known_queues(self) -> Set[str]:
-        invalid = {key.name for key in self.directory.invalid if key.kind == "ClusterQueue"}
-        return self.directory.queues.keys() | invalid
-
-
-def _eviction(entry: Entry) -> Eviction | None:
-    if entry.evicted_at is None or entry.reason is None:
-        return None
-    return Eviction(entry.reason, entry.evicted_at)
-
 
 def _take_out(places: dict[K, dict[WorkloadId, Entry]], key: K, entry: Entry) -> None:
     place = places[key]
     del place[entry.id]
     if not place:
         del places[key]
-
-
-def _count(past: UsageHistory, entry: Entry, attempt: Attempt) -> None:
-    """Count an attempt for its LocalQueue, from its admission on (U1)."""
-    key = (entry.id, attempt.number)
-    past.opened(entry.local_queue, key, attempt.assignment.resources(), attempt.admitted_at)

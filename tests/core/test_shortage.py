@@ -15,6 +15,7 @@ from queuectl.core.decisions import Evict
 from queuectl.core.events import ContextObserved, PolicyGone
 from queuectl.core.model import ConfigKey
 from queuectl.core.nodes.capacity import told_capacities
+from queuectl.core.outgoing import survey
 from queuectl.core.policy import (
     CapacityMode,
     CapacityShortage,
@@ -69,7 +70,7 @@ def fill(made: NodeWorld) -> None:
 
 
 def report(made: NodeWorld, name: str) -> ClusterQueueReport:
-    return made.engine._state._survey().cluster_queue(name)
+    return survey(made.engine._state).cluster_queue(name)
 
 
 def counts(made: NodeWorld) -> dict[str, int]:

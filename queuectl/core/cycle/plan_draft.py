@@ -12,6 +12,7 @@ from queuectl.core.flavors.assignment import AssignmentResult
 from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import WorkloadId
 from queuectl.core.namespaces.room import PlannedRoom
+from queuectl.core.past_usage import past_usage
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot
 from queuectl.core.queues.alike import Lane
@@ -39,7 +40,7 @@ class PlanDraft:
             now=now,
         )
         self.snapshot.set_aside = state.frozen
-        self.snapshot.past_usage = state.past_usage(now, self.snapshot.admitted_usage)
+        self.snapshot.past_usage = past_usage(state, now, self.snapshot.admitted_usage)
         self.moved: set[WorkloadId] = set()
         """Workloads that the plan admits, or retires."""
         self.freed: Freed = {}

@@ -1,0 +1,127 @@
+"""What drivers take from the state: writes for the cluster, news for readers, reports on queues."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from queuectl.core.entries import Entry
+from queuectl.core.model import Effect, EffectKey, Eviction, PodsReady
+from queuectl.core.nodes.warnings import CapacityWarning
+from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport, ReportBuilder
+from queuectl.core.slow_stops import SlowStop
+from queuectl.core.state import State
+
+
+def unacknowledged(state: State) -> frozenset[EffectKey]:
+    return frozenset(
+        EffectKey(entry.id, entry.attempt.number, entry.unacknowledged)
+        for entry in state.entries.values()
+        if entry.unacknowledged is not None and entry.attempt is not None
+    )
+
+
+def take_effects(state: State) -> list[Effect]:
+    effects: list[Effect] = []
+    if not state.synced:
+        return effects  # flavors may not have been read yet
+    for entry in list(state.outbox.values()):
+        attempt, workload, seen, verb = (
+            entry.attempt,
+            entry.workload,
+            entry.observation,
+            entry.unacknowledged,
+        )
+        if attempt is None or verb is None or workload is None or seen is None:
+            continue  # restored, and its object is not observed yet
+        del state.outbox[entry.id]
+        entry.dispatched = True
+        names = sorted({flavor for p in attempt.assignment.pod_sets for _, flavor in p.flavors})
+        flavors = tuple(f for name in names if (f := state.directory.flavors.get(name)))
+        key = EffectKey(entry.id, attempt.number, verb)
+        effects.append(
+            Effect(
+                key=key,
+                workload=workload,
+                observation=seen,
+                attempt=attempt,
+                flavors=flavors,
+                eviction=_eviction(entry),
+            )
+        )
+    return effects
+
+
+def take_pods_ready(state: State) -> list[PodsReady]:
+    changed, state.pods_changed = state.pods_changed, set()
+    return [
+        PodsReady(entry.id, entry.attempt.number, entry.observation.pods_ready)
+        for entry in map(state.entries.get, sorted(changed))
+        if entry is not None and entry.attempt is not None and entry.observation is not None
+        if entry.observation.pods_ready is not None
+    ]
+
+
+def take_slow_stops(state: State) -> list[SlowStop]:
+    found = (state.entries[workload] for workload in state.slow_stops.take_fresh())
+    return [state.slow_stops.described(one, state.nodes.bound.named(one.id)) for one in found]
+
+
+def take_reports(state: State) -> tuple[list[LocalQueueReport], list[ClusterQueueReport], list[str]]:
+    if not state.synced:
+        return [], [], []
+    state.changed_queues |= state.promises.compare()
+    # An admission changes the positions in all LocalQueues of its ClusterQueue.
+    state.changed.update(*(state.directory.pointing_to(name) for name in state.changed_queues))
+    locals_, queues = sorted(state.changed), sorted(state.changed_queues)
+    state.changed, state.changed_queues = set(), set()
+    directory, known = state.directory, _known_queues(state)
+    builder = survey(state)
+    return (
+        [builder.local_queue(name) for name in locals_ if name in directory.local_queues],
+        [builder.cluster_queue(name) for name in queues if name in known],
+        [name for name in queues if name not in known],
+    )
+
+
+def warnings(state: State) -> tuple[CapacityWarning, ...]:
+    """Return the warnings about quota and nodes as of now (M15)."""
+    state.changed_queues |= state.promises.compare()
+    return state.promises.warnings
+
+
+def cluster_report(state: State) -> ClusterReport:
+    aside = sum(what in state.entries for what in state.frozen)
+    strays, gate = survey(state).strays(_known_queues(state)), state.directory.gate is not None
+    return ClusterReport(
+        strays=strays,
+        frozen=len(state.frozen) - aside,
+        set_aside=aside,
+        gate_installed=gate,
+        slow_stops=len(state.slow_stops),
+        warnings=warnings(state),
+    )
+
+
+def survey(state: State) -> ReportBuilder:
+    """Return what computes reports on the queues as of now."""
+    now = max(state.now, state.clock)
+    return ReportBuilder(
+        state.directory,
+        state.members,
+        state.holders,
+        state.pending,
+        state.usage_history,
+        state.promises,
+        now,
+    )
+
+
+def _known_queues(state: State) -> Set[str]:
+    invalid = {key.name for key in state.directory.invalid if key.kind == "ClusterQueue"}
+    return state.directory.queues.keys() | invalid
+
+
+def _eviction(entry: Entry) -> Eviction | None:
+    if entry.evicted_at is None or entry.reason is None:
+        return None
+    return Eviction(entry.reason, entry.evicted_at)

@@ -1,0 +1,47 @@
+"""After a batch of events or decisions: what changed in rooms, and what of it changes workloads and quota."""
+
+from __future__ import annotations
+
+from queuectl.core.queues.inadmissible import queues_below
+from queuectl.core.state import State
+
+
+def wake(state: State) -> None:
+    """Queue the workloads for which a ResourceQuota has room again (N6)."""
+    for entry in state.room.woken():
+        entry.no_room = None
+        state.route(entry)
+        state.refresh(entry)
+
+
+def settle_nodes(state: State) -> None:
+    """Nodes, their pods, or what is held changed: bring the room on nodes up to date."""
+    nodes, limited = state.nodes, bool(state.nodes)
+    nodes.note()
+    if nodes and not limited:
+        for entry in state.entries.values():
+            if entry.attempt is not None:
+                state.hold_pods(entry, entry.attempt, state.charges(entry))
+        nodes.note()
+    for workload in nodes.bound.take_moved():
+        moved = state.entries.get(workload)
+        if moved is not None and moved.bound != (bound := nodes.bound.count(workload)):
+            matters = moved.readiness.counts_bound or not moved.bound or not bound
+            moved.bound = bound
+            if matters:
+                state.refresh(moved)
+    for workload in nodes.losses.take_affected():
+        affected = state.entries.get(workload)
+        if affected is not None and affected.lost != (lost := nodes.losses.lost_under(workload)):
+            affected.lost = lost
+            state.refresh(affected)
+    state.requeuer.room_changed(nodes)
+
+
+def settle_quota(state: State) -> None:
+    """Nodes or policy may have changed: nominal quotas count as nodes allow (M11)."""
+    changed = state.promises.share_out()
+    for root in dict.fromkeys(map(state.tree.root, changed)):
+        for queue in queues_below(root, state.pending):
+            state.requeuer.renominate(queue)
+    state.changed_queues.update(node.name for node in changed if node.kind == "ClusterQueue")
