@@ -17,6 +17,7 @@ from queuectl.api.remembering import Lifetimes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
+from queuectl.app.clusters import the_one
 from queuectl.app.connecting import open_session
 from queuectl.app.kinds import RecordedKinds
 from queuectl.app.signals import stop_on_signals
@@ -186,14 +187,7 @@ async def _only_cluster(url: str) -> str:
         while not (known := await clusters(pool)):
             log.info("no controller has used this ledger yet: waiting for one")
             await asyncio.sleep(_WAIT_FOR_CLUSTER)
-    # An observed cluster is served only if there is no other, never instead of a controlled one.
-    known = [one for one in known if not is_observed(one)] or known
-    if len(known) > 1:
-        raise ConfigurationError(
-            f"the ledger holds {len(known)} clusters ({', '.join(known)}): "
-            "name one as api.cluster in --config"
-        )
-    return known[0]
+    return the_one(known)
 
 
 def _sight(views: list[View]) -> Sight | None:

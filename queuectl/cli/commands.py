@@ -48,6 +48,8 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "sandbox": ("operating", "Run queuectl and all it needs on this machine."),
         "controller": ("operating", "Run the controller: decide, record, act."),
         "api": ("operating", "Serve queues, workloads and reasons over REST."),
+        "notifier": ("notifying", "Send messages about decisions to webhooks, Slack and mail."),
+        "notifications": ("notifying", "Show how each sink of messages goes, or test one."),
         "webhook": ("operating", "Suspend labelled workloads at creation, before Kubernetes 1.36."),
         "kinds": ("kinds", "List the kinds of jobs that queue, or try a row on sample objects."),
         "manifests": ("manifests", "Print the manifests that depend on the kinds of jobs."),

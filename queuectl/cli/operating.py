@@ -50,7 +50,7 @@ def call(
         raise failure from None
 
 
-def _serve(work: Coroutine[Any, Any, None]) -> None:
+def serve(work: Coroutine[Any, Any, None]) -> None:
     """Run a server process."""
     from queuectl.event_loop import new_event_loop
 
@@ -107,11 +107,11 @@ def controller(options: Options, *, observe: bool) -> None:
     if observe:
         from queuectl.app import observing
 
-        _serve(observing.run_observer(settings, kubeconfig, context))
+        serve(observing.run_observer(settings, kubeconfig, context))
         return
     from queuectl.app import leading
 
-    _serve(leading.run_controller(settings, kubeconfig, context))
+    serve(leading.run_controller(settings, kubeconfig, context))
 
 
 @click.command("api")
@@ -121,7 +121,7 @@ def api(options: Options) -> None:
     settings, kubeconfig, context = options.connected(cluster=True)
     from queuectl.app import reading
 
-    _serve(reading.run_api(settings, kubeconfig, context))
+    serve(reading.run_api(settings, kubeconfig, context))
 
 
 @click.command("webhook")
@@ -131,7 +131,7 @@ def webhook(options: Options) -> None:
     settings = options.settings()
     from queuectl.app import webhook as app
 
-    _serve(app.run_webhook(settings, options.kubeconfig, options.context))
+    serve(app.run_webhook(settings, options.kubeconfig, options.context))
 
 
 @click.command("migrate")

@@ -145,6 +145,19 @@ pending_line = Table(
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
+notification_cursor = Table(
+    "notification_cursor",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("sink", Text, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),  # of the last decision about which all is told
+    Column("sent", BigInteger, nullable=False),
+    Column("sent_at", _Time),
+    Column("failures", BigInteger, nullable=False),  # in a row
+    Column("error", Text),
+    Column("next_try", _Time),
+)
+
 flavor_capacity = Table(
     "flavor_capacity",
     metadata,
@@ -160,15 +173,6 @@ queue_demand = Table(
     Column("cluster_id", Text, primary_key=True),
     Column("cluster_queue", Text, primary_key=True),
     Column("demand", JSONB, nullable=False),
-    Column("batch", BigInteger, nullable=False),  # the one that stored it
-)
-
-node = Table(
-    "node",
-    metadata,
-    Column("cluster_id", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("facts", JSONB, nullable=False),  # empty: it is gone
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 

@@ -6,16 +6,20 @@ from queuectl.settings.component import (
     Address,
     ApiSettings,
     ConfigurationError,
+    NotifierSettings,
     Settings,
     TlsSettings,
     WebhookSettings,
     load,
 )
+from queuectl.settings.notifications import NotificationSettings
 
 __all__ = [
     "Address",
     "ApiSettings",
     "ConfigurationError",
+    "NotificationSettings",
+    "NotifierSettings",
     "Settings",
     "TlsSettings",
     "WebhookSettings",

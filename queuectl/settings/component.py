@@ -24,6 +24,7 @@ from pydantic import (
 from queuectl.core.policy import HALF_LIVES
 from queuectl.files import BadFile, Document, Places, documents, read
 from queuectl.kinds.section import Section
+from queuectl.settings.notifications import MAX_SINKS, NotificationSettings
 from queuectl.settings.scheduling import DAY, SchedulingSettings
 
 DATABASE_URL_VARIABLE: Final = "QUEUECTL_DATABASE_URL"
@@ -224,6 +225,11 @@ class WebhookSettings(Section):
     """Reviews under way at one time, at most 7 MiB each."""
 
 
+class NotifierSettings(Section):
+    listen: Listen = Address("127.0.0.1", 8084)
+    """Metrics and probes of `queuectl notifier`: /metrics, /healthz, /readyz."""
+
+
 class CompatibilitySettings(Section):
     kueue_labels: bool = False
     """Kueue's labels queue work too, where ours are absent. Needs manifests/kueue-labels; Kueue's own
@@ -235,6 +241,9 @@ class Settings(Section):
     controller: ControllerSettings = ControllerSettings()
     api: ApiSettings = ApiSettings()
     webhook: WebhookSettings = WebhookSettings()
+    notifier: NotifierSettings = NotifierSettings()
+    notifications: tuple[NotificationSettings, ...] = Field(default=(), max_length=MAX_SINKS, strict=False)
+    """Where messages about decisions go. Read by `queuectl notifier` and `queuectl notifications` only."""
     scheduling: SchedulingSettings = SchedulingSettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
     kinds: tuple[Any, ...] = Field(default=(), max_length=MAX_KINDS, strict=False)
@@ -248,6 +257,15 @@ class Settings(Section):
             return ""
         file, places = self._file
         return f"{file}: line {places.of(path)[0]}"
+
+    @field_validator("notifications")
+    @classmethod
+    def _distinct(cls, value: tuple[NotificationSettings, ...]) -> tuple[NotificationSettings, ...]:
+        names = [one.name for one in value]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"the name {name} is used twice: a sink is known by its name")
+        return value
 
     @model_validator(mode="after")
     def _history_that_counts_is_kept(self) -> Settings:
@@ -279,8 +297,10 @@ class Settings(Section):
         return blake2b(self.database_url.encode(), person=b"queuectl-cursor", digest_size=32).digest()
 
     def public(self) -> dict[str, Any]:
-        """The configuration in force as JSON values, without database.url: it may contain a password."""
-        return self.model_dump(mode="json", by_alias=True, exclude={"database": {"url"}})
+        """The configuration in force as JSON values, without database.url, which may contain a password, and
+        without notifications, which no decision depends on."""
+        hidden: Any = {"database": {"url"}, "notifier": True, "notifications": True}
+        return self.model_dump(mode="json", by_alias=True, exclude=hidden)
 
 
 def load(

@@ -16,6 +16,7 @@ from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport
 from queuectl.core.resources import FlavorResource
 from queuectl.metrics.exposition import Exposition
+from queuectl.metrics.notifications import NotifierMetrics
 from queuectl.metrics.registry import Metrics
 from queuectl.metrics.rest import RestMetrics
 from queuectl.metrics.sampled import Sampled
@@ -132,3 +133,7 @@ def webhook() -> WebhookMetrics:
     metrics = WebhookMetrics(not_after=lambda: NOW, problem=lambda: None)
     metrics.reviewed("changed", 0.001)
     return metrics
+
+
+def notifier() -> NotifierMetrics:
+    return NotifierMetrics(["team"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.metrics.samples import Family, controller, of, serving, webhook
+from tests.metrics.samples import Family, controller, notifier, of, serving, webhook
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "metrics.md").read_text()
@@ -18,7 +18,7 @@ def test_every_exported_metric_is_on_the_page_with_its_labels() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \| (.*?) ?\| \S.* \|$", PAGE, re.MULTILINE)
     described = {name: Family(kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(rows) == len(described)
-    assert described == of(controller(), serving(), webhook())
+    assert described == of(controller(), serving(), webhook(), notifier())
 
 
 def test_every_alert_is_on_the_page_with_its_severity() -> None:

@@ -1,0 +1,91 @@
+"""`notifier`: sends messages about decisions. `notifications`: how each sink goes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from queuectl.cli import printing
+from queuectl.cli.arguments import meant
+from queuectl.cli.operating import call, serve
+from queuectl.cli.options import NotGood, Options, with_options
+from queuectl.cli.printing import Column
+
+
+@click.command("notifier")
+@with_options
+def notifier(options: Options) -> None:
+    """Send messages about decisions to the sinks in section `notifications` of the configuration.
+
+    One process sends; further ones stand by. It reads the ledger, and needs no cluster.
+    """
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl.app import notifying
+
+    serve(notifying.run_notifier(settings))
+
+
+@click.command("notifications")
+@click.option("--test", "name", metavar="NAME", help="Send a test message to this sink, from this process.")
+@with_options
+def notifications(options: Options, name: str | None) -> None:
+    """Show up to which decision each sink was told, what it accepted, and why it fails.
+
+    Reads the ledger directly, not REST. With --test exit code 1 if the sink does not accept the message.
+    """
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl.app import notifying
+
+    if name is not None:
+        _test(options, settings, name)
+        return
+    found = call(notifying.status(settings))
+    if options.output != "table":
+        printing.document(found, options.output)
+        return
+    printing.table(_COLUMNS, [_cells(one) for one in found["items"]])
+
+
+def _test(options: Options, settings: Any, name: str) -> None:
+    from queuectl.app import notifying
+    from queuectl.notifications.delivery import SinkFailed
+
+    try:
+        call(notifying.test(settings, name))
+    except notifying.NoSuchSink as problem:
+        known = ", ".join(problem.known) or "none"
+        raise NotGood(f"there is no sink {name!r}{meant(name, problem.known)}\nThere are: {known}") from None
+    except SinkFailed as problem:
+        raise NotGood(f"sink {name} does not accept the message: {problem}") from None
+    if options.output == "table":
+        click.echo(f"sink {name} accepted the message")
+    else:
+        printing.document({"name": name, "accepted": True}, options.output)
+
+
+_COLUMNS: Final = (
+    Column("SINK"),
+    Column("KIND"),
+    Column("TOLD UP TO", right=True),
+    Column("BEHIND", right=True),
+    Column("SENT", right=True),
+    Column("LAST SENT"),
+    Column("FAILURES", right=True),
+    Column("NEXT TRY"),
+    Column("ERROR"),
+)
+
+
+def _cells(one: dict[str, Any]) -> list[object]:
+    return [
+        one["name"],
+        one["kind"] or "not configured",
+        printing.NOTHING if one["sequence"] is None else one["sequence"],
+        printing.NOTHING if one["behind"] is None else one["behind"],
+        one["sent"],
+        printing.local(one["sentAt"]),
+        one["failures"],
+        printing.local(one["nextTry"]),
+        one["error"] or printing.NOTHING,
+    ]

@@ -1,0 +1,111 @@
+"""The messages about decisions, with the names that their receiver may read. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from queuectl.core.reasons import Reason, utc
+from queuectl.core.redaction import Readable, redacted
+from queuectl.notifications.rules import Event, waited
+from queuectl.outbox import Occurrence
+
+MAX_TEXT: Final = 2_000
+"""Characters of the text of a message, and of each reason in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`id` is the same each time that it is sent: receivers ignore one that they have."""
+
+    id: str
+    event: str
+    at: datetime
+    text: str
+    """One line for people."""
+    document: dict[str, Any]
+    """All of it, as JSON values."""
+
+    @property
+    def body(self) -> bytes:
+        """The document as JSON, the same bytes each time."""
+        return json.dumps(self.document, sort_keys=True, ensure_ascii=False).encode()
+
+
+def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> Message:
+    """The message about a decision on a workload."""
+    row, ref = found.decision, found.decision.ref
+    assert ref is not None
+    reason = None if row.reason is None else redacted(row.reason, readable)
+    name = f"{ref.kind} {ref.namespace}/{ref.name}"
+    wait = waited(found) if event is Event.STARTED else None
+    match event:
+        case Event.STARTED:
+            text = f"{name} started" + ("" if wait is None else f" after {_duration(wait)}")
+        case Event.EVICTED:
+            text = f"{name} was evicted"
+        case Event.CAN_NEVER_RUN:
+            text = f"{name} can't run as the policy is"
+    if found.queue is not None:
+        text += f", LocalQueue {found.queue}"
+    if reason is not None:
+        text += f": {reason.message}"
+    document = {
+        "queue": found.queue,
+        "workload": {"namespace": ref.namespace, "kind": ref.kind, "name": ref.name, "uid": ref.uid},
+        "attempt": row.attempt,
+        "waitedSeconds": None if wait is None else int(wait.total_seconds()),
+        "reason": _reason(reason),
+    }
+    return _message(f"{cluster}/{row.sequence}", event, row.now, text, cluster, row.sequence, document)
+
+
+def gap(cluster: str, first: int, last: int, now: datetime) -> Message:
+    """History was deleted before it was told: decisions `first` to `last`."""
+    text = (
+        f"Decisions {first} to {last} were deleted with old history before they could be told: "
+        "messages about them are missing"
+    )
+    document: dict[str, Any] = {"first": first, "last": last}
+    return _message(f"{cluster}/{first}-{last}", "Gap", now, text, cluster, last, document)
+
+
+def trial(cluster: str, sink: str, now: datetime) -> Message:
+    """What `queuectl notifications --test` sends."""
+    text = f"This is a test of sink {sink}: nothing happened"
+    return _message(f"{cluster}/test/{utc(now)}", "Test", now, text, cluster, None, {})
+
+
+def _message(
+    name: str,
+    event: str,
+    at: datetime,
+    text: str,
+    cluster: str,
+    sequence: int | None,
+    document: dict[str, Any],
+) -> Message:
+    text = _short(" ".join(text.split()))
+    head = {"id": name, "cluster": cluster, "sequence": sequence, "event": str(event)}
+    return Message(name, str(event), at, text, {**head, "time": utc(at), "text": text, **document})
+
+
+def _reason(reason: Reason | None) -> dict[str, str] | None:
+    if reason is None:
+        return None
+    return {"code": reason.code.value, "family": reason.family.value, "message": _short(reason.message)}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+
+
+def _duration(time: timedelta) -> str:
+    minutes, seconds = divmod(max(0, int(time.total_seconds())), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))
+    first = next((place for place, (number, _) in enumerate(parts) if number), len(parts) - 1)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number) or "0 s"

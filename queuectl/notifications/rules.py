@@ -1,0 +1,92 @@
+"""Which decisions are told to a sink (docs/notifications.md). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from queuectl.core.decisions import Verdict
+from queuectl.core.reasons import Code, Family
+from queuectl.core.redaction import Readable
+from queuectl.outbox import Occurrence
+
+
+class Event(StrEnum):
+    """What a rule is about."""
+
+    STARTED = "Started"
+    EVICTED = "Evicted"
+    CAN_NEVER_RUN = "CanNeverRun"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Decisions that are told."""
+
+    event: Event
+    waited_more_than: timedelta | None = None
+    """Of `Started`: only after a longer wait than this; None: each start."""
+    reasons: frozenset[Code] = frozenset()
+    """Of `Evicted`: only with one of these; empty: each eviction."""
+
+
+class _Everything:
+    def __contains__(self, namespace: object) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rules of a sink, and the workloads that they are about."""
+
+    rules: tuple[Rule, ...]
+    namespaces: frozenset[str] = frozenset()
+    """Only workloads in these; empty: in any."""
+    queues: frozenset[str] = frozenset()
+    """Only workloads of LocalQueues with these names; empty: of any."""
+
+    @property
+    def readable(self) -> Readable:
+        """Namespaces whose workloads its messages may name."""
+        return self.namespaces or _Everything()
+
+
+def selected(selection: Selection, found: Occurrence) -> Event | None:
+    """The event that the sink is told of; None: no rule applies."""
+    event, ref = event_of(found), found.decision.ref
+    if event is None or ref is None:
+        return None
+    if selection.namespaces and ref.namespace not in selection.namespaces:
+        return None
+    if selection.queues and found.queue not in selection.queues:
+        return None
+    return event if any(_applies(rule, event, found) for rule in selection.rules) else None
+
+
+def event_of(found: Occurrence) -> Event | None:
+    """None: no rule is about such decisions."""
+    row = found.decision
+    if row.verdict == Verdict.ADMITTED:
+        # A workload that was found running did not start by this decision.
+        return None if row.payload.get("debt") else Event.STARTED
+    if row.verdict == Verdict.EVICTED:
+        return Event.EVICTED
+    never = row.reason is not None and row.reason.family is Family.NEVER
+    return Event.CAN_NEVER_RUN if row.verdict == Verdict.PENDING and never else None
+
+
+def waited(found: Occurrence) -> timedelta | None:
+    """How long a workload waited before it started; None: its history is no longer stored."""
+    return None if found.waiting_since is None else found.decision.now - found.waiting_since
+
+
+def _applies(rule: Rule, event: Event, found: Occurrence) -> bool:
+    if rule.event is not event:
+        return False
+    if event is Event.EVICTED and rule.reasons:
+        return found.decision.reason is not None and found.decision.reason.code in rule.reasons
+    if event is Event.STARTED and rule.waited_more_than is not None:
+        wait = waited(found)
+        return wait is not None and wait > rule.waited_more_than
+    return True

@@ -1,0 +1,158 @@
+"""The section `notifications` of the configuration: sinks, their rules, and where their secrets are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+
+from queuectl.core.reasons import FAMILIES, Code, Family
+from queuectl.kinds.section import Section
+
+MAX_SINKS: Final = 32
+MAX_SECRET: Final = 4096
+"""Characters of a secret, a URL included."""
+_VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,252}$"
+_MAILBOX: Final = re.compile(r"[!-;=?A-~]{1,64}@[A-Za-z0-9.-]{1,253}")
+_NAME: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_EVICTED: Final = tuple(code.value for code in Code if FAMILIES[code] is Family.EVICTED)
+
+
+class SecretSettings(Section):
+    """Where a secret is: its value is in no configuration file."""
+
+    env: str | None = Field(default=None, pattern=_VARIABLE)
+    """Name of an environment variable."""
+    file: Path | None = Field(default=None, strict=False)
+    """A file, such as of a mounted Secret. Read for each message; a newline at its end does not count."""
+
+    @model_validator(mode="after")
+    def _one(self) -> SecretSettings:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("set either env or file")
+        return self
+
+
+class WebhookSinkSettings(Section):
+    url: str | None = Field(default=None, max_length=MAX_SECRET)
+    """`https://HOST/PATH`; with a secret in it, `urlFrom` instead."""
+    url_from: SecretSettings | None = None
+    secret_from: SecretSettings | None = None
+    """Key of the signature of each message."""
+    ca_file: Path | None = Field(default=None, strict=False)
+    """PEM: the CA certificates to trust; none: those of the system."""
+
+    @field_validator("url")
+    @classmethod
+    def _no_secret(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = urlsplit(value)
+            if parts.scheme not in ("https", "http") or not parts.hostname:
+                raise ValueError("must be https://HOST/PATH")
+            if parts.username is not None or parts.password is not None:
+                raise ValueError("must have no user and password: set urlFrom")
+        return value
+
+    @model_validator(mode="after")
+    def _one_url(self) -> WebhookSinkSettings:
+        if (self.url is None) == (self.url_from is None):
+            raise ValueError("set either url or urlFrom")
+        return self
+
+
+class SlackSinkSettings(Section):
+    url_from: SecretSettings
+    """The incoming webhook's URL, which is a secret itself."""
+    ca_file: Path | None = Field(default=None, strict=False)
+    """PEM: the CA certificates to trust; none: those of the system."""
+
+
+def _mailbox(value: str) -> str:
+    if _MAILBOX.fullmatch(value) is None:
+        raise ValueError(f"{value!r} is not a mail address such as queue@example.com")
+    return value
+
+
+Mailbox = Annotated[str, AfterValidator(_mailbox)]
+
+
+class MailSinkSettings(Section):
+    host: str = Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$")
+    port: int = Field(default=587, ge=1, le=65535)
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """TLS after the greeting, from the first byte (port 465), or not at all."""
+    sender: Mailbox
+    receivers: tuple[Mailbox, ...] = Field(min_length=1, max_length=32, strict=False)
+    user: str | None = Field(default=None, min_length=1, max_length=253)
+    password_from: SecretSettings | None = None
+    ca_file: Path | None = Field(default=None, strict=False)
+    """PEM: the CA certificates to trust; none: those of the system."""
+
+    @model_validator(mode="after")
+    def _protected(self) -> MailSinkSettings:
+        if (self.user is None) != (self.password_from is None):
+            raise ValueError("set both user and passwordFrom, or neither")
+        if self.security == "none" and self.user is not None:
+            raise ValueError("security none would send the password readable: set starttls or tls")
+        return self
+
+
+def _code(value: object) -> Code:
+    if value not in _EVICTED:
+        raise ValueError(f"must be one of {', '.join(_EVICTED)}, not {value!r}")
+    return Code(str(value))
+
+
+EvictionCode = Annotated[Code, BeforeValidator(_code), PlainSerializer(str)]
+
+
+class RuleSettings(Section):
+    event: Literal["Started", "Evicted", "CanNeverRun"]
+    waited_more_than_seconds: int | None = Field(default=None, ge=1, le=31_536_000)
+    """With `Started`: only after a longer wait; none: each start."""
+    reasons: tuple[EvictionCode, ...] = Field(default=(), max_length=16, strict=False)
+    """With `Evicted`: only with one of these reasons; none: each eviction."""
+
+    @model_validator(mode="after")
+    def _of_its_event(self) -> RuleSettings:
+        if self.waited_more_than_seconds is not None and self.event != "Started":
+            raise ValueError(f"waitedMoreThanSeconds is for Started only, not for {self.event}")
+        if self.reasons and self.event != "Evicted":
+            raise ValueError(f"reasons is for Evicted only, not for {self.event}")
+        return self
+
+
+class NotificationSettings(Section):
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    webhook: WebhookSinkSettings | None = None
+    slack: SlackSinkSettings | None = None
+    mail: MailSinkSettings | None = None
+    rules: tuple[RuleSettings, ...] = Field(min_length=1, max_length=16, strict=False)
+    namespaces: tuple[Annotated[str, Field(pattern=_NAME)], ...] = Field(
+        default=(), max_length=1000, strict=False
+    )
+    """Only workloads in these, and no names of workloads in others; none: all workloads."""
+    queues: tuple[Annotated[str, Field(pattern=_NAME)], ...] = Field(
+        default=(), max_length=1000, strict=False
+    )
+    """Only workloads of LocalQueues with these names; none: of all."""
+
+    @property
+    def sink(self) -> WebhookSinkSettings | SlackSinkSettings | MailSinkSettings:
+        found = self.webhook or self.slack or self.mail
+        assert found is not None
+        return found
+
+    @property
+    def kind(self) -> str:
+        return "webhook" if self.webhook else "slack" if self.slack else "mail"
+
+    @model_validator(mode="after")
+    def _one_sink(self) -> NotificationSettings:
+        given = [name for name in ("webhook", "slack", "mail") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"set one of webhook, slack and mail, not {' and '.join(given) or 'none'}")
+        return self
