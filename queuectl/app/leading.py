@@ -177,7 +177,7 @@ async def _run_parts(
     startup: Startup,
 ) -> None:
     scheduling = settings.scheduling.configuration()
-    devices = bool(scheduling.resources.device_classes)
+    devices = scheduling.resources.device_classes
     watched = sources(kinds.registry, kueue.honoured(settings), devices=devices, nodes=parts.nodes)
     core = Engine(frozenset(source.name for source in watched), scheduling)
     controller = Controller(

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from queuectl.core.charging import NO_FORMS, ResourceForms
+from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
 from queuectl.core.matching import selects
 from queuectl.core.model import Attempt, ConfigKey, Workload
@@ -155,7 +156,7 @@ class Directory:
             case RuntimeClass():
                 self.pods.runtimes[value.name] = value
                 affected.everything = True
-            case Node():
+            case Node() | ResourceSlice() | DeviceTaintRule():
                 pass  # of room on nodes
             case Gate():
                 self.gate, self.gate_since = value, value.installed_at

@@ -36,6 +36,7 @@ def check(state: State) -> list[str]:
         *_lanes(state),
         *_attempts(state),
         *_due(state),
+        *_devices(state),
         *_nodes(state),
         *_nominal(state),
     ]
@@ -93,6 +94,14 @@ def _nodes(state: State) -> Iterator[str]:
         lost = room.losses.lost_under(entry.id)
         if entry.attempt is not None and entry.lost != lost:
             yield f"{entry.ref} has lost {lost}, its entry says {entry.lost}"
+
+
+def _devices(state: State) -> Iterator[str]:
+    """Devices of nodes are counted again from all slices."""
+    known = state.devices.nodes
+    for name, (has, found) in _both({one: known.of(one) for one in known.nodes()}, known.again()):
+        if has != found:
+            yield f"node {name} has devices {has}, counted again {found}"
 
 
 def _pods_of_nodes(room: NodeRoom) -> Iterator[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
+from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
+from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
 from queuectl.core.directory import GATE, Affected
 from queuectl.core.entries import Entry
 from queuectl.core.events import (
@@ -32,7 +34,7 @@ from queuectl.core.events import (
 from queuectl.core.lifecycle import remaining
 from queuectl.core.model import ConfigKey, ObjectRef, Observation, Verb, Workload, WorkloadId
 from queuectl.core.pod_limits import NamespaceQuota, namespace_of
-from queuectl.core.policy import Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
+from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
 from queuectl.core.settling import settle_nodes, settle_quota, wake
@@ -108,10 +110,13 @@ def _apply(state: State, event: Event, batch: _Batch) -> None:
 
 def _observe_pod(state: State, event: PodObserved | PodGone) -> None:
     if isinstance(event, PodObserved):
-        state.nodes.observe_pod(event.pod, state.clock)
+        changed = state.devices.pods.observe(event.pod)
         state.predictions.observe(event.pod)
     else:
         state.nodes.forget_pod(event.uid)
+        changed = state.devices.pods.forget(event.uid)
+    for pod in changed:
+        state.nodes.observe_pod(pod, state.clock)
 
 
 def _time_came(state: State, now: datetime, batch: _Batch) -> None:
@@ -145,8 +150,7 @@ def _apply_rules(state: State, event: Rules, affected: Affected) -> None:
         case ContextObserved():
             _observe_context(state, event, affected)
         case ContextGone(kind, name):
-            if kind is Node:
-                state.nodes.forget(name, state.clock)
+            _forget_on_nodes(state, kind, name)
             state.directory.forget_context(kind, name, affected)
             if (kept := state.contexts.forget(event)) is not None:
                 state.specs.pop(kept, None)
@@ -179,8 +183,7 @@ def _report(state: State, key: ConfigKey) -> None:
 def _observe_context(state: State, event: ContextObserved, affected: Affected) -> None:
     value = event.value
     state.directory.observe_context(value, affected)
-    if isinstance(value, Node):
-        state.nodes.observe(value, state.clock)
+    _observe_on_nodes(state, value)
     if (key := state.contexts.observe(event)) is not None:
         state.specs[key] = event.spec
         state.due_configs.add(key)
@@ -190,6 +193,30 @@ def _observe_context(state: State, event: ContextObserved, affected: Affected) -
         gate = ConfigKey(GATE, "", value.name)
         state.specs[gate] = json.dumps({"installedAt": value.installed_at.isoformat()})
         state.due_configs.add(gate)
+
+
+def _observe_on_nodes(state: State, value: Context) -> None:
+    match value:
+        case Node():
+            state.nodes.observe(state.devices.nodes.node(value), state.clock)
+        case ResourceSlice() | DeviceTaintRule():
+            for node in state.devices.nodes.observe(value):
+                state.nodes.observe(node, state.clock)
+        case ResourceClaim() | ResourceClaimTemplate():
+            for pod in state.devices.pods.changed(type(value), value.name):
+                state.nodes.observe_pod(pod, state.clock)
+        case _:
+            pass
+
+
+def _forget_on_nodes(state: State, kind: type[Context], name: str) -> None:
+    """Pods keep what they hold by claims that are deleted."""
+    if kind is Node:
+        state.devices.nodes.forget_node(name)
+        state.nodes.forget(name, state.clock)
+    elif kind is ResourceSlice or kind is DeviceTaintRule:
+        for node in state.devices.nodes.forget(kind, name):
+            state.nodes.observe(node, state.clock)
 
 
 def _affected(state: State, affected: Affected) -> Iterator[Entry]:

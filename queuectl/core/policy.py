@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from queuectl.core.charging import NO_FORMS, ResourceForms
 from queuectl.core.device_claims import ResourceClaim, ResourceClaimTemplate
+from queuectl.core.device_slices import DeviceTaintRule, ResourceSlice
 from queuectl.core.pod_limits import LimitRange, NamespaceQuota
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.resources import Amounts
@@ -143,7 +144,8 @@ class NodeRules:
     unusable_conditions: tuple[tuple[str, str], ...] = ()
     """(type, status) pairs: a node with one of these conditions is unhealthy."""
     unusable_taints: tuple[str, ...] = ()
-    """Keys of taints: a node with one of them is unhealthy, whatever a pod tolerates."""
+    """Keys of taints: a node with one of them is unhealthy, and a device is not counted, whatever tolerates
+    it."""
     settle_seconds: int = 30
     """How long a node that was not ready must be ready again before it counts (M5)."""
     loss_seconds: int = 60
@@ -449,7 +451,9 @@ class Gate:
 
 OfNamespace = LimitRange | NamespaceQuota | ResourceClaim | ResourceClaimTemplate
 """Their name is `NAMESPACE/NAME`."""
-Context = Namespace | PriorityClass | RuntimeClass | Node | Gate | OfNamespace
+Devices = ResourceSlice | DeviceTaintRule
+"""Of nodes."""
+Context = Namespace | PriorityClass | RuntimeClass | Node | Gate | Devices | OfNamespace
 
 
 @value(frozen=True, slots=True)

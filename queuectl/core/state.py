@@ -26,6 +26,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.namespaces.pod_devices import Devices
 from queuectl.core.namespaces.room import NamespaceRoom
 from queuectl.core.nodes.predictions import Predictions
 from queuectl.core.nodes.room import NodeRoom
@@ -65,6 +66,7 @@ class State:
         self.room = NamespaceRoom(self.directory.pods)
         self.tree = self.directory.tree
         self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
+        self.devices = Devices(configuration, self.directory.pods.claims)
         self.promises = Promises(self.directory, self.nodes)
         self.predictions = Predictions()
         self.limits = Limits(self.tree, self.nodes)

@@ -17,6 +17,9 @@ from typing import Any, Final
 
 from queuectl.kinds.fields import BadField, Json, clean, shown
 
+OBJECT: Final = "object"
+DEVICE: Final = "device"
+"""The variable of the selectors of DeviceClasses."""
 MAX_EXPRESSION: Final = 2048
 """Characters of an expression."""
 MAX_VALUES: Final = 20_000
@@ -32,42 +35,42 @@ class BadExpression(ValueError):
     """An expression is malformed. The message is one line that says where."""
 
 
-def check(expression: str) -> None:
-    """Raises BadExpression unless `expression` is a condition over `object`."""
-    _compiled(expression)
+def check(expression: str, variable: str = OBJECT) -> None:
+    """Raises BadExpression unless `expression` is a condition over `variable`."""
+    _compiled(expression, variable)
 
 
-def first_true(expressions: Iterable[str], obj: Json) -> int | None:
-    """The place of the first expression that is true of `obj`.
+def first_true(expressions: Iterable[str], obj: Json, variable: str = OBJECT) -> int | None:
+    """The place of the first expression that is true of `obj`, which they name `variable`.
 
     Raises BadField if one before it has no answer, such as for a field that the object does not have, and for
     an object that is too large. Raises BadExpression.
     """
     seen = None
     for place, expression in enumerate(expressions):
-        program = _compiled(expression)
-        seen = seen or _environment().Activation({"object": _copied(obj, _Left())})
+        program = _compiled(expression, variable)
+        seen = seen or _environment(variable).Activation({variable: _copied(obj, _Left())})
         if _answer(program, seen, expression):
             return place
     return None
 
 
 @functools.cache
-def _environment() -> Any:
+def _environment(variable: str) -> Any:
     # Costs 10 MB and 20 ms: only for a kind that has rules and objects.
     from cel_expr_python import cel
     from cel_expr_python.ext.ext_optional import ExtOptional
 
-    return cel.NewEnv(variables={"object": cel.Type.DYN}, extensions=[ExtOptional()])
+    return cel.NewEnv(variables={variable: cel.Type.DYN}, extensions=[ExtOptional()])
 
 
 @functools.cache
-def _compiled(expression: str) -> Any:
+def _compiled(expression: str, variable: str) -> Any:
     if len(expression) > MAX_EXPRESSION:
         raise BadExpression(f"{len(expression)} characters, at most {MAX_EXPRESSION} are read")
     try:
-        program = _environment().compile(expression)
-        program.eval(_environment().Activation({"object": {}}))  # refuses one that is nested too deep
+        program = _environment(variable).compile(expression)
+        program.eval(_environment(variable).Activation({variable: {}}))  # refuses one that is nested too deep
     except RuntimeError as error:
         raise BadExpression(_problem(str(error))) from None
     kind = program.return_type().name()

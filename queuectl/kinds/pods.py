@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from queuectl.core.device_claims import PodClaim
 from queuectl.core.events import PodObserved
 from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.resources import Amounts
+from queuectl.kinds.device_claims import pod_claims
 from queuectl.kinds.fields import BadField, Json, clean, mapping, objects
 from queuectl.kinds.requests import RequestProblem, pod_requests
 from queuectl.kinds.written import WORKLOAD_LABEL
@@ -23,6 +25,7 @@ POD_QUERY: Final = {"fieldSelector": ",".join(_SELECTION)}
 
 _requests: dict[Amounts, Amounts] = {}
 """Equal requests of pods are one object."""
+_known_claims: dict[tuple[PodClaim, ...], tuple[PodClaim, ...]] = {}
 
 
 def pod_event(obj: Json) -> PodObserved | None:
@@ -50,6 +53,7 @@ def _pod(obj: Json) -> Pod | None:
         workload=WorkloadId(str(label)) if label else None,
         terminating=bool(metadata.get("deletionTimestamp")),
         unschedulable=None if node else _unschedulable(status),
+        claims=_claims(spec),
     )
 
 
@@ -66,6 +70,19 @@ def _amounts(spec: Json) -> Amounts:
     if len(_requests) >= _MOST_KEPT:
         _requests.clear()
     return _requests.setdefault(found, found)
+
+
+def _claims(spec: Json) -> tuple[PodClaim, ...]:
+    """Nothing, if they cannot be read."""
+    if "resourceClaims" not in spec:
+        return ()
+    try:
+        found = pod_claims(spec, "spec")
+    except BadField:
+        return ()
+    if len(_known_claims) >= _MOST_KEPT:
+        _known_claims.clear()
+    return _known_claims.setdefault(found, found)
 
 
 def _unschedulable(status: Json) -> str | None:

@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from queuectl.core.events import Event, PodGone, PolicyGone, WorkloadGone
+from queuectl.core.device_slices import DeviceTaintRule
+from queuectl.core.events import ContextGone, Event, PodGone, PolicyGone, WorkloadGone
 from queuectl.core.model import ConfigKey, WorkloadId
 from queuectl.core.policy import Node
 from queuectl.kinds.context import CONTEXT_KINDS, ContextKind
+from queuectl.kinds.device_slices import GROUP, DeviceSlices, device_taint_rule
 from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import JobKind
 from queuectl.kinds.labels import OWN, QueueLabels
 from queuectl.kinds.pods import POD_QUERY, pod_event
 from queuectl.kinds.policy import POLICY_KINDS, PolicyKind, policy_event
-from queuectl.kinds.policy_objects import GROUP, VERSION
+from queuectl.kinds.policy_objects import GROUP as POLICY_GROUP
+from queuectl.kinds.policy_objects import VERSION
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
 from queuectl.kube.objects import child_row, read_child
@@ -25,6 +28,7 @@ from queuectl.kube.session import Session, api_path
 
 _log: Final = logging.getLogger(__name__)
 
+Classes = Sequence[tuple[str, str]]
 Key = Hashable
 """Identifies an object of one source for as long as it exists."""
 E = TypeVar("E")
@@ -55,9 +59,9 @@ class Source(Generic[E]):
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     key: Callable[[Json], Key]
-    seen: Callable[[Json], E | None]
-    """None: the object is not relevant, or no longer."""
-    gone: Callable[[Key, str], E]
+    seen: Callable[[Json], E | list[E] | None]
+    """None: the object is not relevant, or no longer. A list: it changes what others say."""
+    gone: Callable[[Key, str], E | list[E]]
     """From the key and the resourceVersion of the deletion; empty: not known."""
     workloads: bool = False
     """Its keys are workloads."""
@@ -71,15 +75,57 @@ class Source(Generic[E]):
 
 
 def sources(
-    kinds: KindRegistry, honoured: QueueLabels = OWN, *, devices: bool = False, nodes: bool = True
+    kinds: KindRegistry, honoured: QueueLabels = OWN, *, devices: Classes = (), nodes: bool = True
 ) -> tuple[Source[Event], ...]:
-    """All sources of the core, policy first. `devices`: with claims for devices. `nodes`: with pods."""
+    """All sources of the core, policy first.
+
+    `devices`: (DeviceClass, resource) pairs; if there are any, with claims for devices. `nodes`: with nodes
+    and their pods and devices.
+    """
     context = [kind for kind in CONTEXT_KINDS.values() if devices or not kind.devices]
     return (
         *(_policy(kind) for kind in POLICY_KINDS.values()),
         *(_context(kind) for kind in context if nodes or kind.type is not Node),
         *((_pods(),) if nodes else ()),
+        *(device_sources(devices) if nodes and devices else ()),
         *(_jobs(kind, kinds, honoured) for kind in kinds),
+    )
+
+
+def device_sources(classes: Classes) -> tuple[Source[Event], ...]:
+    """The devices of nodes. Where one of the kinds is not served or may not be read, nothing waits for it."""
+    slices = DeviceSlices(classes)
+
+    def of_class(obj: Json) -> list[Event]:
+        found = slices.observe_class(obj)
+        if (problem := slices.problems.get(name_of(obj))) is not None:
+            _log.error("DeviceClass %s selects no devices: %s", name_of(obj), problem)
+        return [*found]
+
+    def source(
+        kind: str,
+        plural: str,
+        seen: Callable[[Json], Event | list[Event] | None],
+        gone: Callable[[str], Event | list[Event]],
+    ) -> Source[Event]:
+        return Source(
+            name=kind,
+            path=api_path(GROUP, "v1", plural),
+            key=name_of,
+            seen=seen,
+            gone=lambda name, _: gone(str(name)),
+            optional=True,
+        )
+
+    return (
+        source("DeviceClass", "deviceclasses", of_class, lambda name: [*slices.forget_class(name)]),
+        source("ResourceSlice", "resourceslices", slices.observe_slice, slices.forget_slice),
+        source(
+            "DeviceTaintRule",
+            "devicetaintrules",
+            device_taint_rule,
+            lambda name: ContextGone(DeviceTaintRule, name),
+        ),
     )
 
 
@@ -143,7 +189,7 @@ def _policy(kind: PolicyKind) -> Source[Event]:
 
     return Source(
         name=kind.name,
-        path=api_path(GROUP, VERSION, kind.plural),
+        path=api_path(POLICY_GROUP, VERSION, kind.plural),
         key=key,
         seen=seen,
         gone=gone,
@@ -190,9 +236,12 @@ def events_of(source: Source[E], obj: Json, known: dict[Key, str], child: Json |
     if event is None:
         return leave(source, key, known, version)
     known[key] = version
-    return (event,)
+    return event if isinstance(event, list) else (event,)
 
 
 def leave(source: Source[E], key: Key, known: dict[Key, str], version: str) -> Sequence[E]:
     """Events of an object that is gone; none if it was never relevant."""
-    return () if known.pop(key, None) is None else (source.gone(key, version),)
+    if known.pop(key, None) is None:
+        return ()
+    event = source.gone(key, version)
+    return event if isinstance(event, list) else (event,)

@@ -17,7 +17,7 @@ from queuectl.sandbox.control_plane import find_assets
 from queuectl.sandbox.example import fake_node
 from queuectl.sandbox.players.api import ApiError
 from tests.conftest import shared
-from tests.e2e.site import OLDER, Json, Site, cluster_queue, eventually, flavor, local_queue, pytorchjob
+from tests.e2e.site import GPU, OLDER, Json, Site, cluster_queue, eventually, flavor, local_queue, pytorchjob
 from tests.e2e.world import World
 
 NO_ASSETS = "KUBEBUILDER_ASSETS is not set: the real kube-apiserver tier is skipped"
@@ -26,6 +26,7 @@ SETTINGS = {
     "scheduling": {
         "admissionFairSharing": {"usageHalfLifeSeconds": 3600},  # for queues that ask for it
         "nodes": {"settleSeconds": 2, "lossSeconds": 2},
+        "resources": {"deviceClassMappings": [{"name": GPU, "deviceClassNames": ["gpu.example.com"]}]},
     },
 }
 

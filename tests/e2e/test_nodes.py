@@ -54,6 +54,23 @@ class Pool:
             body["status"][part] |= {name: str(amount) for name, amount in others.items()}
         await self.world.api.request("POST", "/api/v1/nodes", body)
 
+    async def publish(self, number: int, generation: int, devices: list[Json]) -> None:
+        """A driver publishes the devices of a node, in place of those of an earlier generation."""
+        name = f"{self.name}-{number}"
+        spec = {
+            "driver": "gpu.example.com",
+            "nodeName": name,
+            "pool": {"name": name, "generation": generation, "resourceSliceCount": 1},
+            "devices": devices,
+        }
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{name}-{generation}"},
+            "spec": spec,
+        }
+        await self.world.api.request("POST", "/apis/resource.k8s.io/v1/resourceslices", body)
+
     async def change(self, number: int, change: Json) -> None:
         path = f"/api/v1/nodes/{self.name}-{number}"
         await self.world.api.request("PATCH", path, change, content_type=MERGE_PATCH)
@@ -266,6 +283,52 @@ async def test_mig_slices_and_time_sliced_devices_are_devices_of_their_own(pool:
         late["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {resource: "1"}
         await pool.world.submit(late)
         assert (await pool.world.reason_is(f"late-{name}", "CapacityMissing"))["resource"] == resource
+
+
+async def test_devices_of_claims_are_capacity_as_their_driver_publishes_them(pool: Pool) -> None:
+    """Two of three devices of one node are usable, and one of the other. Then that gets more."""
+    world, dra = pool.world, "/apis/resource.k8s.io/v1"
+    expression = "device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].type == 'gpu'"
+    selectors = [{"cel": {"expression": expression}}]
+    await _create(world, f"{dra}/deviceclasses", "gpu.example.com", {"selectors": selectors})
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    await _create(world, f"{dra}/namespaces/{world.namespace}/resourceclaimtemplates", "two-gpus", spec)
+    await pool.nodes(0, 0, cpu=64)
+    taint = {"key": "example.com/bad", "effect": "NoSchedule"}
+    for number, devices in enumerate(([_gpu(0), _gpu(1), _gpu(2, taints=[taint])], [_gpu(0)])):
+        others = {**_gpu(9), "attributes": {"type": {"string": "nic"}}}
+        await pool.publish(number, 1, [*devices, others])
+    await pool.count(2, gpus=3)
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "two-gpus"}]
+    for number, name in enumerate(("fits", "waits")):
+        # The sandbox's scheduler allocates no devices.
+        where = {"kubernetes.io/hostname": f"{pool.name}-{number}"}
+        template = pod_template(0, LONG, resourceClaims=claims, nodeSelector=where)
+        await world.submit(job(name, parallelism=1, completions=1, template=template))
+    await pool.run_again("fits", 1)
+    reason = await world.reason_is("waits", "CapacityMissing")
+    assert (reason["resource"], reason["requested"], reason["available"]) == (GPU, 2, 1)
+    bare = pod_template(0, LONG, resourceClaims=claims)
+    bare["spec"]["nodeName"] = f"{pool.name}-1"
+    path = f"/api/v1/namespaces/{world.namespace}/pods"
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": bare["spec"]}
+    await world.api.request("POST", path, body)
+    await pool.publish(1, 2, [_gpu(number) for number in range(3)])
+    await pool.count(2, gpus=1)
+    await world.api.request("DELETE", f"{path}/other")
+    await pool.run_again("waits", 1)
+
+
+def _gpu(number: int, **fields: Any) -> Json:
+    return {"name": f"gpu-{number}", "attributes": {"type": {"string": "gpu"}}, **fields}
+
+
+async def _create(world: World, path: str, name: str, spec: Json) -> None:
+    kinds = {"deviceclasses": "DeviceClass", "resourceclaimtemplates": "ResourceClaimTemplate"}
+    kind = kinds[path.rpartition("/")[2]]
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    await world.api.request("POST", path, body)
 
 
 async def test_two_flavors_share_one_node(pool: Pool) -> None:

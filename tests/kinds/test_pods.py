@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from queuectl.core.device_claims import PodClaim
 from queuectl.core.nodes.pods import Pod
 from queuectl.kinds.pods import pod_event
 
@@ -77,3 +78,19 @@ def test_requests_that_cannot_be_read_are_not_counted() -> None:
     found = seen(obj)
     assert found is not None
     assert found.requests == ()
+
+
+def test_the_claims_of_a_pod_are_kept() -> None:
+    claims = [
+        {"name": "own", "resourceClaimTemplateName": "one"},
+        {"name": "data", "resourceClaimName": "two"},
+    ]
+    found = seen(pod(nodeName="n1", resourceClaims=claims))
+    assert found is not None
+    assert found.claims == (
+        PodClaim("spec.resourceClaims[0]", "one", template=True),
+        PodClaim("spec.resourceClaims[1]", "two", template=False),
+    )
+    unread = seen(pod(nodeName="n1", resourceClaims=[{"name": "of a later Kubernetes"}]))
+    assert unread is not None
+    assert unread.claims == ()

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from queuectl.core.device_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from queuectl.core.device_slices import Device, ResourceSlice
+from queuectl.core.events import ContextObserved
 from queuectl.kinds.context import CONTEXT_KINDS
 from queuectl.kube.errors import Invalid
 from queuectl.kube.session import api_path
-from queuectl.kube.sources import sources
+from queuectl.kube.sources import device_sources, events_of, sources
 from tests.job_kinds import JOB_KINDS
-from tests.kube.sites import NAMESPACE, Site, real
+from tests.kube.sites import NAMESPACE, SITES, Site, real
 
 GROUP = "resource.k8s.io"
+CLASSES = (("gpu.nvidia.com", "nvidia.com/gpu"),)
 CLASS = {"deviceClassName": "gpu.nvidia.com"}
 ALTERNATIVES = [
     {"name": "large", **CLASS},
@@ -52,6 +55,37 @@ async def test_claims_and_templates_are_read_as_the_server_stores_them(tmp_path:
             await _stored(site, "ResourceClaim", "no-class", unnamed)
 
 
+@pytest.mark.parametrize("server", ["small", "real"])
+async def test_devices_are_read_as_the_server_stores_them(server: str, tmp_path: Path) -> None:
+    expression = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+    pool = {"name": "n1", "generation": 2, "resourceSliceCount": 1}
+    taint = {"key": "example.com/bad", "effect": "NoSchedule"}
+    devices: list[dict[str, Any]] = [
+        {"name": name, "attributes": {"type": {"string": name}}} for name in ("gpu", "mig")
+    ]
+    devices[0]["taints"] = [taint]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": pool, "devices": devices}
+    of_kind = {one.name: one for one in device_sources(CLASSES)}
+    async with SITES[server](tmp_path) as site:
+        bodies = {
+            "ResourceSlice": ("n1-gpu", spec),
+            "DeviceClass": ("gpu.nvidia.com", {"selectors": [{"cel": {"expression": expression}}]}),
+        }
+        for kind, (name, content) in bodies.items():
+            body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": content}
+            stored = await site.create(of_kind[kind].path, body)
+            assert stored["metadata"]["generation"] == 1
+            events = events_of(of_kind[kind], stored, {})
+        unfit = {**body, "metadata": {"name": "no-spec"}, "kind": "ResourceSlice", "spec": {}}
+        with pytest.raises(Invalid):
+            await site.create(of_kind["ResourceSlice"].path, unfit)
+    device = Device(
+        name="gpu", resource="nvidia.com/gpu", node="n1", taints=(("example.com/bad", "NoSchedule"),)
+    )
+    found = ResourceSlice(name="n1-gpu", driver="gpu.nvidia.com", pool="n1", generation=2, devices=(device,))
+    assert list(events) == [ContextObserved(found)], "the slice again, as its class selects its devices"
+
+
 async def _stored(site: Site, kind: str, name: str, spec: dict[str, Any]) -> object:
     row = CONTEXT_KINDS[kind]
     body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -59,5 +93,8 @@ async def _stored(site: Site, kind: str, name: str, spec: dict[str, Any]) -> obj
 
 
 def test_claims_are_watched_only_where_device_classes_are_mapped() -> None:
-    without, mapped = ({one.name for one in sources(JOB_KINDS, devices=on)} for on in (False, True))
-    assert mapped - without == {"ResourceClaim", "ResourceClaimTemplate"}
+    names = [{one.name for one in sources(JOB_KINDS, devices=on)} for on in ((), CLASSES)]
+    claims, published = {"ResourceClaim", "ResourceClaimTemplate"}, {"DeviceClass", "ResourceSlice"}
+    assert names[1] - names[0] == claims | published | {"DeviceTaintRule"}
+    without_nodes = {one.name for one in sources(JOB_KINDS, devices=CLASSES, nodes=False)}
+    assert without_nodes & names[1] - names[0] == claims

@@ -59,7 +59,13 @@ CONTROLLER_RIGHTS = {
     *(("node.k8s.io", "runtimeclasses", None, verb) for verb in READ),
     *(
         ("resource.k8s.io", resource, None, verb)
-        for resource in ("resourceclaims", "resourceclaimtemplates")
+        for resource in (
+            "resourceclaims",
+            "resourceclaimtemplates",
+            "deviceclasses",
+            "resourceslices",
+            "devicetaintrules",
+        )
         for verb in READ
     ),
     *(("apiextensions.k8s.io", "customresourcedefinitions", None, verb) for verb in ("list", "watch")),

@@ -36,7 +36,7 @@ class DeviceClaims:
 
     def of_each_pod(self, namespace: str, pod_set: PodSet) -> dict[str, int]:
         """Return the devices of the claims that each pod gets from templates; without those of a problem."""
-        return self._sum(namespace, (claim for claim in pod_set.claims if claim.template))
+        return self.devices(namespace, (claim for claim in pod_set.claims if claim.template))
 
     def shared(self, workload: Workload) -> Iterable[tuple[PodSet, str, dict[str, int]]]:
         """Yield each ResourceClaim once, with the first podset that names it, and its devices."""
@@ -45,7 +45,7 @@ class DeviceClaims:
             for claim in pod_set.claims:
                 if not claim.template and claim.name not in seen:
                     seen.add(claim.name)
-                    devices = self._sum(workload.ref.namespace, (claim,))
+                    devices = self.devices(workload.ref.namespace, (claim,))
                     if devices:
                         yield pod_set, claim.name, devices
 
@@ -59,7 +59,8 @@ class DeviceClaims:
                     return Reason(code=Code.RESOURCE_NOT_COVERED, detail=str(problem))
         return None
 
-    def _sum(self, namespace: str, claims: Iterable[PodClaim]) -> dict[str, int]:
+    def devices(self, namespace: str, claims: Iterable[PodClaim]) -> dict[str, int]:
+        """Return the devices of some claims together; without those of a problem."""
         total: dict[str, int] = {}
         for claim in claims:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from queuectl.core.device_claims import PodClaim
 from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model import Assignment, WorkloadId, names_claim
 from queuectl.core.policy import Requirement, Toleration
@@ -28,6 +29,8 @@ class Pod:
     """It is being deleted: it holds what it requests until it is gone."""
     unschedulable: str | None = None
     """What the scheduler says of a pod that no node fits; None: nothing."""
+    claims: tuple[PodClaim, ...] = ()
+    """Its claims for devices. What they hold is added to `requests` before it is counted (M19)."""
 
 
 @value(frozen=True, slots=True)

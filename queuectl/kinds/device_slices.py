@@ -1,0 +1,200 @@
+"""From ResourceSlices, DeviceClasses and DeviceTaintRules, as raw JSON, to devices of the core (M16 to M18).
+
+The CEL expressions of a class select its devices. A device counts as the resource of the first class in the
+configuration that selects it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
+from queuectl.core.events import ContextGone, ContextObserved
+from queuectl.core.resources import CPU, BadQuantity, parse_quantity
+from queuectl.kinds.cel import DEVICE, BadExpression, check, first_true
+from queuectl.kinds.fields import BadField, Json, checked, integer, mapping, objects, shown, text
+
+GROUP: Final = "resource.k8s.io"
+MAX_DEVICES: Final = 128
+MAX_SELECTORS: Final = 32
+MAX_TAINTS: Final = 16
+MAX_COUNTERS: Final = 32
+MAX_GENERATION: Final = 2**63 - 1
+
+
+class DeviceSlices:
+    """The slices and classes that are known. A change of a class changes the values of all slices."""
+
+    def __init__(self, classes: Iterable[tuple[str, str]]) -> None:
+        """`classes`: (DeviceClass, resource that its devices are charged as) pairs."""
+        self._resources = dict(classes)
+        self._selectors: dict[str, tuple[str, ...]] = {}
+        """Expressions of the classes that can be evaluated."""
+        self._specs: dict[str, bytes] = {}
+        """Of slices, compressed: the devices of a node are much alike."""
+        self.problems: dict[str, str] = {}
+        """Why a class selects no devices."""
+
+    def observe_class(self, obj: Json) -> list[ContextObserved]:
+        name = _name(obj)
+        if name not in self._resources:
+            return []
+        before = self._selectors.get(name)
+        self._selectors.pop(name, None)
+        self.problems.pop(name, None)
+        try:
+            self._selectors[name] = _expressions(obj)
+        except (BadField, BadExpression) as problem:
+            self.problems[name] = str(problem)
+        return self._all() if self._selectors.get(name) != before else []
+
+    def forget_class(self, name: str) -> list[ContextObserved]:
+        self.problems.pop(name, None)
+        return self._all() if self._selectors.pop(name, None) is not None else []
+
+    def observe_slice(self, obj: Json) -> ContextObserved | None:
+        """None if it is malformed."""
+        try:
+            name, spec = _name(obj), mapping(obj, "spec", "")
+            value = self._value(name, spec)
+        except BadField:
+            return None
+        self._specs[name] = zlib.compress(json.dumps(spec).encode(), level=1)
+        return ContextObserved(value)
+
+    def forget_slice(self, name: str) -> ContextGone:
+        self._specs.pop(name, None)
+        return ContextGone(ResourceSlice, name)
+
+    def _all(self) -> list[ContextObserved]:
+        found = ((name, json.loads(zlib.decompress(spec))) for name, spec in self._specs.items())
+        return [ContextObserved(self._value(name, spec)) for name, spec in found]
+
+    def _value(self, name: str, spec: Json) -> ResourceSlice:
+        """Raises BadField."""
+        pool = mapping(spec, "pool", "spec")
+        return ResourceSlice(
+            name=name,
+            driver=checked(spec.get("driver"), "spec.driver"),
+            pool=checked(pool.get("name"), "spec.pool.name"),
+            generation=integer(pool, "generation", "spec.pool", default=0, high=MAX_GENERATION),
+            devices=tuple(self._devices(spec)),
+            counters=tuple(_counters(spec, "sharedCounters", "name", "spec")),
+        )
+
+    def _devices(self, spec: Json) -> Iterator[Device]:
+        each = spec.get("perDeviceNodeSelection") is True
+        for index, one in enumerate(objects(spec, "devices", "spec", MAX_DEVICES)):
+            path = f"spec.devices[{index}]"
+            resource = self._resource(_selectable(one, checked(spec.get("driver"), "spec.driver"), path))
+            if resource is None:
+                continue
+            yield Device(
+                name=checked(one.get("name"), f"{path}.name"),
+                resource=resource,
+                node=text(one if each else spec, "nodeName", path),
+                taints=tuple(_taint(taint, path) for taint in objects(one, "taints", path, MAX_TAINTS)),
+                consumes=tuple(_counters(one, "consumesCounters", "counterSet", path)),
+            )
+
+    def _resource(self, device: Json) -> str | None:
+        """Return what a device is charged as; None: no class selects it."""
+        for name, resource in self._resources.items():
+            expressions = self._selectors.get(name)
+            if expressions is not None and all(_selects(one, device) for one in expressions):
+                return resource
+        return None
+
+
+def device_taint_rule(obj: Json) -> ContextObserved | None:
+    """None if it is malformed."""
+    try:
+        spec = mapping(obj, "spec", "")
+        selector, path = mapping(spec, "deviceSelector", "spec"), "spec.deviceSelector"
+        key, effect = _taint(mapping(spec, "taint", "spec"), "spec.taint")
+        return ContextObserved(
+            DeviceTaintRule(
+                name=_name(obj),
+                key=key,
+                effect=effect,
+                driver=text(selector, "driver", path),
+                pool=text(selector, "pool", path),
+                device=text(selector, "device", path),
+            )
+        )
+    except BadField:
+        return None
+
+
+def _name(obj: Json) -> str:
+    return checked(mapping(obj, "metadata", "").get("name"), "metadata.name")
+
+
+def _expressions(obj: Json) -> tuple[str, ...]:
+    """Raises BadField, BadExpression."""
+    selectors = objects(mapping(obj, "spec", ""), "selectors", "spec", MAX_SELECTORS)
+    found = []
+    for index, one in enumerate(selectors):
+        expression = mapping(one, "cel", f"spec.selectors[{index}]").get("expression")
+        if not isinstance(expression, str):
+            raise BadField(f"spec.selectors[{index}].cel.expression", f"{shown(expression)} is not text")
+        try:
+            check(expression, DEVICE)
+        except BadExpression as error:
+            raise BadExpression(f"spec.selectors[{index}].cel.expression: {error}") from None
+        found.append(expression)
+    return tuple(found)
+
+
+def _selects(expression: str, device: Json) -> bool:
+    """An expression without an answer, such as for an attribute that is not there, selects nothing."""
+    try:
+        return first_true((expression,), device, DEVICE) is not None
+    except BadField:
+        return False
+
+
+def _selectable(device: Json, driver: str, path: str) -> Json:
+    """Return a device as selectors see it. Names without a domain are those of the driver."""
+    attributes = {
+        name: next(iter(value.values()), None)
+        for name, value in mapping(device, "attributes", path).items()
+        if isinstance(value, Mapping)
+    }
+    return {
+        "driver": driver,
+        "attributes": _by_domain(attributes, driver),
+        "allowMultipleAllocations": device.get("allowMultipleAllocations") is True,
+    }
+
+
+def _by_domain(values: Mapping[str, Any], driver: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {driver: {}}
+    for name, value in values.items():
+        domain, _, own = name.rpartition("/")
+        found.setdefault(domain or driver, {})[own] = value
+    return found
+
+
+def _taint(taint: Json, path: str) -> tuple[str, str]:
+    return checked(taint.get("key"), f"{path}.key"), checked(taint.get("effect"), f"{path}.effect")
+
+
+def _counters(parent: Json, field: str, name: str, path: str) -> Iterator[tuple[str, str, int]]:
+    """Yield (counter set, counter, amount in thousandths) tuples. Raises BadField."""
+    for index, one in enumerate(objects(parent, field, path, MAX_COUNTERS)):
+        where = f"{path}.{field}[{index}]"
+        counter_set = checked(one.get(name), f"{where}.{name}")
+        counters = mapping(one, "counters", where)
+        for counter in sorted(counters)[:MAX_COUNTERS]:
+            value = mapping(counters, counter, f"{where}.counters").get("value")
+            try:
+                amount = parse_quantity(value, CPU) if isinstance(value, str | int | float) else None
+            except BadQuantity as error:
+                raise BadField(f"{where}.counters.{counter}.value", str(error)) from None
+            if amount is None:
+                raise BadField(f"{where}.counters.{counter}.value", f"{shown(value)} is no quantity")
+            yield counter_set, counter, amount
