@@ -14,7 +14,7 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 COMPONENTS = tuple(
     name
     for name in (
-        *("mutating", "authors", "webhook", "default-queue", "postgres", "monitoring"),
+        *("mutating", "authors", "webhook", "default-queue", "postgres", "monitoring", "notifier"),
         "monitoring/prometheus-operator",
     )
     if (MANIFESTS / name).is_dir()

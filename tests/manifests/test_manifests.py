@@ -316,6 +316,22 @@ def test_the_shipped_configuration_is_valid_and_listens_on_the_ports_of_the_prob
     assert {address.host for address in listens.values()} == {"0.0.0.0"}
 
 
+def test_the_shipped_notifier_finds_its_secret_and_has_no_rights() -> None:
+    folder = MANIFESTS / "notifier"
+    settings = load(folder / "config.yaml", database_url="postgresql://u@h/d", environ={})
+    pod = one("Deployment", "queuectl-notifier", folder)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert [port["containerPort"] for port in container["ports"]] == [settings.notifier.listen.port]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    secrets = {volume["name"] for volume in pod["volumes"] if "secret" in volume}
+    (sink,) = settings.notifications
+    assert sink.slack is not None
+    file = sink.slack.url_from.file
+    assert file is not None
+    assert mounts[str(file.parent)] in secrets
+    assert {item["kind"] for item in documents(folder)} == {"ServiceAccount", "Deployment"}
+
+
 def test_network_policies_allow_only_the_documented_traffic() -> None:
     policies = {
         item["metadata"]["name"]: item["spec"] for item in everything() if item["kind"] == "NetworkPolicy"
