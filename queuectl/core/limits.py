@@ -6,7 +6,7 @@ be a third. Admission cycles, preemption searches and claims use this interface 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -32,6 +32,13 @@ class Hold:
     """The pods that it would have. Empty for a workload that has an open attempt: its pods are known."""
     spots: Spots | None = None
     """The nodes of its pods, where these are given; None: where they fit."""
+    ended: bool = False
+    """It is released: its pods that are bound count until they are gone (M9), and no others are expected."""
+
+    @property
+    def nodes(self) -> Iterator[str]:
+        """The names of the nodes that are given, once for each pod."""
+        return (name for name, _ in self.spots or ())
 
 
 class AdmissionLimit(Protocol):
@@ -78,7 +85,7 @@ class RoomLimit:
 
     def remove(self, hold: Hold) -> None:
         if hold.owner is not None and self._room:
-            self._room.remove(hold.owner)
+            self._room.remove(hold.owner, ended=hold.ended)
 
 
 class Limits:

@@ -168,7 +168,8 @@ class Cycles:
         behind: dict[QueueHeads, Followers] = {}
         if (lanes := self._lanes.get(root)) is not None:
             progress |= self._nominate_lanes(root, queues, nominated, behind, again)
-        cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, self._claims.get(root, []))
+        claims = self._claims.get(root, [])
+        cycle_pass = CyclePass(self._snapshot, self._journal, self._nominator, claims, self._reserved_room)
         late: list[NominatedHead] = []
         for head in self._in_order(nominated, late):
             followers = behind.pop(head.heads, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
-from queuectl.core.cycle.reserved_room import placed_without, without
+from queuectl.core.cycle.reserved_room import Claimed, leaves_claims, placed_without, without
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import NOTHING, Mode
 from queuectl.core.limits import Hold, LimitsJournal
@@ -78,14 +78,17 @@ class CyclePass:
         journal: LimitsJournal,
         nominator: Nominator,
         claims: Iterable[PreemptionClaim],
+        others: Iterable[Claimed] = (),
     ) -> None:
+        """`claims`: those of the tree; `others`: what those of other trees hold on nodes."""
+        self._others = tuple(others)
         self._snapshot = snapshot
         self._journal = journal
         self._nominator = nominator
         self._mark = journal.mark()
         self._terminating: dict[WorkloadId, Entry] = {}
         """Victims of this cycle and of open claims."""
-        self._claimed: list[Hold] = []
+        self._claimed: list[Claimed] = []
         """What claims of this cycle and open claims hold once their victims are gone."""
         self.admitted: list[Nomination] = []
         self.preempting: list[Preempting] = []
@@ -103,7 +106,7 @@ class CyclePass:
         if nomination.mode.preempts and not nomination.victims:
             self._reserve(head)
             return Mode.NO_CANDIDATES
-        if nomination.mode is Mode.FIT and not self._ahead:
+        if nomination.mode is Mode.FIT and not self._ahead and not self._others:
             return self._admit(head)
         awaited = [t.entry for t in nomination.victims if t.entry.id in self._terminating]
         if awaited:
@@ -215,40 +218,22 @@ class CyclePass:
             self._journal.undo(mark)
         return fits
 
-    def _claim(self, hold: Hold, victims: Collection[Entry]) -> None:
+    def _claim(self, hold: Hold, victims: Iterable[Entry]) -> None:
         """Charge what a claim holds once `victims` are gone."""
-        self._claimed.append(placed_without(self._snapshot, self._journal, victims, hold))
-        self._journal.add(self._claimed[-1])
+        gone = tuple(victims)
+        self._claimed.append(Claimed(placed_without(self._snapshot, self._journal, gone, hold), gone))
+        self._journal.add(self._claimed[-1].hold)
 
     def _leaves_claims(self, hold: Hold) -> bool:
-        """Return whether the pods of claims still fit if those of `hold` are bound where these are expected.
-
-        The scheduler of the cluster knows no claims: a pod that starts now may take what is free on a node
-        that a claim reserves. Then the claim needed other victims, again and again (M8).
-        """
-        nodes = {name for one in self._claimed for name, _ in one.spots or ()}
-        if not hold.pods or not nodes:
+        """Return whether a start now leaves the claims of this and other trees their room (M8)."""
+        if not (self._claimed or self._others):
             return True
         with self.as_nominated():
             mark = self._journal.mark()
             self._charge_admitted()
-            spots = self._snapshot.room.place_on(hold.pods, nodes)
-            fit = not spots or self._claims_fit_beside(replace(hold, cells=[], spots=spots))
+            fit = leaves_claims(self._snapshot, self._journal, hold, self._claimed, self._others)
             self._journal.undo(mark)
         return fit
-
-    def _claims_fit_beside(self, hold: Hold) -> bool:
-        """Charge `hold`. Return whether the pods of all claims fit then, once their victims are gone."""
-        self._journal.add(hold)
-        claims = [replace(one, cells=[], spots=None) for one in self._claimed if one.pods]
-        with without(self._snapshot, self._journal, self._terminating.values()):
-            return all(map(self._fits_too, claims))
-
-    def _fits_too(self, hold: Hold) -> bool:
-        """Charge `hold`. Return whether it fitted."""
-        fits = self._journal.fits(hold)
-        self._journal.add(hold)
-        return fits
 
     @contextmanager
     def as_nominated(self) -> Iterator[None]:

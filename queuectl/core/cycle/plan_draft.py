@@ -68,7 +68,7 @@ class PlanDraft:
             return
         tree = self._state.tree
         node = tree.queue(entry.attempt.assignment.cluster_queue)
-        self.journal.remove(Hold(node, entry.cells))  # its pods count until they are seen to be gone
+        self.journal.remove(Hold(node, entry.cells, entry.id, ended=True))
         self.snapshot.released.add(entry.id)
         if pending_again:
             self.deferred.add(tree.root(node))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from queuectl.core.entries import Entry
 from queuectl.core.limits import Hold, LimitsJournal
@@ -11,6 +12,7 @@ from queuectl.core.model import WorkloadId
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, held_by
 from queuectl.core.quota.tree import QuotaNode
+from queuectl.core.values import value
 
 
 @contextmanager
@@ -33,6 +35,63 @@ def placed_without(
         return journal.placed(hold)
 
 
+@value(frozen=True, slots=True)
+class Claimed:
+    """What a claim holds once its victims are gone."""
+
+    hold: Hold
+    """With the nodes of its pods."""
+    victims: Collection[Entry]
+
+
+def leaves_claims(
+    snapshot: Snapshot, journal: LimitsJournal, hold: Hold, own: Sequence[Claimed], others: Sequence[Claimed]
+) -> bool:
+    """Return whether the pods of claims still fit if those of `hold` are bound where these are expected (M8).
+
+    The scheduler of the cluster knows no claims: a pod that starts now may take what is free on a node that a
+    claim reserves. Then the claim needed other victims, again and again. `own` is not charged; `others`, the
+    claims of other trees, are.
+    """
+    nodes = {name for one in (*own, *others) for name in one.hold.nodes}
+    if not hold.pods or not nodes:
+        return True
+    for spots in snapshot.room.ways_on(hold.pods, nodes):
+        mark = journal.mark()
+        fit = _fit_beside(snapshot, journal, replace(hold, cells=[], spots=spots), own, others)
+        journal.undo(mark)
+        if not fit:
+            return False
+    return True
+
+
+def _fit_beside(
+    snapshot: Snapshot, journal: LimitsJournal, hold: Hold, own: Iterable[Claimed], others: Iterable[Claimed]
+) -> bool:
+    """Charge `hold`. Return whether the claims that reserve one of its nodes fit beside it and the others."""
+    taken, touched = set(hold.nodes), list[Claimed]()
+    for one in own:
+        if taken.isdisjoint(one.hold.nodes):
+            journal.add(replace(one.hold, cells=[]))
+        else:
+            touched.append(one)
+    for one in others:
+        if not taken.isdisjoint(one.hold.nodes):
+            journal.remove(one.hold)
+            touched.append(one)
+    journal.add(hold)
+    victims = {victim.id: victim for one in touched for victim in one.victims}
+    with without(snapshot, journal, victims.values()):
+        return all(_fits_too(journal, replace(one.hold, cells=[], spots=None)) for one in touched)
+
+
+def _fits_too(journal: LimitsJournal, hold: Hold) -> bool:
+    """Charge `hold`. Return whether it fitted."""
+    fits = journal.fits(hold)
+    journal.add(hold)
+    return fits
+
+
 class ReservedRoom:
     """What claims reserve on nodes, by the root of their tree.
 
@@ -47,7 +106,7 @@ class ReservedRoom:
     ) -> None:
         self._snapshot = snapshot
         self._journal = journal
-        self._held: dict[QuotaNode, list[Hold]] = {}
+        self._held: dict[QuotaNode, list[Claimed]] = {}
         for root, found in claims.items():
             self.reserve(root, found)
 
@@ -61,10 +120,15 @@ class ReservedRoom:
             victims |= {victim.workload: self._snapshot.entries[victim.workload] for victim in claim.victims}
             node = self._snapshot.tree.queue(claim.cluster_queue)
             hold = Hold(node, [], claim.owner, claim.pods)
-            held.append(placed_without(self._snapshot, self._journal, victims.values(), hold))
-            self._journal.add(held[-1])
+            gone = tuple(victims.values())
+            held.append(Claimed(placed_without(self._snapshot, self._journal, gone, hold), gone))
+            self._journal.add(held[-1].hold)
 
     def lift(self, root: QuotaNode) -> None:
         """This tree is decided next."""
-        for hold in self._held.pop(root, ()):
-            self._journal.remove(hold)
+        for one in self._held.pop(root, ()):
+            self._journal.remove(one.hold)
+
+    def __iter__(self) -> Iterator[Claimed]:
+        """Yield what is reserved now."""
+        return (one for held in self._held.values() for one in held)

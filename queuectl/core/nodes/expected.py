@@ -5,16 +5,21 @@ Their places are computed anew from what is known, so that they do not depend on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from queuectl.core.model import WorkloadId
 from queuectl.core.nodes.binding import not_bound
 from queuectl.core.nodes.bound import BoundPods
 from queuectl.core.nodes.inventory import Inventory
 from queuectl.core.nodes.matching import Matcher
-from queuectl.core.nodes.placing import Spots, place, put_back, take_away
+from queuectl.core.nodes.placing import Spots, expect_all, put_back, take_away
 from queuectl.core.nodes.pods import Pods, PodShape
+
+NOTHING: Final[Mapping[WorkloadId, Pods]] = MappingProxyType({})
 
 
 class Holder(NamedTuple):
@@ -69,19 +74,36 @@ class ExpectedPods:
             take_away(self._inventory, spots)
         self._expect(())
 
-    def _expect(self, away: Collection[WorkloadId]) -> None:
-        """Expect pods that are not bound yet: those that take most first, then in order of admission."""
-        self._spots = {}
-        wanted: dict[PodShape, int] = {}
-        waiting = [owner for owner in self.waiting if owner not in away]
-        for owner in sorted(waiting, key=lambda owner: (self.holders[owner].sequence, owner)):
+    def _expect(
+        self, away: Collection[WorkloadId], tried: Mapping[WorkloadId, Pods] = NOTHING
+    ) -> dict[WorkloadId, Spots]:
+        """Expect pods that are not bound yet: those that take most first, then in order of admission.
+
+        Those of `tried` come last. Return their spots.
+        """
+        held: Counter[PodShape] = Counter()
+        for owner in sorted(
+            self.waiting.keys() - away, key=lambda owner: (self.holders[owner].sequence, owner)
+        ):
             for group in self.waiting[owner]:
-                wanted[group.shape] = wanted.get(group.shape, 0) + group.count
-        shapes = zip(self._matcher.match_all(wanted), wanted, strict=True)
-        for match, shape in sorted(shapes, key=lambda item: item[0].vector, reverse=True):
-            spots: Spots = []
-            place(self._inventory, match, wanted[shape], spots=spots)
-            self._spots[shape] = spots
+                held[group.shape] += group.count
+        wanted = held.copy()
+        for pods in tried.values():
+            for group in self._matcher.needs(pods).limited:
+                wanted[group.shape] += group.count
+        matches = self._matcher.match_all(wanted)
+        found = expect_all(self._inventory, list(zip(matches, wanted.values(), strict=True)))
+        spots = dict(zip(wanted, found, strict=True))
+        self._spots = {shape: spots[shape][:count] for shape, count in held.items()}
+        left = {shape: iter(spots[shape][held[shape] :]) for shape in wanted}
+        return {
+            owner: [
+                spot
+                for group in self._matcher.needs(pods).limited
+                for spot in islice(left[group.shape], group.count)
+            ]
+            for owner, pods in tried.items()
+        }
 
     def forget(self) -> None:
         """The inventory was counted anew, without them."""
@@ -89,13 +111,18 @@ class ExpectedPods:
 
     # --- without some holders
 
-    def expect_without(self, away: Collection[WorkloadId]) -> None:
-        """Expect them where they would be without the holders `away`."""
+    def expect_without(
+        self, away: Collection[WorkloadId], tried: Mapping[WorkloadId, Pods]
+    ) -> dict[WorkloadId, Spots]:
+        """Expect them where they would be without the holders `away`, and with the pods of `tried`.
+
+        Return the spots of `tried`.
+        """
         if self._spots_with_all is None:
             self._spots_with_all = self._spots
         for spots in self._spots.values():
             take_away(self._inventory, spots)
-        self._expect(away)
+        return self._expect(away, tried)
 
     def expect_with_all(self) -> None:
         """Undo `expect_without`."""

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from queuectl.core.nodes.modes import is_device
 from queuectl.core.policy import Node, NodeRules, Taint
 from queuectl.core.resources import Amounts
 
@@ -96,7 +97,7 @@ class NodeGroup:
 class NodeRecord:
     """One node, and what its pods take. Pods may name a node that is not known (yet): `node` is None."""
 
-    __slots__ = ("allocatable", "counted", "free", "group", "name", "node", "state", "used")
+    __slots__ = ("allocatable", "bound", "counted", "free", "group", "name", "node", "state", "used")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -108,6 +109,8 @@ class NodeRecord:
         """What its group counts of it."""
         self.used: list[int] = []
         """By pods that are bound to it, and by those that are expected on it."""
+        self.bound: list[int] = []
+        """By those that are bound to it."""
         self.free: Vector = ()
 
 
@@ -119,7 +122,7 @@ class Inventory:
         self._asked: set[str] = set()
         """Label keys that flavors or pods ask for."""
         self.resources: dict[str, int] = {}
-        """Numbers of the resources that nodes may limit."""
+        """Numbers of the resources that nodes may limit: devices first, then by name."""
         self.records: dict[str, NodeRecord] = {}
         self.groups: dict[tuple[NodeState, Profile], NodeGroup] = {}
         self._settling: set[str] = set()
@@ -214,7 +217,7 @@ class Inventory:
         record = self.records.get(name)
         if record is None:
             record = self.records[name] = NodeRecord(name)
-            record.used = [0] * len(self.resources)
+            record.used, record.bound = [0] * len(self.resources), [0] * len(self.resources)
         return record
 
     # --- amounts
@@ -238,6 +241,13 @@ class Inventory:
         elif not any(used):
             del self.records[name]
 
+    def bind(self, name: str, amounts: Vector, times: int) -> None:
+        """As `charge`, for a pod that is bound to the node, or not any more."""
+        bound = self._record(name).bound
+        for number, amount in enumerate(amounts):
+            bound[number] += amount * times
+        self.charge(name, amounts, times)
+
     def refresh(self, record: NodeRecord) -> None:
         """What is free on a node may have changed."""
         free = tuple([has - used for has, used in zip(record.allocatable, record.used, strict=True)])
@@ -260,12 +270,15 @@ class Inventory:
 
     def count(self, resources: Iterable[str]) -> None:
         """Count these resources, and no others. All that is used must be charged again."""
-        self.resources = {name: number for number, name in enumerate(sorted(resources))}
+        self.resources = {
+            name: number
+            for number, name in enumerate(sorted(resources, key=lambda name: (not is_device(name), name)))
+        }
         self._before.clear()
         self._more = True
         for record in list(self.records.values()):
             self._leave(record)
-            record.used = [0] * len(self.resources)
+            record.used, record.bound = [0] * len(self.resources), [0] * len(self.resources)
             if record.node is None:
                 del self.records[record.name]
                 continue

@@ -7,7 +7,7 @@ care until its pods are bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from queuectl.core.nodes.inventory import Inventory, NodeState, Vector
 from queuectl.core.nodes.matching import Match
@@ -48,14 +48,50 @@ def place(inventory: Inventory, match: Match, count: int, *, spots: Spots) -> in
     return placed
 
 
-def place_at(inventory: Inventory, match: Match, count: int, name: str) -> int:
-    """Charge up to `count` pods of one shape to one node. Return how many fitted."""
-    record = inventory.records.get(name)
-    if record is None or record.group not in match.groups or record.state is not NodeState.READY:
-        return 0
-    placed = min(count, match.pods_in(record.free))
-    inventory.charge(name, match.vector, placed)
+def pack(inventory: Inventory, match: Match, count: int, *, spots: Spots) -> int:
+    """As `place`, but each pod goes to a node where fewest pods of its shape fit."""
+    fitting = sorted(
+        (pods, free, name)
+        for group in match.groups
+        if group.state is NodeState.READY
+        for free, names in group.by_free.items()
+        if (pods := match.pods_in(free))
+        for name in names
+    )
+    placed = 0
+    for pods, _, name in fitting:
+        taken = min(pods, count - placed)
+        inventory.charge(name, match.vector, taken)
+        spots += [(name, match.vector)] * taken
+        placed += taken
     return placed
+
+
+def ways_on(inventory: Inventory, pods: Sequence[tuple[Match, int]], nodes: Iterable[str]) -> Iterator[Spots]:
+    """Yield ways in which the scheduler may bind as many of these pods as possible to `nodes` now.
+
+    Only pods that are bound are in their way. Each of the nodes that differ comes first once.
+    """
+    there = [record for name in sorted(nodes) if (record := inventory.records.get(name)) is not None]
+    free = {
+        record.name: tuple([has - used for has, used in zip(record.allocatable, record.bound, strict=True)])
+        for record in there
+        if record.state is NodeState.READY
+    }
+    firsts = {(record.group, free[record.name]): record for record in reversed(there) if record.name in free}
+    for first in firsts.values():
+        left, spots = dict(free), Spots()
+        for match, count in pods:
+            missing = count
+            for record in sorted(there, key=lambda record: record is not first):
+                if record.name in left and record.group in match.groups:
+                    taken = min(missing, match.pods_in(left[record.name]))
+                    missing -= taken
+                    pairs = zip(left[record.name], match.vector, strict=True)
+                    left[record.name] = tuple([has - amount * taken for has, amount in pairs])
+                    spots += [(record.name, match.vector)] * taken
+        if spots:
+            yield spots
 
 
 def take_away(inventory: Inventory, spots: Iterable[tuple[str, Vector]]) -> None:
@@ -78,3 +114,34 @@ def place_all(inventory: Inventory, pods: Iterable[tuple[Match, int]]) -> tuple[
         wanted += count
         place(inventory, match, count, spots=spots)
     return spots, len(spots) == wanted
+
+
+def expect_all(inventory: Inventory, pods: Sequence[tuple[Match, int]]) -> list[Spots]:
+    """Place pods of workloads that are admitted, those that take most first. Return the spots of each item.
+
+    Those that find no node would be forgotten, and their room given away: they are packed instead, if fewer
+    are left out then.
+    """
+    spread = _placed(inventory, pods, place)
+    missing = sum(count for _, count in pods) - sum(map(len, spread))
+    if not missing:
+        return spread
+    for spots in spread:
+        take_away(inventory, spots)
+    packed = _placed(inventory, pods, pack)
+    if sum(map(len, packed)) > sum(map(len, spread)):
+        return packed
+    for spots in packed:
+        take_away(inventory, spots)
+    for spots in spread:
+        put_back(inventory, spots)
+    return spread
+
+
+def _placed(inventory: Inventory, pods: Sequence[tuple[Match, int]], put: Callable[..., int]) -> list[Spots]:
+    found: list[Spots] = [[] for _ in pods]
+    order = sorted(range(len(pods)), key=lambda number: pods[number][0].vector, reverse=True)
+    for number in order:
+        match, count = pods[number]
+        put(inventory, match, count, spots=found[number])
+    return found

@@ -7,8 +7,9 @@ order of events. What a plan tries comes on top, and is undone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from queuectl.core.flavors.queue_flavors import Charge
 from queuectl.core.model import Assignment, WorkloadId
@@ -20,11 +21,20 @@ from queuectl.core.nodes.inventory import Inventory
 from queuectl.core.nodes.losses import NodeLosses
 from queuectl.core.nodes.matching import Matcher
 from queuectl.core.nodes.modes import is_device, limited_by_spec
-from queuectl.core.nodes.placing import Spots, place_all, place_at, put_back, room_for, take_away
+from queuectl.core.nodes.placing import Spots, place_all, put_back, room_for, take_away, ways_on
 from queuectl.core.nodes.pods import KnownPods, Pod, Pods
 from queuectl.core.nodes.usage import NodeUsage
 from queuectl.core.policy import CapacityMode, Node, NodeRules, ResourceFlavor
 from queuectl.core.resources import FlavorResource
+
+
+class Tried(NamedTuple):
+    """The pods of a workload that a plan admits, or for which it reserves room."""
+
+    pods: Pods
+    spots: Spots
+    given: bool
+    """The spots are given, and do not depend on where others are."""
 
 
 class NodeRoom:
@@ -46,7 +56,9 @@ class NodeRoom:
         """The resources that nodes may limit are to be collected again."""
         self._orphans: set[WorkloadId] = set()
         """Workloads that hold nothing any more and have bound pods."""
-        self._tried: dict[WorkloadId, Spots] = {}
+        self._tried: dict[WorkloadId, Tried] = {}
+        self._tried_with_all: dict[WorkloadId, Tried] = {}
+        """Those that are elsewhere while holders are away, where they were before."""
         self._away: dict[WorkloadId, Spots] = {}
         """The bound pods of holders that are tried without."""
         self._outdated = False
@@ -115,7 +127,7 @@ class NodeRoom:
             return
         vector = self.inventory.vector(pod.requests)
         if any(vector):
-            self.inventory.charge(pod.node, vector, times)
+            self.inventory.bind(pod.node, vector, times)
             self._unsettled = True
 
     def flavors_changed(self) -> None:
@@ -231,18 +243,9 @@ class NodeRoom:
         take_away(self.inventory, spots)
         return spots
 
-    def place_on(self, pods: Pods, nodes: Collection[str]) -> Spots:
-        """Return where as many of these pods as possible would be on some nodes. Changes nothing."""
-        self._expect_without_away()
-        spots: Spots = []
-        for match, count in self.matcher.needs(pods).room:
-            left = count
-            for name in sorted(nodes):
-                taken = place_at(self.inventory, match, left, name)
-                spots += [(name, match.vector)] * taken
-                left -= taken
-        take_away(self.inventory, spots)
-        return spots
+    def ways_on(self, pods: Pods, nodes: Iterable[str]) -> Iterator[Spots]:
+        """Yield ways in which the scheduler may bind as many of these pods as possible to `nodes` now."""
+        return ways_on(self.inventory, self.matcher.needs(pods).room, nodes)
 
     def add(self, owner: WorkloadId, pods: Pods, spots: Spots | None = None) -> None:
         """Try with the pods of `owner`. `spots`: where they are, whether they fit there or not.
@@ -252,21 +255,29 @@ class NodeRoom:
         away = self._away.pop(owner, None)
         if away is not None:
             put_back(self.inventory, away)
-            self._outdated = bool(self._away and self.expected.waiting)
+            self._outdated = bool(self._away and (self.expected.waiting or self._tried))
             if not self._away:
-                self.expected.expect_with_all()
+                self._expect_with_all()
             return
+        given = spots is not None
         if spots is None:
             self._expect_without_away()
             spots, _ = place_all(self.inventory, self.matcher.needs(pods).room)
         else:
             put_back(self.inventory, spots)
-        self._tried[owner] = spots
+        self._tried[owner] = Tried(pods, spots, given)
 
-    def remove(self, owner: WorkloadId) -> None:
-        """Try without the pods of `owner`, which were added, or are those of a holder."""
+    def remove(self, owner: WorkloadId, *, ended: bool = False) -> None:
+        """Try without the pods of `owner`, which were added, or are those of a holder.
+
+        `ended`: it holds nothing any more, and its bound pods count until they are gone (M9).
+        """
         if (tried := self._tried.pop(owner, None)) is not None:
-            take_away(self.inventory, tried)
+            take_away(self.inventory, tried.spots)
+            return
+        if ended:
+            self._away[owner] = []
+            self._outdated |= owner in self.expected.waiting
             return
         bound = [
             (pod.node, vector)
@@ -275,20 +286,31 @@ class NodeRoom:
         ]
         take_away(self.inventory, bound)
         self._away[owner] = bound
-        self._outdated = bool(self.expected.waiting)
+        self._outdated = bool(self.expected.waiting or self._tried)
 
     def _expect_without_away(self) -> None:
         """Pods that are not bound yet are expected where they would be without the holders that are away,
-        as they will be expected once these are gone (M7, M8).
+        as they will be expected once these are gone (M7, M8). So are those of workloads that the plan admits.
         """
         if not self._outdated:
             return
         self._outdated = False
-        for spots in self._tried.values():
-            take_away(self.inventory, spots)
-        self.expected.expect_without(self._away)
-        for spots in self._tried.values():
-            put_back(self.inventory, spots)
+        moving = {owner: tried for owner, tried in self._tried.items() if not tried.given}
+        for owner, tried in moving.items():
+            take_away(self.inventory, tried.spots)
+            self._tried_with_all.setdefault(owner, tried)
+        found = self.expected.expect_without(self._away, {owner: one.pods for owner, one in moving.items()})
+        for owner, tried in moving.items():
+            self._tried[owner] = tried._replace(spots=found[owner])
+
+    def _expect_with_all(self) -> None:
+        self.expected.expect_with_all()
+        for owner, before in self._tried_with_all.items():
+            if (tried := self._tried.get(owner)) is not None:
+                take_away(self.inventory, tried.spots)
+                put_back(self.inventory, before.spots)
+                self._tried[owner] = before
+        self._tried_with_all.clear()
 
     # --- capacity
 
