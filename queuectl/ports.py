@@ -342,6 +342,8 @@ class TooMuchHistory(Exception):
 MOST_HELD: Final = 100_000
 """Rows of `past_holds`."""
 MOST_STARTS: Final = 10_000
+GONE_KEPT: Final = 10_000
+"""Batches for which `since` says that a node is gone. A reader that is further behind reads all again."""
 SILENT_SECONDS: Final = 30.0
 """After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
 
@@ -367,10 +369,10 @@ class Reading:
 class Past(Protocol):
     """The ledger as it was, read only. Raises LedgerUnavailable or SchemaMismatch."""
 
-    async def at(self, when: datetime) -> LedgerSnapshot:
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
         """The open state after all commits at `when` or before; `now` of it is the time of its last decision.
 
-        Labels are those of today. Raises NotStored.
+        Labels are those of today. None: now, with the nodes that readers were told of last. Raises NotStored.
         """
 
 

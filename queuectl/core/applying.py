@@ -75,6 +75,9 @@ def restore(state: State, snapshot: LedgerSnapshot) -> None:
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
     recount(state, snapshot.past_usage)
+    for one in snapshot.nodes:
+        if one.avoided_until is not None:
+            state.nodes.inventory.avoided[one.name] = one.avoided_until
 
 
 def restore_workload(state: State, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Entry:

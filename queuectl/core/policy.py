@@ -297,6 +297,8 @@ class ResourceQuota:
 class FlavorQuotas:
     name: str
     resources: tuple[tuple[str, ResourceQuota], ...]
+    wait: int = 0
+    """How long a workload waits for this flavor before it may take the next one, in seconds (F10)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ def fitting(
     that does not fit may be better than the next one.
     """
     path = fast_path(queue_flavors, charges)
-    if path is None:
+    if path is None or queue_flavors.waits:
         return None
     tree, node = queue_flavors.tree, queue_flavors.node
     moves_on = queue_flavors.fungibility.try_next_before_borrowing

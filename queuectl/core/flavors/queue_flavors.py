@@ -48,6 +48,8 @@ class FlavorOption:
     flavor: ResourceFlavor | None
     cells: Mapping[str, int]
     """Cell number by resource."""
+    wait: int = 0
+    """How long a workload waits for it before it may take the next one, in seconds (F10)."""
 
 
 class QueueFlavors:
@@ -63,6 +65,7 @@ class QueueFlavors:
         "node",
         "of_resource",
         "tree",
+        "waits",
     )
 
     def __init__(self, queue: ClusterQueue, tree: QuotaTree, flavors: Mapping[str, ResourceFlavor]) -> None:
@@ -91,10 +94,13 @@ class QueueFlavors:
                             resource: tree.cell(FlavorResource(f.name, resource))
                             for resource, _ in f.resources
                         },
+                        f.wait,
                     )
                     for f in group.flavors
                 ]
             )
+        self.waits = any(option.wait for options in self.groups for option in options[:-1])
+        """Whether what a workload may get depends on how long it waits (F10)."""
 
     def mismatch(self, option: FlavorOption, pod_set: PodSet) -> str | None:
         """Return why `pod_set` cannot use this flavor, or None if it can (F2)."""
