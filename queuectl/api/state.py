@@ -84,6 +84,8 @@ class State:
     """Pending and admitted, by the LocalQueue that workloads name."""
     policies: Mapping[ConfigKey, Policy | str] = field(default_factory=dict)
     """In force; a text instead of an object: why its spec is invalid."""
+    specs: Mapping[ConfigKey, str] = field(default_factory=dict)
+    """What is in force of policy, configuration and context, as the ledger has it."""
     queues: Mapping[str, QueueState] = field(default_factory=dict)
     configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     batch: int = 0
@@ -159,6 +161,7 @@ class State:
             queue_workloads=queue_workloads,
             counts=_counts(self.counts, changes),
             policies=policies,
+            specs=_specs(self.specs, reading.configs),
             queues=queue_states(self.queues, touched, policies, queue_workloads),
             configuration=configuration,
             batch=reading.batch,
@@ -337,6 +340,17 @@ def _nodes(known: Mapping[str, NodeFacts], changed: Collection[NodeFacts]) -> Ma
     if not changed:
         return known
     return {n: one for n, one in {**known, **{one.name: one for one in changed}}.items() if not one.gone}
+
+
+def _specs(
+    known: Mapping[ConfigKey, str], configs: Collection[tuple[ConfigKey, str | None]]
+) -> Mapping[ConfigKey, str]:
+    """`known` itself if nothing changed."""
+    if not configs:
+        return known
+    changed = dict(configs)
+    kept = {key: spec for key, spec in known.items() if key not in changed}
+    return {**kept, **{key: spec for key, spec in changed.items() if spec is not None}}
 
 
 def _policies(
