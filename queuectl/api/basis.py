@@ -41,6 +41,7 @@ def snapshot(state: State, now: datetime, queues: frozenset[str] | None) -> Ledg
         sequence=state.sequence,
         now=now,
         workloads=tuple(workloads),
+        nodes=tuple(state.nodes[name] for name in sorted(state.nodes)),
         configs=tuple((key, spec) for key, spec in state.specs.items() if _counts(key, state, queues)),
     )
 

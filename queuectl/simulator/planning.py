@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from queuectl.core.decisions import Admit, Decision, Evict, Keep
-from queuectl.core.events import EffectSettled, Event, PolicyGone, PolicyObserved, Result, WorkloadObserved
+from queuectl.core.events import (
+    EffectSettled,
+    Event,
+    PodGone,
+    PolicyGone,
+    PolicyObserved,
+    Result,
+    WorkloadObserved,
+)
 from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.core.reasons import Family
 from queuectl.core.what_if import Affected, PlannedPolicy, PolicyChange
@@ -31,7 +39,7 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
             break
         found.note(plan.decisions)
         sequence = commit(engine, plan, sequence)
-        engine.handle([event for effect in engine.take_effects() for event in carried_out(effect)])
+        engine.handle([event for effect in engine.take_effects() for event in carried_out(effect, trials)])
     else:
         raise RuntimeError(f"not at rest after {PLANS} plans")
     after = {report.name: report.condition for report in engine.take_reports()[1]}
@@ -43,7 +51,7 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     return PlannedPolicy(sequence=trials.read, affected=tuple(found.affected()), inactive=tuple(inactive))
 
 
-def carried_out(effect: Effect) -> Iterator[Event]:
+def carried_out(effect: Effect, trials: Trials) -> Iterator[Event]:
     """Yield what is observed when this write has been made; the pods of a stopped workload end at once."""
     before = effect.observation
     starts = effect.key.verb is Verb.START
@@ -55,6 +63,8 @@ def carried_out(effect: Effect) -> Iterator[Event]:
         admission=effect.attempt if starts else None,
         annotated=True,
     )
+    if not starts:
+        yield from map(PodGone, trials.pods.get(effect.key.workload, ()))
     yield WorkloadObserved(effect.workload, seen)
     yield EffectSettled(effect.key, Result.DONE, seen.generation)
 

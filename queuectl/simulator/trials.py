@@ -19,6 +19,8 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.nodes.facts import pods_of_facts
+from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Code, Family, Reason
 from queuectl.core.what_if import Displaced, Start, Tried
@@ -49,11 +51,14 @@ class Trials:
         policies: Iterable[PolicyObserved],
         now: datetime,
         sequence: int,
+        pods: Iterable[Pod] = (),
     ) -> None:
-        """`engine`: in this state; it belongs to the trials from now on."""
+        """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes."""
         self.now: Final = now
         self.workloads: Final[Mapping[WorkloadId, StoredWorkload]] = {one.id: one for one in workloads}
         self._policies: Final = {one.key: one for one in policies}
+        self.pods: Final[Mapping[WorkloadId, list[str]]] = _by_workload(pods)
+        """The UIDs of the pods of each workload that are on nodes."""
         self.work = 0
         self._engine = engine
         self._read = self._sequence = sequence
@@ -158,7 +163,16 @@ def trials_of(snapshot: LedgerSnapshot, configuration: SchedulingConfiguration) 
     engine = engine_of(snapshot, configuration)
     events = (rule(key, spec) for key, spec in snapshot.configs)
     policies = (event for event in events if isinstance(event, PolicyObserved))
-    return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence)
+    pods = (pod for one in snapshot.nodes for pod in pods_of_facts(one))
+    return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods)
+
+
+def _by_workload(pods: Iterable[Pod]) -> dict[WorkloadId, list[str]]:
+    found: dict[WorkloadId, list[str]] = {}
+    for pod in pods:
+        if pod.workload is not None:
+            found.setdefault(pod.workload, []).append(pod.uid)
+    return found
 
 
 def commit(engine: Engine, plan: Plan, sequence: int) -> int:
