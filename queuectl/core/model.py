@@ -62,6 +62,10 @@ class PastAttempts:
     """When all pods of the open attempt were bound to nodes; None: not yet, or no clock asks (L24)."""
     unready_at: datetime | None = None
     """Since when pods of the open attempt are not ready that were; None: they are, or no clock asks (L26)."""
+    missed: tuple[str, ...] = ()
+    """The flavors of the last attempt for whose pods nodes did not come in time (M20), sorted."""
+    missed_at: datetime | None = None
+    """When that attempt was evicted for it."""
 
 
 NO_PAST_ATTEMPTS = PastAttempts()

@@ -256,7 +256,8 @@ class _Scan:
     ) -> bool:
         """Return whether a flavor may be waited for; for the same answer with fewer pods (F9), also where it
         never has enough for all of them."""
-        if any(self.queue_flavors.mismatch(option, one) is not None for one in pod_sets):
+        mismatches = (self.queue_flavors.mismatch(option, one) for one in pod_sets)
+        if option.out_until is not None or any(why is not None for why in mismatches):
             return False
         tree, node = self.queue_flavors.tree, self.queue_flavors.node
         return waiting.partly or all(
@@ -286,6 +287,9 @@ class _Scan:
             if (why := queue_flavors.mismatch(option, pod_set)) is not None:
                 code = Code.NO_MATCHING_FLAVOR
                 return Reason(code=code, flavor=option.name, node=str(queue_flavors.node), detail=why)
+        if option.out_until is not None:
+            code, why = Code.CAPACITY_MISSING, "its nodes did not come in time"
+            return Reason(code=code, flavor=option.name, until=option.out_until, detail=why)
         missed = [
             tree.explain(queue_flavors.node, cell, total)
             for cell, total in self._totals(option, requested)
@@ -316,7 +320,8 @@ class _Scan:
     ) -> _Offer:
         """Return what one flavor offers: the worst over the resources (F3)."""
         queue_flavors = self.queue_flavors
-        if any(queue_flavors.mismatch(option, pod_set) is not None for pod_set in pod_sets):
+        mismatches = (queue_flavors.mismatch(option, pod_set) for pod_set in pod_sets)
+        if option.out_until is not None or any(why is not None for why in mismatches):
             return _Offer(option, GranularMode(Mode.NO_FIT, 0), [])
         tree, node = queue_flavors.tree, queue_flavors.node
         whole: GranularMode | None = None

@@ -141,6 +141,6 @@ def _built(queue_flavors: QueueFlavors, charge: Charge) -> FastPath | None:
         groups[number] = [
             Choice(position, [(option.cells[resource], amount) for resource, amount in requested])
             for position, option in enumerate(queue_flavors.groups[number])
-            if queue_flavors.mismatch(option, pod_set) is None
+            if option.out_until is None and queue_flavors.mismatch(option, pod_set) is None
         ]
     return FastPath(queue_flavors, charge, groups)
