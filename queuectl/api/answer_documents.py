@@ -134,6 +134,7 @@ def statement(
     lost: Mapping[FlavorResource, int],
     since: datetime,
     until: datetime,
+    steps: Iterable[tuple[datetime, datetime, Accounts]],
     readable: Readable,
 ) -> answer_schemas.Statement:
     return answer_schemas.Statement(
@@ -142,6 +143,17 @@ def statement(
         accounts=tuple(
             answer_schemas.PastAccount(**_account(cell, one, HOUR, readable), lost=lost.get(cell, 0) / HOUR)
             for cell, one in accounts.items()
+        ),
+        steps=tuple(
+            answer_schemas.Step(
+                since=begin,
+                until=end,
+                accounts=tuple(
+                    answer_schemas.QuotaAccount(**_account(cell, one, HOUR, readable))
+                    for cell, one in step.items()
+                ),
+            )
+            for begin, end, step in steps
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from queuectl.api.asking import Endpoint, Question, Source, committed
 from queuectl.api.identity import CLUSTER_QUEUES, COHORTS
 from queuectl.api.problems import Refusal, bad_request, not_found
 from queuectl.api.state import OVER
-from queuectl.api.statements import MOST_STEPS, Statement, TooLong, statement
+from queuectl.api.statements import MOST_STEPS, Statement, TooLong, equal_steps, statements, total
 from queuectl.api.view import Sight
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.core.model import StoredWorkload
@@ -49,7 +49,7 @@ class AnswerRoutes:
                 "What one ClusterQueue is guaranteed, uses, borrows and lends, now and over a time",
                 self.share,
                 answer_schemas.QueueShare,
-                (query.FROM, query.UNTIL),
+                (query.FROM, query.UNTIL, query.STEPS),
                 lambda values: "since" in values,
                 f"With `since`: also over that time, up to {MOST_HELD} hold lines.",
             ),
@@ -65,39 +65,43 @@ class AnswerRoutes:
         if queue is None:
             raise not_found()
         present = documents.accounts_now(queue, sight.state)
-        past, since, until = await self._statement(question, name, now(sight))
+        parts, bounds = await self._statements(question, name, now(sight))
+        past = total(parts)
         nodes = documents.nodes_in([*present.values(), *past.values()])
         readable = documents.Readable(
             await question.caller.names(CLUSTER_QUEUES, named(nodes, "ClusterQueue")),
             await question.caller.names(COHORTS, named(nodes, "Cohort")),
         )
         told = None
-        if since is not None:
+        if bounds:
+            since, until = bounds[0], bounds[-1]
             lost = documents.lost(await self._preemptions(since, until), name)
-            told = documents.statement(past, lost, since, until, readable)
+            steps = zip(bounds, bounds[1:], parts, strict=False) if "steps" in question.values else ()
+            told = documents.statement(past, lost, since, until, steps, readable)
         return documents.queue_share(queue, sight.state, present, told, readable, committed(sight))
 
-    async def _statement(
+    async def _statements(
         self, question: Question, name: str, present: datetime
-    ) -> tuple[Statement, datetime | None, datetime]:
-        """From when it is, and until when; without a time, if none is asked for."""
+    ) -> tuple[list[Statement], Sequence[datetime]]:
+        """One for each step, and their bounds; none if no time is asked for."""
         since = question.values.get("since")
         until = min(question.values.get("until", present), present)
         if since is None:
-            if "until" in question.values:
-                raise bad_request("parameter until goes with since")
-            return {}, None, until
+            for other in question.values.keys() & {"until", "steps"}:
+                raise bad_request(f"parameter {other} goes with since")
+            return [], ()
         if since >= until:
             raise bad_request(f"parameter since must be before {until.isoformat()}")
         try:
             past = await self._source.ask(self._source.readings.past_holds(since=since, until=until))
             since = min(max(since, past.first or since), until)
+            bounds = equal_steps(since, until, question.values.get("steps", 1))
             # In a thread: it may take a second, and others are answered meanwhile.
-            found = await asyncio.to_thread(statement, name, past, since, until, parse_policy)
+            found = await asyncio.to_thread(statements, name, past, bounds, parse_policy)
         except (TooLong, TooMuchHistory):
             limits = f"{MOST_HELD} hold lines or {MOST_STEPS} steps"
             raise _too_much(until, f"more changes of usage than {limits}") from None
-        return found, since, until
+        return found, bounds
 
     async def _preemptions(self, since: datetime, until: datetime) -> list[PreemptionRow]:
         found = await self._source.ask(

@@ -87,12 +87,21 @@ class PastAccount(QuotaAccount):
     )
 
 
+class Step(Document):
+    """One of the equal parts of a statement's time, in its units."""
+
+    since: datetime
+    until: datetime
+    accounts: tuple[QuotaAccount, ...] = Field(description="By flavor and resource.")
+
+
 class Statement(Document):
     """Accounts over a time, in base units times hours: GPU-hours, milli-cpu-hours, byte-hours."""
 
     since: datetime = Field(description="As asked, or the time of the oldest decision that the ledger has.")
     until: datetime
     accounts: tuple[PastAccount, ...] = Field(description="By flavor and resource.")
+    steps: tuple[Step, ...] = Field(description="With parameter `steps`; else empty.")
 
 
 class QueueShare(Committed):

@@ -24,15 +24,19 @@ DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1000
 MAX_SEQUENCE: Final = (1 << 63) - 1
 MAX_WAIT: Final = 30
+MAX_STEPS: Final = 96
 MAX_SINCE: Final = 10**10
 MAX_SELECTOR: Final = 1024
 MAX_NAME: Final = 253
 MAX_CURSOR: Final = 512
 MAX_FIELDS: Final = 32
 MAX_TIME: Final = 40
+POSITION: Final = "position"
+ORDERS: Final = ("arrival", POSITION)
 _FIRST: Final = datetime(1971, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_PART: Final = re.compile(r"[-a-z0-9.]+")
 _MAC_BYTES: Final = 16
 
 Cursor = list[Any]
@@ -73,6 +77,10 @@ def _wait(text: str) -> int:
     return _whole(text, 0, MAX_WAIT)
 
 
+def _steps(text: str) -> int:
+    return _whole(text, 1, MAX_STEPS)
+
+
 def _since(text: str) -> int:
     return _whole(text, 1, MAX_SINCE)
 
@@ -111,6 +119,18 @@ def _name(text: str) -> str:
     return text
 
 
+def _part(text: str) -> str:
+    if not (len(text) <= MAX_NAME and _PART.fullmatch(text)):
+        raise ValueError(f"1 to {MAX_NAME} lower-case letters, digits, '-' and '.'")
+    return text
+
+
+def _order(text: str) -> str:
+    if text not in ORDERS:
+        raise ValueError(f"one of {', '.join(ORDERS)}")
+    return text
+
+
 def _cursor(text: str) -> str:
     if len(text) > MAX_CURSOR:
         raise ValueError(f"the text of `next` in the page before, at most {MAX_CURSOR} characters")
@@ -143,12 +163,25 @@ NEXT: Final = Parameter(
 )
 NAMESPACE: Final = Parameter("namespace", "In this namespace only.", _NAME_SCHEMA, _name)
 QUEUE: Final = Parameter("queue", "Of LocalQueues of this name only.", _NAME_SCHEMA, _name)
+NAME: Final = Parameter(
+    "name",
+    "Whose name contains this text.",
+    {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{_PART.pattern}$"},
+    _part,
+)
 CLUSTER_QUEUE: Final = Parameter("clusterqueue", "Of this ClusterQueue only.", _NAME_SCHEMA, _name)
 PHASE: Final = Parameter(
     "phase",
     "In this phase only. Without it: all that are not Finished or Deleted. Those two come newest first.",
     {"type": "string", "enum": list(Phase)},
     _phase,
+)
+ORDER: Final = Parameter(
+    "order",
+    "`position`: the pending queue of `clusterqueue`, which must be given too, as workloads are admitted "
+    "when quota becomes available, without those that have no position. Without it: by first observation.",
+    {"type": "string", "enum": list(ORDERS), "default": ORDERS[0]},
+    _order,
 )
 REASON: Final = Parameter("reason", "With this reason only.", {"type": "string", "enum": list(Code)}, _reason)
 AFTER: Final = Parameter(
@@ -187,6 +220,12 @@ SINCE: Final = Parameter(
 _TIME_SCHEMA: Final = {"type": "string", "format": "date-time", "maxLength": MAX_TIME}
 FROM: Final = Parameter("since", "From this time on.", _TIME_SCHEMA, _time)
 UNTIL: Final = Parameter("until", "Up to this time. Without it: up to now.", _TIME_SCHEMA, _time)
+STEPS: Final = Parameter(
+    "steps",
+    "Also for each of this number of equal parts of that time.",
+    {"type": "integer", "minimum": 1, "maximum": MAX_STEPS},
+    _steps,
+)
 AS_OF: Final = Parameter(
     "asOf",
     "The state as of this time: after all decisions up to then. Counts of ready pods, and positions where "
@@ -201,9 +240,6 @@ class KnownKinds(Protocol):
 
     def find(self, text: str) -> JobKind | None:
         """The row for a kind, plural or short name, in any case."""
-
-    def of(self, api_version: object, kind: object) -> JobKind | None:
-        """The row for a manifest."""
 
     def known(self) -> str:
         """All names, for messages."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -40,10 +40,10 @@ class QueueWorkloads:
         index = bisect_left(self.order, place)
         return index + 1 if index < len(self.order) and self.order[index] == place else None
 
-    def ahead(self, position: int, count: int) -> list[WorkloadId]:
-        """The last `count` workloads before `position`, in order."""
-        end = position - 1
-        return [WorkloadId(place[-1]) for _, place in self.order[max(0, end - count) : end]]
+    def line(self, after: int) -> Iterator[WorkloadId]:
+        """The workloads at positions above `after`, in order."""
+        for index in range(after, len(self.order)):
+            yield WorkloadId(self.order[index][1][-1])
 
     def moved(self, left: Collection[StoredWorkload], came: Collection[StoredWorkload]) -> QueueWorkloads:
         """`left`: the workloads that changed, as they were. `came`: as they are."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -53,28 +54,52 @@ class _Epoch:
 
 def statement(name: str, past: PastHolds, since: datetime, until: datetime, parse: Parse) -> Statement:
     """Of ClusterQueue `name` from `since` to `until`. Raises TooLong."""
-    epochs = list(_epochs(name, past.revisions, since, until, parse))
+    return total(statements(name, past, (since, until), parse))
+
+
+def total(parts: Iterable[Statement]) -> Statement:
+    """Over all their times."""
+    found: Statement = {}
+    for part in parts:
+        for cell, one in part.items():
+            found.setdefault(cell, Account()).add(one)
+    return found
+
+
+def equal_steps(since: datetime, until: datetime, steps: int) -> list[datetime]:
+    """The bounds of that many times of the same length, to the microsecond."""
+    return [*(since + (until - since) * step // steps for step in range(steps)), until]
+
+
+def statements(name: str, past: PastHolds, bounds: Sequence[datetime], parse: Parse) -> list[Statement]:
+    """Of ClusterQueue `name`, for each time between two of `bounds`, all with the same cells.
+
+    `bounds`: in order, two at least. Raises TooLong.
+    """
+    since, until = bounds[0], bounds[-1]
+    epochs = list(_epochs(name, past.revisions, bounds, parse))
     changes = _changes(past.holds, since, until)
     own = {cell for cell, ones in changes.items() if any(one.cluster_queue == name for one in ones)}
     for epoch in epochs:
         own |= {cell for cell, number in epoch.tree.cells.items() if epoch.queue.nominal[number]}
     steps = 0
-    found: Statement = {}
+    found: list[Statement] = [{cell: Account() for cell in sorted(own)} for _ in pairwise(bounds)]
     for cell in sorted(own):
-        total = found[cell] = Account()
         for epoch, used, begin, end in _stretches(epochs, changes.get(cell, ())):
             steps += epoch.nodes
             if steps > MOST_STEPS:
                 raise TooLong
             number = epoch.tree.cell(cell)
             length = (end - begin) // _MICROSECOND
-            total.add(account(epoch.queue, number, used, length))
+            part = found[bisect_right(bounds, begin) - 1]
+            part[cell].add(account(epoch.queue, number, used, length))
     return found
 
 
 def _epochs(
-    name: str, revisions: Sequence[Revision], since: datetime, until: datetime, parse: Parse
+    name: str, revisions: Sequence[Revision], cuts: Sequence[datetime], parse: Parse
 ) -> Iterator[_Epoch]:
+    """Cut also at `cuts`, the first and last of which are the bounds of all."""
     parsed: dict[tuple[ConfigKey, str], Policy | str] = {}
 
     def read(one: Revision) -> Policy | str:
@@ -87,15 +112,18 @@ def _epochs(
         return parsed[key]
 
     times = {time for one in revisions for time in (one.since, one.until) if time is not None}
-    bounds = [since, *sorted(time for time in times if since < time < until), until]
+    bounds = sorted({*cuts, *(time for time in times if cuts[0] < time < cuts[-1])})
+    former: list[Revision] | None = None
     for begin, end in pairwise(bounds):
         in_force = [
             one for one in revisions if one.since <= begin and (one.until is None or begin < one.until)
         ]
-        tree = quota_tree({one.key: read(one) for one in in_force}, {})
-        queue = tree.queue(name)
-        below = list(_below(tree.root(queue)))
-        members = frozenset(node.name for node in below if node.kind == "ClusterQueue")
+        if in_force != former:
+            former = in_force
+            tree = quota_tree({one.key: read(one) for one in in_force}, {})
+            queue = tree.queue(name)
+            below = list(_below(tree.root(queue)))
+            members = frozenset(node.name for node in below if node.kind == "ClusterQueue")
         yield _Epoch(begin, end, tree, queue, members, len(below))
 
 

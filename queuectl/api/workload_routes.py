@@ -10,12 +10,12 @@ from typing import Any, Final
 from queuectl.api import documents, lending, query, schemas, story
 from queuectl.api.asking import Endpoint, Question, Source, committed, page
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS, Allowed, Caller
-from queuectl.api.problems import not_found
+from queuectl.api.problems import bad_request, not_found
 from queuectl.api.query import Cursor
 from queuectl.api.state import OVER, State
 from queuectl.api.view import Sight
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import StoredWorkload, WorkloadId
+from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import named_in
 from queuectl.ports import DecisionRow
@@ -38,7 +38,9 @@ _FILTERS: Final = (
     query.REASON,
     query.SUBMITTER,
     query.LABELS,
+    query.NAME,
     query.SINCE,
+    query.ORDER,
 )
 
 
@@ -102,9 +104,10 @@ class WorkloadRoutes:
         sight = await self._source.sight_of(question)
         after = self._source.after(question)
         namespace = question.values.get("namespace")
+        in_line = question.values.get("order") == query.POSITION
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
-        if question.values.get("phase") in OVER:
+        if question.values.get("phase") in OVER and not in_line:
             ended_by = sight.state.sequence + 1 if "asOf" in question.values else None
             before = after[0] if after else ended_by
             rows, next = await self._over(question, before, _since(question, sight))
@@ -113,8 +116,11 @@ class WorkloadRoutes:
                 wanted = await question.caller.namespaces("list", WORKLOADS, sight.state.arrivals)
             else:
                 wanted = Allowed(frozenset({namespace}))
-            open = self._open(question, sight.state, wanted, after, _since(question, sight))
-            rows, next = self._source.cut(question, open, lambda workload: [workload.arrival, workload.id])
+            if in_line:
+                rows, next = self._in_line(question, sight, wanted, after)
+            else:
+                open = self._open(question, sight.state, wanted, after, _since(question, sight))
+                rows, next = self._source.cut(question, open, lambda one: [one.arrival, one.id])
         readable = await self._readable(question.caller, *(workload.reason for workload in rows))
         items = (documents.workload(workload, sight.state, readable) for workload in rows)
         return page(schemas.Workload, items, next, sight)
@@ -130,11 +136,30 @@ class WorkloadRoutes:
         """One more than the page holds, if there are as many."""
         rows: list[StoredWorkload] = []
         for workload in state.in_order(namespaces, (after[0], WorkloadId(after[1])) if after else None):
-            if (since is None or workload.created_at >= since) and _passes(question.values, workload):
+            if _passes(question.values, workload, since):
                 rows.append(workload)
                 if len(rows) > question.limit:
                     break
         return rows
+
+    def _in_line(
+        self, question: Question, sight: Sight, namespaces: Allowed, after: Cursor | None
+    ) -> tuple[Sequence[StoredWorkload], str | None]:
+        """Of one pending queue, by position. The line moves between two pages. Raises a 400."""
+        queue = question.values.get("clusterqueue")
+        if queue is None or question.values.get("phase", Phase.PENDING) != Phase.PENDING:
+            raise bad_request(
+                "parameter order=position goes with clusterqueue, and with no phase but Pending"
+            )
+        since = _since(question, sight)
+        rows: list[tuple[int, StoredWorkload]] = []
+        for position, one in sight.state.line(queue, after[0] if after else 0):
+            if one.ref.namespace in namespaces and _passes(question.values, one, since):
+                rows.append((position, one))
+                if len(rows) > question.limit:
+                    break
+        shown, next = self._source.cut(question, rows, lambda row: [row[0]])
+        return [one for _, one in shown], next
 
     async def _over(
         self, question: Question, before: int | None, since: datetime | None
@@ -357,14 +382,17 @@ def _since(question: Question, sight: Sight) -> datetime | None:
     return sight.committed_at + timedelta(seconds=sight.silent_seconds - seconds)
 
 
-def _passes(values: Mapping[str, Any], workload: StoredWorkload) -> bool:
+def _passes(values: Mapping[str, Any], workload: StoredWorkload, since: datetime | None = None) -> bool:
+    """`since`: created from then on only."""
     code = workload.reason.code if workload.reason else None
     return bool(
-        values.get("namespace", workload.ref.namespace) == workload.ref.namespace
+        (since is None or workload.created_at >= since)
+        and values.get("namespace", workload.ref.namespace) == workload.ref.namespace
         and values.get("queue", workload.queue) == workload.queue
         and values.get("clusterqueue", workload.cluster_queue) == workload.cluster_queue
         and values.get("phase", workload.phase) == workload.phase
         and values.get("kind", workload.ref.kind) == workload.ref.kind
+        and values.get("name", "") in workload.ref.name
         and values.get("reason", code) == code
         and values.get("submitter", workload.submitter) == workload.submitter
         and ("labelSelector" not in values or values["labelSelector"](dict(workload.labels)))

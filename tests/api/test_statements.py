@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from queuectl.api.attribution import Account, account
 from queuectl.api.fairness import fair_amount
 from queuectl.api.policies import quota_tree
-from queuectl.api.statements import Statement, TooLong, statement
+from queuectl.api.statements import Statement, TooLong, equal_steps, statement, statements, total
 from queuectl.core.model import ConfigKey
 from queuectl.core.policy import ClusterQueue, Cohort
 from queuectl.core.quota.tree import QuotaTree
@@ -223,6 +224,24 @@ def test_the_hours_of_a_week_are_those_of_its_hold_lines(fair: bool) -> None:
     assert of["c"].guaranteed == round(days * 24 * 3_600_000_000)
 
 
+@given(steps=st.integers(1, 96))
+@settings(max_examples=10, deadline=None)
+def test_the_steps_of_a_statement_add_up_to_it(steps: int) -> None:
+    found = past(
+        Held("a", "a100", GPU, 6, minutes(10), minutes(55)),
+        Held("b", "a100", GPU, 5, minutes(20), None),
+        revisions=(revision("a", 2, until=40), revision("a", 4, since=40), revision("b", 4)),
+    )
+    bounds = equal_steps(minutes(0), minutes(90), steps)
+    assert (bounds[0], bounds[-1], len(bounds)) == (minutes(0), minutes(90), steps + 1)
+    parts = statements("a", found, bounds, parse_policy)
+    assert total(parts) == statement("a", found, minutes(0), minutes(90), parse_policy)
+    each = [statement("a", found, *pair, parse_policy).get(CELL) for pair in pairwise(bounds)]
+    assert [one for one in (part[CELL] for part in parts) if one.used] == [
+        one for one in each if one and one.used
+    ]
+
+
 # --- fair amounts
 
 
@@ -257,6 +276,8 @@ SHARE = "/api/v1/clusterqueues/team-a/share"
         ("since=yesterday", "parameter since must be a time with its zone, such as 2030-01-31T08:00:00Z"),
         ("since=2026-01-01T00:00:00", "parameter since must be a time with its zone"),
         ("until=2026-01-01T00:00:00Z", "parameter until goes with since"),
+        ("steps=2", "parameter steps goes with since"),
+        ("since=2026-01-01T00:00:00Z&steps=97", "parameter steps must be a whole number from 1 to 96"),
         (
             "since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z",
             "parameter since must be before 2026-01-01",
@@ -279,3 +300,14 @@ async def test_without_a_time_there_is_no_statement(rest: Rest) -> None:
     assert found["statement"] is None
     [one] = found["accounts"]
     assert (one["guaranteed"], one["used"], one["idle"], one["fair"]) == (8, 6, 2, None)
+
+
+async def test_with_steps_a_statement_has_each_equal_part_of_its_time(rest: Rest) -> None:
+    rest.readings.held = [Held("team-a", "a100", GPU, 6, EPOCH_START - timedelta(hours=1), None)]
+    found = await rest.get(SHARE, since="2026-01-05T08:00:00Z", until="2026-01-05T10:00:00Z", steps="4")
+    steps = found["statement"]["steps"]
+    assert [one["since"] for one in steps] == [
+        f"2026-01-05T{at}:00Z" for at in ("08:00", "08:30", "09:00", "09:30")
+    ]
+    assert [one["accounts"][0]["used"] for one in steps] == [0, 0, 3, 3]
+    assert (await rest.get(SHARE, since="2026-01-05T08:00:00Z"))["statement"]["steps"] == []
