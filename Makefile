@@ -7,7 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-quick test-long test-demo first-hour mutants lint bench pictures clean lock manifests release help
+.PHONY: run test test-quick test-long test-demo first-hour mutants lint bench pictures clean lock manifests release vendor help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -59,6 +59,9 @@ manifests: $(STAMP) ## write the generated files in manifests/, docs/ and deploy
 	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata:' '  name: queuectl' \
 	  '  namespace: queuectl-system' '  labels:' '    app.kubernetes.io/name: queuectl' 'spec:'; \
 	  grep -v '^#' manifests/monitoring/rules.yaml | sed 's/^/  /'; } > manifests/monitoring/prometheus-operator/rules.yaml
+
+vendor: $(STAMP) ## fetch the libraries of the web page with npm, as their lock names them (options in ARGS)
+	@$(PY) -m release.vendor $(ARGS)
 
 release: $(STAMP) ## build wheel, sdist, image context, chart and kubectl plugin in dist/, and check the wheel (options in ARGS)
 	@$(PY) -m release $(ARGS)

@@ -25,6 +25,7 @@ NEXT = "1.37"
 _NEXT_ASSETS = "QUEUECTL_NEXT_ASSETS"
 
 _LOUD = {
+    "Chromium is not installed": ": the web page was tried in no browser. Debian: apt-get install chromium",
     "KUBEBUILDER_ASSETS is not set": (
         ": nothing was tried on a real kube-apiserver. It names a folder with etcd, kube-apiserver, "
         "kube-controller-manager and kubectl (1.36)"

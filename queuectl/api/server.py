@@ -24,6 +24,7 @@ from queuectl.api.capacity_routes import CapacityRoutes
 from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
+from queuectl.api.page import add_page
 from queuectl.api.past import PastStates
 from queuectl.api.preemption_routes import PreemptionRoutes
 from queuectl.api.problems import CANDID, Handler, Refusal, bad_request, problems, unavailable
@@ -34,10 +35,9 @@ from queuectl.api.schemas import Committed, Health
 from queuectl.api.state import Configure
 from queuectl.api.tunnel import PATH, tunnel
 from queuectl.api.view import View
-from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import SILENT_SECONDS, Readings, WhatIfs
+from queuectl.ports import SILENT_SECONDS, Readings
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
@@ -62,7 +62,6 @@ async def serve(
     observer: Observer = SILENT,
     view: View | None = None,
     configure: Configure | None = None,
-    what_ifs: WhatIfs,
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
@@ -85,7 +84,6 @@ async def serve(
         identify=reviewer,
         observer=observer,
         configure=configure,
-        what_ifs=what_ifs,
     )
     async with listener.serving(
         app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
@@ -109,7 +107,6 @@ def application(
     observer: Observer = SILENT,
     clock: Callable[[], float] = time.monotonic,
     configure: Configure | None = None,
-    what_ifs: WhatIfs,
 ) -> web.Application:
     """The app without a socket; the caller keeps `view` up to date. Without `identify`: no access check."""
     app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
@@ -124,19 +121,15 @@ def application(
     workloads = WorkloadRoutes(source)
     answers = AnswerRoutes(source, workloads)
     preemptions = PreemptionRoutes(source, workloads)
-    tried = WhatIfRoutes(source, workloads, what_ifs)
     queues, capacity = QueueRoutes(source), CapacityRoutes(source)
-    parts = (queues, capacity, workloads, answers, preemptions, tried)
+    parts = (queues, capacity, workloads, answers, preemptions)
     endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
     limits = Limits(clock)
     for endpoint in endpoints:
-        handler = _handler(endpoint, identify or unrestricted, limits)
-        if endpoint.body:
-            app.router.add_post(endpoint.path, handler)
-        else:
-            app.router.add_get(endpoint.path, handler)
+        app.router.add_get(endpoint.path, _handler(endpoint, identify or unrestricted, limits))
     _add_descriptions(app, endpoints)
     _add_probes(app, view)
+    add_page(app)
     return app
 
 
@@ -161,22 +154,10 @@ def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
             again=again,
             waiting=lambda: limits.waiting(caller.name),
             gone=lambda: request.transport is None or request.transport.is_closing(),
-            body=await _read(request, endpoint.body) if endpoint.body else b"",
         )
         return _json(_body(await endpoint.answer(question)))
 
     return handle
-
-
-async def _read(request: web.Request, most: int) -> bytes:
-    """The body. Raises a 411, 413 or 415 before it is read."""
-    if request.content_type != "application/json":
-        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
-    if request.content_length is None:
-        raise Refusal(HTTPStatus.LENGTH_REQUIRED, "the request must say the length of its body")
-    if request.content_length > most:
-        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {most} bytes")
-    return await request.read()
 
 
 def _add_descriptions(app: web.Application, endpoints: Iterable[Endpoint]) -> None:
@@ -259,9 +240,9 @@ async def _local_name(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 async def _prepare(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(_HEADERS)
-    if request.can_read_body:  # it was refused before all of it was read
-        response.headers["Connection"] = "close"
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    if request.body_exists:
         response.force_close()
 
 

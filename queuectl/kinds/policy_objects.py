@@ -13,7 +13,6 @@ from queuectl.kinds.policy_schema import (
     LabelKey,
     LabelValue,
     Name,
-    OrderedResourceGroups,
     Part,
     ResourceGroups,
     RunSeconds,
@@ -290,7 +289,7 @@ class ClusterQueueSpec(Part):
         )
     )
 
-    resource_groups: OrderedResourceGroups = ()
+    resource_groups: ResourceGroups = ()
     """Quota of the queue, by group of resources and by flavor. A workload that requests a resource that no
     group covers is not admitted."""
     cohort_name: Name | None = None

@@ -275,6 +275,7 @@ class _Sandbox:
         for name, value in (
             ("data", self._folder),
             ("Kubernetes", endpoints.kubernetes),
+            ("web page", f"{endpoints.rest}/"),
             ("REST", endpoints.rest),
             ("metrics", endpoints.metrics),
             ("Postgres", endpoints.postgres),

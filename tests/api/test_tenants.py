@@ -137,7 +137,6 @@ ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}/story": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/waited": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/exposure": (BOBS, "job", "zz-urgent"),
-    "/api/v1/workloads/{namespace}/{kind}/{name}/counterfactuals": (BOBS, "job", "zz-urgent"),
     "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
     "/api/v1/clusterqueues/{name}/share": ("", "", "zz-private"),
@@ -150,8 +149,7 @@ ONES = {
 
 async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
-    # For a quote: tests/api/test_what_ifs.py.
-    assert paths == {*LISTS, *ONES, "/api/v1/quote"}
+    assert paths == {*LISTS, *ONES}
 
 
 @pytest.mark.parametrize("path", LISTS)

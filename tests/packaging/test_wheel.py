@@ -21,7 +21,8 @@ def test_the_wheel_finds_its_files_from_any_folder(tmp_path: Path) -> None:
         "from queuectl.shipped import shipped; import queuectl;"
         "print(queuectl.__file__); print(shipped('migrations')); print(shipped('manifests'));"
         "assert (shipped('migrations') / 'env.py').is_file();"
-        "assert (shipped('manifests') / 'kustomization.yaml').is_file()"
+        "assert (shipped('manifests') / 'kustomization.yaml').is_file();"
+        "from queuectl.api.page import files; assert 'main.js' in files().files"
     )
     # -P: not the folder it is started in, and PYTHONPATH before what is installed beside the tests.
     run = [sys.executable, "-P", "-c", script]

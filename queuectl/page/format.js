@@ -1,0 +1,108 @@
+// Numbers and times as the command line prints them. Pure.
+
+const BINARY = [["Ei", 2 ** 60], ["Pi", 2 ** 50], ["Ti", 2 ** 40], ["Gi", 2 ** 30], ["Mi", 2 ** 20], ["Ki", 2 ** 10]];
+const MINUTE = 60, HOUR = 3600, DAY = 86400;
+
+/** @param {string} resource */
+export const isBytes = (resource) => resource === "memory" || resource === "ephemeral-storage" || resource.startsWith("hugepages-");
+
+/** Is it a device, such as nvidia.com/gpu?
+ * @param {string} resource */
+export const isDevice = (resource) => resource.includes("/");
+
+/** `gpu` for `nvidia.com/gpu`.
+ * @param {string} resource */
+export const unit = (resource) => resource.slice(resource.lastIndexOf("/") + 1) || resource;
+
+/** Base units as a Kubernetes quantity, bytes with three figures at most.
+ * @param {string} resource
+ * @param {number | null | undefined} value */
+export function amount(resource, value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 0) return `−${amount(resource, -value)}`;
+  if (resource === "cpu") return value % 1000 ? (value < 1000 ? `${Math.round(value)}m` : figure(value / 1000)) : grouped(value / 1000);
+  if (isBytes(resource)) {
+    for (const [suffix, size] of BINARY) if (value >= size) return `${figure(value / size)}${suffix}`;
+  }
+  return figure(value);
+}
+
+/** Resource-hours, as `queuectl share --since` prints them.
+ * @param {string} resource
+ * @param {number} value */
+export function hours(resource, value) {
+  const size = resource === "cpu" ? 1000 : isBytes(resource) ? 2 ** 30 : 1;
+  const digits = value / size < 1 ? 2 : 1;
+  return (value / size).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/** @param {number} value */
+function figure(value) {
+  return Number.isInteger(value) ? grouped(value) : value.toLocaleString("en", { maximumFractionDigits: value < 100 ? 1 : 0 });
+}
+
+/** @param {number} value */
+export const grouped = (value) => value.toLocaleString("en");
+
+/** `7s`, `3m20s`, `2h05m`, `4d12h`.
+ * @param {number} seconds */
+export function duration(seconds) {
+  const s = Math.max(0, Math.floor(seconds));
+  const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
+  if (s < MINUTE) return `${s}s`;
+  if (s < HOUR) return `${Math.floor(s / MINUTE)}m${two(s % MINUTE)}s`;
+  if (s < DAY) return `${Math.floor(s / HOUR)}h${two(Math.floor((s % HOUR) / MINUTE))}m`;
+  return `${Math.floor(s / DAY)}d${two(Math.floor((s % DAY) / HOUR))}h`;
+}
+
+/** @param {string | Date} time */
+const date = (time) => (time instanceof Date ? time : new Date(time));
+
+/** `2026-01-03 10:00:00`, in the time zone of the browser.
+ * @param {string | Date} time */
+export function timestamp(time) {
+  const at = date(time);
+  const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(at)}`;
+}
+
+/** `10:00:00`.
+ * @param {string | Date} time */
+export function clock(time) {
+  const at = date(time);
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((value) => String(value).padStart(2, "0")).join(":");
+}
+
+/** Seconds from one time to another.
+ * @param {string | Date} from
+ * @param {string | Date} to */
+export const between = (from, to) => (date(to).getTime() - date(from).getTime()) / 1000;
+
+/** `74%`; nothing of nothing is 0.
+ * @param {number} part
+ * @param {number} whole */
+export const percent = (part, whole) => `${whole > 0 ? Math.round((100 * part) / whole) : 0}%`;
+
+/** `3 workloads`, `1 workload`.
+ * @param {number} count
+ * @param {string} noun */
+export const counted = (count, noun) => `${grouped(count)} ${noun}${count === 1 ? "" : "s"}`;
+
+/** `4 gpu, 16 cpu, 64Gi memory`: devices first; they are scarce.
+ * @param {Record<string, number>} amounts */
+export function amounts(amounts) {
+  const names = Object.keys(amounts).filter((name) => amounts[name]);
+  names.sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)) || (a < b ? -1 : 1));
+  return names.map((name) => `${amount(name, amounts[name])} ${unit(name)}`).join(", ") || "–";
+}
+
+/** Of all pods of these podsets.
+ * @param {{count: number, requests: Record<string, number>}[]} podSets
+ * @returns {Record<string, number>} */
+export function total(podSets) {
+  /** @type {Record<string, number>} */
+  const sums = {};
+  for (const set of podSets)
+    for (const [name, each] of Object.entries(set.requests)) sums[name] = (sums[name] ?? 0) + each * set.count;
+  return sums;
+}

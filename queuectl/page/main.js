@@ -1,0 +1,77 @@
+// The page: navigation, what is above every view, and the view of the address.
+import { html, render, useEffect, useStore } from "./lib.js";
+import { Heading } from "./parts.js";
+import { route, to } from "./route.js";
+import { Notices, ThemeChoice, TopBar } from "./shell.js";
+import { SignIn } from "./signin.js";
+import { Capacity } from "./views/capacity.js";
+import { ClusterQueue } from "./views/clusterqueue.js";
+import { Decisions } from "./views/decisions.js";
+import { Lending } from "./views/lending.js";
+import { Overview } from "./views/overview.js";
+import { Preemptions } from "./views/preemptions.js";
+import { Workload } from "./views/workload.js";
+import { Workloads } from "./views/workloads.js";
+
+const NAVIGATION = [
+  ["", "Overview"],
+  ["workloads", "Workloads"],
+  ["decisions", "Decisions"],
+  ["preemptions", "Preemptions"],
+  ["lending", "Lending"],
+  ["capacity", "Capacity"],
+];
+
+/** @param {import("./route.js").Route} where */
+function view({ parts, params }) {
+  const [first, ...more] = parts;
+  const asOf = params.get("asOf");
+  if (first === undefined) return ["Overview", html`<${Overview} asOf=${asOf} />`];
+  if (first === "clusterqueues" && more.length === 1) return [more[0], html`<${ClusterQueue} key=${more[0]} name=${more[0]} asOf=${asOf} params=${params} />`];
+  if (first === "workloads" && more.length === 3)
+    return [more[2], html`<${Workload} key=${more.join("/")} namespace=${more[0]} kind=${more[1]} name=${more[2]} asOf=${asOf} />`];
+  if (first === "workloads" && !more.length) return ["Workloads", html`<${Workloads} params=${params} asOf=${asOf} />`];
+  if (!more.length) {
+    if (first === "decisions") return ["Decisions", html`<${Decisions} params=${params} />`];
+    if (first === "preemptions") return ["Preemptions", html`<${Preemptions} params=${params} />`];
+    if (first === "lending") return ["Lending", html`<${Lending} params=${params} />`];
+    if (first === "capacity") return ["Capacity", html`<${Capacity} asOf=${asOf} />`];
+  }
+  return ["Not found", html`<${Heading} title="There is no such page" /><p><a href=${to([])}>Overview</a></p>`];
+}
+
+function Page() {
+  const where = useStore(route);
+  const [title, shown] = view(where);
+  const address = where.parts.join("/");
+  useEffect(() => {
+    document.title = `${title} · queuectl`;
+  }, [title]);
+  useEffect(() => {
+    scrollTo(0, 0);
+  }, [address]);
+  return html`<a class="skip" href="#title" onClick=${skip}>Skip to content</a>
+    <nav class="side" aria-label="Views">
+      <a class="brand" href=${to([])}><span class="mark" aria-hidden="true"><i></i><i></i><i></i></span>queuectl</a>
+      <ul>${NAVIGATION.map(([name, text]) => html`<li><a href=${to(name ? [name] : [])} aria-current=${current(where.parts, name) ? "page" : undefined}>${text}</a></li>`)}</ul>
+      <div class="foot"><a href="docs">REST</a><${ThemeChoice} /></div>
+    </nav>
+    <div class="main">
+      <${TopBar} asOf=${where.params.get("asOf")} />
+      <${Notices} asOf=${where.params.get("asOf")} />
+      <main id="content">${shown}</main>
+    </div>
+    <${SignIn} />`;
+}
+/** @param {string[]} parts
+ * @param {string} name */
+const current = (parts, name) => (parts[0] ?? "") === name || (name === "" && parts[0] === "clusterqueues");
+
+/** @param {Event} event */
+function skip(event) {
+  event.preventDefault(); // the hash is the address of the view
+  document.getElementById("title")?.focus();
+}
+
+const root = document.getElementById("app");
+if (root) render(html`<${Page} />`, root);

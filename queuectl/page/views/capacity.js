@@ -1,0 +1,52 @@
+// What the nodes of each flavor have, and what pending pods wait for.
+import { amount, amounts, counted, grouped, isDevice } from "../format.js";
+import { html } from "../lib.js";
+import { Asked, Badge, Empty, Heading, Panel, QueueLink, Stack, Table } from "../parts.js";
+import { useRest } from "../rest.js";
+
+const EVERY = 5000;
+
+export function Capacity({ asOf }) {
+  const how = { every: asOf ? 0 : EVERY };
+  const capacity = useRest("capacity", { asOf, limit: 100 }, how);
+  const demand = useRest("demand", { asOf, limit: 1000 }, how);
+  return html`<${Heading} title="Capacity" />
+    <${Asked} of=${capacity} rows=${6}>${(page) => (page.items.length
+      ? page.items.map((one) => html`<${Flavor} key=${one.flavor ?? ""} of=${one} />`)
+      : html`<${Empty}>No nodes are known, or you may not read any ResourceFlavor.<//>`)}<//>
+    <${Asked} of=${demand}>${(page) => html`<${Demand} items=${page.items} />`}<//>`;
+}
+
+function Flavor({ of }) {
+  const nodes = Object.entries(of.nodes).map(([state, count]) => `${grouped(count)} ${state}`).join(", ");
+  const ordered = [...of.resources].sort((a, b) => Number(isDevice(b.resource)) - Number(isDevice(a.resource)));
+  return html`<${Panel} title=${of.flavor ?? "Nodes without a flavor"} note=${nodes ? `nodes: ${nodes}` : "no nodes"}>
+    ${of.warnings.map((warning) => html`<p class="notice wait"><b>${warning.code}</b> ${warning.message}</p>`)}
+    ${!ordered.length && html`<${Empty}>No quota is promised of it, and its nodes have no devices.<//>`}
+    <div class="resources">${ordered.map((one) => html`<${Resource} key=${one.resource} of=${one} />`)}</div>
+  <//>`;
+}
+
+function Resource({ of }) {
+  const size = (value) => amount(of.resource, value);
+  const ready = of.allocatable.Ready ?? 0;
+  const missing = Object.entries(of.allocatable).filter(([state]) => state !== "Ready");
+  return html`<div class="resource"><h3>${of.resource} <${Badge}>${of.mode}<//></h3>
+    <p class="soft">${size(ready)} allocatable on ready nodes, ${size(of.nominal)} promised as quota${of.headroom ? `, ${size(of.headroom)} kept free` : ""}${missing.length ? `; not usable: ${missing.map(([state, value]) => `${size(value)} ${state}`).join(", ")}` : ""}</p>
+    <${Stack} format=${size} parts=${[
+      { tone: "used", label: "used by workloads", value: of.used }, { tone: "unmanaged", label: "unmanaged", value: of.unmanaged },
+      { tone: "expected", label: "expected", value: of.expected }, { tone: "idle", label: "free", value: of.free },
+    ]} />
+    ${isDevice(of.resource) && of.shapes.length > 0 && html`<p class="soft">Free in pieces: ${of.shapes.map((shape) => `${counted(shape.nodes, "node")} with ${size(shape.free)}`).join(", ")}</p>`}
+    ${of.unmanagedBy.length > 0 && html`<p class="soft">Unmanaged: ${of.unmanagedBy.map((one) => `${one.namespace ?? "others"} ${size(one.amount)}`).join(", ")}</p>`}
+  </div>`;
+}
+
+function Demand({ items }) {
+  const rows = items.flatMap((queue) => queue.demand.map((one) => ({ queue: queue.clusterQueue, ...one })));
+  return html`<${Panel} title="Demand" note="pods of pending workloads">
+    ${rows.length ? html`<${Table} label="Demand" columns=${[["ClusterQueue", ""], ["Flavor", ""], ["Waits for", ""], ["Workloads", "number"], ["Pods", "number"], ["Each pod", "grow"]]}>
+      ${rows.slice(0, 200).map((row) => html`<tr><td><${QueueLink} name=${row.queue} /></td><td>${row.flavor}</td><td><${Badge} tone="wait">${row.awaits}<//></td><td class="number">${grouped(row.workloads)}</td><td class="number">${grouped(row.pods)}</td><td class="grow">${amounts(row.requests)}</td></tr>`)}
+    <//>` : html`<${Empty}>No pending pods wait for quota or room.<//>`}
+  <//>`;
+}

@@ -1,0 +1,88 @@
+// One ClusterQueue: quota, use over time, loans, its pending queue, what runs.
+import { amount, duration, grouped, unit } from "../format.js";
+import { html } from "../lib.js";
+import { Asked, Badge, Bar, Empty, Facts, Heading, lentOf, NodeName, Pager, Panel, Table, usePages } from "../parts.js";
+import { path, useRest } from "../rest.js";
+import { UseOverTime } from "./use.js";
+import { WorkloadTable } from "./workloads.js";
+
+const EVERY = 3000;
+const PAGE = 100;
+
+export function ClusterQueue({ name, asOf, params }) {
+  const every = { every: asOf ? 0 : EVERY };
+  const asked = useRest(path("clusterqueues", name), { asOf }, every);
+  const share = useRest(asOf ? null : path("clusterqueues", name, "share"), {}, { every: 2 * EVERY });
+  return html`<${Heading} kind="ClusterQueue" title=${name}>${asked.data && html`<${Badges} queue=${asked.data} />`}<//>
+    <${Asked} of=${asked} rows=${8}>${(queue) => html`
+    ${!queue.active && html`<p class="notice bad">${queue.condition.message}</p>`}
+    <${Facts} rows=${[
+      ["Pending", grouped(queue.pending)], ["Admitted", grouped(queue.admitted)], ["Queueing strategy", queue.queueingStrategy],
+      ["Dominant share", share.data && (share.data.share === null ? null : `${share.data.share} thousandths${share.data.dominantResource ? ` by ${share.data.dominantResource}` : ""}`)],
+      ["Fair-sharing weight", share.data?.fairSharing ? share.data.weight / 1000 : null],
+      ["Most run time", queue.maxExecutionTime.ceiling === null ? null : duration(queue.maxExecutionTime.ceiling)],
+    ]} />
+    <${Quota} queue=${queue} share=${share.data} />
+    ${!asOf && html`<${UseOverTime} name=${name} params=${params} />`}
+    <${Loans} share=${share.data} />
+    <${Line} queue=${queue} asOf=${asOf} />
+    <${Running} queue=${queue} asOf=${asOf} />`}<//>`;
+}
+
+const Badges = ({ queue }) => html`<${Badge} tone=${queue.active ? "ok" : "bad"} title=${queue.condition.message}>${queue.condition.reason}<//>
+  ${queue.cohort && html`<${Badge}>Cohort ${queue.cohort}<//>`}
+  ${queue.stopPolicy !== "None" && html`<${Badge} tone="wait">${queue.stopPolicy}<//>`}`;
+
+function Quota({ queue, share }) {
+  const accounts = new Map((share?.accounts ?? []).map((one) => [`${one.flavor} ${one.resource}`, one]));
+  const most = (resource) => Math.max(...queue.flavors.filter((cell) => cell.resource === resource).map((cell) => Math.max(cell.nominal, cell.used)));
+  return html`<${Panel} title="Quota">
+    ${!queue.flavors.length && html`<${Empty}>This queue has no quota.<//>`}
+    <${Table} label="Quota" columns=${[["Flavor", ""], ["Resource", ""], ["Use", "grow"], ["Used", "number"], ["Nominal", "number"], ["Borrowed", "number"], ["Lent", "number"], ["Free", "number"], ["Fair", "number wide"]]}>
+      ${queue.flavors.map((cell) => {
+        const account = accounts.get(`${cell.flavor} ${cell.resource}`);
+        const lent = account ? account.lent : lentOf(cell);
+        const show = (value) => (value ? amount(cell.resource, value) : html`<span class="faint">–</span>`);
+        return html`<tr><th scope="row">${cell.flavor}</th><td>${unit(cell.resource)}</td>
+          <td class="grow"><${Bar} ...${cell} scale=${most(cell.resource)} /></td>
+          <td class="number">${amount(cell.resource, cell.used)}</td>
+          <td class="number soft">${amount(cell.resource, cell.nominal)}${cell.effective !== cell.nominal ? html` <${Badge} tone="wait" title="What counts of it while nodes are missing">${amount(cell.resource, cell.effective)}<//>` : ""}</td>
+          <td class="number borrowing">${show(account ? account.borrowed : Math.max(0, cell.used - cell.nominal))}</td><td class="number">${show(lent)}</td>
+          <td class="number">${amount(cell.resource, cell.free)}</td><td class="number wide soft">${account?.fair === undefined || account?.fair === null ? "–" : amount(cell.resource, account.fair)}</td></tr>`;
+      })}
+    <//>
+  <//>`;
+}
+
+function Loans({ share }) {
+  const loans = (share?.accounts ?? []).flatMap((one) => [
+    ...one.borrowedFrom.map((loan) => ({ ...one, text: "borrowed from", node: loan.node, size: loan.amount })),
+    ...one.lentTo.map((loan) => ({ ...one, text: "lent to", node: loan.node, size: loan.amount })),
+  ]);
+  if (!loans.length) return null;
+  return html`<${Panel} title="Loans now"><ul class="plain">${loans.map((loan) => html`<li>
+    <b class="number">${amount(loan.resource, loan.size)} ${unit(loan.resource)}</b> <span class="soft">of ${loan.flavor}</span> ${loan.text} <${NodeName} node=${loan.node} /></li>`)}</ul><//>`;
+}
+
+function Line({ queue, asOf }) {
+  const pages = usePages(String(asOf));
+  const filter = { clusterqueue: queue.name, phase: "Pending", order: "position", asOf, limit: PAGE, next: pages.next };
+  const asked = useRest("workloads", filter, { every: asOf ? 0 : EVERY });
+  return html`<${Panel} title="Pending queue" note=${`${grouped(queue.pending)} pending, in the order in which they are admitted`}>
+    <${Asked} of=${asked}>${(page) => html`
+      ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Pending queue" line asOf=${asOf} />` : html`<${Empty}>Nothing waits${queue.pending ? " that you may read" : ""}.<//>`}
+      ${(page.items.length > 0 || pages.number > 1) && html`<${Pager} pages=${pages} next=${page.next} count=${page.items.length} whole=${queue.pending} noun="workload" />`}`}<//>
+  <//>`;
+}
+
+function Running({ queue, asOf }) {
+  const pages = usePages(String(asOf));
+  const filter = { clusterqueue: queue.name, phase: "Admitted", asOf, limit: PAGE, next: pages.next };
+  const asked = useRest("workloads", filter, { every: asOf ? 0 : EVERY });
+  return html`<${Panel} title="Admitted">
+    <${Asked} of=${asked}>${(page) => html`
+      ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Admitted workloads" asOf=${asOf} />` : html`<${Empty}>Nothing is admitted${queue.admitted ? " that you may read" : ""}.<//>`}
+      ${(page.items.length > 0 || pages.number > 1) && html`<${Pager} pages=${pages} next=${page.next} count=${page.items.length} noun="workload" />`}`}<//>
+  <//>`;
+}
+

@@ -1,0 +1,37 @@
+// Fields that narrow a list: each is a parameter of REST, and part of the address of the view.
+import { html } from "../lib.js";
+import { change } from "../route.js";
+
+/** A parameter, or a parameter with the values to choose from and their texts.
+ * @typedef {string | [string, string[][]]} Field */
+
+const LABELS = {
+  namespace: "Namespace", queue: "LocalQueue", clusterqueue: "ClusterQueue", kind: "Kind", submitter: "Submitter",
+  labelSelector: "Label selector", name: "Name contains", reason: "Reason", since: "Since", phase: "Phase",
+};
+
+/** @param {Field} field */
+const named = (field) => (typeof field === "string" ? field : field[0]);
+
+/** `more`: those behind a heading that opens.
+ * @param {{fields: Field[], more?: Field[], params: URLSearchParams}} props */
+export function Filters({ fields, more = [], params }) {
+  const names = [...fields, ...more].map(named);
+  const drawn = (field) => html`<${One} key=${named(field)} field=${field} params=${params} />`;
+  return html`<form class="filters" role="search" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
+    ${fields.map(drawn)}
+    ${more.length > 0 && html`<details open=${more.some((field) => params.get(named(field)))}><summary>More filters</summary><div>${more.map(drawn)}</div></details>`}
+    ${names.some((name) => params.get(name)) && html`<button type="button" class="quiet" onClick=${() => change(Object.fromEntries(names.map((name) => [name, null])))}>Clear</button>`}
+  </form>`;
+}
+
+/** @param {{field: Field, params: URLSearchParams}} props */
+function One({ field, params }) {
+  const name = named(field);
+  const value = params.get(name) ?? "";
+  const set = (event) => change({ [name]: event.target.value.trim() || null });
+  const values = typeof field === "string" ? null : field[1];
+  return html`<label>${LABELS[name]} ${values
+    ? html`<select value=${value} onChange=${set}>${values.map(([each, text]) => html`<option value=${each} selected=${each === value}>${text}</option>`)}</select>`
+    : html`<input type="text" value=${value} spellcheck="false" autocomplete="off" onChange=${set} />`}</label>`;
+}

@@ -1,0 +1,80 @@
+// Which queue lent what to which, now and over a time.
+import { amount, counted, grouped, hours, isDevice, unit } from "../format.js";
+import { HIDDEN, lendingMatrix } from "../facts.js";
+import { html, useEffect, useMemo, useState } from "../lib.js";
+import { Asked, Choice, Empty, Failure, Heading, Loading, NodeName, Panel } from "../parts.js";
+import { ask, hoursAgo, path, Problem, useRest } from "../rest.js";
+import { change } from "../route.js";
+
+const SINCE = [["now", "Now"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"]];
+const HOURS = { "1h": 1, "24h": 24, "7d": 168 };
+const MOST = 24;
+
+export function Lending({ params }) {
+  const range = params.get("range") in HOURS ? params.get("range") : "now";
+  const queues = useRest("clusterqueues", { limit: 1000 });
+  return html`<${Heading} title="Lending" />
+    <${Asked} of=${queues}>${(page) => html`<${Matrix} queues=${page.items} range=${range} params=${params} />`}<//>`;
+}
+
+/** The shares of queues, one request after the other: each reads the history of its tree. */
+function useShares(names, range) {
+  const key = `${range} ${names.join(" ")}`;
+  const [seen, setSeen] = useState({ key, shares: [], problem: /** @type {Problem | null} */ (null), done: false });
+  const since = useMemo(() => (range === "now" ? null : hoursAgo(HOURS[range])), [range]);
+  useEffect(() => {
+    const abort = new AbortController();
+    const read = async () => {
+      const shares = [];
+      try {
+        for (const name of names) {
+          shares.push(await ask(path("clusterqueues", name, "share"), { since }, abort.signal));
+          setSeen({ key, shares: [...shares], problem: null, done: shares.length === names.length });
+        }
+        if (!names.length) setSeen({ key, shares, problem: null, done: true });
+      } catch (error) {
+        if (!abort.signal.aborted) setSeen({ key, shares, problem: error instanceof Problem ? error : new Problem(0, String(error)), done: true });
+      }
+    };
+    read();
+    return () => abort.abort();
+  }, [key]);
+  return seen.key === key ? seen : { shares: [], problem: null, done: false };
+}
+
+function Matrix({ queues, range, params }) {
+  const cohorts = [...new Set(queues.flatMap((one) => one.cohort ?? []))].sort();
+  const cohort = cohorts.includes(params.get("cohort")) ? params.get("cohort") : cohorts[0];
+  const among = queues.filter((one) => one.cohort === cohort);
+  const names = among.slice(0, MOST).map((one) => one.name);
+  const { shares, problem, done } = useShares(names, range);
+  const cells = [...new Set(among.flatMap((one) => one.flavors.map((cell) => `${cell.flavor} ${cell.resource}`)))].sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  const cell = cells.includes(params.get("cell")) ? params.get("cell") : cells[0];
+  if (!cohorts.length) return html`<${Empty}>There is no cohort whose queues you may read: nothing is lent.<//>`;
+  const pick = (label, values, value, name) => html`<label class="field">${label} <select value=${value} onChange=${(event) => change({ [name]: event.target.value }, { replace: true })}>
+    ${values.map((each) => html`<option value=${each} selected=${each === value}>${each.replace(" ", " · ")}</option>`)}</select></label>`;
+  return html`<${Panel} title="Lender and borrower" note=${range === "now" ? "amounts now" : "resource-hours"}
+      aside=${html`<${Choice} label="Time" values=${SINCE} value=${range} onChange=${(each) => change({ range: each }, { replace: true })} />`}>
+    <div class="fields">${cohorts.length > 1 && pick("Cohort", cohorts, cohort, "cohort")}${pick("Flavor and resource", cells, cell, "cell")}</div>
+    ${problem && html`<${Failure} problem=${problem} />`}
+    ${!done && html`<p class="soft" role="status">${grouped(shares.length)} of ${counted(names.length, "ClusterQueue")} read</p>${!shares.length && html`<${Loading} />`}`}
+    ${shares.length > 0 && html`<${Cells} shares=${shares} cell=${cell} range=${range} done=${done} />`}
+    ${among.length > MOST && html`<p class="soft">The first ${MOST} of ${grouped(among.length)} ClusterQueues of this cohort.</p>`}
+  <//>`;
+}
+
+function Cells({ shares, cell, range, done }) {
+  const resource = cell.split(" ")[1];
+  const { lenders, borrowers, amounts } = lendingMatrix(shares, cell, range === "now" ? "accounts" : "statement");
+  if (!amounts.size) return done ? html`<${Empty}>No ${unit(resource)} was lent.<//>` : null;
+  const most = Math.max(...amounts.values());
+  const text = (value) => (range === "now" ? amount(resource, value) : hours(resource, value));
+  const name = (node) => html`<${NodeName} node=${node === HIDDEN ? null : node} />`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Lending matrix"><table class="matrix">
+    <caption class="hidden">Rows lend to columns</caption>
+    <thead><tr><th scope="col"><span class="soft">lends ↓ to →</span></th>${borrowers.map((one) => html`<th scope="col">${name(one)}</th>`)}</tr></thead>
+    <tbody>${lenders.map((lender) => html`<tr><th scope="row">${name(lender)}</th>${borrowers.map((borrower) => {
+      const value = amounts.get(`${lender} ${borrower}`) ?? 0;
+      return html`<td class="number">${value > 0 ? html`<span class="heat"><i style=${{ opacity: 0.15 + (0.6 * value) / most }}></i><b>${text(value)}</b></span>` : html`<span class="faint">–</span>`}</td>`;
+    })}</tr>`)}</tbody></table></div>`;
+}

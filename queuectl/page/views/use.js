@@ -1,0 +1,65 @@
+// Use of a ClusterQueue over time, from its lending statement in equal steps.
+import { amount, between, isDevice, timestamp, unit } from "../format.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { Asked, Choice, Empty, Panel, Table } from "../parts.js";
+import { hoursAgo, path, useRest } from "../rest.js";
+import { change } from "../route.js";
+
+const HOURS = { "1h": 1, "6h": 6, "24h": 24, "7d": 168 };
+const STEPS = 48;
+const EVERY = 60_000;
+
+export function UseOverTime({ name, params }) {
+  const range = params.get("range") in HOURS ? params.get("range") : "6h";
+  const since = useMemo(() => hoursAgo(HOURS[range]), [range, name]);
+  const asked = useRest(path("clusterqueues", name, "share"), { since, steps: STEPS }, { every: EVERY });
+  const aside = html`<${Choice} label="Time" values=${Object.keys(HOURS).map((each) => [each, each])} value=${range} onChange=${(each) => change({ range: each }, { replace: true })} />`;
+  return html`<${Panel} title="Use over time" aside=${aside}><${Asked} of=${asked} rows=${5}>${(share) => html`<${Cells} share=${share} params=${params} />`}<//><//>`;
+}
+
+function Cells({ share, params }) {
+  const steps = share.statement?.steps ?? [];
+  const cells = [...new Set(steps.flatMap((step) => step.accounts.filter((one) => one.guaranteed || one.used).map((one) => `${one.flavor} ${one.resource}`)))];
+  cells.sort((a, b) => Number(isDevice(b)) - Number(isDevice(a)));
+  if (!cells.length) return html`<${Empty}>Nothing was used in this time, and no quota was in force.<//>`;
+  const cell = cells.includes(params.get("cell")) ? params.get("cell") : cells[0];
+  const resource = cell.split(" ")[1];
+  const points = steps.map((step) => pointOf(step, cell));
+  return html`
+    ${cells.length > 1 && html`<label class="field">Flavor and resource <select value=${cell} onChange=${(event) => change({ cell: event.target.value }, { replace: true })}>
+      ${cells.map((each) => html`<option value=${each} selected=${each === cell}>${each.replace(" ", " · ")}</option>`)}</select></label>`}
+    <${Chart} points=${points} resource=${resource} />
+    <details class="alternative"><summary>As a table</summary>
+      <${Table} label="Use over time" columns=${[["From", ""], ["Used", "number"], ["Guaranteed", "number"], ["Borrowed", "number"], ["Lent", "number"]]}>
+        ${points.map((point) => html`<tr><td>${timestamp(point.since)}</td>${["used", "guaranteed", "borrowed", "lent"].map((field) => html`<td class="number">${amount(resource, rounded(point[field]))}</td>`)}</tr>`)}
+      <//></details>`;
+}
+
+const rounded = (value) => Math.round(10 * value) / 10;
+
+/** The mean of one step: resource-hours by hours. */
+function pointOf(step, cell) {
+  const length = between(step.since, step.until) / 3600;
+  const found = step.accounts.find((one) => `${one.flavor} ${one.resource}` === cell);
+  const mean = (field) => (found && length > 0 ? found[field] / length : 0);
+  return { since: step.since, until: step.until, used: mean("used"), guaranteed: mean("guaranteed"), borrowed: mean("borrowed"), lent: mean("lent") };
+}
+
+/** The library is loaded with the first chart. */
+function Chart({ points, resource }) {
+  const place = useRef(/** @type {HTMLElement | null} */ (null));
+  const [failed, setFailed] = useState(false);
+  useEffect(() => {
+    let end = () => {};
+    let gone = false;
+    import("../chart.js").then(
+      (module) => gone || !place.current || (end = module.draw(place.current, points, resource)),
+      () => setFailed(true),
+    );
+    return () => ((gone = true), end());
+  }, [points, resource]);
+  const top = points.reduce((most, point) => Math.max(most, point.used), 0);
+  const words = `Mean use of ${unit(resource)} in ${points.length} steps: at most ${amount(resource, rounded(top))}; the table below has all numbers`;
+  return html`<div class="chart" role="img" aria-label=${words} ref=${place}>${failed && html`<p class="soft">The chart could not be loaded.</p>`}</div>
+    <ul class="legend keys" aria-hidden="true"><li><i class="used"></i>used</li><li><i class="line"></i>guaranteed</li><li><i class="borrowed"></i>borrowed</li><li><i class="lent"></i>lent</li></ul>`;
+}

@@ -1,0 +1,48 @@
+// Workloads, a page at a time.
+import { amounts, between, duration, total } from "../format.js";
+import { html } from "../lib.js";
+import { Asked, Empty, Heading, Pager, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, usePages, WorkloadName } from "../parts.js";
+import { now, useRest } from "../rest.js";
+import { Filters } from "./filters.js";
+
+const EVERY = 4000;
+const PAGE = 100;
+const PHASES = [["", "Not over"], ["Pending", "Pending"], ["Admitted", "Admitted"], ["Evicting", "Evicting"], ["Finished", "Finished"], ["Deleted", "Deleted"]];
+const FIELDS = ["namespace", "clusterqueue", "name", "queue", "kind", "submitter", "reason", "labelSelector"];
+
+/** A page of workloads as a table. `line`: with positions in the pending queue. */
+export function WorkloadTable({ items, label, line, asOf }) {
+  const then = new Date(asOf ?? now());
+  const columns = [...(line ? [["Position", "number"]] : []), ["Workload", ""], ["Phase", ""], ...(line ? [] : [["ClusterQueue", ""]]), ["Priority", "number wide"], [line ? "Waits for" : "Why, or what it holds", "grow"], ["Age", "number"]];
+  return html`<${Table} cards label=${label} columns=${columns}>
+    ${items.map((one) => html`<tr key=${one.uid}>
+      ${line && html`<td class="number">${one.position ?? "–"}</td>`}
+      <td><${WorkloadName} of=${one} /></td><td><${PhaseBadge} phase=${one.phase} /></td>
+      ${!line && html`<td><${QueueLink} name=${one.admission?.clusterQueue ?? one.clusterQueue} /></td>`}
+      <td class="number wide soft">${one.priority}</td>
+      <td class="grow text"><${What} of=${one} /></td>
+      <td class="number soft">${duration(between(one.createdAt, then))}</td></tr>`)}
+  <//>`;
+}
+
+function What({ of }) {
+  if (of.reason && of.phase !== "Admitted") return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${rest(of.reason)}</span>`;
+  if (of.admission) return html`${amounts(total(of.admission.podSets))} <span class="soft">${of.podsReady === null ? "" : `${of.podsReady} of ${of.pods} pods ready`}</span>`;
+  return html`<span class="soft">–</span>`;
+}
+
+/** The message of a reason without its code, which stands before it. */
+const rest = (reason) => reason.message.replace(new RegExp(`^${reason.code}:? ?`), "");
+
+export function Workloads({ params, asOf }) {
+  const filter = Object.fromEntries([...FIELDS, "phase"].map((name) => [name, params.get(name)]));
+  const pages = usePages(JSON.stringify([filter, asOf]));
+  const asked = useRest("workloads", { ...filter, asOf, limit: PAGE, next: pages.next }, { every: asOf ? 0 : EVERY });
+  return html`<${Heading} title="Workloads" />
+    <${Filters} fields=${[["phase", PHASES], ...FIELDS.slice(0, 3)]} more=${FIELDS.slice(3)} params=${params} />
+    <${Panel} title=${filter.phase || "Not over"} note=${filter.phase === "Finished" || filter.phase === "Deleted" ? "newest first" : "in the order of first observation"}>
+      <${Asked} of=${asked} rows=${8}>${(page) => html`
+        ${page.items.length ? html`<${WorkloadTable} items=${page.items} label="Workloads" asOf=${asOf} />` : html`<${Empty}>No workload that you may read passes these filters.<//>`}
+        <${Pager} pages=${pages} next=${page.next} count=${page.items.length} noun="workload" />`}<//>
+    <//>`;
+}

@@ -1,0 +1,116 @@
+"""Every view in Chromium: what it shows, desktop and phone, light and dark, without errors and violations."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.page.conftest import SIZES, Open, Site
+
+VIEWS: Final = {
+    "": "team-a",
+    "clusterqueues/team-a": "evaluate",
+    "workloads/team-a/Job/evaluate": "Where the wait went",
+    "workloads/team-a/Job/train": "May it be preempted",
+    "workloads": "too-large",
+    "decisions": "evaluate",
+    "preemptions": "InCohortReclamation",
+    "lending": "ClusterQueue/team-b",
+    "capacity": "no nodes",
+}
+"""By address: a text that is there once the data are."""
+_AXE: Final = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds: the rules of WCAG 2.2 A and AA, and its own best practices."""
+    page.evaluate(_AXE)
+    found: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("address", VIEWS)
+def test_a_view_shows_its_data_fits_the_screen_and_is_accessible(
+    site: Site, open_page: Open, address: str, size: str
+) -> None:
+    page = open_page(f"{site.url}#/{address}", size=size)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("main")).to_contain_text(VIEWS[address])
+        expect(page.locator("main .loading")).to_have_count(0)
+        expect(page.locator("main .failure")).to_have_count(0)
+        assert violations(page) == [], (address, size, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert page.title().endswith("queuectl")
+
+
+def test_a_queue_shows_its_line_quota_loans_and_use_over_time(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/clusterqueues/team-a")
+    line = page.get_by_role("region", name="Pending queue").get_by_role("row")
+    expect(line.nth(1)).to_contain_text("evaluate")
+    expect(line.nth(1)).to_contain_text("requests 6 nvidia.com/gpu in flavor a100, 2 available, short by 4")
+    quota = page.get_by_role("region", name="Quota").get_by_role("row").nth(1)
+    assert quota.get_by_role("cell").all_inner_texts()[2:5] == ["12", "8", "4"]
+    expect(page.get_by_text("3 gpu of a100 borrowed from ClusterQueue/team-c")).to_be_visible()
+    expect(page.locator(".chart canvas")).to_be_visible()
+    page.get_by_role("group").get_by_text("As a table").first.click()
+    rows = page.get_by_role("region", name="Use over time").get_by_role("row")
+    expect(rows).to_have_count(49)
+
+
+def test_a_workload_shows_why_it_waits_and_its_life(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
+    expect(page.locator("main")).to_contain_text("nominalQuota of Cohort/research")
+    expect(page.get_by_text("Position 1 of 2")).to_be_visible()
+    stretches = page.locator(".life span")
+    expect(stretches.filter(has_text="Attempt 1")).to_have_count(1)
+    expect(stretches.filter(has_text="Preempted")).to_have_count(1)
+    expect(
+        page.get_by_role("region", name="Decisions on it").get_by_role("link", name="team-b/job/owner")
+    ).to_be_visible()
+
+
+def test_search_finds_queues_and_workloads_by_keyboard(site: Site, open_page: Open) -> None:
+    page = open_page(site.url)
+    expect(page.locator("main")).to_contain_text("team-a")
+    page.keyboard.press("/")
+    page.keyboard.type("own")
+    expect(page.locator("#hits").get_by_role("option")).to_have_count(1)
+    assert violations(page) == []
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="owner", level=1)).to_be_focused()
+    assert page.url.endswith("#/workloads/team-b/Job/owner")
+
+
+def test_keyboard_reaches_the_content_and_the_theme_stays(site: Site, open_page: Open) -> None:
+    page = open_page(site.url)
+    expect(page.locator("main")).to_contain_text("team-a")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#title")).to_be_focused()
+    page.get_by_label("Theme").select_option("dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_filters_are_part_of_the_address(site: Site, open_page: Open) -> None:
+    page = open_page(f"{site.url}#/workloads")
+    expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(5)
+    page.get_by_label("Phase").select_option("Admitted")
+    page.get_by_label("Name contains").fill("tra")
+    page.get_by_label("Name contains").press("Enter")
+    expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(2)
+    assert re.search(r"phase=Admitted", page.url)
+    assert re.search(r"name=tra", page.url)
