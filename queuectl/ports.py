@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from queuectl.core.decisions import ChildToCheck, Plan
-from queuectl.core.events import EffectSettled, Event, WorkloadGone, WorkloadObserved
+from queuectl.core.events import (
+    EffectSettled,
+    Event,
+    PolicyGone,
+    PolicyObserved,
+    WorkloadGone,
+    WorkloadObserved,
+)
 from queuectl.core.model import (
     NOTHING_FOR_READERS,
     Assignment,
@@ -20,10 +27,13 @@ from queuectl.core.model import (
     ObjectRef,
     StoredWorkload,
     Verb,
+    Workload,
     WorkloadId,
 )
+from queuectl.core.policy import SchedulingConfiguration
 from queuectl.core.reasons import Reason
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
+from queuectl.core.what_if import Counterfactuals, PlannedPolicy
 
 
 class KindState(NamedTuple):
@@ -342,6 +352,8 @@ class TooMuchHistory(Exception):
 MOST_HELD: Final = 100_000
 """Rows of `past_holds`."""
 MOST_STARTS: Final = 10_000
+GONE_KEPT: Final = 10_000
+"""Batches for which `since` says that a node is gone. A reader that is further behind reads all again."""
 SILENT_SECONDS: Final = 30.0
 """After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
 
@@ -367,11 +379,39 @@ class Reading:
 class Past(Protocol):
     """The ledger as it was, read only. Raises LedgerUnavailable or SchemaMismatch."""
 
-    async def at(self, when: datetime) -> LedgerSnapshot:
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
         """The open state after all commits at `when` or before; `now` of it is the time of its last decision.
 
-        Labels are those of today. Raises NotStored.
+        Labels are those of today. None: now, with the nodes that readers were told of last. Raises NotStored.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """A state of the ledger to try changes on, or the part of it with some trees."""
+
+    queues: frozenset[str] | None
+    """The ClusterQueues that are in it; None: all."""
+    sequence: int
+    configuration: SchedulingConfiguration
+    snapshot: Callable[[], LedgerSnapshot]
+    """Called in another thread."""
+
+
+class WhatIfs(Protocol):
+    """What would be decided after a change: tried on an engine of its own, never on the controller's.
+
+    Answers are about the state of `basis`, or one that is a few seconds older: they have its sequence.
+    """
+
+    async def counterfactuals(self, basis: Basis, workload: WorkloadId) -> Counterfactuals:
+        """What would let a pending workload start. Raises KeyError: it is not in the state."""
+
+    async def quote(self, basis: Basis, workload: Workload) -> Counterfactuals:
+        """Whether a new workload would start, and what would let it start if not."""
+
+    async def plan(self, basis: Basis, changes: Sequence[PolicyObserved | PolicyGone]) -> PlannedPolicy:
+        """What other policy would decide at once."""
 
 
 class Readings(Past, Protocol):

@@ -37,6 +37,7 @@ class Question:
     """Held while the request waits for changes. Raises Refusal."""
     gone: Callable[[], bool] = field(default=lambda: False)
     """Has the client closed the connection?"""
+    body: bytes = b""
 
     @property
     def limit(self) -> int:
@@ -60,6 +61,8 @@ class Endpoint:
     """Do these parameters make it read the ledger's history?"""
     notes: str = ""
     """Further text for the OpenAPI document."""
+    body: int = 0
+    """It is a POST with a JSON body of at most so many bytes; 0: a GET without one. It changes nothing."""
 
 
 class Source:

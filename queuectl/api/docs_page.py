@@ -62,10 +62,12 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
         yield f'<li><a href="#{_anchor(path)}">{escape(path)}</a></li>'
     yield "</ul><h2>Paths</h2>"
     for path, methods in paths.items():
-        yield from _operation(path, methods["get"])
+        for method, operation in methods.items():
+            yield from _operation(method, path, operation)
     yield "<h2>Errors</h2><section><p>Each is <code>application/problem+json</code> (RFC 9457) with "
     yield "<code>title</code>, <code>status</code> and a <code>detail</code> that says what to do.</p>"
-    errors = {code: text for methods in paths.values() for code, text in _errors(methods["get"])}
+    operations = [operation for methods in paths.values() for operation in methods.values()]
+    errors = {code: text for operation in operations for code, text in _errors(operation)}
     yield from _table(("code", "means"), ((code, _prose(errors[code])) for code in sorted(errors)))
     yield "</section><h2>Documents</h2>"
     for name, schema in schemas.items():
@@ -73,8 +75,8 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield "</main></body></html>"
 
 
-def _operation(path: str, operation: Mapping[str, Any]) -> Iterator[str]:
-    yield f'<section id="{_anchor(path)}"><h3><span class="verb">GET</span>{escape(path)}</h3>'
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f'<section id="{_anchor(path)}"><h3><span class="verb">{method.upper()}</span>{escape(path)}</h3>'
     yield f"<p>{_prose(operation['summary'])}.</p>"
     if "description" in operation:
         yield f"<p>{_prose(operation['description'])}</p>"

@@ -111,11 +111,11 @@ def _workload(
         "pods": attempt.assignment.pods if attempt else None,
         "pods_ready": ready,
         "reason": reason(why) if why else None,
-        "admission": _admission(attempt.assignment) if attempt else None,
+        "admission": admission(attempt.assignment) if attempt else None,
     }
 
 
-def _admission(assignment: model.Assignment) -> schemas.Admission:
+def admission(assignment: model.Assignment) -> schemas.Admission:
     return schemas.Admission(
         cluster_queue=assignment.cluster_queue,
         pod_sets=tuple(

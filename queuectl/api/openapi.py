@@ -20,7 +20,10 @@ _ERRORS: Final = {
     "400": "A parameter is unknown or out of its range, or the request has a body; the detail says which.",
     "401": "No token is given, or it is not valid here.",
     "404": "There is no such object, or the caller may not read it.",
-    "405": "Only GET and HEAD are supported.",
+    "405": "The path does not support this method.",
+    "411": "The length of the body is not given.",
+    "413": "The body is too long.",
+    "415": "The body is not application/json.",
     "429": "Too many requests of one caller; Retry-After says when to retry.",
     "431": "The request line or a header is too long.",
     "503": "The ledger cannot be read and memory has no answer, or the API server does not review callers.",
@@ -28,8 +31,12 @@ _ERRORS: Final = {
 _RETRY: Final = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
 }
+_BODY: Final = {
+    "required": True,
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
 _TEXT: Final = """\
-Read-only. Authenticate by a token of the cluster: `Authorization: Bearer TOKEN`, made by
+It changes nothing. Authenticate by a token of the cluster: `Authorization: Bearer TOKEN`, made by
 `kubectl create token SERVICEACCOUNT --audience queuectl`. What you may read is what RBAC lets you
 `get` and `list` in the group `queuectl.dev`: `workloads` (virtual) and `localqueues`, by namespace;
 `clusterqueues`, `cohorts` and `resourceflavors` by name. Other workloads are counted, never named.
@@ -63,11 +70,12 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     }
     for endpoint in endpoints:
         paths[endpoint.path] = {
-            "get": {
+            "post" if endpoint.body else "get": {
                 "summary": endpoint.summary,
                 **({"description": endpoint.notes} if endpoint.notes else {}),
                 "operationId": endpoint.answer.__name__,
                 "parameters": [*_in_path(endpoint.path), *map(_in_query, endpoint.parameters)],
+                **({"requestBody": _BODY} if endpoint.body else {}),
                 "responses": {
                     "200": _answer(references[endpoint.model, "serialization"], "From one committed state."),
                     **{code: _error(code, text, problem) for code, text in _ERRORS.items()},

@@ -241,6 +241,9 @@ class KnownKinds(Protocol):
     def find(self, text: str) -> JobKind | None:
         """The row for a kind, plural or short name, in any case."""
 
+    def of(self, api_version: object, kind: object) -> JobKind | None:
+        """The row for a manifest."""
+
     def known(self) -> str:
         """All names, for messages."""
 

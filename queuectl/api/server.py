@@ -35,9 +35,10 @@ from queuectl.api.schemas import Committed, Health
 from queuectl.api.state import Configure
 from queuectl.api.tunnel import PATH, tunnel
 from queuectl.api.view import View
+from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import SILENT_SECONDS, Readings
+from queuectl.ports import SILENT_SECONDS, Readings, WhatIfs
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
@@ -62,6 +63,7 @@ async def serve(
     observer: Observer = SILENT,
     view: View | None = None,
     configure: Configure | None = None,
+    what_ifs: WhatIfs,
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
@@ -84,6 +86,7 @@ async def serve(
         identify=reviewer,
         observer=observer,
         configure=configure,
+        what_ifs=what_ifs,
     )
     async with listener.serving(
         app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
@@ -107,6 +110,7 @@ def application(
     observer: Observer = SILENT,
     clock: Callable[[], float] = time.monotonic,
     configure: Configure | None = None,
+    what_ifs: WhatIfs,
 ) -> web.Application:
     """The app without a socket; the caller keeps `view` up to date. Without `identify`: no access check."""
     app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
@@ -121,12 +125,17 @@ def application(
     workloads = WorkloadRoutes(source)
     answers = AnswerRoutes(source, workloads)
     preemptions = PreemptionRoutes(source, workloads)
+    tried = WhatIfRoutes(source, workloads, what_ifs)
     queues, capacity = QueueRoutes(source), CapacityRoutes(source)
-    parts = (queues, capacity, workloads, answers, preemptions)
+    parts = (queues, capacity, workloads, answers, preemptions, tried)
     endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
     limits = Limits(clock)
     for endpoint in endpoints:
-        app.router.add_get(endpoint.path, _handler(endpoint, identify or unrestricted, limits))
+        handler = _handler(endpoint, identify or unrestricted, limits)
+        if endpoint.body:
+            app.router.add_post(endpoint.path, handler)
+        else:
+            app.router.add_get(endpoint.path, handler)
     _add_descriptions(app, endpoints)
     _add_probes(app, view)
     add_page(app)
@@ -154,10 +163,22 @@ def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
             again=again,
             waiting=lambda: limits.waiting(caller.name),
             gone=lambda: request.transport is None or request.transport.is_closing(),
+            body=await _read(request, endpoint.body) if endpoint.body else b"",
         )
         return _json(_body(await endpoint.answer(question)))
 
     return handle
+
+
+async def _read(request: web.Request, most: int) -> bytes:
+    """The body. Raises a 411, 413 or 415 before it is read."""
+    if request.content_type != "application/json":
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
+    if request.content_length is None:
+        raise Refusal(HTTPStatus.LENGTH_REQUIRED, "the request must say the length of its body")
+    if request.content_length > most:
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {most} bytes")
+    return await request.read()
 
 
 def _add_descriptions(app: web.Application, endpoints: Iterable[Endpoint]) -> None:
@@ -242,7 +263,8 @@ async def _local_name(request: web.Request, handler: Handler) -> web.StreamRespo
 async def _prepare(request: web.Request, response: web.StreamResponse) -> None:
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
-    if request.body_exists:
+    if request.can_read_body:  # it was refused before all of it was read
+        response.headers["Connection"] = "close"
         response.force_close()
 
 

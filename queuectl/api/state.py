@@ -19,6 +19,7 @@ from queuectl.api.queue_states import Change, QueueState, moved_workloads, queue
 from queuectl.api.queue_workloads import QueueWorkloads
 from queuectl.core.capacity import Demand, FlavorCapacity
 from queuectl.core.model import ConfigKey, Phase, PodsReady, StoredWorkload, WorkloadId
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.nodes.capacity import told_capacities
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
@@ -84,6 +85,8 @@ class State:
     """Pending and admitted, by the LocalQueue that workloads name."""
     policies: Mapping[ConfigKey, Policy | str] = field(default_factory=dict)
     """In force; a text instead of an object: why its spec is invalid."""
+    specs: Mapping[ConfigKey, str] = field(default_factory=dict)
+    """What is in force of policy, configuration and context, as the ledger has it."""
     queues: Mapping[str, QueueState] = field(default_factory=dict)
     configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
     batch: int = 0
@@ -96,6 +99,8 @@ class State:
     """By flavor, as told last, also of flavors that are gone."""
     demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
     """By ClusterQueue, the same."""
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    """By name, as told last. Who uses them is no tenant's business: no answer may show it."""
     _trees: list[QuotaTree] = field(default_factory=list, compare=False, repr=False)
     """Of this state, once it was asked for."""
     _turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict, compare=False, repr=False)
@@ -157,6 +162,7 @@ class State:
             queue_workloads=queue_workloads,
             counts=_counts(self.counts, changes),
             policies=policies,
+            specs=_specs(self.specs, reading.configs),
             queues=queue_states(self.queues, touched, policies, queue_workloads),
             configuration=configuration,
             batch=reading.batch,
@@ -164,6 +170,7 @@ class State:
             lines={**self.lines, **dict(reading.for_readers.lines)},
             capacities={**self.capacities, **{one.flavor: one for one in reading.for_readers.capacities}},
             demands={**self.demands, **dict(reading.for_readers.demands)},
+            nodes=_nodes(self.nodes, reading.for_readers.nodes),
         )
 
     def capacity(self, flavor: str) -> FlavorCapacity:
@@ -336,6 +343,24 @@ def _pods_ready(
 ) -> Mapping[WorkloadId, PodsReady]:
     found = {**known, **{one.workload: one for one in changed}}
     return {id: one for id, one in found.items() if id in workloads}
+
+
+def _nodes(known: Mapping[str, NodeFacts], changed: Collection[NodeFacts]) -> Mapping[str, NodeFacts]:
+    """`known` itself if nothing changed."""
+    if not changed:
+        return known
+    return {n: one for n, one in {**known, **{one.name: one for one in changed}}.items() if not one.gone}
+
+
+def _specs(
+    known: Mapping[ConfigKey, str], configs: Collection[tuple[ConfigKey, str | None]]
+) -> Mapping[ConfigKey, str]:
+    """`known` itself if nothing changed."""
+    if not configs:
+        return known
+    changed = dict(configs)
+    kept = {key: spec for key, spec in known.items() if key not in changed}
+    return {**kept, **{key: spec for key, spec in changed.items() if spec is not None}}
 
 
 def _policies(

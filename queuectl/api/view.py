@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from queuectl.api.state import Configure, Parse, State
-from queuectl.ports import LedgerUnavailable, Readings, SchemaMismatch
+from queuectl.ports import GONE_KEPT, LedgerUnavailable, Readings, SchemaMismatch
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,11 @@ class View:
         # After an error it may be another database, restored from a backup or rebuilt from the cluster.
         known = self._state if self.problem is None else None
         reading = await self._readings.since(*((known.sequence, known.batch) if known else (0, 0)))
-        if known and (reading.sequence < known.sequence or reading.epoch != known.epoch):
+        if known and (
+            reading.sequence < known.sequence
+            or reading.epoch != known.epoch
+            or reading.batch - known.batch > GONE_KEPT
+        ):
             known = None
             reading = await self._readings.since(0)
         # A batch without decisions changes nothing else.

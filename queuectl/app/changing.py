@@ -14,6 +14,7 @@ from queuectl.kinds.admission import parse
 from queuectl.kinds.fields import Json
 from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.labels import may_queue
+from queuectl.kinds.owners import controlling
 from queuectl.kinds.policy import POLICY_KINDS
 from queuectl.kinds.policy_objects import GROUP, VERSION
 from queuectl.kinds.registry import KindRegistry
@@ -91,6 +92,7 @@ class Target:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadTarget(Target):
     row: JobKind
+    kinds: KindRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,14 @@ def workload(kinds: KindRegistry, kind: str, namespace: str, name: str) -> Workl
         raise BadTarget(f"kind {kind!r} is none of {kinds.known().lower()}")
     found = _target(row.name, row.resource, (row.group, row.version, row.plural), namespace, name)
     return WorkloadTarget(
-        found.kind, found.namespace, found.name, found.resource, found.collection, found.path, row=row
+        found.kind,
+        found.namespace,
+        found.name,
+        found.resource,
+        found.collection,
+        found.path,
+        row=row,
+        kinds=kinds,
     )
 
 
@@ -156,7 +165,11 @@ async def check_exists(session: Session, kind: str, namespace: str | None, name:
 
 
 async def hold(
-    session: Session, target: Target, held: bool, allowed: Callable[[Json], None], reason: str | None = None
+    session: Session,
+    target: WorkloadTarget,
+    held: bool,
+    allowed: Callable[[Json], None],
+    reason: str | None = None,
 ) -> Change:
     """Set the hold annotation, or remove it. One patch, or none if nothing changes.
 
@@ -165,7 +178,7 @@ async def hold(
     """
     now = await session.get(target.path)
     if held:
-        must_queue(now, target, "a hold would have no effect")
+        must_queue_itself(now, target, "a hold would have no effect")
     before = part(now, "metadata", "annotations").get(HOLD_ANNOTATION)
     after = "true" if held else None
     field = f"metadata.annotations[{HOLD_ANNOTATION}]"
@@ -207,6 +220,15 @@ async def force_release(session: Session, target: WorkloadTarget, reason: str) -
         return Change(target, field, before, after, now), attempt
     patch = {"metadata": {"uid": workload, "annotations": {RELEASE_ANNOTATION: after}}}
     return Change(target, field, before, after, await session.patch(target.path, patch)), attempt
+
+
+def must_queue_itself(obj: Json, target: WorkloadTarget, effect: str) -> None:
+    """As must_queue. Raises NotQueued too for a child: only the topmost object queues (rule K1)."""
+    must_queue(obj, target, effect)
+    owner = controlling(target.kinds, obj)
+    if owner is not None:
+        above = f"{owner.kind.name} {target.namespace}/{owner.name}"
+        raise NotQueued(f"{target} belongs to {above}, and only its owner queues: {effect}")
 
 
 def must_queue(obj: Json, target: Target, effect: str) -> None:

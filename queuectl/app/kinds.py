@@ -80,6 +80,9 @@ class RecordedKinds:
     def find(self, text: str) -> JobKind | None:
         return self._registry.find(text)
 
+    def of(self, api_version: object, kind: object) -> JobKind | None:
+        return self._registry.of(api_version, kind)
+
     def known(self) -> str:
         return self._registry.known()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from queuectl.app.changing import Change, Target, check_exists, must_queue, notes, part, uid
+from queuectl.app.changing import Change, WorkloadTarget, check_exists, must_queue_itself, notes, part, uid
 from queuectl.kinds.fields import Json
 from queuectl.kinds.labels import KUEUES_TOO
 from queuectl.kinds.workloads import HOLD_ANNOTATION, REASON_ANNOTATION
@@ -15,27 +15,27 @@ Allowed = Callable[[Json], None]
 
 
 async def move(
-    session: Session, target: Target, queue: str, allowed: Allowed, reason: str | None = None
+    session: Session, target: WorkloadTarget, queue: str, allowed: Allowed, reason: str | None = None
 ) -> Change:
     """Queue it in another LocalQueue of its namespace. One patch, or none if nothing changes.
 
     Raises ApiError, NotQueued, and NoSuchObject if there is no such LocalQueue.
     """
     now = await session.get(target.path)
-    must_queue(now, target, "a move would have no effect")
+    must_queue_itself(now, target, "a move would have no effect")
     await check_exists(session, "LocalQueue", target.namespace, queue)
     return await _set(session, target, now, KUEUES_TOO.queue, queue, allowed, "move", reason)
 
 
 async def set_priority(
-    session: Session, target: Target, name: str | None, allowed: Allowed, reason: str | None = None
+    session: Session, target: WorkloadTarget, name: str | None, allowed: Allowed, reason: str | None = None
 ) -> Change:
     """Give it another WorkloadPriorityClass; None: the one of its pods counts (rule O3).
 
     One patch, or none if nothing changes. Raises ApiError, NotQueued, and NoSuchObject for an unknown class.
     """
     now = await session.get(target.path)
-    must_queue(now, target, "a priority would have no effect")
+    must_queue_itself(now, target, "a priority would have no effect")
     if name is not None:
         await check_exists(session, "WorkloadPriorityClass", None, name)
     return await _set(session, target, now, KUEUES_TOO.priority, name, allowed, "priority", reason)
@@ -43,7 +43,7 @@ async def set_priority(
 
 async def _set(
     session: Session,
-    target: Target,
+    target: WorkloadTarget,
     now: Json,
     labels: tuple[str, ...],
     value: str | None,

@@ -34,6 +34,7 @@ from queuectl.metrics.rest import RestMetrics
 from queuectl.ports import is_observed, observed_twin
 from queuectl.settings import Address, ApiSettings, ConfigurationError, Settings
 from queuectl.settings.scheduling import SchedulingSettings
+from queuectl.simulator.what_ifs import TriedWhatIfs
 
 if TYPE_CHECKING:
     from queuectl.certificates.serving import Serving
@@ -94,6 +95,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             observer=metrics,
             view=view,
             configure=scheduling,
+            what_ifs=TriedWhatIfs(),
         )
 
 

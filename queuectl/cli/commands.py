@@ -17,6 +17,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Workloads": {
         "submit": ("submitting", "Create workloads in a queue."),
         "get": ("reading", "List queues, workloads or decisions, or show one."),
+        "quote": ("quoting", "Tell whether a workload would start, before it is created."),
         "explain": ("reading", "Explain why a workload is pending, and what would help."),
         "history": ("reading", "Show all decisions on a workload."),
         "waited": ("answers", "Show where the wait of a workload went."),

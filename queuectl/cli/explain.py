@@ -34,6 +34,8 @@ class Surroundings:
     """Its ClusterQueue and the cohorts above it, from the bottom."""
     queues: tuple[str, ...] = ()
     """LocalQueues of its namespace, if its own does not exist."""
+    changes: tuple[Document, ...] = ()
+    """The smallest changes with which it starts, if it is pending."""
 
 
 def surroundings(server: Server, workload: Document) -> Surroundings:
@@ -43,7 +45,18 @@ def surroundings(server: Server, workload: Document) -> Surroundings:
         found = _items(server, "localqueues", {"namespace": workload["namespace"]})
         queues = tuple(item["name"] for item in found)
     nodes = tuple(_above(server, workload["clusterQueue"])) if workload["clusterQueue"] else ()
-    return Surroundings(nodes, queues)
+    return Surroundings(nodes, queues, _changes(server, workload))
+
+
+def _changes(server: Server, workload: Document) -> tuple[Document, ...]:
+    """Empty if they cannot be tried."""
+    path = ("workloads", workload["namespace"], workload["kind"], workload["name"], "counterfactuals")
+    if workload["phase"] != "Pending" or server.looks_back:
+        return ()
+    try:
+        return tuple(server.get(path, quiet=True)["items"])
+    except Failure:
+        return ()
 
 
 def _above(server: Server, queue: str) -> Iterator[Document]:
@@ -153,9 +166,22 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
     yield from _line_ahead(workload)
     if workload["help"]:
         yield "Would help", workload["help"]
+    for change in around.changes:
+        yield "With", change_text(change)
     if around.queues:
         near = meant(workload["queue"], around.queues)
         yield "Queues here", f"{', '.join(sorted(around.queues))}{near}"
+
+
+def change_text(change: Document) -> str:
+    """A change, and which workloads it displaces."""
+    names = ", ".join(map(named, change["displaces"]))
+    return f"{change['message']}: {names}" if names else str(change["message"])
+
+
+def named(one: Document) -> str:
+    """A workload that may not be shown to the caller."""
+    return f"{one['namespace']}/{one['kind']}/{one['name']}" if one["name"] else _HIDDEN
 
 
 def _pods(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]:
@@ -166,7 +192,7 @@ def _pods(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]
         if workload.get("podsReady") is not None:
             yield "Pods", f"{workload['podsReady']} of {workload['pods']} ready"
         for pods in workload["admission"]["podSets"]:
-            yield "Holds", _pod_set(pods)
+            yield "Holds", pod_set_text(pods)
 
 
 def _stopped(history: Document | None, now: datetime | None) -> Iterator[tuple[str, str]]:
@@ -181,10 +207,7 @@ def _when(stamp: str | None, now: datetime | None) -> str:
 
 
 def _holder(holder: Document, resource: str, now: datetime | None) -> str:
-    who = _HIDDEN
-    if holder["name"]:
-        who = f"{holder['namespace']}/{holder['kind']}/{holder['name']}"
-    return f"{who}: {amount(resource, holder['amount'])} since {_when(holder['since'], now)}"
+    return f"{named(holder)}: {amount(resource, holder['amount'])} since {_when(holder['since'], now)}"
 
 
 def _lent(workload: Document) -> Iterator[tuple[str, str]]:
@@ -256,7 +279,7 @@ def _tree(reason: Document, nodes: tuple[Document, ...]) -> Iterator[tuple[str, 
     yield "Tree", " > ".join(shown)
 
 
-def _pod_set(pods: Document) -> str:
+def pod_set_text(pods: Document) -> str:
     each = ", ".join(
         f"{amount(resource, value)} {resource} of {pods['flavors'].get(resource, '-')}"
         for resource, value in sorted(pods["requests"].items())

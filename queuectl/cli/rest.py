@@ -126,8 +126,7 @@ class Server:
         `quiet`: no note if it is stale or only observed.
         """
         # Arguments that are not UTF-8 are sent as they are: the server refuses them.
-        parts = (parse.quote(part, safe="", errors="surrogateescape") for part in path)
-        url = f"{self.url}/api/v1/" + "/".join(parts)
+        url = self._url(path)
         if self._as_of is not None:
             parameters = {**(parameters or {}), "asOf": utc(self._as_of)}
         if parameters:
@@ -138,6 +137,17 @@ class Server:
             self._tell(document)
         return document
 
+    def post(self, path: Iterable[str], body: Document) -> Document:
+        """The answer to a document. Raises as `get` does."""
+        document = self._ask(self._url(path), json.dumps(body).encode())
+        self._introduce()
+        self._tell(document)
+        return document
+
+    def _url(self, path: Iterable[str]) -> str:
+        parts = (parse.quote(part, safe="", errors="surrogateescape") for part in path)
+        return f"{self.url}/api/v1/" + "/".join(parts)
+
     def look_back(self, to: datetime | timedelta | None) -> None:
         """From now on ask for answers as of a time, or of so long ago; None: of now. Raises Failure."""
         if isinstance(to, timedelta):
@@ -146,6 +156,11 @@ class Server:
                 raise Failure("--as-of: the server does not send its time: give a time, not how long ago")
             to = self.now - to
         self._as_of = to
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether answers are as of an earlier time."""
+        return self._as_of is not None
 
     @property
     def shown(self) -> str:
@@ -213,12 +228,12 @@ class Server:
         assert first is not None
         return {**first, "items": items if limit is None else items[:limit], "next": None}
 
-    def _ask(self, url: str) -> Document:
+    def _ask(self, url: str, body: bytes | None = None) -> Document:
         given = self._identity.given(secure=self._secure, local=self._local, url=self.url)
         self._grant, looked = given or self._grant, given is not None
         for left in reversed(range(_TRIES)):
             try:
-                return self._once(url, self._grant.token if self._grant is not None else None)
+                return self._once(url, self._grant.token if self._grant is not None else None, body)
             except error.HTTPError as problem:
                 with problem:
                     told = _problem(problem)
@@ -235,10 +250,12 @@ class Server:
                 raise self._refused(problem.code, told, asked=self._grant is not None) from None
         raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, url: str, token: str | None) -> Document:
+    def _once(self, url: str, token: str | None, sent: bytes | None = None) -> Document:
         """Raises HTTPError, or NoAnswer and Failure."""
         headers = {"Accept": "application/json", "User-Agent": "queuectl"}
-        asked = request.Request(url, headers=headers)
+        if sent is not None:
+            headers["Content-Type"] = "application/json"
+        asked = request.Request(url, data=sent, headers=headers)
         if token is not None:
             # Unredirected: the token is not sent again on a redirect.
             asked.add_unredirected_header("Authorization", f"Bearer {token}")

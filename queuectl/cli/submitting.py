@@ -49,7 +49,7 @@ def submit(
     The same as `kubectl create` with the label queuectl.dev/queue-name; all of FILE is checked before the
     first object is created.
     """
-    found = _submissions(file, queue, priority, namespace, options)
+    found = submissions_of(file, queue, priority, namespace, options)
     if not follow:
         _create(options, found)
         return
@@ -62,7 +62,7 @@ def submit(
     _follow(reader, made, options)
 
 
-def _submissions(
+def submissions_of(
     file: str, queue: str | None, priority: str | None, given: str | None, options: Options
 ) -> list[Submission]:
     from queuectl.app import submitting

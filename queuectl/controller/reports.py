@@ -12,6 +12,7 @@ from queuectl.core.decisions import Plan
 from queuectl.core.engine import Engine
 from queuectl.core.events import Result
 from queuectl.core.model import EffectKey, ForReaders, PendingLine, PodsReady, WorkloadId
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import LocalQueueName
 from queuectl.core.reports import ClusterQueueReport, LocalQueueReport
 from queuectl.ports import Cluster, ClusterUnavailable
@@ -63,6 +64,8 @@ class Reports:
         self._lines: dict[str, PendingLine] = {}
         self._capacities: dict[str, FlavorCapacity] = {}
         self._demands: dict[str, QueueDemand] = {}
+        self._nodes: dict[str, NodeFacts] = {}
+        self._all_nodes: tuple[str, ...] | None = None
         self._told_capacities: dict[str, FlavorCapacity] = {}
         self._told_demands: dict[str, tuple[Demand, ...]] = {}
         """What was handed to a commit, or waits for one."""
@@ -74,8 +77,11 @@ class Reports:
             tuple(self._lines.values()),
             tuple(self._capacities.values()),
             tuple(self._demands.values()),
+            tuple(self._nodes.values()),
+            self._all_nodes,
         )
         self._pods_ready, self._lines, self._capacities, self._demands = {}, {}, {}, {}
+        self._nodes, self._all_nodes = {}, None
         return found
 
     async def publish(self) -> None:
@@ -89,6 +95,7 @@ class Reports:
                 self._observer.capacity(capacities)
                 self._tell_capacities(capacities)
             self._tell_demands(cluster_queues, gone)
+            self._tell_nodes()
             self._tell_readers(cluster_queues)
             late_locals |= {report.name: report for report in local_queues}
             late_queues |= {report.name: report for report in cluster_queues}
@@ -103,7 +110,8 @@ class Reports:
             for report in cluster_queues
             if report.line is not None
         }
-        if self._pods_ready or self._lines or self._capacities or self._demands:
+        told = (self._pods_ready, self._lines, self._capacities, self._demands, self._nodes)
+        if any(told) or self._all_nodes is not None:
             self._ask_to_commit()
 
     def _tell_capacities(self, capacities: Sequence[FlavorCapacity]) -> None:
@@ -119,6 +127,12 @@ class Reports:
             if self._told_demands.get(one.name) != one.demand:
                 self._told_demands[one.name] = one.demand
                 self._demands[one.name] = QueueDemand(one.name, one.demand)
+
+    def _tell_nodes(self) -> None:
+        """Some each time. At the start, all: the ledger stores those that differ from what it has."""
+        if (found := self._engine.take_nodes()) is not None:
+            self._nodes |= {one.name: one for one in found.changed}
+            self._all_nodes = found.every if self._all_nodes is None else self._all_nodes
 
     async def _write(self, late: dict[Name, Report], publish: Callable[[Report], Awaitable[None]]) -> None:
         """Write the status of queues that are due. A refused one comes last the next time."""

@@ -50,7 +50,7 @@ from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.queues.pending import is_refusal, wanted
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.settling import settle_nodes, wake
+from queuectl.core.settling import settle_flavors, settle_nodes, wake
 from queuectl.core.state import State
 from queuectl.core.transitions import transition
 
@@ -75,6 +75,9 @@ def restore(state: State, snapshot: LedgerSnapshot) -> None:
     for stored in snapshot.workloads:
         restore_workload(state, stored, unacknowledged)
     recount(state, snapshot.past_usage)
+    for one in snapshot.nodes:
+        if one.avoided_until is not None:
+            state.nodes.inventory.avoided[one.name] = one.avoided_until
 
 
 def restore_workload(state: State, stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> Entry:
@@ -83,6 +86,7 @@ def restore_workload(state: State, stored: StoredWorkload, unacknowledged: froze
     entry.queue, entry.cluster_queue, entry.priority = stored.queue, stored.cluster_queue, stored.priority
     entry.arrival, entry.attempts, entry.reason = stored.arrival, stored.attempts, stored.reason
     entry.past = stored.past
+    state.stock_outs.note(stored.past, state.now)
     entry.refused = stored.phase is Phase.PENDING and stored.reason is not None and is_refusal(stored.reason)
     entry.local_queue = LocalQueueName(stored.ref.namespace, stored.queue)
     entry.preempted_at = stored.preempted_at
@@ -129,6 +133,7 @@ def apply_plan(state: State, plan: Plan, first: int) -> None:
         state.refresh(entry)
     wake(state)
     settle_nodes(state)
+    settle_flavors(state)
 
 
 def _apply(state: State, decision: Decision, sequence: int) -> Entry | None:
@@ -221,6 +226,7 @@ def _evict(state: State, entry: Entry, decision: Evict) -> None:
     if decision.reason.code is Code.NODE_FAILURES and decision.reason.node is not None:
         state.nodes.failed(decision.reason.node.removeprefix("Node/"), state.now)
     _leave_behind(entry, decision.past)
+    state.stock_outs.note(entry.past, state.now)
 
 
 def _leave_behind(entry: Entry, past: PastAttempts | None) -> None:

@@ -87,6 +87,8 @@ class Directory:
         self._priorities: dict[str, int] = {}
         self._pod_priorities: dict[str, PriorityClass] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
+        self.out_until: dict[str, datetime] = {}
+        """Flavors whose nodes did not come in time, each with the end of the time for that (M20)."""
         self._queue_flavors: dict[str, QueueFlavors] = {}
         self._conditions: dict[str, Condition] = {}
         self._pointing: dict[str, dict[LocalQueueName, None]] = {}
@@ -226,8 +228,13 @@ class Directory:
         """Return the flavor options of a ClusterQueue, which must exist."""
         found = self._queue_flavors.get(name)
         if found is None:
-            found = self._queue_flavors[name] = QueueFlavors(self.queues[name], self.tree, self.flavors)
+            of_queue = (self.queues[name], self.tree, self.flavors, self.out_until)
+            found = self._queue_flavors[name] = QueueFlavors(*of_queue)
         return found
+
+    def renew_flavors(self, name: str) -> None:
+        """What a ClusterQueue may use has changed."""
+        self._queue_flavors.pop(name, None)
 
     def pointing_to(self, cluster_queue: str) -> Collection[LocalQueueName]:
         """Return the LocalQueues that point to this ClusterQueue, which need not exist."""

@@ -14,7 +14,7 @@ from queuectl.core.directory import Directory
 from queuectl.core.entries import Entry
 from queuectl.core.flavors.queue_flavors import mismatch
 from queuectl.core.model import Attempt, Observation, Outcome, Phase, PodSet, Verb, Workload, WorkloadId
-from queuectl.core.pods_ready import late_at, readied, runs, timed
+from queuectl.core.pods_ready import late_at, missed, readied, runs, timed
 from queuectl.core.policy import StopPolicy
 from queuectl.core.queues.requeueing import failed, ran, run_ends
 from queuectl.core.reasons import Code, Reason
@@ -98,6 +98,7 @@ def accounted(decision: Decision, entries: Mapping[WorkloadId, Entry], now: date
             if decision.reason.code is Code.PODS_READY_TIMEOUT:
                 rules = entry.readiness.requeueing
                 past = failed(past, workload, now, rules, decision.reason.detail or "")
+                past = missed(entry, past, now)
             return replace(decision, past=past)
         case Release(workload) if (denied := entries[workload].start_denied) is not None:
             why = f"its start was denied: {denied}"

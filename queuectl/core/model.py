@@ -12,6 +12,7 @@ from typing import NamedTuple, NewType
 
 from queuectl.core.capacity import FlavorCapacity, QueueDemand
 from queuectl.core.device_claims import PodClaim
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.pod_resources import PodResources
 from queuectl.core.policy import (
     LocalQueueName,
@@ -61,6 +62,10 @@ class PastAttempts:
     """When all pods of the open attempt were bound to nodes; None: not yet, or no clock asks (L24)."""
     unready_at: datetime | None = None
     """Since when pods of the open attempt are not ready that were; None: they are, or no clock asks (L26)."""
+    missed: tuple[str, ...] = ()
+    """The flavors of the last attempt for whose pods nodes did not come in time (M20), sorted."""
+    missed_at: datetime | None = None
+    """When that attempt was evicted for it."""
 
 
 NO_PAST_ATTEMPTS = PastAttempts()
@@ -340,6 +345,10 @@ class ForReaders(NamedTuple):
     """At most one item for each flavor."""
     demands: tuple[QueueDemand, ...] = ()
     """At most one item for each ClusterQueue."""
+    nodes: tuple[NodeFacts, ...] = ()
+    """At most one item for each node."""
+    all_nodes: tuple[str, ...] | None = None
+    """Once at the start of a controller: the names of all nodes. Others that are told are gone."""
 
 
 NOTHING_FOR_READERS = ForReaders()
@@ -426,6 +435,9 @@ class LedgerSnapshot:
     """Effects that are not acknowledged."""
     past_usage: tuple[UsageSum, ...] = ()
     """Past usage by closed attempts (U5); empty without `admissionFairSharing` in the configuration."""
+    nodes: tuple[NodeFacts, ...] = ()
+    """The nodes by name, as readers were told of them last. Empty for a controller, which reads them from the
+    cluster, and of a past time."""
 
 
 class Eviction(NamedTuple):

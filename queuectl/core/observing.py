@@ -37,7 +37,7 @@ from queuectl.core.pod_limits import NamespaceQuota, namespace_of
 from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
-from queuectl.core.settling import settle_nodes, settle_quota, wake
+from queuectl.core.settling import settle_flavors, settle_nodes, settle_quota, wake
 from queuectl.core.state import State
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
@@ -77,6 +77,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
     wake(state)
     settle_nodes(state)
     settle_quota(state)
+    settle_flavors(state)
     state.may_forget |= batch.policy_changed
     if state.synced:
         state.prune()
@@ -125,6 +126,7 @@ def _time_came(state: State, now: datetime, batch: _Batch) -> None:
         batch.entries[workload_id] = state.entries[workload_id]
     state.requeuer.time_came(state.clock)
     state.nodes.time_came(state.clock)
+    state.stock_outs.time_came(state.clock)
 
 
 # --- policy and context

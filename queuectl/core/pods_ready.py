@@ -64,6 +64,19 @@ def readied(entry: Entry, attempt: Attempt, seen: Observation, now: datetime) ->
     return past
 
 
+def missed(entry: Entry, past: PastAttempts, now: datetime) -> PastAttempts:
+    """Return `past` of a workload whose pods are not ready in time, with the flavors whose nodes did not come
+    (M20). Pods with a node selector or affinity of their own may wait for other reasons.
+    """
+    attempt, workload = entry.attempt, entry.workload
+    if attempt is None or workload is None or entry.bound >= attempt.assignment.pods:
+        return past
+    if any(one.node_selector or one.affinity for one in workload.pod_sets):
+        return past
+    flavors = {name for one in attempt.assignment.pod_sets for _, name in one.flavors}
+    return replace(past, missed=tuple(sorted(flavors)), missed_at=now)
+
+
 def timed(past: PastAttempts, before: PastAttempts, now: datetime) -> PastAttempts:
     """Return `past` with the time of the plan where something has just begun."""
     bound = past.bound_at if past.bound_at is None or before.bound_at is not None else now

@@ -150,6 +150,8 @@ class NodeRules:
     """How long a node that was not ready must be ready again before it counts (M5)."""
     loss_seconds: int = 60
     """How long a node must be not ready until the workloads on it are evicted (M12)."""
+    stock_out_seconds: int = 0
+    """How long a flavor is not used whose nodes did not come in time (M20); 0: it is used all the same."""
 
 
 NODE_RULES = NodeRules()
@@ -297,6 +299,8 @@ class ResourceQuota:
 class FlavorQuotas:
     name: str
     resources: tuple[tuple[str, ResourceQuota], ...]
+    wait: int = 0
+    """How long a workload waits for this flavor before it may take the next one, in seconds (F10)."""
 
 
 @value(frozen=True, slots=True, kw_only=True)

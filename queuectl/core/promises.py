@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from queuectl.core.directory import Directory
+from queuectl.core.flavors.queue_flavors import is_elastic
 from queuectl.core.nodes.room import NodeRoom
-from queuectl.core.nodes.warnings import CapacityWarning, capacity_warnings
+from queuectl.core.nodes.stock_outs import StockOuts
+from queuectl.core.nodes.warnings import CapacityWarning, WarningCode, capacity_warnings
 from queuectl.core.quota.shortage import promised, share_out, shares_out
 from queuectl.core.quota.tree import QuotaNode
 
-_Versions = tuple[int, int]
-"""Of the quota tree, and of what nodes have."""
+_Versions = tuple[int, int, int]
+"""Of the quota tree, of what nodes have, and of flavors whose nodes did not come."""
 
 
 class Promises:
-    def __init__(self, directory: Directory, nodes: NodeRoom) -> None:
+    def __init__(self, directory: Directory, nodes: NodeRoom, stock_outs: StockOuts) -> None:
         self._directory = directory
         self._nodes = nodes
-        self._shared_out: _Versions = (-1, -1)
-        self._compared: _Versions = (-1, -1)
+        self._stock_outs = stock_outs
+        self._shared_out: _Versions = (-1, -1, -1)
+        self._compared: _Versions = (-1, -1, -1)
         self.warnings: tuple[CapacityWarning, ...] = ()
         """As of the last `compare`."""
 
     def _versions(self) -> _Versions:
-        return self._directory.tree.version, self._nodes.inventory.capacity_version
+        version = self._directory.tree.version
+        return version, self._nodes.inventory.capacity_version, self._stock_outs.version
 
     def share_out(self) -> list[QuotaNode]:
         """Let nominal quotas count as nodes allow. Return the nodes of the tree that changed (M11).
@@ -55,7 +59,15 @@ class Promises:
         tree, nodes = self._directory.tree, self._nodes
         total = promised(tree)
         capacity = {cell: one.amount for cell, one in nodes.capacities(total).items()}
-        return tuple(capacity_warnings(total, capacity, nodes.flavors_without_nodes(), nodes.stray_nodes()))
+        out = (
+            CapacityWarning(code=WarningCode.STOCKED_OUT, flavor=name, until=until)
+            for name, until in sorted(self._stock_outs.until.items())
+            if is_elastic(self._directory.flavors.get(name))
+        )
+        return (
+            *capacity_warnings(total, capacity, nodes.flavors_without_nodes(), nodes.stray_nodes()),
+            *out,
+        )
 
     def of_queue(self, name: str) -> tuple[CapacityWarning, ...]:
         """Return the warnings about the flavors and resources that a ClusterQueue has quota for."""

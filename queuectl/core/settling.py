@@ -38,6 +38,17 @@ def settle_nodes(state: State) -> None:
     state.requeuer.room_changed(nodes)
 
 
+def settle_flavors(state: State) -> None:
+    """Nominate again what may use a flavor that is left out, or used again (M20)."""
+    for flavor in state.stock_outs.take_changed():
+        for name in state.directory.users_of(flavor):
+            state.directory.renew_flavors(name)
+            state.changed_queues.add(name)
+            if (queue := state.pending.get(name)) is not None:
+                state.requeuer.renominate(queue)
+        state.nodes.usage.changed = True
+
+
 def settle_quota(state: State) -> None:
     """Nodes or policy may have changed: nominal quotas count as nodes allow (M11)."""
     changed = state.promises.share_out()

@@ -30,6 +30,7 @@ from queuectl.core.namespaces.pod_devices import Devices
 from queuectl.core.namespaces.room import NamespaceRoom
 from queuectl.core.nodes.predictions import Predictions
 from queuectl.core.nodes.room import NodeRoom
+from queuectl.core.nodes.stock_outs import StockOuts
 from queuectl.core.policy import (
     DEFAULT_CONFIGURATION,
     LocalQueueName,
@@ -67,7 +68,9 @@ class State:
         self.tree = self.directory.tree
         self.nodes = NodeRoom(self.directory.flavors, configuration.nodes)
         self.devices = Devices(configuration, self.directory.pods.claims)
-        self.promises = Promises(self.directory, self.nodes)
+        self.stock_outs = StockOuts(configuration.nodes.stock_out_seconds)
+        self.directory.out_until = self.stock_outs.until
+        self.promises = Promises(self.directory, self.nodes, self.stock_outs)
         self.predictions = Predictions()
         self.limits = Limits(self.tree, self.nodes)
         """What limits admissions."""

@@ -28,7 +28,7 @@ MAX_TEXT: Final = 1 << 18
 """Characters of all keys and texts in an object."""
 MAX_DEPTH: Final = 64
 _PLACE: Final = re.compile(r"^<input>:(\d+):(\d+):")
-_INTEGERS: Final = range(-(2**63), 2**63)
+INTEGERS: Final = range(-(2**63), 2**63)
 
 
 class BadExpression(ValueError):
@@ -40,19 +40,39 @@ def check(expression: str, variable: str = OBJECT) -> None:
     _compiled(expression, variable)
 
 
-def first_true(expressions: Iterable[str], obj: Json, variable: str = OBJECT) -> int | None:
-    """The place of the first expression that is true of `obj`, which they name `variable`.
+def first_true(expressions: Iterable[str], obj: Json) -> int | None:
+    """The place of the first expression that is true of `obj`.
 
     Raises BadField if one before it has no answer, such as for a field that the object does not have, and for
     an object that is too large. Raises BadExpression.
     """
     seen = None
     for place, expression in enumerate(expressions):
-        program = _compiled(expression, variable)
-        seen = seen or _environment(variable).Activation({variable: _copied(obj, _Left())})
+        program = _compiled(expression, OBJECT)
+        seen = seen or _environment(OBJECT).Activation({OBJECT: _copied(obj, _Left())})
         if _answer(program, seen, expression):
             return place
     return None
+
+
+def first_selecting(selectors: Iterable[Iterable[str]], device: Json) -> int | None:
+    """The place of the first group of expressions that are all true of `device`.
+
+    One without an answer is not true. The caller bounds the device and makes it of texts, whole numbers of 64
+    bits and booleans: it is not copied. Raises BadExpression.
+    """
+    seen = _environment(DEVICE).Activation({DEVICE: device})
+    for place, expressions in enumerate(selectors):
+        if all(_is_true(expression, seen) for expression in expressions):
+            return place
+    return None
+
+
+def _is_true(expression: str, seen: Any) -> bool:
+    try:
+        return _answer(_compiled(expression, DEVICE), seen, expression)
+    except BadField:
+        return False
 
 
 @functools.cache
@@ -126,7 +146,7 @@ def _copied(value: Any, left: _Left, depth: int = 0) -> Any:
         return value
     if isinstance(value, int):
         # As the API server decodes a number that is too large for an integer.
-        return value if value in _INTEGERS else _float(value)
+        return value if value in INTEGERS else _float(value)
     raise BadField("object", f"{shown(value)} is not JSON")
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
 from queuectl.core.events import ContextGone, ContextObserved
 from queuectl.core.resources import CPU, BadQuantity, parse_quantity
-from queuectl.kinds.cel import DEVICE, BadExpression, check, first_true
+from queuectl.kinds.cel import DEVICE, INTEGERS, BadExpression, check, first_selecting
 from queuectl.kinds.fields import BadField, Json, checked, integer, mapping, objects, shown, text
 
 GROUP: Final = "resource.k8s.io"
 MAX_DEVICES: Final = 128
 MAX_SELECTORS: Final = 32
 MAX_TAINTS: Final = 16
+MAX_ATTRIBUTES: Final = 64
 MAX_COUNTERS: Final = 32
 MAX_GENERATION: Final = 2**63 - 1
 
@@ -102,11 +103,9 @@ class DeviceSlices:
 
     def _resource(self, device: Json) -> str | None:
         """Return what a device is charged as; None: no class selects it."""
-        for name, resource in self._resources.items():
-            expressions = self._selectors.get(name)
-            if expressions is not None and all(_selects(one, device) for one in expressions):
-                return resource
-        return None
+        known = [name for name in self._resources if name in self._selectors]
+        place = first_selecting((self._selectors[name] for name in known), device) if known else None
+        return self._resources[known[place]] if place is not None else None
 
 
 def device_taint_rule(obj: Json) -> ContextObserved | None:
@@ -149,34 +148,20 @@ def _expressions(obj: Json) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _selects(expression: str, device: Json) -> bool:
-    """An expression without an answer, such as for an attribute that is not there, selects nothing."""
-    try:
-        return first_true((expression,), device, DEVICE) is not None
-    except BadField:
-        return False
-
-
 def _selectable(device: Json, driver: str, path: str) -> Json:
-    """Return a device as selectors see it. Names without a domain are those of the driver."""
-    attributes = {
-        name: next(iter(value.values()), None)
-        for name, value in mapping(device, "attributes", path).items()
-        if isinstance(value, Mapping)
-    }
+    """Return a device as selectors see it: a name without a domain is of its driver. Raises BadField."""
+    attributes: dict[str, dict[str, str | int]] = {driver: {}}
+    for name, typed in list(mapping(device, "attributes", path).items())[:MAX_ATTRIBUTES]:
+        value = next(iter(typed.values()), None) if isinstance(typed, Mapping) else None
+        # One of another type, such as a list, is left out: what asks for it has no answer.
+        if isinstance(value, str) or (isinstance(value, int) and value in INTEGERS):
+            domain, _, own = name.rpartition("/")
+            attributes.setdefault(domain or driver, {})[own] = value
     return {
         "driver": driver,
-        "attributes": _by_domain(attributes, driver),
+        "attributes": attributes,
         "allowMultipleAllocations": device.get("allowMultipleAllocations") is True,
     }
-
-
-def _by_domain(values: Mapping[str, Any], driver: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {driver: {}}
-    for name, value in values.items():
-        domain, _, own = name.rpartition("/")
-        found.setdefault(domain or driver, {})[own] = value
-    return found
 
 
 def _taint(taint: Json, path: str) -> tuple[str, str]:

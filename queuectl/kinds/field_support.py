@@ -39,6 +39,7 @@ _QUOTAS: Final = {
 RULES: Final[Mapping[str, Mapping[str, str]]] = {
     "ClusterQueue": {
         **_QUOTAS,
+        "spec.resourceGroups[].flavors[].waitBeforeNextSeconds": "F10",
         "spec.cohortName": "Q4",
         "spec.queueingStrategy": "C4",
         "spec.namespaceSelector.matchLabels{}": "G8",

@@ -30,6 +30,9 @@ class NodeSettings(Section):
     loss_seconds: int = Field(default=NODE_RULES.loss_seconds, ge=1, le=86_400)
     """How long a node must be not ready until the workloads with pods on it are evicted."""
 
+    stock_out_seconds: int = Field(default=NODE_RULES.stock_out_seconds, ge=0, le=86_400)
+    """How long an Elastic flavor is not used whose nodes did not come in time. 0: it is used all the same."""
+
     @model_validator(mode="after")
     def _each_once(self) -> NodeSettings:
         pairs = tuple(f"{one.type}={one.status}" for one in self.unusable_conditions)
@@ -47,4 +50,5 @@ class NodeSettings(Section):
             unusable_taints=self.unusable_taints,
             settle_seconds=self.settle_seconds,
             loss_seconds=self.loss_seconds,
+            stock_out_seconds=self.stock_out_seconds,
         )

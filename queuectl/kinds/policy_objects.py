@@ -13,6 +13,7 @@ from queuectl.kinds.policy_schema import (
     LabelKey,
     LabelValue,
     Name,
+    OrderedResourceGroups,
     Part,
     ResourceGroups,
     RunSeconds,
@@ -289,7 +290,7 @@ class ClusterQueueSpec(Part):
         )
     )
 
-    resource_groups: ResourceGroups = ()
+    resource_groups: OrderedResourceGroups = ()
     """Quota of the queue, by group of resources and by flavor. A workload that requests a resource that no
     group covers is not admitted."""
     cohort_name: Name | None = None

@@ -205,6 +205,20 @@ class ResourceGroup(Part):
     """Flavors in the order they are tried. No other group of the queue may list one of them."""
 
 
+class OrderedFlavorQuotas(FlavorQuotas):
+    wait_before_next_seconds: Seconds = 0
+    """For how many seconds a workload waits for this flavor before it may take the next one, counted
+    from its creation or from the end of its last pause. No meaning in the last flavor."""
+
+
+class OrderedResourceGroup(ResourceGroup):
+    flavors: Annotated[
+        tuple[OrderedFlavorQuotas, ...],
+        Field(min_length=1, max_length=MAX_FLAVORS, json_schema_extra=by_key("name")),
+    ]
+    """Flavors in the order they are tried. No other group of the queue may list one of them."""
+
+
 def _once(what: str, names: str) -> list[dict[str, str]]:
     """Rules on resourceGroups: no name of `names` (of group `g`) is in two groups.
 
@@ -223,16 +237,14 @@ def _once(what: str, names: str) -> list[dict[str, str]]:
     return found
 
 
-ResourceGroups = Annotated[
-    tuple[ResourceGroup, ...],
-    Field(
-        max_length=MAX_GROUPS,
-        json_schema_extra=ATOMIC
-        | rules(
-            *_once("coveredResources", "g.coveredResources"), *_once("flavors", "g.flavors.map(f, f.name)")
-        ),
-    ),
-]
+_GROUPS = Field(
+    max_length=MAX_GROUPS,
+    json_schema_extra=ATOMIC
+    | rules(*_once("coveredResources", "g.coveredResources"), *_once("flavors", "g.flavors.map(f, f.name)")),
+)
+ResourceGroups = Annotated[tuple[ResourceGroup, ...], _GROUPS]
+OrderedResourceGroups = Annotated[tuple[OrderedResourceGroup, ...], _GROUPS]
+"""Of a ClusterQueue, which chooses among the flavors."""
 
 
 def without_cohort(field: str, cohort: str) -> dict[str, str]:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from queuectl.core.model import Outcome
+from queuectl.core.events import WorkloadObserved
+from queuectl.core.model import Outcome, Workload
 from queuectl.core.resources import Amounts
 from queuectl.kinds.fields import BadField, Json, mapping, shown
-from queuectl.kinds.jobs import QUEUE_LABEL
+from queuectl.kinds.jobs import QUEUE_LABEL, JobKind
 from queuectl.kinds.registry import KindRegistry
 from queuectl.kinds.workloads import observe
+
+_MALFORMED: Final = "metadata: namespace, name or labels are malformed"
+_CREATED: Final = {
+    "uid": "sample",
+    "resourceVersion": "1",
+    "generation": 1,
+    "creationTimestamp": "1970-01-01T00:00:00Z",
+}
+"""What an API server would add."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +52,9 @@ def tried(kinds: KindRegistry, obj: Json) -> Tried:
     if row is None:
         kind = f"{shown(obj.get('kind'))} of {shown(obj.get('apiVersion'))}"
         return Tried(kind=str(obj.get("kind")), name=name, problem=f"no row is for kind {kind}")
-    # What an API server would add, and the label that queues it.
-    sample = {
-        "namespace": "default",
-        "uid": "sample",
-        "resourceVersion": "1",
-        "generation": 1,
-        "creationTimestamp": "1970-01-01T00:00:00Z",
-    }
-    queued = {**sample, **metadata, "name": name, "labels": {QUEUE_LABEL: "sample", **labels}}
-    event = observe(row, {**obj, "metadata": queued})
+    event = _read(row, obj, metadata, {"namespace": "default"}, {QUEUE_LABEL: "sample", **labels})
     if event is None:
-        return Tried(kind=row.name, name=name, problem="metadata: namespace, name or labels are malformed")
+        return Tried(kind=row.name, name=name, problem=_MALFORMED)
     workload, seen = event.workload, event.observation
     return Tried(
         kind=row.name,
@@ -63,3 +65,23 @@ def tried(kinds: KindRegistry, obj: Json) -> Tried:
         ready=seen.ready,
         problem=workload.problem.message if workload.problem is not None else None,
     )
+
+
+def as_created(row: JobKind, obj: Json) -> Workload:
+    """The workload of an object that is not created yet. Raises BadField."""
+    metadata = mapping(obj, "metadata", "")
+    labels = mapping(metadata, "labels", "metadata")
+    if QUEUE_LABEL not in labels:
+        raise BadField("metadata.labels", f"there is no {QUEUE_LABEL}")
+    event = _read(row, obj, metadata, {}, labels)
+    if event is None:
+        raise BadField("metadata", "namespace, name or labels are malformed")
+    return event.workload
+
+
+def _read(row: JobKind, obj: Json, metadata: Json, more: Json, labels: Json) -> WorkloadObserved | None:
+    """As if an API server had created it."""
+    name = str(metadata.get("name") or metadata.get("generateName") or "sample")
+    # A generated name ends with a hyphen, and a name does not.
+    created = {**_CREATED, **more, **metadata, "name": name.rstrip("-"), "labels": labels}
+    return observe(row, {**obj, "metadata": created})

@@ -22,14 +22,17 @@ from queuectl.core.model import (
     Verb,
     WorkloadId,
 )
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ledger import tables as t
+from queuectl.ledger.for_readers import nodes_now
 from queuectl.ledger.past_states import as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import decision_row, stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
+from queuectl.ledger.statements import CLOCK
 from queuectl.ports import DecisionRow, LedgerUnavailable, NotStored
 
 _TIMEOUT: Final = 20.0
@@ -49,8 +52,12 @@ class LedgerPast:
         self._shapes = Shapes(cluster_id)
 
     @ledger_call
-    async def at(self, when: datetime) -> LedgerSnapshot:
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
         async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            nodes: tuple[NodeFacts, ...] = ()
+            if when is None:
+                when = (await connection.execute(CLOCK, {"p_cluster": self._cluster})).scalar_one()
+                nodes = await nodes_now(connection, self._cluster)
             last, now = await self._last_decision(connection, when)
             configs = await self._configs(connection, last)
             settings = configuration_of(configs, self._configure)
@@ -61,6 +68,7 @@ class LedgerPast:
                 configs=tuple(configs),
                 effects=tuple(await self._effects(connection, last, when)),
                 past_usage=await self._past_usage(connection, last, now, settings),
+                nodes=nodes,
             )
 
     async def _last_decision(self, connection: AsyncConnection, when: datetime) -> tuple[int, datetime]:

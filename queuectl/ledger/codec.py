@@ -116,10 +116,15 @@ def past_to_json(past: PastAttempts) -> Json | None:
     found: Json = {"runMs": past.run_ms, "failures": past.failures, "ready": past.ready}
     if past.barred is not None:
         found["barred"] = reason_to_json(past.barred)
-    for name, when in (("until", past.until), ("boundAt", past.bound_at), ("unreadyAt", past.unready_at)):
-        if when is not None:
-            found[name] = when.isoformat()
-    return found
+    if past.missed:
+        found["missed"] = list(past.missed)
+    times = {
+        "until": past.until,
+        "boundAt": past.bound_at,
+        "unreadyAt": past.unready_at,
+        "missedAt": past.missed_at,
+    }
+    return found | {name: when.isoformat() for name, when in times.items() if when is not None}
 
 
 def past_from_json(value: Json | None) -> PastAttempts:
@@ -133,6 +138,8 @@ def past_from_json(value: Json | None) -> PastAttempts:
         until=_time(value, "until"),
         bound_at=_time(value, "boundAt"),
         unready_at=_time(value, "unreadyAt"),
+        missed=tuple(value.get("missed", ())),
+        missed_at=_time(value, "missedAt"),
     )
 
 

@@ -8,24 +8,31 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Delete,
     Table,
     Text,
+    Update,
     bindparam,
+    cast,
     delete,
     exists,
     func,
     select,
+    update,
 )
-from sqlalchemy.dialects.postgresql import Insert
+from sqlalchemy.dialects.postgresql import JSONB, Insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.capacity import QueueDemand
 from queuectl.core.model import ForReaders, PendingLine, PodsReady
+from queuectl.core.node_facts import NodeFacts
 from queuectl.ledger import tables as t
 from queuectl.ledger.capacity import capacity_from_json, capacity_to_json, demand_from_json, demand_to_json
 from queuectl.ledger.codec import cleaned, dump
+from queuectl.ledger.node_facts import facts_from_json, facts_to_json
 from queuectl.ledger.statements import CLUSTER, Columns, columns_of, rows_from
+from queuectl.ports import GONE_KEPT
 
 NUMBER: Final = bindparam("p_number", type_=BigInteger)
 """Of the batch."""
@@ -58,6 +65,7 @@ class Facts(NamedTuple):
 
 
 def _facts(table: Table, name: str, value: str) -> Facts:
+    """A row that would not change is not written."""
     rows = Columns(*columns_of(table, name, value))
     fresh = upsert(table)
     statement = fresh.from_select(
@@ -65,6 +73,7 @@ def _facts(table: Table, name: str, value: str) -> Facts:
     ).on_conflict_do_update(
         index_elements=[table.c.cluster_id, table.c[name]],
         set_={column: fresh.excluded[column] for column in (value, "batch")},
+        where=table.c[value].is_distinct_from(fresh.excluded[value]),
     )
     return Facts(rows, statement)
 
@@ -72,6 +81,20 @@ def _facts(table: Table, name: str, value: str) -> Facts:
 LINES: Final = _facts(t.pending_line, "cluster_queue", "workloads")
 CAPACITIES: Final = _facts(t.flavor_capacity, "flavor", "capacity")
 DEMANDS: Final = _facts(t.queue_demand, "cluster_queue", "demand")
+NODES: Final = _facts(t.node, "name", "facts")
+_GONE: Final = cast({}, JSONB)
+NO_OTHER_NODES: Final = (
+    update(t.node)
+    .where(
+        t.node.c.cluster_id == CLUSTER,
+        t.node.c.name != func.all(bindparam("p_names", type_=ARRAY(Text))),
+        t.node.c.facts != _GONE,
+    )
+    .values(facts=_GONE, batch=NUMBER)
+)
+LONG_GONE: Final = delete(t.node).where(
+    t.node.c.cluster_id == CLUSTER, t.node.c.facts == _GONE, t.node.c.batch <= NUMBER
+)
 NO_PODS_READY: Final = delete(t.pods_ready).where(
     t.pods_ready.c.cluster_id == CLUSTER,
     t.pods_ready.c.workload == func.any(bindparam("p_workloads", type_=ARRAY(Text))),
@@ -84,11 +107,31 @@ def facts_of(found: ForReaders) -> Iterator[tuple[Facts, list[tuple[str, str]]]]
         (LINES, [(one.cluster_queue, one.workloads) for one in found.lines]),
         (CAPACITIES, [(one.flavor, capacity_to_json(one)) for one in found.capacities]),
         (DEMANDS, [(one.cluster_queue, demand_to_json(one.demand)) for one in found.demands]),
+        (NODES, [(one.name, facts_to_json(one)) for one in found.nodes]),
     )
     for facts, rows in told:
         if rows:
             ordered = sorted(rows, key=lambda row: row[0])
             yield facts, [(name, dump(cleaned(value))) for name, value in ordered]
+
+
+def dropped(found: ForReaders, number: int) -> Iterator[tuple[Update | Delete, dict[str, object]]]:
+    """Yield what drops nodes, each with its parameters: those of an earlier controller, and those long gone.
+
+    A reader learns that a node is gone by a row that says so, and reads all again if it comes too late.
+    """
+    if found.all_nodes is not None:
+        yield NO_OTHER_NODES, {"names": list(found.all_nodes), "number": number}
+    if any(one.gone for one in found.nodes):
+        yield LONG_GONE, {"number": number - GONE_KEPT}
+
+
+async def nodes_now(connection: AsyncConnection, cluster: str) -> tuple[NodeFacts, ...]:
+    """Those that are there, by name."""
+    row = t.node.c
+    query = select(row.name, row.facts).where(row.cluster_id == cluster, row.facts != _GONE)
+    found = await connection.execute(query)
+    return tuple(sorted((facts_from_json(*one) for one in found), key=lambda one: one.name))
 
 
 async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> ForReaders:
@@ -103,9 +146,11 @@ async def facts_after(connection: AsyncConnection, cluster: str, batch: int) -> 
     lines = await newer(t.pending_line, "cluster_queue", "workloads")
     capacities = await newer(t.flavor_capacity, "flavor", "capacity")
     demands = await newer(t.queue_demand, "cluster_queue", "demand")
+    nodes = await newer(t.node, "name", "facts")
     return ForReaders(
         tuple(PodsReady(*row) for row in ready),
         tuple(PendingLine(name, tuple(found)) for name, found in lines),
         tuple(capacity_from_json(*row) for row in capacities),
         tuple(QueueDemand(name, demand_from_json(found)) for name, found in demands),
+        tuple(facts_from_json(*row) for row in nodes),
     )

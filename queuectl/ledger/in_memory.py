@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from queuectl.core.decisions import Verdict
-from queuectl.core.model import Assignment, ConfigKey, WorkloadId
+from queuectl.core.model import Assignment, ConfigKey, ForReaders, WorkloadId
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code
 from queuectl.ledger.codec import pod_sets_from_json
 from queuectl.ledger.folded import HoldLine
 from queuectl.ports import (
+    GONE_KEPT,
     MOST_HELD,
     MOST_STARTS,
     DecisionRow,
@@ -24,6 +26,23 @@ from queuectl.ports import (
     TooMuchHistory,
     WorkloadStarts,
 )
+
+
+def nodes_after(
+    known: Mapping[str, tuple[int, NodeFacts]], told: ForReaders, batch: int
+) -> dict[str, tuple[int, NodeFacts]]:
+    """The rows of nodes, each with the batch that stored it, after a batch that tells readers of some."""
+    found = dict(known)
+    for one in told.nodes:
+        if found.get(one.name, (0, None))[1] != one:
+            found[one.name] = (batch, one)
+    if told.all_nodes is not None:
+        others = {name: one for name, (_, one) in found.items() if name not in told.all_nodes}
+        found |= {n: (batch, NodeFacts(name=n, node=None)) for n, one in others.items() if not one.gone}
+    if any(one.gone for one in told.nodes):
+        kept = batch - GONE_KEPT
+        found = {name: (at, one) for name, (at, one) in found.items() if not one.gone or at > kept}
+    return found
 
 
 def starts(rows: Iterable[DecisionRow], span: StartsSpan) -> WorkloadStarts:

@@ -28,6 +28,7 @@ from queuectl.core.model import (
     UsageSum,
     WorkloadId,
 )
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import LocalQueueName, SchedulingConfiguration
 from queuectl.core.queues.usage_history import UsageHistory
 from queuectl.core.reasons import Code, Reason
@@ -109,6 +110,7 @@ class MemoryStore:
     lines: dict[str, tuple[int, PendingLine]] = field(default_factory=dict)
     capacities: dict[str, tuple[int, FlavorCapacity]] = field(default_factory=dict)
     demands: dict[str, tuple[int, QueueDemand]] = field(default_factory=dict)
+    nodes: dict[str, tuple[int, NodeFacts]] = field(default_factory=dict)
 
 
 class _Journal:
@@ -272,6 +274,7 @@ class MemoryLedger:
         store.lines |= {one.cluster_queue: (store.batch, one) for one in for_readers.lines}
         store.capacities |= {one.flavor: (store.batch, one) for one in for_readers.capacities}
         store.demands |= {one.cluster_queue: (store.batch, one) for one in for_readers.demands}
+        store.nodes = in_memory.nodes_after(store.nodes, for_readers, store.batch)
         store.sequence += len(fold.lines)
         store.config_sequence = fold.config_version
         store.now = plan.now
@@ -439,14 +442,19 @@ class MemoryLedger:
 
     # --- ports.Past
 
-    async def at(self, when: datetime) -> LedgerSnapshot:
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
+        nodes: tuple[NodeFacts, ...] = ()
+        if when is None:
+            when = await self.now()
+            there = (one for _, one in self.store.nodes.values() if not one.gone)
+            nodes = tuple(sorted(there, key=lambda one: one.name))
         rows = [row for row in self.store.decisions if row.now <= when]
         if not rows:
             if not self.store.decisions:
                 raise LedgerUnavailable("the ledger has no decision on this cluster yet")
             raise NotStored(when, self.store.decisions[0].now)
         found = snapshot_at(self.store, rows, when, timedelta(seconds=self._settings.eviction_window))
-        return replace(found, past_usage=self._past_usage(found.now))
+        return replace(found, past_usage=self._past_usage(found.now), nodes=nodes)
 
     # --- ports.Readings
 
@@ -479,6 +487,7 @@ class MemoryLedger:
                 tuple(one for at, one in store.lines.values() if at > batch),
                 tuple(one for at, one in store.capacities.values() if at > batch),
                 tuple(one for at, one in store.demands.values() if at > batch),
+                tuple(one for at, one in store.nodes.values() if at > batch),
             ),
         )
 

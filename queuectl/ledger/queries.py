@@ -97,7 +97,7 @@ class LedgerReadings:
             newest[ConfigKey(kind, namespace, name)] = spec if to_seq is None else None
         return list(newest.items())
 
-    async def at(self, when: datetime) -> LedgerSnapshot:
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
         """Without past usage, which no reader needs."""
         return await self._past.at(when)
 

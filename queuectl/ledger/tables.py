@@ -176,6 +176,15 @@ queue_demand = Table(
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
+node = Table(
+    "node",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("facts", JSONB, nullable=False),  # empty: it is gone
+    Column("batch", BigInteger, nullable=False),  # the one that stored it
+)
+
 attempt = Table(
     "attempt",
     metadata,

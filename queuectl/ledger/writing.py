@@ -79,6 +79,8 @@ class Writing:
             )
         for facts, rows in for_readers.facts_of(found):
             await self._bulk(facts.statement, facts.rows, rows, number=batch)
+        for statement, parameters in for_readers.dropped(found, batch):
+            await self._run(statement, **parameters)
 
     async def store(self, fold: Fold, *, epoch: int, cycle: int) -> None:
         if not fold.lines:

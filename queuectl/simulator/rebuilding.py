@@ -2,13 +2,14 @@
 
 What a controller reads from objects is made from what the ledger has: each workload is observed as its last
 decision left it. What the ledger does not have is not known: pods that are ready or have ended since, what is
-used of ResourceQuotas by others, nodes, and ResourceClaims (docs/decisions/0039-past-states.md).
+used of ResourceQuotas by others, and ResourceClaims (docs/decisions/0039-past-states.md). Nodes and their
+pods are known as of now only, as readers were told of them last (docs/decisions/0044-nodes-for-readers.md).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from queuectl.core.directory import GATE
@@ -18,6 +19,7 @@ from queuectl.core.events import (
     ContextObserved,
     Event,
     Listed,
+    PodObserved,
     PolicyObserved,
     TimeCame,
     WorkloadObserved,
@@ -33,6 +35,8 @@ from queuectl.core.model import (
     Verb,
     Workload,
 )
+from queuectl.core.node_facts import NodeFacts
+from queuectl.core.nodes.facts import pods_of_facts
 from queuectl.core.observing import CONFIGURATION
 from queuectl.core.policy import DEFAULT_CONFIGURATION, Gate, SchedulingConfiguration
 from queuectl.core.reasons import Code, Reason
@@ -51,6 +55,7 @@ def engine_of(
     engine.restore(snapshot)
     unacknowledged = frozenset(snapshot.effects)
     events: list[Event] = [rule(key, spec) for key, spec in snapshot.configs]
+    events += nodes(snapshot.nodes)
     events += (observed(one, unacknowledged) for one in snapshot.workloads)
     engine.handle([*events, Listed(SOURCE)])
     if snapshot.now is not None:
@@ -68,6 +73,14 @@ def rule(key: ConfigKey, spec: str) -> Event:
     if is_kept(key.kind):
         return kept_context(key, spec)
     return PolicyObserved(key, parse_policy(key, spec), spec)
+
+
+def nodes(facts: Iterable[NodeFacts]) -> Iterator[Event]:
+    """Yield the events of nodes and of the pods on them. What is avoided is restored from the snapshot."""
+    for one in facts:
+        if one.node is not None:
+            yield ContextObserved(one.node)
+        yield from map(PodObserved, pods_of_facts(one))
 
 
 def observed(stored: StoredWorkload, unacknowledged: frozenset[EffectKey]) -> WorkloadObserved:

@@ -24,6 +24,7 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.ledger import in_memory
 from queuectl.ports import (
@@ -155,6 +156,7 @@ class CannedReadings:
         self._lines: dict[str, tuple[int, PendingLine]] = {}
         self._capacities: dict[str, tuple[int, FlavorCapacity]] = {}
         self._demands: dict[str, tuple[int, QueueDemand]] = {}
+        self._nodes: dict[str, tuple[int, NodeFacts]] = {}
         self.pasts: dict[datetime, LedgerSnapshot] = {}
         """Earlier states, by the time of their last decision."""
         self.looks: list[datetime] = []
@@ -170,8 +172,9 @@ class CannedReadings:
             configs=tuple((key, spec) for key, (_, spec) in self._configs.items() if spec is not None),
         )
 
-    async def at(self, when: datetime) -> LedgerSnapshot:
+    async def at(self, when: datetime | None) -> LedgerSnapshot:
         self._answer()
+        when = when or max(self.pasts)
         self.looks.append(when)
         known = [time for time in self.pasts if time <= when]
         if not known:
@@ -205,6 +208,11 @@ class CannedReadings:
         self.batch += 1
         self._demands[one.cluster_queue] = (self.batch, one)
 
+    def node(self, one: NodeFacts) -> None:
+        """The same."""
+        self.batch += 1
+        self._nodes[one.name] = (self.batch, one)
+
     def end(self, one: StoredWorkload, phase: Phase = Phase.FINISHED) -> None:
         self.commit(replace(one, phase=phase, attempt=None, reason=None))
 
@@ -236,6 +244,7 @@ class CannedReadings:
                 tuple(one for at, one in self._lines.values() if at > batch),
                 tuple(one for at, one in self._capacities.values() if at > batch),
                 tuple(one for at, one in self._demands.values() if at > batch),
+                tuple(one for at, one in self._nodes.values() if at > batch),
             ),
         )
 

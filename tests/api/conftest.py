@@ -12,6 +12,7 @@ from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
+from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.canned import CannedReadings, two_teams
 from tests.api.reviews import CannedReviews
 from tests.job_kinds import JOB_KINDS
@@ -87,7 +88,15 @@ async def serve() -> AsyncIterator[Serve]:
         view, clock = View(readings, parse_policy), clock or Clock()
         await view.refresh()
         reviewer = Reviewer(reviews, ["queuectl"], clock, Lifetimes()) if reviews else None
-        app = application(view, readings, kinds=JOB_KINDS, cursor_key=KEY, identify=reviewer, clock=clock)
+        app = application(
+            view,
+            readings,
+            kinds=JOB_KINDS,
+            cursor_key=KEY,
+            identify=reviewer,
+            clock=clock,
+            what_ifs=TriedWhatIfs(),
+        )
         client = TestClient(TestServer(app))
         clients.append(client)
         await client.start_server()

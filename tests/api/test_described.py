@@ -21,6 +21,7 @@ from schemathesis.schemas import APIOperation
 
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
+from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.conftest import KEY
 from tests.api.reviews import CannedReviews
 from tests.api.test_tenants import BOBS, ledger
@@ -55,6 +56,7 @@ def server() -> Iterator[str]:
             await serve(
                 ledger(),
                 kinds=JOB_KINDS,
+                what_ifs=TriedWhatIfs(),
                 host="127.0.0.1",
                 port=0,
                 cursor_key=KEY,
@@ -78,7 +80,7 @@ def operations(server: str) -> list[Operation]:
     load_all_checks()
     schema = schemathesis.openapi.from_url(f"{server}/openapi.json")
     found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    assert len(found) == 23
+    assert len(found) == 25
     return found
 
 

@@ -49,7 +49,7 @@ async def test_the_page_shows_every_path_parameter_and_field(rest: Rest) -> None
     assert page.open == []
     for path, methods in document["paths"].items():
         assert path in page.text
-        for parameter in methods["get"].get("parameters", ()):
+        for parameter in next(iter(methods.values())).get("parameters", ()):
             assert parameter["name"] in page.text
             assert parameter.get("description", "").replace("`", "") in page.text
     for schema in document["components"]["schemas"].values():

@@ -23,6 +23,7 @@ from queuectl.ledger.queries import LedgerReadings
 from queuectl.ledger.verify import verify
 from queuectl.ports import LedgerUnavailable
 from queuectl.sandbox.postgres import EmbeddedPostgres
+from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.conftest import KEY
 from tests.job_kinds import JOB_KINDS
 from tests.ledger import plans
@@ -124,6 +125,7 @@ async def _rest(url: str, cluster: str) -> AsyncIterator[aiohttp.ClientSession]:
             serve(
                 LedgerReadings(pool, cluster),
                 kinds=JOB_KINDS,
+                what_ifs=TriedWhatIfs(),
                 host="127.0.0.1",
                 port=0,
                 cursor_key=KEY,

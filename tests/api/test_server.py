@@ -7,6 +7,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal
 
 import aiohttp
@@ -15,6 +16,7 @@ import trustme
 
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
+from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.canned import AWAY, CannedReadings, two_teams, workload
 from tests.api.conftest import KEY, Clock
 from tests.api.reviews import CannedReviews
@@ -30,6 +32,7 @@ async def serving(readings: CannedReadings, **how: Any) -> AsyncIterator[str]:
             serve(
                 readings,
                 kinds=JOB_KINDS,
+                what_ifs=TriedWhatIfs(),
                 host="127.0.0.1",
                 port=0,
                 cursor_key=KEY,
@@ -47,11 +50,24 @@ async def test_beyond_loopback_the_server_listens_only_with_identity_and_tls(hos
     reviewer = Reviewer(CannedReviews(), ["queuectl"], Clock())
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with pytest.raises(ValueError, match="not loopback: clients must authenticate"):
-        await serve(two_teams(), kinds=JOB_KINDS, host=host, port=0, cursor_key=KEY)
+        await served(host=host, port=0, cursor_key=KEY)
     with pytest.raises(ValueError, match="not loopback: clients must authenticate"):
-        await serve(two_teams(), kinds=JOB_KINDS, host=host, port=0, cursor_key=KEY, tls=tls)
+        await serve(
+            two_teams(), kinds=JOB_KINDS, what_ifs=TriedWhatIfs(), host=host, port=0, cursor_key=KEY, tls=tls
+        )
     with pytest.raises(ValueError, match="without TLS"):
-        await serve(two_teams(), kinds=JOB_KINDS, host=host, port=0, cursor_key=KEY, reviewer=reviewer)
+        await serve(
+            two_teams(),
+            kinds=JOB_KINDS,
+            what_ifs=TriedWhatIfs(),
+            host=host,
+            port=0,
+            cursor_key=KEY,
+            reviewer=reviewer,
+        )
+
+
+served = partial(serve, two_teams(), kinds=JOB_KINDS, what_ifs=TriedWhatIfs())
 
 
 async def test_with_tls_the_server_answers_only_over_tls_and_under_any_name() -> None:
@@ -112,7 +128,14 @@ async def test_a_port_in_use_is_an_error_at_once() -> None:
     async with serving(two_teams()) as url:
         port = int(url.rpartition(":")[2])
         with pytest.raises(OSError, match=str(port)):
-            await serve(two_teams(), kinds=JOB_KINDS, host="127.0.0.1", port=port, cursor_key=KEY)
+            await serve(
+                two_teams(),
+                kinds=JOB_KINDS,
+                what_ifs=TriedWhatIfs(),
+                host="127.0.0.1",
+                port=port,
+                cursor_key=KEY,
+            )
 
 
 async def test_the_server_keeps_reading_the_ledger_and_survives_its_outage() -> None:

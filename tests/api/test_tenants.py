@@ -137,6 +137,7 @@ ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}/story": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/waited": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/exposure": (BOBS, "job", "zz-urgent"),
+    "/api/v1/workloads/{namespace}/{kind}/{name}/counterfactuals": (BOBS, "job", "zz-urgent"),
     "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),
     "/api/v1/clusterqueues/{name}": ("", "", "zz-private"),
     "/api/v1/clusterqueues/{name}/share": ("", "", "zz-private"),
@@ -149,7 +150,8 @@ ONES = {
 
 async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
-    assert paths == {*LISTS, *ONES}
+    # For a quote: tests/api/test_what_ifs.py.
+    assert paths == {*LISTS, *ONES, "/api/v1/quote"}
 
 
 @pytest.mark.parametrize("path", LISTS)

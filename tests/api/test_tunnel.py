@@ -20,6 +20,7 @@ from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
 from queuectl.relaying import relay
+from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.canned import two_teams
 from tests.job_kinds import JOB_KINDS
 
@@ -39,7 +40,9 @@ async def serving(
     readings = two_teams()
     view = View(readings, parse_policy)
     await view.refresh()
-    app = application(view, readings, kinds=JOB_KINDS, cursor_key=b"k" * 32, identify=identify)
+    app = application(
+        view, readings, kinds=JOB_KINDS, what_ifs=TriedWhatIfs(), cursor_key=b"k" * 32, identify=identify
+    )
     async with (
         asyncio.timeout(SECONDS),
         listener.serving(

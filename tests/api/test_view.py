@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 from queuectl.api.state import State
 from queuectl.api.view import View
 from queuectl.core.model import ConfigKey, PendingLine, Phase, PodsReady
-from queuectl.core.policy import AdmissionFairSharing, Policy, SchedulingConfiguration
+from queuectl.core.node_facts import NodeFacts
+from queuectl.core.policy import AdmissionFairSharing, Node, Policy, SchedulingConfiguration
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import LedgerUnavailable, Reading, SchemaMismatch
+from queuectl.ports import GONE_KEPT, LedgerUnavailable, Reading, SchemaMismatch
 from tests.api.canned import AWAY, WAITS, CannedReadings, queue_spec, two_teams, workload
 
 
@@ -49,6 +51,29 @@ async def test_ready_pods_are_read_without_a_decision() -> None:
     readings.end(runs)
     await view.refresh()
     assert not state(view).pods_ready
+
+
+async def test_nodes_are_those_that_were_told_last_and_are_all_read_again_after_too_many_batches() -> None:
+    readings = CannedReadings()
+    readings.commit(workload("waits", 1))
+    view = View(readings, parse_policy)
+    there = {name: NodeFacts(name=name, node=Node(name)) for name in ("a", "b", "c")}
+    for one in there.values():
+        readings.node(one)
+    await view.refresh()
+    assert state(view).nodes == there
+    cordoned = replace(there["b"], node=Node("b", cordoned=True))
+    readings.node(cordoned)
+    readings.node(NodeFacts(name="c", node=None))
+    await view.refresh()
+    assert state(view).nodes == {"a": there["a"], "b": cordoned}
+    del readings._nodes["b"]  # the ledger said that it is gone, and has forgotten that
+    readings.batch += GONE_KEPT
+    await view.refresh()
+    assert state(view).nodes == {"a": there["a"], "b": cordoned}, "not too many"
+    readings.batch += GONE_KEPT + 1
+    await view.refresh()
+    assert state(view).nodes == {"a": there["a"]}
 
 
 async def test_where_past_usage_orders_a_queue_positions_are_those_that_the_controller_told() -> None:

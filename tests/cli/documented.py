@@ -105,6 +105,7 @@ def _live(readings: CannedReadings) -> None:
     """The decisions on one of the workloads, and the nodes."""
     waits = workload("waits", 3)
     there(readings)
+    readings.commit(configs={ConfigKey("Namespace", "", "default"): '{"labels": {}}'})
     preempted = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="default/Job/urgent")
     pods = {"name": "main", "count": 6, "requests": {}, "flavors": {"nvidia.com/gpu": "a100"}}
     steps: tuple[tuple[str, Reason | None, dict[str, object], int | None], ...] = (

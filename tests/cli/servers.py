@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from queuectl.api.server import serve
+from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.canned import CannedReadings
 from tests.job_kinds import JOB_KINDS
 
@@ -42,6 +43,7 @@ def rest(readings: CannedReadings) -> Iterator[str]:
         return serve(
             readings,
             kinds=JOB_KINDS,
+            what_ifs=TriedWhatIfs(),
             host="127.0.0.1",
             port=0,
             cursor_key=b"k" * 32,

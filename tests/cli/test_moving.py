@@ -110,6 +110,20 @@ def test_a_change_that_would_do_nothing_or_harm_is_refused(
     assert told in result.stderr
 
 
+@pytest.mark.parametrize("line", ["hold", "move --to research", "priority --class high"])
+def test_a_child_is_refused_and_the_object_that_queues_for_it_is_named(
+    change: Run, cluster: Cluster, line: str
+) -> None:
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "whole", "uid": "u"}
+    cluster.objects[JOB]["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    command, *flags = line.split()
+    result = change(command, "job/train", *flags)
+    assert (result.exit_code, cluster.writes) == (2, [])
+    assert "Job default/train belongs to JobSet default/whole, and only its owner queues" in result.stderr
+    cluster.objects[JOB]["metadata"]["ownerReferences"] = [{**owner, "kind": "CronJob", "controller": True}]
+    assert change(command, "job/train", *flags).exit_code == 0
+
+
 def test_work_that_runs_gets_another_priority_without_a_stop(change: Run, cluster: Cluster) -> None:
     cluster.objects[JOB]["spec"]["suspend"] = False
     result = change("priority", "job/train", "--class", "high")

@@ -234,6 +234,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
         "    unusableTaints: [example.com/broken]\n"
         "    settleSeconds: 0\n"
         "    lossSeconds: 90\n"
+        "    stockOutSeconds: 600\n"
     )
     settings = load(path, environ={})
     assert settings.scheduling.configuration() == policy.SchedulingConfiguration(
@@ -263,6 +264,7 @@ def test_the_section_scheduling_is_passed_to_the_core(write: Write) -> None:
             unusable_taints=("example.com/broken",),
             settle_seconds=0,
             loss_seconds=90,
+            stock_out_seconds=600,
         ),
     )
     told = yaml.safe_dump({"scheduling": settings.public()["scheduling"]})

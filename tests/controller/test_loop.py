@@ -10,10 +10,10 @@ import pytest
 
 from queuectl.controller import effects, loop
 from queuectl.core.capacity import NO_FLAVOR, AwaitedLimit, Demand
-from queuectl.core.events import ContextObserved, PodObserved, WorkloadGone
+from queuectl.core.events import ContextGone, ContextObserved, PodObserved, WorkloadGone
 from queuectl.core.model import AttemptState, WorkloadId
 from queuectl.core.nodes.pods import Pod
-from queuectl.core.policy import RequeuingStrategy, SchedulingConfiguration
+from queuectl.core.policy import Node, RequeuingStrategy, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ports import LostLeadership
 from tests.builders import GPU, local_queue, observed, queue, workload
@@ -102,6 +102,25 @@ async def test_readers_learn_of_capacity_and_demand_as_they_change() -> None:
         await site.until(lambda: site.store.capacities["default"][1].nodes == (("Ready", 1),))
         site.cluster.finish("a")
         await site.until(lambda: [one.demand for _, one in site.store.demands.values()] == [()])
+
+
+async def test_readers_learn_of_nodes_as_they_change_and_a_new_leader_tells_only_what_differs() -> None:
+    site = Site()
+
+    def there() -> set[str]:
+        return {name for name, (_, one) in site.store.nodes.items() if not one.gone}
+
+    async with site.leading():
+        site.cluster.emit([ContextObserved(node(name, 2)) for name in ("a", "b", "c")])
+        await site.until(lambda: there() == {"a", "b", "c"})
+        site.cluster.emit([ContextGone(Node, "c"), ContextObserved(node("a", 4))])
+        await site.until(lambda: there() == {"a", "b"})
+        assert site.store.nodes["a"][1].node == node("a", 4)
+    before = site.store.nodes["a"]
+    async with site.leading():
+        site.cluster.emit([ContextObserved(node("a", 4)), ContextObserved(node("d", 2))])
+        await site.until(lambda: there() == {"a", "d"})
+    assert site.store.nodes["a"] == before
 
 
 async def test_a_pod_that_is_not_scheduled_though_there_was_room_is_said_once(

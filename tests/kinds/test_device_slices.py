@@ -86,6 +86,15 @@ BOTH = (
             id="an attribute with a domain of its own",
         ),
         pytest.param(
+            {"name": "a", "attributes": {"type": {"strings": ["gpu"]}, "large": {"int": 2**70}}},
+            (
+                device_class("gpu.nvidia.com", "device.attributes['gpu.nvidia.com'].type == 'gpu'"),
+                device_class("mig.nvidia.com", "has(device.attributes['gpu.nvidia.com'].large)"),
+            ),
+            [],
+            id="attributes of other types than text, number and boolean",
+        ),
+        pytest.param(
             {"name": "a"},
             (device_class("other.example.com", OF_DRIVER),),
             [],

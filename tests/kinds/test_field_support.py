@@ -105,7 +105,8 @@ def test_the_crd_says_that_a_field_is_not_supported(kind: str, path: str) -> Non
 
 def quotas(**more: object) -> Json:
     quota = {"name": GPU, "nominalQuota": 8, "borrowingLimit": 4, "lendingLimit": 4, **more}
-    return {"coveredResources": [quota["name"]], "flavors": [{"name": "a100", "resources": [quota]}]}
+    flavor = {"name": "a100", "resources": [quota], "waitBeforeNextSeconds": 60}
+    return {"coveredResources": [quota["name"]], "flavors": [flavor]}
 
 
 SELECTOR = {

@@ -61,6 +61,8 @@ BACKING_OFF = PastAttempts(
     failures=2,
     bound_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     unready_at=datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC),
+    missed=("on-demand", "spot"),
+    missed_at=datetime(2026, 1, 2, 3, 4, 7, tzinfo=UTC),
     barred=Reason(
         code=Code.BACKING_OFF,
         until=datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC),

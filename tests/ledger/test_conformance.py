@@ -37,8 +37,10 @@ from queuectl.core.model import (
     StoredWorkload,
     Verb,
 )
-from queuectl.core.policy import CapacityMode
+from queuectl.core.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.policy import CapacityMode, Node, Taint
 from queuectl.core.reasons import Code, Reason
+from queuectl.ledger import for_readers, in_memory
 from queuectl.ledger.memory import MemoryLedger, MemoryStore
 from queuectl.ledger.pool import reading
 from queuectl.ledger.postgres import PostgresLedger
@@ -566,6 +568,74 @@ async def test_readers_see_the_newest_demand_of_each_cluster_queue(book: Book) -
     await book.write(for_readers=ForReaders(demands=(QueueDemand("team-a", ()),)))
     news = await book.readings.since(whole.sequence, whole.batch)
     assert news.for_readers == ForReaders(demands=(QueueDemand("team-a", ()),))
+
+
+A = Node(
+    "a",
+    (("kubernetes.io/hostname", "a"), ("pool", "\u00e9")),
+    (("cpu", 64_000), (GPU, 8)),
+    ready=False,
+    ready_since=datetime(2026, 5, 5, 3, tzinfo=UTC),
+    created_at=datetime(2026, 5, 4, tzinfo=UTC),
+    cordoned=True,
+    taints=(Taint("spot", "", "NoSchedule"),),
+    conditions=(("DiskPressure", "False"), ("GpuHealthy", "Unknown")),
+)
+USED = NodeFacts(
+    name="a",
+    node=A,
+    pods=(
+        PodsOnNode("kube-system", None, (("cpu", 250),)),
+        PodsOnNode("team", None, ((GPU, 1),), terminating=True),
+        PodsOnNode("team", wid("one"), (("cpu", 4000), (GPU, 1)), 3),
+        PodsOnNode("team", wid("two"), ()),
+    ),
+    avoided_until=datetime(2026, 5, 5, 4, tzinfo=UTC),
+)
+EMPTY = NodeFacts(name="b", node=Node("b"))
+LOST = NodeFacts(name="c", node=None, pods=(PodsOnNode("team", wid("one"), ((GPU, 1),)),))
+
+
+def gone(name: str) -> NodeFacts:
+    return NodeFacts(name=name, node=None)
+
+
+async def test_readers_see_the_newest_facts_of_each_node_and_those_that_are_gone(book: Book) -> None:
+    await book.write(enqueue("one"), for_readers=ForReaders(nodes=(USED, EMPTY, LOST)))
+    whole = await book.readings.since(0)
+    assert set(whole.for_readers.nodes) == {USED, EMPTY, LOST}
+    assert (await book.readings.at(None)).nodes == (USED, EMPTY, LOST)
+    changed = replace(EMPTY, node=Node("b", cordoned=True))
+    await book.write(for_readers=ForReaders(nodes=(USED, changed, gone("c"))))
+    news = await book.readings.since(whole.sequence, whole.batch)
+    assert set(news.for_readers.nodes) == {changed, gone("c")}, "what did not change is not told again"
+    assert (await book.readings.at(None)).nodes == (USED, changed)
+    assert (await book.readings.at(await book.now())).nodes == (), "of a past time nodes are not known"
+    assert (await book.ledger.load()).nodes == (), "a controller reads them from the cluster"
+
+
+async def test_what_an_earlier_controller_told_of_other_nodes_is_gone(book: Book) -> None:
+    await book.write(enqueue("one"), for_readers=ForReaders(nodes=(USED, EMPTY, LOST)))
+    before = await book.readings.since(0)
+    await book.write(for_readers=ForReaders(nodes=(USED,), all_nodes=("a", "b")))
+    news = await book.readings.since(before.sequence, before.batch)
+    assert news.for_readers.nodes == (gone("c"),)
+    assert (await book.readings.at(None)).nodes == (USED, EMPTY)
+    await book.write(for_readers=ForReaders(all_nodes=()))
+    assert (await book.readings.at(None)).nodes == ()
+
+
+async def test_a_node_is_forgotten_when_readers_have_been_told_long_enough(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (for_readers, in_memory):
+        monkeypatch.setattr(module, "GONE_KEPT", 2)
+    await book.write(for_readers=ForReaders(nodes=(USED, EMPTY)))
+    await book.write(for_readers=ForReaders(nodes=(gone("a"),)))
+    for _ in range(2):
+        assert gone("a") in (await book.readings.since(0)).for_readers.nodes
+        await book.write(for_readers=ForReaders(nodes=(gone("b"),)))
+    assert (await book.readings.since(0)).for_readers.nodes == (gone("b"),)
 
 
 async def test_a_workload_that_ended_and_was_observed_again_is_read_in_that_order(book: Book) -> None:

@@ -14,6 +14,7 @@ from queuectl.core.flavors.assignment import (
     GranularMode,
     Mode,
     Placed,
+    Waiting,
     assign,
 )
 from queuectl.core.flavors.fast_path import fitting
@@ -33,6 +34,7 @@ from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.preemption.classical import classical_victims
 from queuectl.core.preemption.fair import fair_victims
 from queuectl.core.preemption.search import PreemptionSearch, RejectedCandidates, Snapshot, Target
+from queuectl.core.queues.pending import waits_since
 from queuectl.core.quota.tree import Cells
 from queuectl.core.reasons import Code, Reason
 
@@ -46,7 +48,8 @@ class Nomination:
     found: AssignmentResult
     victims: tuple[Target, ...] = ()
     protected: datetime | None = None
-    """When the first protection ends, where nothing but protections is in the way."""
+    """When it is nominated again in any case: the first protection ends, where nothing but protections is in
+    the way, or it may take another flavor (F10)."""
     reserved: bool = False
     """It would fit, but for what is reserved for others."""
     pods: Pods = ()
@@ -143,7 +146,8 @@ class Nominator:
             if fit is not None and (not pods or self._snapshot.room.fits(pods)):
                 return Nomination(entry, flavors, fit, pods=pods)
         simulation = PreemptionSimulation(self._snapshot, entry, flavors)
-        found = assign(flavors, charges, simulation, last_tried, pinned)
+        waiting = self._waiting(entry, charges) if flavors.waits else None
+        found = assign(flavors, charges, simulation, last_tried, pinned, waiting)
         nomination = Nomination(entry, flavors, found, pods=self._pods(charges, found.assignment))
         nomination.lacking = tuple(simulation.lacking)
         if found.mode.preempts:
@@ -156,9 +160,15 @@ class Nominator:
                 # Candidates would be enough, but for a protection that ends by itself (P10, P11).
                 code = Code.MIN_RUN_TIME_PROTECTED
                 found.reason = replace(reason, code=code, until=nomination.protected)
+        if found.later is not None:
+            nomination.protected = min(found.later.at, nomination.protected or found.later.at)
         if found.reason is not None and not nomination.victims:
             found.reason = simulation.rejected.added_to(found.reason)
         return nomination
+
+    def _waiting(self, entry: Entry, charges: Sequence[Charge]) -> Waiting:
+        partly = any(charge.pod_set.min_count is not None for charge in charges)
+        return Waiting(waits_since(entry.order), self._snapshot.now, partly)
 
     def _pods(self, charges: Sequence[Charge], assignment: Assignment) -> Pods:
         """Return the pods that an admission has; none where nodes limit nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -101,6 +102,24 @@ class AssignmentResult:
     """Why the workload does not fit; None if `mode` is FIT."""
     tried: LastTriedFlavors = field(default_factory=dict)
     """Where the next evaluation continues (F8); empty if all flavors were tried."""
+    later: NextFlavor | None = None
+    """The first flavor that it may take later; None: it waits for no flavor."""
+
+
+class Waiting(NamedTuple):
+    """How long a workload waits (F10)."""
+
+    since: datetime
+    now: datetime
+    partly: bool
+    """It may start with fewer pods (F9)."""
+
+
+class NextFlavor(NamedTuple):
+    """A flavor that a workload may take later: it waits for those before it until then (F10)."""
+
+    at: datetime
+    name: str
 
 
 class _Offer(NamedTuple):
@@ -121,8 +140,10 @@ class _Scan:
         search: Search | None,
         tried: LastTriedFlavors,
         pinned: Mapping[PodSetGroup, str],
+        waiting: Waiting | None = None,
     ) -> None:
         self.queue_flavors = queue_flavors
+        self.waiting = waiting
         self.search = search
         self.tried = tried
         self.pinned = pinned
@@ -183,7 +204,8 @@ class _Scan:
         options = self.queue_flavors.groups[number]
         best: _Offer | None = None
         evaluated: list[FlavorOption] = []
-        for position in range(self.tried.get(group, -1) + 1, len(options)):
+        end = self._end(options, pod_sets, requested)
+        for position in range(self.tried.get(group, -1) + 1, end):
             option = options[position]
             if self.pinned and self.pinned.get(group) != option.name:
                 continue
@@ -193,7 +215,7 @@ class _Scan:
             if stops or best is None or better(offer.chance, best.chance, rules):
                 best = offer
             if stops:
-                if position != len(options) - 1:
+                if position != end - 1:
                     self.last_tried[group] = position
                 break
         if best is None or best.chance.mode is Mode.NO_FIT:
@@ -204,6 +226,43 @@ class _Scan:
         if best.chance.mode is not Mode.FIT:
             self.misses.append(self._nearest(evaluated, pod_sets, requested))
         return best.option
+
+    def _end(
+        self,
+        options: Sequence[FlavorOption],
+        pod_sets: Sequence[PodSet],
+        requested: Sequence[tuple[str, int]],
+    ) -> int:
+        """Return how many of the flavors may be evaluated now: for those it waits before the next (F10)."""
+        if self.waiting is None:
+            return len(options)
+        at, reached = self.waiting.since, max(self.waiting.since, self.waiting.now)
+        for position, option in enumerate(options):
+            if at > reached:
+                later = self.found.later
+                if later is None or at < later.at:
+                    self.found.later = NextFlavor(at, option.name)
+                return position
+            if self._possible(option, pod_sets, requested, self.waiting):
+                at += timedelta(seconds=option.wait)
+        return len(options)
+
+    def _possible(
+        self,
+        option: FlavorOption,
+        pod_sets: Sequence[PodSet],
+        requested: Sequence[tuple[str, int]],
+        waiting: Waiting,
+    ) -> bool:
+        """Return whether a flavor may be waited for; for the same answer with fewer pods (F9), also where it
+        never has enough for all of them."""
+        mismatches = (self.queue_flavors.mismatch(option, one) for one in pod_sets)
+        if option.out_until is not None or any(why is not None for why in mismatches):
+            return False
+        tree, node = self.queue_flavors.tree, self.queue_flavors.node
+        return waiting.partly or all(
+            total <= tree.potential(node, cell) for cell, total in self._totals(option, requested)
+        )
 
     def _nearest(
         self,
@@ -228,6 +287,9 @@ class _Scan:
             if (why := queue_flavors.mismatch(option, pod_set)) is not None:
                 code = Code.NO_MATCHING_FLAVOR
                 return Reason(code=code, flavor=option.name, node=str(queue_flavors.node), detail=why)
+        if option.out_until is not None:
+            code, why = Code.CAPACITY_MISSING, "its nodes did not come in time"
+            return Reason(code=code, flavor=option.name, until=option.out_until, detail=why)
         missed = [
             tree.explain(queue_flavors.node, cell, total)
             for cell, total in self._totals(option, requested)
@@ -258,7 +320,8 @@ class _Scan:
     ) -> _Offer:
         """Return what one flavor offers: the worst over the resources (F3)."""
         queue_flavors = self.queue_flavors
-        if any(queue_flavors.mismatch(option, pod_set) is not None for pod_set in pod_sets):
+        mismatches = (queue_flavors.mismatch(option, pod_set) for pod_set in pod_sets)
+        if option.out_until is not None or any(why is not None for why in mismatches):
             return _Offer(option, GranularMode(Mode.NO_FIT, 0), [])
         tree, node = queue_flavors.tree, queue_flavors.node
         whole: GranularMode | None = None
@@ -302,6 +365,7 @@ def assign(
     search: Search | None = None,
     tried: LastTriedFlavors = NOTHING,
     pinned: Mapping[PodSetGroup, str] = NOTHING,
+    waiting: Waiting | None = None,
 ) -> AssignmentResult:
     """Assign a flavor to every resource of every podset, after the charges of the earlier podsets (F1).
 
@@ -309,8 +373,9 @@ def assign(
         search: the preemption search; None: no preemption.
         tried: the last tried flavors, behind which the evaluation continues (F8).
         pinned: flavor by podset and resource group of an earlier nomination; no other is evaluated.
+        waiting: how long it waits; None: it waits for no flavor (F10).
     """
-    scan = _Scan(queue_flavors, search, tried, pinned)
+    scan = _Scan(queue_flavors, search, tried, pinned, waiting)
     assignments: dict[str, PodSetAssignment] = {}
     for together in _groups(charges):
         requests = [with_pods(queue_flavors, charge) for charge in together]
@@ -333,6 +398,8 @@ def assign(
         found.mode, found.reason = Mode.NO_FIT, worst(scan.refusals)
     elif scan.misses:
         found.reason = worst(scan.misses)
+    if found.reason is not None and found.later is not None:
+        found.reason = with_later(found.reason, found.later)
     return found
 
 
@@ -419,6 +486,13 @@ def with_others(reason: Reason, findings: Sequence[Reason]) -> Reason:
         return reason
     others = [replace(f, others=()) for f in findings if f is not reason]
     return replace(reason, others=(*reason.others, *others))
+
+
+def with_later(reason: Reason, later: NextFlavor) -> Reason:
+    """Return `reason` with the flavor that the workload may take later (F10)."""
+    detail = f"flavor {later.name} may be taken then"
+    detail = f"{reason.detail}; {detail}" if reason.detail else detail
+    return replace(reason, detail=detail, until=later.at)
 
 
 def never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:

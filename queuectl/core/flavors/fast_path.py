@@ -92,7 +92,7 @@ def fitting(
     that does not fit may be better than the next one.
     """
     path = fast_path(queue_flavors, charges)
-    if path is None:
+    if path is None or queue_flavors.waits:
         return None
     tree, node = queue_flavors.tree, queue_flavors.node
     moves_on = queue_flavors.fungibility.try_next_before_borrowing
@@ -141,6 +141,6 @@ def _built(queue_flavors: QueueFlavors, charge: Charge) -> FastPath | None:
         groups[number] = [
             Choice(position, [(option.cells[resource], amount) for resource, amount in requested])
             for position, option in enumerate(queue_flavors.groups[number])
-            if queue_flavors.mismatch(option, pod_set) is None
+            if option.out_until is None and queue_flavors.mismatch(option, pod_set) is None
         ]
     return FastPath(queue_flavors, charge, groups)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from queuectl.core.matching import meets, tolerated
 from queuectl.core.model import PodSet
-from queuectl.core.policy import ClusterQueue, Requirement, ResourceFlavor
+from queuectl.core.policy import CapacityMode, ClusterQueue, Requirement, ResourceFlavor
 from queuectl.core.quota.tree import QuotaTree
 from queuectl.core.resources import Amounts, FlavorResource
 from queuectl.core.values import value
@@ -38,6 +40,13 @@ def _term_matches(term: tuple[Requirement, ...], labels: Mapping[str, str]) -> b
 
 
 T = TypeVar("T")
+NONE_OUT: Final[Mapping[str, datetime]] = MappingProxyType({})
+
+
+def is_elastic(flavor: ResourceFlavor | None) -> bool:
+    """Return whether nodes of a flavor come on demand, for one of its resources at least (M2)."""
+    modes = (flavor.nodes.mode, *(mode for _, mode in flavor.nodes.modes)) if flavor is not None else ()
+    return CapacityMode.ELASTIC in modes
 
 
 @value(frozen=True, slots=True)
@@ -48,6 +57,10 @@ class FlavorOption:
     flavor: ResourceFlavor | None
     cells: Mapping[str, int]
     """Cell number by resource."""
+    wait: int = 0
+    """How long a workload waits for it before it may take the next one, in seconds (F10)."""
+    out_until: datetime | None = None
+    """Until then it is not used, because its nodes did not come in time (M20); None: it is."""
 
 
 class QueueFlavors:
@@ -63,9 +76,16 @@ class QueueFlavors:
         "node",
         "of_resource",
         "tree",
+        "waits",
     )
 
-    def __init__(self, queue: ClusterQueue, tree: QuotaTree, flavors: Mapping[str, ResourceFlavor]) -> None:
+    def __init__(
+        self,
+        queue: ClusterQueue,
+        tree: QuotaTree,
+        flavors: Mapping[str, ResourceFlavor],
+        out_until: Mapping[str, datetime] = NONE_OUT,
+    ) -> None:
         self.name = queue.name
         self.tree = tree
         self.node = tree.queue(queue.name)
@@ -91,10 +111,14 @@ class QueueFlavors:
                             resource: tree.cell(FlavorResource(f.name, resource))
                             for resource, _ in f.resources
                         },
+                        f.wait,
+                        out_until.get(f.name) if is_elastic(flavors.get(f.name)) else None,
                     )
                     for f in group.flavors
                 ]
             )
+        self.waits = any(option.wait for options in self.groups for option in options[:-1])
+        """Whether what a workload may get depends on how long it waits (F10)."""
 
     def mismatch(self, option: FlavorOption, pod_set: PodSet) -> str | None:
         """Return why `pod_set` cannot use this flavor, or None if it can (F2)."""

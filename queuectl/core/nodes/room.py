@@ -77,12 +77,14 @@ class NodeRoom:
             self._changed()
         self._unsettled |= self.inventory.observe(node, now)
         if before != node:
+            self.usage.untold[node.name] = None
             self.bound.judge(node.name, now)
 
     def forget(self, name: str, now: datetime) -> None:
         known = self.inventory.records.get(name)
         if known is not None and known.node is not None:
             self.losses.deleted(known.node)
+        self.usage.untold[name] = None
         self.inventory.forget(name)
         self._changed()
         self.bound.judge(name, now)
@@ -93,6 +95,8 @@ class NodeRoom:
             return
         if before is not None and _place(before) == _place(pod):
             self.bound.replace(pod)
+            if pod.node is not None and pod.terminating is not before.terminating:
+                self.usage.untold[pod.node] = None
             return
         if before is not None:
             self.forget_pod(pod.uid)
@@ -111,6 +115,7 @@ class NodeRoom:
         until = self.losses.failed(name, now)
         if until is not None:
             self.inventory.avoid(name, until, now)
+            self.usage.untold[name] = None
             self._unsettled = True
 
     def due_at(self) -> datetime | None:

@@ -20,6 +20,10 @@ class NodeUsage:
         self._of_nodes: dict[str, dict[Use, int]] = {}
         self.changed = False
         """Its reader resets it."""
+        self.untold: dict[str, None] = {}
+        """Names of nodes that changed, or the pods on them, since readers were told of them (nodes/facts)."""
+        self.told = False
+        """Readers were told of any."""
 
     def of(self, node: str) -> Mapping[Use, int]:
         """Return amounts in base units, by who uses them."""
@@ -30,6 +34,7 @@ class NodeUsage:
         if pod.node is None:
             return
         self.changed = True
+        self.untold[pod.node] = None
         used = self._of_nodes.setdefault(pod.node, {})
         namespace = None if pod.workload is not None else pod.namespace
         for resource, amount in pod.requests:

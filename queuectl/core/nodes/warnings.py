@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from enum import StrEnum
 
+from queuectl.core.reasons import utc
 from queuectl.core.resources import FlavorResource, format_amount
 from queuectl.core.values import value
 
@@ -14,6 +16,8 @@ class WarningCode(StrEnum):
     """No node has the labels of a flavor whose spec says that nodes limit it."""
     QUOTA_BEYOND_NODES = "QuotaBeyondNodes"
     """More quota is promised than usable nodes have."""
+    STOCKED_OUT = "StockedOut"
+    """Nodes of an Elastic flavor did not come in time: it is not used for a while (M20)."""
     NODES_WITHOUT_FLAVOR = "NodesWithoutFlavor"
     """Nodes have the labels of no flavor: no workload of a queue is sent there."""
 
@@ -31,12 +35,18 @@ class CapacityWarning:
     """What usable nodes have (core/nodes/capacity)."""
     nodes: int | None = None
     """Number of nodes without a flavor."""
+    until: datetime | None = None
+    """When a flavor is used again."""
 
     @property
     def message(self) -> str:
         match self.code:
             case WarningCode.FLAVOR_WITHOUT_NODES:
                 return f"no node has the labels of ResourceFlavor {self.flavor}"
+            case WarningCode.STOCKED_OUT:
+                assert self.until is not None
+                until = f"it is not used until {utc(self.until)}"
+                return f"nodes of ResourceFlavor {self.flavor} did not come in time: {until}"
             case WarningCode.NODES_WITHOUT_FLAVOR:
                 nodes = "1 node has" if self.nodes == 1 else f"{self.nodes} nodes have"
                 return f"{nodes} the labels of no ResourceFlavor"

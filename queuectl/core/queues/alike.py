@@ -132,6 +132,8 @@ class AlikeGroups:
         if several or queue.may_preempt or node.parent is None or queue.name not in self._directory.queues:
             return None
         flavors = self._directory.queue_flavors(queue.name)
+        if flavors.waits:
+            return None
         found: list[tuple[Place, EquivalenceGroup, Hashable]] = []
         for group in queue.groups.values():
             if group.inadmissible is None or not group.missing:

@@ -53,7 +53,8 @@ class Requeuer:
         self._charged: list[Entry] = []
         """Workloads that came to hold quota since then, or hold it at another priority."""
         self._protections: Timers[EquivalenceGroup] = Timers()
-        """When the candidates of an inadmissible group are no longer protected (W4)."""
+        """When the candidates of an inadmissible group are no longer protected, or its head may take another
+        flavor (W4)."""
 
     def requeue(self) -> None:
         """Requeue the groups that the changes since the last call may help (W2, W3)."""
@@ -207,7 +208,7 @@ class Requeuer:
     # --- time
 
     def protect(self, group: EquivalenceGroup, until: datetime | None) -> None:
-        """Nominate `group` again at `until`, when a protection ends; None: no protection is in its way."""
+        """Nominate `group` again at `until`: a protection ends, or another flavor is open. None: never."""
         self._protections.set(group, until)
 
     @property
@@ -222,6 +223,9 @@ class Requeuer:
     def queued(self, entry: Entry, queue: PendingQueue) -> None:
         """`entry` was added to `queue`."""
         self._due.add(queue.name)
+        group = entry.group
+        if group is not None and self._protections.get(group) is not None and group.head() is entry:
+            queue.activate(group)  # it has waited for longer than the former head: it may take more flavors
         self._claims.queued(entry.id, queue.name)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from queuectl.core.entries import Entry, EquivalenceGroup, Shape
@@ -32,6 +32,11 @@ def queue_place(
     if requeued_at is not None:
         created_at = max(created_at, requeued_at)
     return (-priority, int(created_at.timestamp()), arrival, workload)
+
+
+def waits_since(place: Place) -> datetime:
+    """Return since when a workload waits, by its place (O2, O6)."""
+    return datetime.fromtimestamp(place[1], UTC)
 
 
 _MOST_INSERTED: Final = 1000

@@ -1,0 +1,116 @@
+"""Outcomes of changes as documents of the REST API. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Sequence
+from typing import Any
+
+from queuectl.api import documents
+from queuectl.api import what_if_schemas as schemas
+from queuectl.api.exposure import Threat
+from queuectl.core.reasons import PreemptionCause
+from queuectl.core.resources import format_amount
+from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Displaced, Start, Tried
+
+Readable = Container[str]
+"""Namespaces of which the caller may read workloads."""
+
+
+def counterfactuals(
+    found: Counterfactuals, readable: Readable, committed: dict[str, Any]
+) -> schemas.Counterfactuals:
+    return schemas.Counterfactuals(**fields(found, readable), **committed)
+
+
+def fields(found: Counterfactuals, readable: Readable) -> dict[str, Any]:
+    return {
+        "tried_at": found.sequence,
+        "now": schemas.Outcome(**_outcome(found.now, readable)),
+        "items": tuple(_counterfactual(one, readable) for one in found.found),
+        "incomplete": found.incomplete,
+    }
+
+
+def threats(found: Sequence[Threat], queues: Container[str]) -> tuple[schemas.Threat, ...]:
+    """`queues`: ClusterQueues that the caller may read."""
+    shown = [
+        schemas.Threat(cluster_queue=one.cluster_queue, cause=one.cause, pending=one.pending)
+        for one in found
+        if one.cluster_queue in queues
+    ]
+    hidden: Counter[PreemptionCause] = Counter()
+    for one in found:
+        if one.cluster_queue not in queues:
+            hidden[one.cause] += one.pending
+    shown += [schemas.Threat(cluster_queue=None, cause=cause, pending=n) for cause, n in hidden.items()]
+    return tuple(shown)
+
+
+def displaced_namespaces(found: Counterfactuals) -> set[str]:
+    """Namespaces of the workloads that are named in it."""
+    outcomes = (found.now, *(one.outcome for one in found.found))
+    return {one.ref.namespace for outcome in outcomes for one in outcome.displaced}
+
+
+def _outcome(tried: Tried, readable: Readable) -> dict[str, Any]:
+    return {
+        "starts": tried.start,
+        "displaces": tuple(_displaced(one, readable) for one in tried.displaced),
+        "admission": documents.admission(tried.assignment) if tried.assignment is not None else None,
+    }
+
+
+def _displaced(one: Displaced, readable: Readable) -> schemas.Displaced:
+    if one.ref.namespace not in readable:
+        return schemas.Displaced(namespace=None, kind=None, name=None, cause=one.cause)
+    namespace, kind, name, _ = one.ref
+    return schemas.Displaced(namespace=namespace, kind=kind, name=name, cause=one.cause)
+
+
+def _counterfactual(one: Counterfactual, readable: Readable) -> schemas.Counterfactual:
+    change = one.change
+    return schemas.Counterfactual(
+        **_outcome(one.outcome, readable),
+        kind=change.kind,
+        message=message(change, one.outcome),
+        pod_set=change.pod_set,
+        resource=change.resource,
+        flavor=change.flavor,
+        node=change.node,
+        target=change.name,
+        before=change.before,
+        after=change.after,
+    )
+
+
+def message(change: Change, outcome: Tried) -> str:
+    """One sentence: the change, and what it costs others."""
+    if outcome.start is not Start.AFTER_PREEMPTION:
+        return f"{_changed(change)} it starts now"
+    number = len(outcome.displaced)
+    which = f"{number} {'workload is' if number == 1 else 'workloads are'}" if number else "workloads are"
+    return f"{_changed(change)} it starts as soon as {which} preempted"
+
+
+def _changed(change: Change) -> str:
+    before, after = change.before or 0, change.after or 0
+    match change.kind:
+        case ChangeKind.FEWER_PODS:
+            return f"With {after} of {before} pods in podset {change.pod_set}"
+        case ChangeKind.SMALLER_PODS:
+            amounts = f"{_amount(change, after)}, not {_amount(change, before)} {change.resource}"
+            return f"With {amounts} for each pod of podset {change.pod_set}"
+        case ChangeKind.OTHER_FLAVOR:
+            return f"If its pods ask for flavor {change.flavor},"
+        case ChangeKind.OTHER_QUEUE:
+            return f"In LocalQueue {change.name}"
+        case ChangeKind.OTHER_PRIORITY:
+            return f"With WorkloadPriorityClass {change.name} ({after}, not {before})"
+        case ChangeKind.MORE_QUOTA:
+            amounts = f"{_amount(change, after)}, not {_amount(change, before)} {change.resource}"
+            return f"If nominalQuota of {change.node} were {amounts} of flavor {change.flavor},"
+
+
+def _amount(change: Change, amount: int) -> str:
+    return format_amount(change.resource or "", amount)

@@ -1,0 +1,126 @@
+"""The endpoints that try changes on a copy of the state. From a Question to a document."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from queuectl.api import basis, documents, query, schemas, what_if_schemas
+from queuectl.api import what_if_documents as what_if
+from queuectl.api.answer_routes import always, now
+from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.exposure import threats
+from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
+from queuectl.api.problems import bad_request, not_found, unavailable
+from queuectl.api.quoting import ahead, borrowed, started
+from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.core.model import Workload
+from queuectl.core.redaction import named_in, redacted
+from queuectl.kinds.fields import BadField
+from queuectl.kinds.trying import as_created
+from queuectl.ports import WhatIfs
+
+MAX_MANIFEST: Final = 256 * 1024
+"""Bytes of one object."""
+
+TRY_SECONDS: Final = 20.0
+"""How long one trial may take, with those before it."""
+
+Answer = TypeVar("Answer")
+
+
+class WhatIfRoutes:
+    def __init__(self, source: Source, workloads: WorkloadRoutes, what_ifs: WhatIfs) -> None:
+        self._source = source
+        self._workloads = workloads
+        self._what_ifs = what_ifs
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (
+            Endpoint(
+                "/api/v1/workloads/{namespace}/{kind}/{name}/counterfactuals",
+                "The smallest changes with which one pending workload starts now",
+                self.counterfactuals,
+                what_if_schemas.Counterfactuals,
+                heavy=always,
+            ),
+            Endpoint(
+                "/api/v1/quote",
+                "Whether a new workload would start now, where, and which workloads it would displace",
+                self.quote,
+                what_if_schemas.Quote,
+                heavy=always,
+                notes="The body is the object as it would be created, with namespace and queue label.",
+                body=MAX_MANIFEST,
+            ),
+        )
+
+    async def counterfactuals(self, question: Question) -> schemas.Committed:
+        workload = await self._workloads.found(question)
+        sight = self._source.sight()
+        state = sight.state
+        if workload.id not in state.workloads:
+            raise not_found()
+        of = basis.of_namespace(state, now(sight), workload.ref.namespace, workload.cluster_queue)
+        found = await _tried(self._what_ifs.counterfactuals(of, workload.id))
+        readable = await question.caller.namespaces("get", WORKLOADS, what_if.displaced_namespaces(found))
+        return what_if.counterfactuals(found, readable, committed(sight))
+
+    async def quote(self, question: Question) -> schemas.Committed:
+        workload = await self._asked(question)
+        sight = self._source.sight()
+        state, present = sight.state, now(sight)
+        workload = replace(workload, created_at=present)
+        of = basis.of_namespace(state, present, workload.ref.namespace)
+        found = await _tried(self._what_ifs.quote(of, workload))
+        reason = found.now.reason
+        stored, later = started(state, workload, found.now, present)
+        menaces = threats(stored, later, present) if stored is not None else []
+        queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in menaces})
+        named = {*what_if.displaced_namespaces(found), *named_in(reason)}
+        readable = await question.caller.namespaces("get", WORKLOADS, named)
+        return what_if_schemas.Quote(
+            **what_if.fields(found, readable),
+            reason=None if reason is None else documents.reason(redacted(reason, readable)),
+            cluster_queue=found.now.cluster_queue,
+            priority=found.now.priority,
+            ahead=ahead(state, found.now.cluster_queue, found.now.priority),
+            borrows=borrowed(stored, later),
+            threats=what_if.threats(menaces, queues),
+            **committed(sight),
+        )
+
+    async def _asked(self, question: Question) -> Workload:
+        """The workload in the body. Raises a 400 that names the field, or a 404."""
+        try:
+            content = json.loads(question.body)
+        except ValueError:
+            raise bad_request("the body is not JSON") from None
+        if not isinstance(content, dict):
+            raise bad_request("the body must be one object of a kind that queues")
+        row = self._source.kinds.of(content.get("apiVersion"), content.get("kind"))
+        if row is None:
+            raise bad_request(f"apiVersion and kind must be one of {self._source.kinds.known()}")
+        try:
+            workload = as_created(row, content)
+        except BadField as problem:
+            raise bad_request(str(problem)) from None
+        if not query.is_name(workload.ref.namespace):
+            raise bad_request("metadata.namespace is not a name")
+        if not await question.caller.may("get", WORKLOADS, workload.ref.namespace):
+            raise not_found()
+        return workload
+
+
+async def _tried(answer: Awaitable[Answer]) -> Answer:
+    """Raises a 503, for a state that cannot be tried."""
+    try:
+        async with asyncio.timeout(TRY_SECONDS):
+            return await answer
+    except TimeoutError:
+        raise unavailable(f"no answer within {TRY_SECONDS:g} s") from None
+    except ValueError as error:
+        raise unavailable(f"the state cannot be tried: {error}") from None

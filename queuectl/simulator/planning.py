@@ -1,0 +1,111 @@
+"""What another policy decides as soon as it is in force: tried on a copy, where stops end pods at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from queuectl.core.decisions import Admit, Decision, Evict, Keep
+from queuectl.core.events import (
+    EffectSettled,
+    Event,
+    PodGone,
+    PolicyGone,
+    PolicyObserved,
+    Result,
+    WorkloadObserved,
+)
+from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
+from queuectl.core.reasons import Family
+from queuectl.core.what_if import Affected, PlannedPolicy, PolicyChange
+from queuectl.simulator.trials import BUDGET, PLANS, Trials, commit
+
+PolicyEvent = PolicyObserved | PolicyGone
+
+
+def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
+    """Return what changes: decisions up to rest at this time, if the pods of evicted workloads end at once.
+
+    Raises RuntimeError if it does not come to rest.
+    """
+    engine = trials.fork()
+    before = {report.name: report.condition for report in engine.take_reports()[1]}
+    engine.handle(changes)
+    found = _Found(trials)
+    sequence = trials.sequence
+    for _ in range(PLANS):
+        plan = engine.decide(trials.now, BUDGET)
+        if not plan.decisions and not plan.more:
+            break
+        found.note(plan.decisions)
+        sequence = commit(engine, plan, sequence)
+        engine.handle([event for effect in engine.take_effects() for event in carried_out(effect, trials)])
+    else:
+        raise RuntimeError(f"not at rest after {PLANS} plans")
+    after = {report.name: report.condition for report in engine.take_reports()[1]}
+    inactive = [
+        (name, condition)
+        for name, condition in sorted(after.items())
+        if not condition.active and before.get(name) != condition
+    ]
+    return PlannedPolicy(sequence=trials.read, affected=tuple(found.affected()), inactive=tuple(inactive))
+
+
+def carried_out(effect: Effect, trials: Trials) -> Iterator[Event]:
+    """Yield what is observed when this write has been made; the pods of a stopped workload end at once."""
+    before = effect.observation
+    starts = effect.key.verb is Verb.START
+    seen = replace(
+        before,
+        generation=before.generation + 1,
+        suspended=not starts,
+        quiet=None if starts else True,
+        admission=effect.attempt if starts else None,
+        annotated=True,
+    )
+    if not starts:
+        yield from map(PodGone, trials.pods.get(effect.key.workload, ()))
+    yield WorkloadObserved(effect.workload, seen)
+    yield EffectSettled(effect.key, Result.DONE, seen.generation)
+
+
+class _Found:
+    """The last decision about each workload, and whether it was admitted or evicted meanwhile."""
+
+    def __init__(self, trials: Trials) -> None:
+        self._trials = trials
+        self._evicted: dict[WorkloadId, Evict] = {}
+        self._last: dict[WorkloadId, Admit | Keep] = {}
+        self._refs: dict[WorkloadId, ObjectRef] = {}
+
+    def note(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Admit():
+                    self._last[decision.attempt.workload] = decision
+                    self._refs[decision.attempt.workload] = decision.ref
+                case Keep():
+                    self._last[decision.workload] = decision
+                    self._refs[decision.workload] = decision.ref
+                case Evict():
+                    self._evicted[decision.workload] = decision
+                    self._last.pop(decision.workload, None)
+                    self._refs[decision.workload] = decision.ref
+
+    def affected(self) -> Iterator[Affected]:
+        for id in sorted(self._refs, key=lambda id: self._refs[id]):
+            last, evicted = self._last.get(id), self._evicted.get(id)
+            one = Affected(workload=id, ref=self._refs[id], change=PolicyChange.EVICTED)
+            if evicted is not None:
+                yield replace(one, reason=evicted.reason)
+            if isinstance(last, Admit):
+                yield replace(one, change=PolicyChange.ADMITTED, assignment=last.attempt.assignment)
+            elif last is not None and last.reason.family is Family.NEVER and not self._was_never(id):
+                yield replace(one, change=PolicyChange.STRANDED, reason=last.reason)
+
+    def _was_never(self, id: WorkloadId) -> bool:
+        stored = self._trials.workloads.get(id)
+        if stored is None or stored.phase is not Phase.PENDING:
+            return False
+        reason = self._trials.unchanged(id).reason
+        return reason is not None and reason.family is Family.NEVER

@@ -1,0 +1,234 @@
+"""What an engine would decide after a change: tried on a copy, without a ledger or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final, TypeVar
+
+from queuectl.core.decisions import Admit, Decision, Enqueue, Evict, Keep, Plan, Release, Retire
+from queuectl.core.engine import Engine
+from queuectl.core.events import Event, PolicyObserved, WorkloadGone, WorkloadObserved
+from queuectl.core.model import (
+    Assignment,
+    ConfigKey,
+    LedgerSnapshot,
+    Observation,
+    Phase,
+    StoredWorkload,
+    Workload,
+    WorkloadId,
+)
+from queuectl.core.nodes.facts import pods_of_facts
+from queuectl.core.nodes.pods import Pod
+from queuectl.core.policy import Policy, SchedulingConfiguration
+from queuectl.core.reasons import Code, Family, Reason
+from queuectl.core.what_if import Displaced, Start, Tried
+from queuectl.simulator.rebuilding import engine_of, requested, rule
+
+BUDGET: Final = 1_000_000
+"""Of one plan: more than a state can need."""
+PLANS: Final = 1_000
+"""Most plans until nothing is left to decide at one time."""
+SUSPENDED: Final = Observation(resource_version="1", generation=1, suspended=True, annotated=True)
+
+_TRIED: Final = "{}"
+"""In the place of a spec: only the ledger would read it."""
+
+P = TypeVar("P", bound=Policy)
+
+
+class Trials:
+    """The state of a ledger, with everything decided that can be decided at its time.
+
+    After each trial it is as before. `work`: units of work that trials have cost, as a plan counts them.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        workloads: Iterable[StoredWorkload],
+        policies: Iterable[PolicyObserved],
+        now: datetime,
+        sequence: int,
+        pods: Iterable[Pod] = (),
+    ) -> None:
+        """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes."""
+        self.now: Final = now
+        self.workloads: Final[Mapping[WorkloadId, StoredWorkload]] = {one.id: one for one in workloads}
+        self._policies: Final = {one.key: one for one in policies}
+        self.pods: Final[Mapping[WorkloadId, list[str]]] = _by_workload(pods)
+        """The UIDs of the pods of each workload that are on nodes."""
+        self.work = 0
+        self._engine = engine
+        self._read = self._sequence = sequence
+        self._decided: dict[WorkloadId, list[Decision]] = {}
+        self._settle()
+
+    def _settle(self) -> None:
+        """Decide all that can be decided. No pods end meanwhile."""
+        for _ in range(PLANS):
+            plan = self._engine.decide(self.now, BUDGET)
+            if not plan.decisions and not plan.more:
+                return
+            self._sequence = commit(self._engine, plan, self._sequence)
+            for subject, decision in by_subject(plan):
+                self._decided.setdefault(subject, []).append(decision)
+        raise RuntimeError(f"not at rest after {PLANS} plans")
+
+    def fork(self) -> Engine:
+        """Return a copy of the engine, at rest."""
+        return self._engine.fork()
+
+    @property
+    def sequence(self) -> int:
+        """Of the last decision."""
+        return self._sequence
+
+    def all_of(self, kind: type[P]) -> list[P]:
+        """Return the policy objects of a kind, in the order of their keys."""
+        values = (one.value for _, one in sorted(self._policies.items()))
+        return [one for one in values if isinstance(one, kind)]
+
+    def policy(self, key: ConfigKey) -> Policy | None:
+        """Return the policy object of that key; None: there is none."""
+        found = self._policies.get(key)
+        return None if found is None else found.value
+
+    @property
+    def read(self) -> int:
+        """Sequence of the state that they are about, before anything was decided here."""
+        return self._read
+
+    def unchanged(self, workload: WorkloadId) -> Tried:
+        """Return what is decided about a workload without any change. Raises KeyError."""
+        stored = self.workloads[workload]
+        if workload in self._decided:
+            return tried(workload, self._decided[workload])
+        if stored.phase is Phase.ADMITTED and stored.attempt is not None:
+            return Tried(start=Start.NOW, assignment=stored.attempt.assignment)
+        return Tried(start=_start(None, (), stored.reason), reason=stored.reason)
+
+    def with_workload(self, workload: Workload) -> Tried:
+        """Try a workload, in the place of the one with its id if there is one."""
+        known = self.workloads.get(workload.id)
+        back: Event = WorkloadGone(workload.id)
+        if known is not None:
+            back = WorkloadObserved(requested(known), SUSPENDED)
+        return self._try([WorkloadObserved(workload, SUSPENDED)], [back], workload.id)
+
+    def with_policy(self, key: ConfigKey, value: Policy, workload: Workload) -> Tried:
+        """Try a workload under another spec of a policy object. Raises KeyError: there is none."""
+        change, back = PolicyObserved(key, value, _TRIED), self._policies[key]
+        if workload.id in self.workloads:
+            return self._try([change], [back], workload.id)
+        new = WorkloadObserved(workload, SUSPENDED)
+        return self._try([change, new], [WorkloadGone(workload.id), back], workload.id)
+
+    def rest(self) -> None:
+        """Evaluate again what trials of policy have requeued, so that later trials do not have to."""
+        self._settle()
+
+    def _try(self, change: Sequence[Event], back: Sequence[Event], workload: WorkloadId) -> Tried:
+        engine = self._engine
+        engine.handle(change)
+        try:
+            plan = engine.decide(self.now, BUDGET)
+            self.work += plan.work
+            found: Sequence[Decision] = plan.decisions
+            if _goes_on(plan) and not tried(workload, found).starts:
+                found = self._later(engine.fork(), plan, workload)
+            return tried(workload, found)
+        finally:
+            engine.handle(back)
+
+    def _later(self, engine: Engine, plan: Plan, workload: WorkloadId) -> list[Decision]:
+        """Decide until the workload starts, or nothing is left to decide."""
+        sequence, found = self._sequence, list(plan.decisions)
+        while (plan.decisions or plan.more) and not tried(workload, found).starts:
+            sequence = commit(engine, plan, sequence)
+            plan = engine.decide(self.now, BUDGET)
+            self.work += plan.work
+            found += plan.decisions
+        return found
+
+
+def trials_of(snapshot: LedgerSnapshot, configuration: SchedulingConfiguration) -> Trials:
+    """Return trials on the state of a ledger.
+
+    Raises ValueError for a spec that cannot be read, and for a ledger without a decision.
+    """
+    if snapshot.now is None:
+        raise ValueError("the ledger has no decision yet")
+    engine = engine_of(snapshot, configuration)
+    events = (rule(key, spec) for key, spec in snapshot.configs)
+    policies = (event for event in events if isinstance(event, PolicyObserved))
+    pods = (pod for one in snapshot.nodes for pod in pods_of_facts(one))
+    return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods)
+
+
+def _by_workload(pods: Iterable[Pod]) -> dict[WorkloadId, list[str]]:
+    found: dict[WorkloadId, list[str]] = {}
+    for pod in pods:
+        if pod.workload is not None:
+            found.setdefault(pod.workload, []).append(pod.uid)
+    return found
+
+
+def commit(engine: Engine, plan: Plan, sequence: int) -> int:
+    """Commit a plan after decision number `sequence`. Returns the number of its last one."""
+    engine.commit(plan, sequence + 1)
+    return sequence + len(plan.recorded)
+
+
+def _goes_on(plan: Plan) -> bool:
+    """Return whether a later plan may decide more at the same time."""
+    moved = (isinstance(decision, Admit | Evict | Release | Retire) for decision in plan.decisions)
+    return plan.more or bool(plan.apart) or any(moved)
+
+
+def by_subject(plan: Plan) -> Iterator[tuple[WorkloadId, Decision]]:
+    """Yield each decision that `tried` reads, with the workload that it is about or that it is made for."""
+    for decision in plan.decisions:
+        match decision:
+            case Admit():
+                yield decision.attempt.workload, decision
+            case Keep():
+                yield decision.workload, decision
+            case Evict(preemptor=preemptor) if preemptor is not None:
+                yield preemptor, decision
+
+
+def tried(workload: WorkloadId, decisions: Iterable[Decision]) -> Tried:
+    """Return what these decisions, in their order, say about one pending workload."""
+    displaced: list[Displaced] = []
+    reason: Reason | None = None
+    queued: Enqueue | None = None
+    assignment: Assignment | None = None
+    for decision in decisions:
+        match decision:
+            case Enqueue() if decision.workload.id == workload:
+                queued = decision
+            case Admit(attempt) if attempt.workload == workload:
+                assignment = attempt.assignment
+                break
+            case Keep() if decision.workload == workload:
+                reason = decision.reason
+            case Evict(victim, ref, preemptor=preemptor) if preemptor == workload:
+                displaced.append(Displaced(victim, ref, decision.reason.cause))
+    return Tried(
+        start=_start(assignment, displaced, reason),
+        assignment=assignment,
+        displaced=tuple(displaced),
+        reason=reason if assignment is None else None,
+        cluster_queue=queued.cluster_queue if queued is not None else None,
+        priority=queued.priority if queued is not None else None,
+    )
+
+
+def _start(assignment: Assignment | None, displaced: Sequence[Displaced], reason: Reason | None) -> Start:
+    if displaced or (reason is not None and reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS):
+        return Start.AFTER_PREEMPTION
+    if assignment is not None:
+        return Start.NOW
+    return Start.NEVER if reason is not None and reason.family is Family.NEVER else Start.NOT_YET

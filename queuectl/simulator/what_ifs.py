@@ -1,0 +1,77 @@
+"""What-ifs for readers of the ledger: engines of the trees that are asked about, kept for some seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from queuectl.core.events import PolicyGone, PolicyObserved
+from queuectl.core.model import Workload, WorkloadId
+from queuectl.core.what_if import Counterfactuals, PlannedPolicy
+from queuectl.ports import Basis
+from queuectl.simulator.counterfactuals import counterfactuals, quote
+from queuectl.simulator.planning import planned
+from queuectl.simulator.trials import Trials, trials_of
+
+KEPT: Final = 8
+"""How many engines are kept, those used last."""
+FRESH_SECONDS: Final = 3.0
+"""An engine of an older state is used for so long."""
+
+Answer = TypeVar("Answer")
+Key = frozenset[str] | None
+
+
+@dataclass(slots=True)
+class _Kept:
+    trials: Trials
+    read_at: float
+
+
+class TriedWhatIfs:
+    """ports.WhatIfs. One trial runs at a time, in a thread of its own. `clock`: monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def counterfactuals(self, basis: Basis, workload: WorkloadId) -> Counterfactuals:
+        def serves(trials: Trials) -> bool:
+            return workload in trials.workloads
+
+        return await self._run(basis, lambda trials: counterfactuals(trials, workload), serves)
+
+    async def quote(self, basis: Basis, workload: Workload) -> Counterfactuals:
+        return await self._run(basis, lambda trials: quote(trials, workload))
+
+    async def plan(self, basis: Basis, changes: Sequence[PolicyObserved | PolicyGone]) -> PlannedPolicy:
+        return await self._run(basis, lambda trials: planned(trials, changes))
+
+    async def _run(
+        self,
+        basis: Basis,
+        ask: Callable[[Trials], Answer],
+        serves: Callable[[Trials], bool] = lambda trials: True,
+    ) -> Answer:
+        async with self._lock:
+            return await asyncio.to_thread(lambda: ask(self._trials(basis, serves)))
+
+    def _trials(self, basis: Basis, serves: Callable[[Trials], bool]) -> Trials:
+        """The engine of this part of the state: the one that is kept, if it is fresh and serves."""
+        kept, now = self._kept.pop(basis.queues, None), self._clock()
+        if kept is None or not (self._is_fresh(kept, basis, now) and serves(kept.trials)):
+            kept = _Kept(trials_of(basis.snapshot(), basis.configuration), now)
+        # Kept only from here on: what fails half way is not used again.
+        self._kept[basis.queues] = kept
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return kept.trials
+
+    @staticmethod
+    def _is_fresh(kept: _Kept, basis: Basis, now: float) -> bool:
+        return kept.trials.read == basis.sequence or now - kept.read_at < FRESH_SECONDS

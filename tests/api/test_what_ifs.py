@@ -1,0 +1,168 @@
+"""Counterfactuals and quotes: from a committed state, without a change of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuectl.core.model import ConfigKey, Phase, PodSet
+from tests.api.canned import GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
+from tests.api.conftest import Rest, bearer
+from tests.api.reviews import CannedReviews
+
+Serve = Callable[..., Awaitable[Rest]]
+PREEMPTS: dict[str, Any] = {
+    "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+}
+WAITING = "/api/v1/workloads/default/job/waits/counterfactuals"
+
+
+def ledger() -> CannedReadings:
+    """team-a uses 6 of its 8, and `waits` requests 6. team-b uses 3 of 2: it borrows for `guest`."""
+    readings = CannedReadings()
+    asked = PodSet(name="main", count=6, requests=((GPU, 1),))
+    readings.commit(
+        workload("runs", 1, phase=Phase.ADMITTED, gpus=6),
+        workload("guest", 2, namespace="other", cluster_queue="team-b", phase=Phase.ADMITTED, gpus=3),
+        replace(workload("waits", 3, reason=WAITS), pod_sets=(asked,)),
+        configs={
+            ConfigKey("ResourceFlavor", "", "a100"): "{}",
+            ConfigKey("Namespace", "", "default"): json.dumps({"labels": {}}),
+            ConfigKey("Namespace", "", "other"): json.dumps({"labels": {}}),
+            ConfigKey("ClusterQueue", "", "team-a"): queue_spec(8, cohort="all", **PREEMPTS),
+            ConfigKey("ClusterQueue", "", "team-b"): queue_spec(2, cohort="all"),
+            ConfigKey("LocalQueue", "default", "main"): local_spec("team-a"),
+            ConfigKey("LocalQueue", "default", "small"): local_spec("team-b"),
+            ConfigKey("LocalQueue", "other", "main"): local_spec("team-b"),
+            ConfigKey("WorkloadPriorityClass", "", "high"): json.dumps({"value": 50}),
+        },
+    )
+    return readings
+
+
+def manifest(pods: int = 1, gpus: int = 1, **metadata: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "new",
+            "namespace": "default",
+            "labels": {"queuectl.dev/queue-name": "main"},
+            **metadata,
+        },
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+async def quoted(rest: Rest, body: Any, token: str | None = None) -> Any:
+    answer = await rest.client.post("/api/v1/quote", json=body, headers=bearer(token))
+    assert answer.status == 200, await answer.text()
+    return await answer.json()
+
+
+async def test_a_new_workload_that_fits_would_start_now_and_nothing_is_written(serve: Serve) -> None:
+    rest = await serve(ledger())
+    before = await rest.get("/api/v1/workloads")
+    found = await quoted(rest, manifest(gpus=1))
+    assert found["now"]["starts"] == "Now"
+    assert found["now"]["admission"]["podSets"][0]["flavors"] == {GPU: "a100"}
+    assert (found["clusterQueue"], found["priority"], found["items"]) == ("team-a", 0, [])
+    assert found["reason"] is None
+    after = await rest.get("/api/v1/workloads")
+    assert after["items"] == before["items"]
+
+
+async def test_a_pending_workload_is_told_the_smallest_changes_that_start_it(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await rest.get(WAITING)
+    assert found["now"]["starts"] == "NotYet"
+    assert found["triedAt"] == found["sequence"]
+    assert {one["kind"]: one["message"] for one in found["items"]} == {
+        "FewerPods": "With 2 of 6 pods in podset main it starts as soon as 1 workload is preempted",
+        "OtherPriority": "With WorkloadPriorityClass high (50, not 0) it starts as soon as 1 workload is "
+        "preempted",
+        "MoreQuota": "If nominalQuota of ClusterQueue/team-a were 12, not 8 nvidia.com/gpu of flavor a100, "
+        "it starts as soon as 1 workload is preempted",
+    }
+    (fewer,) = (one for one in found["items"] if one["kind"] == "FewerPods")
+    guest = {"namespace": "other", "kind": "Job", "name": "guest", "cause": "InCohortReclamation"}
+    assert fewer["displaces"] == [guest]
+    assert (fewer["podSet"], fewer["before"], fewer["after"]) == ("main", 6, 2)
+
+
+async def test_a_running_workload_needs_no_change(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await rest.get("/api/v1/workloads/default/job/runs/counterfactuals")
+    assert (found["now"]["starts"], found["items"]) == ("Now", [])
+
+
+async def test_a_quote_says_which_workloads_it_would_displace_and_who_may_take_it_back(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await quoted(rest, manifest(pods=2))
+    assert found["now"]["starts"] == "AfterPreemption"
+    assert [one["name"] for one in found["now"]["displaces"]] == ["guest"]
+    small = await quoted(rest, manifest(labels={"queuectl.dev/queue-name": "small"}))
+    assert small["now"]["starts"] == "Now"
+    assert small["borrows"] == {"a100": {GPU: 2}}
+    assert small["threats"] == [{"clusterQueue": "team-a", "cause": "InCohortReclamation", "pending": 1}]
+
+
+async def test_a_quote_of_a_workload_that_waits_names_its_place_and_what_would_help(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await quoted(rest, manifest(pods=9))
+    assert found["now"]["starts"] in ("NotYet", "Never")
+    assert found["reason"]["message"]
+    assert found["ahead"] == 1
+    assert "FewerPods" in {one["kind"] for one in found["items"]}
+
+
+async def test_names_of_others_are_not_told(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    rest = await serve(ledger(), reviews)
+    for found in (await rest.get(WAITING, token="alice"), await quoted(rest, manifest(pods=2), "alice")):
+        assert "guest" not in json.dumps(found)
+        assert '"other"' not in json.dumps(found)
+    small = await quoted(rest, manifest(labels={"queuectl.dev/queue-name": "small"}), "alice")
+    assert small["threats"] == [{"clusterQueue": None, "cause": "InCohortReclamation", "pending": 1}]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([], "one object"),
+        ({"kind": "Pod", "apiVersion": "v1"}, "apiVersion and kind must be one of Job"),
+        (manifest(labels={}), "metadata.labels: there is no queuectl.dev/queue-name"),
+        (manifest(namespace=None), "namespace, name or labels"),
+        (manifest(namespace="A B"), "metadata.namespace is not a name"),
+    ],
+)
+async def test_a_bad_object_is_refused_with_its_field(serve: Serve, body: Any, says: str) -> None:
+    rest = await serve(ledger())
+    assert says in await rest.refused(rest.client.post("/api/v1/quote", json=body), 400)
+
+
+async def test_a_bad_body_is_refused(serve: Serve) -> None:
+    rest = await serve(ledger())
+    post, as_json = rest.client.post, {"Content-Type": "application/json"}
+    await rest.refused(post("/api/v1/quote", data=b"{", headers=as_json), 400)
+    await rest.refused(post("/api/v1/quote", data=b"{}"), 415)
+    await rest.refused(post("/api/v1/quote", data=b" " * 300_000, headers=as_json), 413)
+    await rest.refused(rest.client.get("/api/v1/quote"), 405)
+
+
+async def test_another_tenant_s_namespace_is_not_quoted(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    rest = await serve(ledger(), reviews)
+    answer = rest.client.post("/api/v1/quote", json=manifest(namespace="other"), headers=bearer("alice"))
+    await rest.refused(answer, 404)

@@ -1,0 +1,151 @@
+"""Counterfactuals: each lets the workload start when it is applied, and no smaller one of its kind does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import TypeVar
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuectl.core.decisions import Decision
+from queuectl.core.events import Event, PolicyObserved, WorkloadObserved
+from queuectl.core.model import Phase, Workload, WorkloadId
+from queuectl.core.policy import ClusterQueue
+from queuectl.core.what_if import Change, ChangeKind, Counterfactual
+from queuectl.simulator.changed import with_quota
+from queuectl.simulator.counterfactuals import counterfactuals
+from queuectl.simulator.trials import BUDGET, SUSPENDED, Trials, by_subject, commit, tried
+from tests.builders import policy
+from tests.core import profiles
+from tests.core.running import Running
+from tests.core.test_laws import play
+
+profiles.load()
+
+T = TypeVar("T")
+SEEN: Counter[ChangeKind] = Counter()
+
+
+SEEDS = st.integers(0, 2**32)
+
+
+def at_rest(dice: Random) -> Running:
+    """A random world after random actions. Its bytes are uniform: full queues are wanted, not simple ones."""
+    jobs, script = ([dice.randbytes(36) for _ in range(dice.randrange(3, most))] for most in (8, 10))
+    running = play(dice.randbytes(420), jobs, script)
+    running.come_to_rest()
+    return running
+
+
+def trials(running: Running) -> Trials:
+    policies = [event for event in running.everything() if isinstance(event, PolicyObserved)]
+    stored = running.ledger.store
+    return Trials(
+        running.fresh(),
+        tuple(stored.workloads.values()),
+        policies,
+        running.now,
+        len(stored.decisions),
+    )
+
+
+def known(value: T | None) -> T:
+    assert value is not None
+    return value
+
+
+def applied(change: Change, own: Workload, running: Running) -> Event:
+    """The event of this change, made without the code that found it."""
+    pods = {one.name: one for one in own.pod_sets}
+    match change.kind:
+        case ChangeKind.FEWER_PODS:
+            of = pods[known(change.pod_set)]
+            least = of.min_count if of.min_count is not None and of.min_count < known(change.after) else None
+            pods[of.name] = replace(of, count=known(change.after), min_count=least)
+        case ChangeKind.SMALLER_PODS:
+            of = pods[known(change.pod_set)]
+            requests = {**dict(of.requests), known(change.resource): known(change.after)}
+            pods[of.name] = replace(of, requests=tuple(sorted(requests.items())))
+        case ChangeKind.OTHER_QUEUE:
+            own = replace(own, queue=known(change.name))
+        case ChangeKind.OTHER_PRIORITY:
+            own = replace(own, priority_class=change.name)
+        case ChangeKind.MORE_QUOTA:
+            value = running.policy.queues[known(change.node).removeprefix("ClusterQueue/")]
+            more = known(change.after) - known(change.before)
+            return policy(with_quota(value, known(change.flavor), known(change.resource), more))
+        case ChangeKind.OTHER_FLAVOR:
+            raise AssertionError("no workload of these worlds asks for a flavor")
+    return WorkloadObserved(replace(own, pod_sets=tuple(pods.values())), SUSPENDED)
+
+
+def starts(running: Running, of: Trials, event: Event, workload: WorkloadId) -> bool:
+    """Whether it starts or preempts, by an engine that decides until nothing is left to decide."""
+    engine = of.fork()
+    engine.handle([event])
+    sequence = of.sequence
+    found: list[Decision] = []
+    for _ in range(100):
+        plan = engine.decide(running.now, BUDGET)
+        if not plan.decisions and not plan.more:
+            return tried(workload, found).starts
+        found += [decision for subject, decision in by_subject(plan) if subject == workload]
+        sequence = commit(engine, plan, sequence)
+    raise AssertionError("not at rest")
+
+
+def smaller_ones(change: Change) -> list[Change]:
+    """All changes of its kind that change less."""
+    match change.kind:
+        case ChangeKind.FEWER_PODS | ChangeKind.SMALLER_PODS:
+            values = range(known(change.after) + 1, known(change.before))
+        case ChangeKind.MORE_QUOTA:
+            values = range(known(change.before) + 1, known(change.after))
+        case _:
+            return []
+    return [replace(change, after=value) for value in values]
+
+
+def apply_and_rest(running: Running, one: Counterfactual, workload: WorkloadId) -> None:
+    event = applied(one.change, running.jobs[workload].workload, running)
+    if isinstance(event, WorkloadObserved):
+        running.write(workload, workload=event.workload)
+    else:
+        assert isinstance(event, PolicyObserved)
+        assert isinstance(event.value, ClusterQueue)
+        running.set(event.value)
+    running.deliver()
+    running.come_to_rest()
+
+
+@profiles.sequences(100)
+@given(SEEDS)
+def test_each_change_starts_the_workload_and_no_smaller_one_does(seed: int) -> None:
+    dice = Random(seed)
+    running = at_rest(dice)
+    of = trials(running)
+    waiting = [one for one in of.workloads.values() if one.phase is Phase.PENDING]
+    found: list[tuple[WorkloadId, Counterfactual]] = []
+    for stored in waiting:
+        answer = counterfactuals(of, stored.id)
+        assert not answer.now.starts, "everything that can start has started"
+        assert answer == counterfactuals(of, stored.id), "a trial has left something behind"
+        own = running.jobs[stored.id].workload
+        for one in answer.found:
+            assert starts(running, of, applied(one.change, own, running), stored.id), one
+            for less in smaller_ones(one.change):
+                assert not starts(running, of, applied(less, own, running), stored.id), (less, one)
+            found.append((stored.id, one))
+            SEEN[one.change.kind] += 1
+    if found:
+        workload, one = dice.choice(found)
+        apply_and_rest(running, one, workload)
+        assert workload in running.admitted_since, one
+        assert {victim.workload for victim in one.outcome.displaced} <= {v for v, _ in running.evicted}
+
+
+def test_the_worlds_have_every_kind() -> None:
+    assert len(SEEN) >= 4, SEEN
