@@ -68,6 +68,5 @@ def ahead(state: State, cluster_queue: str | None, priority: int | None) -> int 
     queue = state.queues.get(cluster_queue or "")
     if queue is None or priority is None or (queue.queue is not None and queue.queue.usage_based):
         return None
-    order = queue.workloads.order
-    pending = (state.workloads[id] for id in queue.workloads.ahead(len(order) + 1, len(order)))
+    pending = (state.workloads[id] for id in queue.workloads.line(0))
     return sum(1 for one in pending if one.priority >= priority)

@@ -21,6 +21,7 @@ from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import application
 from queuectl.api.view import View
 from queuectl.kinds.policy import parse_policy
+from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.canned import CannedReadings
 from tests.api.conftest import KEY, Clock
 from tests.api.reviews import CannedReviews
@@ -51,7 +52,9 @@ def serving(readings: CannedReadings, reviews: CannedReviews | None = None) -> I
         view = View(readings, parse_policy)
         await view.refresh()
         identify = Reviewer(reviews, ["queuectl"], Clock(), Lifetimes()) if reviews else None
-        app = application(view, readings, kinds=JOB_KINDS, cursor_key=KEY, identify=identify)
+        app = application(
+            view, readings, kinds=JOB_KINDS, what_ifs=TriedWhatIfs(), cursor_key=KEY, identify=identify
+        )
         runner = web.AppRunner(app)
         await runner.setup()
         await (place := web.TCPSite(runner, "127.0.0.1", 0)).start()
