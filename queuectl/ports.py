@@ -345,6 +345,32 @@ class PreemptionRow(NamedTuple):
     held: Assignment | None
 
 
+class PastRun(NamedTuple):
+    """One attempt, from its admission to the return of its quota."""
+
+    admitted_at: datetime
+    ended_at: datetime | None
+    """None: it holds quota."""
+
+
+class PastLife(NamedTuple):
+    """A workload with its attempts, oldest first, as far as the ledger still has them."""
+
+    workload: StoredWorkload
+    """Its row of today."""
+    ended_at: datetime | None
+    """None: it is pending, or holds quota."""
+    runs: tuple[PastRun, ...]
+
+
+class PastLives(NamedTuple):
+    """All workloads that were open at `since` or later, at most MOST_LIVES of those that are over."""
+
+    lives: tuple[PastLife, ...]
+    since: datetime
+    """Later than asked if the ledger has no decision of that time, or if more are over."""
+
+
 class TooMuchHistory(Exception):
     """A time has more rows than one answer may cost."""
 
@@ -354,6 +380,7 @@ MOST_HELD: Final = 100_000
 MOST_STARTS: Final = 10_000
 GONE_KEPT: Final = 10_000
 """Batches for which `since` says that a node is gone. A reader that is further behind reads all again."""
+MOST_LIVES: Final = 20_000
 SILENT_SECONDS: Final = 30.0
 """After so long without a commit, readers are told that no controller leads. A leader commits every 10 s."""
 
@@ -412,6 +439,49 @@ class WhatIfs(Protocol):
 
     async def plan(self, basis: Basis, changes: Sequence[PolicyObserved | PolicyGone]) -> PlannedPolicy:
         """What other policy would decide at once."""
+
+
+class PastWork(Past, Protocol):
+    """The same with what workloads did, for forecasts."""
+
+    async def past_lives(self, *, since: datetime) -> PastLives:
+        """Workloads with their attempts from then on, in the order of their creation."""
+
+
+class Calibration(NamedTuple):
+    """How often forecasts of past times held."""
+
+    checked: int
+    held: int
+    since: datetime
+    until: datetime
+
+
+class StartForecast(NamedTuple):
+    """When a pending workload starts. Times are seconds from `at`; None: later than `after`."""
+
+    at: datetime
+    sequence: int
+    """Of the state that it was made from."""
+    unknown: str | None
+    """Why there is no forecast; None: there is one."""
+    low: float | None = None
+    """10 % of the draws start earlier."""
+    median: float | None = None
+    high: float | None = None
+    """10 % of the draws start later."""
+    after: float | None = None
+    """The time up to which all draws were played; None: it starts in all of them."""
+    draws: int = 0
+    calibration: Calibration | None = None
+    """None: not known yet, or too few forecasts could be checked."""
+
+
+class Forecasts(Protocol):
+    """Forecasts for pending workloads. Raises LedgerUnavailable or SchemaMismatch."""
+
+    async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
+        """`now`: by the clock of the ledger."""
 
 
 class Readings(Past, Protocol):

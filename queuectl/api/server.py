@@ -21,6 +21,7 @@ from queuectl.api.answer_routes import AnswerRoutes
 from queuectl.api.answering import Answering
 from queuectl.api.asking import Endpoint, Question, Source, controller
 from queuectl.api.capacity_routes import CapacityRoutes
+from queuectl.api.forecast_routes import ForecastRoutes
 from queuectl.api.identity import Caller, Identify, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
@@ -38,7 +39,7 @@ from queuectl.api.view import View
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
 from queuectl.kinds.policy import parse_policy
-from queuectl.ports import SILENT_SECONDS, Readings, WhatIfs
+from queuectl.ports import SILENT_SECONDS, Forecasts, Readings, WhatIfs
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
@@ -64,6 +65,7 @@ async def serve(
     view: View | None = None,
     configure: Configure | None = None,
     what_ifs: WhatIfs,
+    forecasts: Forecasts | None = None,
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
@@ -87,6 +89,7 @@ async def serve(
         observer=observer,
         configure=configure,
         what_ifs=what_ifs,
+        forecasts=forecasts,
     )
     async with listener.serving(
         app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
@@ -111,6 +114,7 @@ def application(
     clock: Callable[[], float] = time.monotonic,
     configure: Configure | None = None,
     what_ifs: WhatIfs,
+    forecasts: Forecasts | None = None,
 ) -> web.Application:
     """The app without a socket; the caller keeps `view` up to date. Without `identify`: no access check."""
     app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
@@ -127,7 +131,8 @@ def application(
     preemptions = PreemptionRoutes(source, workloads)
     tried = WhatIfRoutes(source, workloads, what_ifs)
     queues, capacity = QueueRoutes(source), CapacityRoutes(source)
-    parts = (queues, capacity, workloads, answers, preemptions, tried)
+    starts = ForecastRoutes(source, workloads, forecasts)
+    parts = (queues, capacity, workloads, answers, preemptions, tried, starts)
     endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
     limits = Limits(clock)
     for endpoint in endpoints:

@@ -19,6 +19,7 @@ from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
 from queuectl.app.clusters import the_one
 from queuectl.app.connecting import open_session
+from queuectl.app.forecasting import Forecaster
 from queuectl.app.kinds import RecordedKinds
 from queuectl.app.signals import stop_on_signals
 from queuectl.core.policy import SchedulingConfiguration
@@ -27,6 +28,7 @@ from queuectl.kube.errors import BadKubeconfig, Forbidden, NotFound
 from queuectl.kube.reviews import KubeReviews, NoReviews
 from queuectl.kube.session import Session, cluster_id
 from queuectl.ledger import schema
+from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.queries import LedgerReadings, clusters
 from queuectl.metrics.endpoint import serve as serve_metrics
@@ -82,6 +84,8 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         readings = LedgerReadings(pool, cluster)
         recorded = RecordedKinds()
         views.append(view := _view(readings, cluster, recorded))
+        forecaster = Forecaster(LedgerPast(pool, cluster, scheduling), scheduling)
+        tasks.create_task(forecaster.run())
         await serve(
             readings,
             kinds=recorded,
@@ -96,6 +100,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             view=view,
             configure=scheduling,
             what_ifs=TriedWhatIfs(),
+            forecasts=forecaster,
         )
 
 

@@ -21,6 +21,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "explain": ("reading", "Explain why a workload is pending, and what would help."),
         "history": ("reading", "Show all decisions on a workload."),
         "waited": ("answers", "Show where the wait of a workload went."),
+        "eta": ("forecasts", "Show when a pending workload starts, as far as the past tells."),
         "preemptions": ("preemptions", "Show what was preempted, for what, and what may be."),
         "wait": ("waiting", "Wait until a workload has started or is finished."),
         "hold": ("changing", "Keep a workload out of its queue."),

@@ -27,13 +27,14 @@ from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ledger import tables as t
 from queuectl.ledger.for_readers import nodes_now
+from queuectl.ledger.past_lives import past_lives
 from queuectl.ledger.past_states import as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import decision_row, stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ledger.statements import CLOCK
-from queuectl.ports import DecisionRow, LedgerUnavailable, NotStored
+from queuectl.ports import DecisionRow, LedgerUnavailable, NotStored, PastLives
 
 _TIMEOUT: Final = 20.0
 """Seconds for each statement, and for what is computed between two."""
@@ -43,7 +44,7 @@ Configure = Callable[[str], SchedulingConfiguration]
 
 
 class LedgerPast:
-    """ports.Past over a pool made by `create_pool`, for one cluster."""
+    """ports.PastWork over a pool made by `create_pool`, for one cluster."""
 
     def __init__(self, pool: AsyncEngine, cluster_id: str, configure: Configure) -> None:
         self._pool = pool
@@ -70,6 +71,14 @@ class LedgerPast:
                 past_usage=await self._past_usage(connection, last, now, settings),
                 nodes=nodes,
             )
+
+    @ledger_call
+    async def past_lives(self, *, since: datetime) -> PastLives:
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            found = await past_lives(connection, self._cluster, since, self._shapes)
+        if found is None:
+            raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
+        return found
 
     async def _last_decision(self, connection: AsyncConnection, when: datetime) -> tuple[int, datetime]:
         """Sequence and time of the last decision at `when` or before. Raises NotStored.

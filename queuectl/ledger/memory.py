@@ -53,6 +53,7 @@ from queuectl.ledger.folded import (
     WorkloadChange,
 )
 from queuectl.ledger.memory_past import snapshot_at
+from queuectl.ledger.past_lives import lives_in_memory
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ledger.shapes import as_stored
 from queuectl.ports import (
@@ -63,6 +64,7 @@ from queuectl.ports import (
     LostLeadership,
     NotStored,
     PastHolds,
+    PastLives,
     PreemptionRow,
     Reading,
     StartsSpan,
@@ -543,6 +545,12 @@ class MemoryLedger:
             if (attempt := store.workloads[workload].attempt) is not None
         ]
         return in_memory.past_holds(store.decisions, [*ended, *held], since, until)
+
+    async def past_lives(self, *, since: datetime) -> PastLives:
+        store = self.store
+        if not store.decisions:
+            raise LedgerUnavailable("the ledger has no decision on this cluster yet")
+        return lives_in_memory(store.decisions, store.ended, store.workloads.values(), since)
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         return {

@@ -27,6 +27,7 @@ from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.simulator.documents import FORMAT
 from queuectl.simulator.rebuilding import requested
+from queuectl.simulator.trees import Trees
 
 Document = dict[str, Any]
 
@@ -80,29 +81,14 @@ def _queues_of(policies: Iterable[Policy], tree: str | None) -> set[str] | None:
     """Names of the ClusterQueues and Cohorts of a tree; None: of all trees."""
     if tree is None:
         return None
-    parents: dict[str, str | None] = {}
-    above: dict[str, str | None] = {}
-    for one in policies:
-        if isinstance(one, Cohort):
-            parents[one.name] = one.parent
-        elif isinstance(one, ClusterQueue):
-            above[one.name] = one.cohort
-    if tree not in {*parents, *above, *above.values(), *parents.values()}:
+    trees = Trees(policies)
+    if tree not in {*trees.cohorts, *trees.queues}:
         raise NoSuchTree(f"{tree} is neither a Cohort nor a ClusterQueue")
-
-    def root(name: str) -> str:
-        seen = {name}
-        while (parent := parents.get(name)) is not None and parent not in seen:
-            seen.add(name := parent)
-        return name
-
-    def root_of(queue: str) -> str:
-        cohort = above[queue]
-        return f"queue {queue}" if cohort is None else root(cohort)
-
-    wanted = root_of(tree) if tree in above and tree not in parents else root(tree)
-    cohorts = {name for name in {*parents, *filter(None, above.values())} if root(name) == wanted}
-    return {queue for queue in above if root_of(queue) == wanted} | {f"Cohort/{name}" for name in cohorts}
+    root = trees.root(tree) if tree in trees.cohorts else trees.root_of(tree)
+    if root is None:
+        return {tree}
+    cohorts = {f"Cohort/{name}" for name in trees.cohorts if trees.root(name) == root}
+    return trees.queues_below(root) | cohorts
 
 
 def _queue_of(one: StoredWorkload, policies: dict[ConfigKey, Policy]) -> str | None:

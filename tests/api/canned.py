@@ -28,6 +28,7 @@ from queuectl.core.node_facts import NodeFacts
 from queuectl.core.reasons import Code, Limit, Reason
 from queuectl.ledger import in_memory
 from queuectl.ports import (
+    Calibration,
     DecisionRow,
     EffectRow,
     Held,
@@ -37,6 +38,7 @@ from queuectl.ports import (
     PreemptionRow,
     Reading,
     Revision,
+    StartForecast,
     StartsSpan,
     StoryRows,
     WorkloadStarts,
@@ -301,6 +303,15 @@ class CannedReadings:
             if spec is not None and key.kind in ("ClusterQueue", "Cohort")
         ]
         return PastHolds(self.held, revisions, begin)
+
+    # --- ports.Forecasts
+
+    async def start_of(self, workload: WorkloadId, now: datetime) -> StartForecast:
+        """The same for all workloads that are pending."""
+        if self._workloads[workload][1].phase is not Phase.PENDING:
+            return StartForecast(EPOCH_START, self.sequence, "it holds quota")
+        checked = Calibration(45, 37, EPOCH_START - timedelta(days=14), EPOCH_START - timedelta(hours=6))
+        return StartForecast(EPOCH_START, self.sequence, None, 2463, 7512, None, 22_960, 19, checked)
 
     async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
         self._answer()

@@ -96,6 +96,7 @@ async def serve() -> AsyncIterator[Serve]:
             identify=reviewer,
             clock=clock,
             what_ifs=TriedWhatIfs(),
+            forecasts=readings,
         )
         client = TestClient(TestServer(app))
         clients.append(client)

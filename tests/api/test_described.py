@@ -53,8 +53,9 @@ def server() -> Iterator[str]:
         assert task is not None
         stop.append(lambda: loop.call_soon_threadsafe(task.cancel))
         with contextlib.suppress(asyncio.CancelledError):
+            readings = ledger()
             await serve(
-                ledger(),
+                readings,
                 kinds=JOB_KINDS,
                 what_ifs=TriedWhatIfs(),
                 host="127.0.0.1",
@@ -62,6 +63,7 @@ def server() -> Iterator[str]:
                 cursor_key=KEY,
                 reviewer=reviewer,
                 started=url.set_result,
+                forecasts=readings,
             )
 
     with pytest.MonkeyPatch.context() as patch:

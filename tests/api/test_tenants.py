@@ -136,6 +136,7 @@ ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}/history": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/story": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/waited": (BOBS, "job", "zz-urgent"),
+    "/api/v1/workloads/{namespace}/{kind}/{name}/eta": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/exposure": (BOBS, "job", "zz-urgent"),
     "/api/v1/workloads/{namespace}/{kind}/{name}/counterfactuals": (BOBS, "job", "zz-urgent"),
     "/api/v1/localqueues/{namespace}/{name}": (BOBS, "", "zz-queue"),

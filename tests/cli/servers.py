@@ -49,6 +49,7 @@ def rest(readings: CannedReadings) -> Iterator[str]:
             cursor_key=b"k" * 32,
             refresh_seconds=0.05,
             started=started,
+            forecasts=readings,
         )
 
     with _running(work) as url:

@@ -121,6 +121,10 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
             assert set(theirs.workloads) == set(ours.workloads)
             assert sorted(theirs.configs) == sorted(ours.configs)
             assert theirs.sequence == ours.sequence
+        for second in (0, len(steps) // 2):
+            lives = [await one.past_lives(since=START + timedelta(seconds=second)) for one in (past, memory)]
+            assert lives[0].since == lives[1].since
+            assert sorted(lives[0].lives, key=repr) == sorted(lives[1].lives, key=repr)
         ended = await readings.finished(before=None, since=None, limit=99)
         assert ended == await memory.finished(before=None, since=None, limit=99)
         assert [_row(row) for row in await readings.decisions(after=0, limit=999)] == [

@@ -1,0 +1,116 @@
+"""The endpoint that tells when a pending workload starts (docs/answers.md, A12 to A17)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Final
+
+from pydantic import Field
+
+from queuectl.api import schemas
+from queuectl.api.answer_routes import always, now
+from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.problems import unavailable
+from queuectl.api.state import OVER
+from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.core.model import Phase, StoredWorkload
+from queuectl.ports import Forecasts, LedgerUnavailable, NotStored, SchemaMismatch, StartForecast
+
+FORECAST_SECONDS: Final = 60.0
+"""How long one forecast may take, with the time that it waits for others."""
+
+
+class Calibration(schemas.Document):
+    """Forecasts of past times, made again from what was known then."""
+
+    checked: int
+    held: int = Field(description="Of these, how many started within their interval.")
+    since: datetime = Field(description="The first of these times.")
+    until: datetime
+
+
+class Start(schemas.Committed):
+    """When a pending workload starts. Seconds are from `at`, and null where it starts later than `after`."""
+
+    namespace: str
+    kind: str
+    name: str
+    uid: str
+    queue: str
+    cluster_queue: str | None
+    phase: Phase
+    at: datetime = Field(description="The time of the forecast.")
+    unknown: str | None = Field(description="Why there is no forecast; null: there is one.")
+    low_seconds: float | None = Field(description="One of ten draws starts earlier.")
+    median_seconds: float | None = Field(description="Half of the draws start earlier.")
+    high_seconds: float | None = Field(
+        description="One of ten draws starts later: 80 % are from low to high."
+    )
+    after_seconds: float | None = Field(
+        description="All draws were played up to here: null if it starts in all of them."
+    )
+    draws: int
+    calibration: Calibration | None = Field(
+        description="How often such intervals held in its cohort tree; null: not checked yet, or too few."
+    )
+
+
+class ForecastRoutes:
+    """One endpoint. Without `forecasts` it is unavailable."""
+
+    def __init__(self, source: Source, workloads: WorkloadRoutes, forecasts: Forecasts | None) -> None:
+        self._source = source
+        self._workloads = workloads
+        self._forecasts = forecasts
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (
+            Endpoint(
+                "/api/v1/workloads/{namespace}/{kind}/{name}/eta",
+                "When one pending workload starts: median and 80 % interval",
+                self.start,
+                Start,
+                heavy=always,
+                notes=f"It may take up to {FORECAST_SECONDS:g} s; a state is used again for some seconds.",
+            ),
+        )
+
+    async def start(self, question: Question) -> schemas.Committed:
+        workload = await self._workloads.found(question)
+        sight = self._source.sight()
+        if workload.phase in OVER:
+            found = StartForecast(now(sight), sight.state.sequence, "it is over")
+        else:
+            found = await self._forecast(workload, now(sight))
+        calibration = found.calibration
+        return Start(
+            namespace=workload.ref.namespace,
+            kind=workload.ref.kind,
+            name=workload.ref.name,
+            uid=workload.ref.uid,
+            queue=workload.queue,
+            cluster_queue=workload.cluster_queue,
+            phase=workload.phase,
+            at=found.at,
+            unknown=found.unknown,
+            low_seconds=found.low,
+            median_seconds=found.median,
+            high_seconds=found.high,
+            after_seconds=found.after,
+            draws=found.draws,
+            calibration=None if calibration is None else Calibration(**calibration._asdict()),
+            **committed(sight),
+        )
+
+    async def _forecast(self, workload: StoredWorkload, at: datetime) -> StartForecast:
+        """Raises a 503."""
+        if self._forecasts is None:
+            raise unavailable("this server makes no forecasts")
+        try:
+            async with asyncio.timeout(FORECAST_SECONDS):
+                return await self._forecasts.start_of(workload.id, at)
+        except TimeoutError:
+            raise unavailable(f"no forecast within {FORECAST_SECONDS:g} s: others are computed") from None
+        except (LedgerUnavailable, NotStored, SchemaMismatch) as error:
+            raise unavailable(str(error)) from None

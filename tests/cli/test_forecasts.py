@@ -1,0 +1,40 @@
+"""`queuectl eta`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from queuectl.core.model import Phase
+from tests.api.canned import CannedReadings, workload
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+
+
+def test_eta_prints_the_interval_and_how_often_such_intervals_held(run: Run, server: str) -> None:
+    result = run("eta", "job/waits", "-n", "default", "--server", server)
+    assert result.exit_code == 0, result.output
+    assert "pending in ClusterQueue team-a, 19 draws" in result.stdout
+    assert "median" in result.stdout
+    assert "2h05m" in result.stdout
+    assert "after 6h22m" in result.stdout
+    assert "held 37 of 45 times (82%)" in result.stdout
+
+
+def test_eta_says_why_a_start_is_unknown(run: Run, server: str, readings: CannedReadings) -> None:
+    readings.commit(workload("runs", 20, phase=Phase.ADMITTED))
+    result = run("eta", "job/runs", "-n", "default", "--server", server)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == "Job default/runs: Admitted, start unknown: it holds quota"
+
+
+def test_eta_has_the_numbers_of_rest_as_json(run: Run, server: str) -> None:
+    result = run("eta", "job/waits", "-n", "default", "--server", server, "-o", "json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["lowSeconds"], found["medianSeconds"], found["highSeconds"]) == (2463, 7512, None)

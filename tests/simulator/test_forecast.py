@@ -1,0 +1,198 @@
+"""Forecasts: the ranks of the draws, days that come again, and intervals that hold in a simulated month."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cache
+from random import Random
+
+import pytest
+
+from benchmarks.months import DAY, START, Month, at_once
+from queuectl.core.model import ConfigKey, LedgerSnapshot, Phase, StoredWorkload
+from queuectl.ports import PastLife
+from queuectl.simulator import backtest
+from queuectl.simulator.coming import Calendar
+from queuectl.simulator.forecast import (
+    DRAWS,
+    WINDOW,
+    Forecast,
+    Interval,
+    Known,
+    Unknown,
+    interval,
+    obstacle,
+)
+from queuectl.simulator.run_times import known_at
+from tests.builders import T0
+from tests.simulator.test_run_times import stored
+
+HOUR = 3_600_000
+"""Milliseconds."""
+
+
+def test_the_interval_is_between_the_ranks_of_a_tenth_and_nine_tenths_of_the_draws() -> None:
+    draws = [(number * HOUR, 100 * HOUR) for number in range(1, 20)]
+    assert interval(draws[:9]) == Interval(3600, 5 * 3600, 9 * 3600, None, 9)
+    assert interval(draws) == Interval(2 * 3600, 10 * 3600, 18 * 3600, None, 19)
+
+
+def test_a_draw_that_ended_before_the_start_tells_only_that_it_is_later() -> None:
+    starts = [(number * HOUR, 100 * HOUR) for number in range(1, 7)]
+    assert interval([*starts, *[(None, 50 * HOUR)] * 3]) == Interval(3600, 5 * 3600, None, 50 * 3600, 9)
+    assert interval([*starts, *[(None, 2 * HOUR)] * 3]) == Interval(3600, None, None, 2 * 3600, 9)
+    assert interval([(None, 0)] * 9) == Interval(None, None, None, 0, 9)
+
+
+def test_a_day_comes_again_as_a_working_day_or_as_a_day_of_a_weekend() -> None:
+    """T0 is a Tuesday; one workload arrives on each day, at noon, named by it."""
+    now = T0 + timedelta(days=14)
+    lives = [
+        PastLife(replace(stored(f"d{n}"), created_at=T0 + timedelta(days=n, hours=12)), None, ())
+        for n in range(14)
+    ]
+    calendar = Calendar(lives, T0, now, {"cq"})
+    assert calendar.days == 14
+    for seed in range(20):
+        dice = Random(seed)
+        days = calendar.sample(dice)
+        assert len(days) == 14
+        for number in range(7):
+            (one,) = calendar.day(number, days, dice)
+            comes = now + timedelta(milliseconds=one.at)
+            assert comes == now + timedelta(days=number, hours=12) == one.workload.created_at
+            assert (comes.weekday() >= 5) is (one.like.created_at.weekday() >= 5)
+            assert one.workload.id != one.like.id
+
+
+@cache
+def month() -> Month:
+    played = Month("few long jobs", days=24)
+    played.run()
+    return played
+
+
+def state(days: float) -> tuple[LedgerSnapshot, datetime]:
+    when = START + timedelta(days=days)
+    return at_once(month().ledger.at(when)), when
+
+
+def forecast(days: float, most_work: int = 60_000) -> Forecast:
+    snapshot, when = state(days)
+    past = at_once(month().ledger.past_lives(since=START))
+    return Forecast(Known(snapshot, when, known_at(past, when, WINDOW)), "a", most_work)
+
+
+@cache
+def busy() -> float:
+    """Days to the first time after two weeks at which five workloads wait."""
+    times = (14 + hours / 24 for hours in range(8 * 24))
+    return next(days for days in times if sum(map(_waits, state(days)[0].workloads)) >= 5)
+
+
+def _waits(one: StoredWorkload) -> bool:
+    return obstacle(one) is None
+
+
+def waiting(found: Forecast, most: int = 3) -> list[StoredWorkload]:
+    assert len(found.waiting) > most
+    return found.waiting[:most]
+
+
+def test_the_same_state_has_the_same_forecast_whatever_was_asked_before() -> None:
+    first, second = forecast(busy()), forecast(busy())
+    one, *others = (workload.id for workload in waiting(first))
+    second.of(others, most_draws=9)
+    found = first.of([one], most_draws=9)
+    assert isinstance(found, dict)
+    assert found == second.of([one], most_draws=9)
+    assert found[one].draws == DRAWS[0]
+    assert found[one].low is not None
+
+
+def test_a_forecast_changes_nothing_of_the_state() -> None:
+    found = forecast(busy())
+    before = found._engine.fork().decide(START + timedelta(days=busy())).decisions
+    found.of([waiting(found)[0].id], most_draws=9)
+    assert found._engine.decide(START + timedelta(days=busy())).decisions == before
+    assert found._engine.check() == []
+
+
+def test_work_is_bounded_and_a_cut_draw_says_how_far_it_came() -> None:
+    found = forecast(busy(), most_work=9 * 5)
+    last = found.waiting[-1].id
+    interval = found.of([last])
+    assert isinstance(interval, dict)
+    assert interval[last].median is None
+    assert interval[last].after is not None
+
+
+def test_a_history_of_less_than_a_day_is_too_thin() -> None:
+    assert forecast(0.6).of([]) == Unknown("the history is shorter than a day")
+
+
+def test_a_history_with_few_runs_is_too_thin() -> None:
+    snapshot, when = state(busy())
+    past = known_at(at_once(month().ledger.past_lives(since=START)), when, WINDOW)
+    thin = past._replace(lives=tuple(life._replace(runs=()) for life in past.lives))
+    assert Forecast(Known(snapshot, when, thin), "a").of([]) == Unknown(
+        "fewer than 8 runs have ended in its cohort tree"
+    )
+
+
+def test_only_workloads_of_the_tree_are_played() -> None:
+    snapshot, when = state(busy())
+    past = known_at(at_once(month().ledger.past_lives(since=START)), when, WINDOW)
+    specs = dict(snapshot.configs)
+    spec = json.loads(specs[ConfigKey("ClusterQueue", "", "a")])
+    del spec["cohortName"]
+    configs = (*snapshot.configs, (ConfigKey("ClusterQueue", "", "alone"), json.dumps(spec)))
+    alone = Forecast(Known(replace(snapshot, configs=configs), when, past), "alone")
+    assert alone.queues == {"alone"}
+    assert alone.waiting == []
+    assert (
+        {one.cluster_queue for one in forecast(busy()).waiting} <= forecast(busy()).queues == {"a", "b", "c"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "why"), [(Phase.ADMITTED, "it holds quota"), (Phase.DELETED, "it is over")]
+)
+def test_what_does_not_wait_has_no_forecast(phase: Phase, why: str) -> None:
+    assert obstacle(replace(stored("one"), phase=phase)) == why
+
+
+@pytest.mark.parametrize(
+    ("found", "seconds", "so_far", "result"),
+    [
+        (Interval(10, 20, 30, None, 9), 15, 99, True),
+        (Interval(10, 20, 30, None, 9), 9, 99, False),
+        (Interval(10, 20, 30, None, 9), 31, 99, False),
+        (Interval(10, 20, 30, None, 9), None, 29, None),
+        (Interval(10, 20, 30, None, 9), None, 31, False),
+        (Interval(10, 20, None, 25, 9), 1e9, 2e9, True),
+        (Interval(10, 20, None, 25, 9), None, 30, True),
+        (Interval(None, None, None, 25, 9), 24, 99, False),
+    ],
+)
+def test_whether_an_interval_held(
+    found: Interval, seconds: float | None, so_far: float, result: bool | None
+) -> None:
+    assert backtest.held(found, seconds, so_far) is result
+
+
+def test_intervals_hold_about_as_often_as_they_say() -> None:
+    """A small seeded sample; `python -m benchmarks --only eta` has four whole months."""
+    past = at_once(month().ledger.past_lives(since=START))
+    end = START + timedelta(seconds=24 * DAY)
+    results: Counter[bool] = Counter()
+    for number in range(20):
+        when = START + timedelta(days=12 + 0.52 * number)
+        found = Forecast(Known(at_once(month().ledger.at(when)), when, known_at(past, when, WINDOW)), "a")
+        targets = backtest.targets_of(found.waiting, number)
+        results.update(backtest.check(found, targets, when, past, end) if targets else ())
+    assert results.total() >= 15
+    assert 0.55 <= results[True] / results.total() <= 0.98
