@@ -36,7 +36,7 @@ async def dumped(
         which = cluster or settings.api.cluster or _only(await clusters(pool))
         now = (await LedgerReadings(pool, which).since(1 << 62)).read_at
         when = as_of if isinstance(as_of, datetime) else now - (as_of or timedelta())
-        snapshot = await LedgerPast(pool, which, scheduling).at(when)
+        snapshot = await LedgerPast(pool, which, scheduling).at(None if as_of is None else when)
     configuration = configuration_of(snapshot.configs, scheduling)
     found = dump(snapshot, configuration, now=when, tree=tree, run_seconds=run_seconds)
     return anonymous(found) if without_names else found

@@ -41,8 +41,8 @@ def dump(
     """Print a state of the ledger as a document for `queuectl test`, or `queuectl simulate`.
 
     TREE is a Cohort or a ClusterQueue: only what is in its tree is printed. The document has the policy as
-    manifests, to be edited, and the workloads with all that the ledger has of them; add `expect` to make it a
-    test (docs/policy-tests.md). Reads the ledger, not REST.
+    manifests, to be edited, the workloads with all that the ledger has of them, and of now the nodes;
+    add `expect` to make it a test (docs/policy-tests.md). Reads the ledger, not REST.
     """
     settings, _, _ = options.connected(cluster=False)
     from queuectl.app import dumping

@@ -2,7 +2,7 @@
 
 Names of objects, namespaces, workloads and users are replaced, and UIDs. Free text and labels are left out,
 but for labels of Namespaces that a selector names. What says what the cluster is remains: quota, resources,
-flavors with their node labels and taints, podsets, times, priorities.
+flavors with their node labels and taints, podsets, times, priorities, nodes with their taints and conditions.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def anonymous(document: Document) -> Document:
         },
         "objects": [_object(one, new, selected) for one in document["objects"]],
         "workloads": [_workload(one, new) for one in document["workloads"]],
+        **_nodes(document, new),
     }
 
 
@@ -52,6 +53,30 @@ def _names(document: Document) -> Iterator[str]:
         for pods in stored.get("pod_sets", ()):
             yield from (pods.get(field) or "" for field in ("priority_class", "runtime_class"))
             yield from (claim["name"] for claim in pods.get("claims", ()))
+    yield from (one["name"] for one in document.get("nodes", ()))
+    yield from (one["namespace"] for one in document.get("pods", ()))
+
+
+def _nodes(document: Document, new: dict[str, str]) -> Document:
+    """Nodes and pods, if there are any. Labels that no flavor and no podset names are left out."""
+    if "nodes" not in document:
+        return {}
+    asked = set(_asked(document))
+    nodes = [_renamed(one, new) for one in document["nodes"]]
+    for one in nodes:
+        if labels := {key: value for key, value in one.pop("labels", {}).items() if key in asked}:
+            one["labels"] = labels
+    return {"nodes": nodes, "pods": [_renamed(one, new) for one in document["pods"]]}
+
+
+def _asked(document: Document) -> Iterator[str]:
+    """Keys of node labels that flavors and podsets name."""
+    for one in document["objects"]:
+        yield from one.get("spec", {}).get("nodeLabels") or ()
+    for one in document["workloads"]:
+        for pods in one["ledger"].get("pod_sets", ()):
+            yield from (key for key, _ in pods.get("node_selector", ()))
+            yield from (each["key"] for term in pods.get("affinity", ()) for each in term)
 
 
 def _vocabulary(document: Document) -> Iterator[str]:

@@ -33,6 +33,7 @@ from queuectl.core.model import (
     Workload,
     WorkloadId,
 )
+from queuectl.core.node_facts import NodeFacts
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import (
     AdmissionFairSharing,
@@ -93,6 +94,7 @@ def beginning(scenario: Scenario) -> Beginning:
             now=None if document.config.ledger is None else document.config.now,
             workloads=stored,
             past_usage=_past_usage(document.config),
+            nodes=avoided(document),
         ),
         batches=tuple(batches),
         references={identity(w): w.reference for w in document.workloads},
@@ -128,14 +130,33 @@ def _nodes(document: documents.Document) -> Iterator[Event]:
     return (ContextObserved(node) for given in document.nodes for node in given.values())
 
 
+def avoided(document: documents.Document) -> tuple[NodeFacts, ...]:
+    """Nodes that do not count for some time, as the ledger tells of them."""
+    return tuple(
+        NodeFacts(name=name, node=None, avoided_until=given.avoided_until)
+        for given in document.nodes
+        if given.avoided_until is not None
+        for name in given.names
+    )
+
+
 def _bound(document: documents.Document) -> Iterator[Event]:
     """The pods that the document binds to nodes."""
+    owners = {workload.reference: identity(workload) for workload in document.workloads}
     for given in document.pods:
         for number in range(1, given.count + 1):
             name, requests = f"{given.name}-{number}", amounts(given.requests)
             uid = f"pods:{given.namespace}/{name}"
             yield PodObserved(
-                Pod(uid=uid, namespace=given.namespace, name=name, node=given.node, requests=requests)
+                Pod(
+                    uid=uid,
+                    namespace=given.namespace,
+                    name=name,
+                    node=given.node,
+                    requests=requests,
+                    workload=owners[given.workload] if given.workload is not None else None,
+                    terminating=given.terminating,
+                )
             )
     for workload in document.workloads:
         asked = {pod_set.name: pod_set for pod_set in workload.pod_sets}

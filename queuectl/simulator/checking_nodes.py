@@ -8,7 +8,7 @@ from queuectl.kinds.fields import BadField
 from queuectl.kinds.node_constraints import read_constraints
 from queuectl.simulator.documents import Document
 from queuectl.simulator.manifests import BadDocument, Path
-from queuectl.simulator.nodes import MOST_NODES, MOST_PODS, SimulatedPod
+from queuectl.simulator.nodes import MOST_NODES, MOST_PODS, PodModel, SimulatedPod
 from queuectl.simulator.simulation import Simulation
 
 
@@ -42,6 +42,7 @@ def _pods(document: Document, names: set[str]) -> Iterator[BadDocument]:
     if sum(one.count for one in document.pods) > MOST_PODS:
         yield BadDocument(("pods",), f"more than {MOST_PODS} pods")
     known: set[str] = set()
+    owners = {workload.reference for workload in document.workloads}
     for number, pods in enumerate(document.pods):
         here: Path = ("pods", number)
         reference = f"{pods.namespace}/{pods.name}"
@@ -54,11 +55,20 @@ def _pods(document: Document, names: set[str]) -> Iterator[BadDocument]:
             yield BadDocument(here, "node is missing: pods are placed in simulations only")
         elif not names:
             yield BadDocument(here, "there are no nodes")
+        if pods.workload is not None:
+            yield from _owned(pods, here, owners)
         if isinstance(pods, SimulatedPod):
             try:
                 read_constraints({"tolerations": pods.tolerations}, "")
             except BadField as problem:
                 yield BadDocument((*here, "tolerations"), str(problem))
+
+
+def _owned(pods: PodModel, here: Path, owners: set[str]) -> Iterator[BadDocument]:
+    if pods.workload not in owners:
+        yield BadDocument((*here, "workload"), f"{pods.workload} is not a workload of this document")
+    elif pods.node is None:
+        yield BadDocument((*here, "node"), "missing: only pods of workloads that are bound are given")
 
 
 def _bound(document: Document, names: set[str]) -> Iterator[BadDocument]:

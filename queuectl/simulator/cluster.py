@@ -136,8 +136,9 @@ class Cluster:
     # --- nodes: each returns what is observed
 
     def add(self, node: Node, now: datetime) -> list[Event]:
-        created = now if now > self._start else self._start - _OLD
-        ready = now if now > self._start else None
+        """Its own times count, if it has any."""
+        created = node.created_at or (now if now > self._start else self._start - _OLD)
+        ready = node.ready_since or (now if now > self._start else None)
         return self._observe(replace(node, created_at=created, ready_since=ready), now)
 
     def change(self, name: str, what: str, now: datetime) -> list[Event]:

@@ -26,6 +26,7 @@ from queuectl.kinds.context import as_object, is_kept
 from queuectl.kinds.policy import parse_policy
 from queuectl.kinds.policy_objects import API_VERSION
 from queuectl.simulator.documents import FORMAT
+from queuectl.simulator.dumping_nodes import add_nodes
 from queuectl.simulator.rebuilding import requested
 from queuectl.simulator.trees import Trees
 
@@ -56,6 +57,7 @@ def dump(
     policies = {key: parse_policy(key, spec) for key, spec in snapshot.configs if _is_policy(key)}
     queues = _queues_of(policies.values(), tree)
     workloads = [one for one in snapshot.workloads if queues is None or _queue_of(one, policies) in queues]
+    dumped = {str(one.id): _workload((name, one), run_seconds) for name, one in _named(workloads)}
     found: Document = {
         "format": FORMAT,
         "kind": "cycle" if run_seconds is None else "simulation",
@@ -68,8 +70,9 @@ def dump(
             },
         },
         "objects": list(_objects(snapshot, policies, queues, {one.ref.namespace for one in workloads})),
-        "workloads": [_workload(one, run_seconds) for one in _named(workloads)],
+        "workloads": list(dumped.values()),
     }
+    add_nodes(found, snapshot, dumped)
     return found
 
 

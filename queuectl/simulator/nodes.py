@@ -9,14 +9,14 @@ from pydantic import Field, StrictBool
 
 from queuectl.core.policy import Node, Taint
 from queuectl.core.resources import amounts
-from queuectl.simulator.parts import Amounts, Name, Part, Positive, Seconds
+from queuectl.simulator.parts import Amounts, Name, Part, Positive, Reference, Seconds, Time
 
 MOST_NODES: Final = 5_000
 """Of one document, all templates together."""
 MOST_PODS: Final = 50_000
 """Of no queue, all templates together; and of one workload, where there are nodes."""
 MOST_NODE_EVENTS: Final = 10_000
-_MOST_LABELS: Final = 100
+_MOST_LABELS: Final = 1024
 
 Label = Annotated[str, Field(max_length=317)]
 Labels = Annotated[dict[Label, Label], Field(max_length=_MOST_LABELS)]
@@ -43,6 +43,11 @@ class NodeModel(Part):
         default_factory=dict, max_length=_MOST_LABELS
     )
     """Status by type, of other conditions than Ready."""
+    ready_since: Time | None = None
+    """When `ready` last changed; None: unknown."""
+    created_at: Time | None = None
+    avoided_until: Time | None = None
+    """It does not count before, because it failed repeatedly (M14)."""
 
     @property
     def names(self) -> Iterator[str]:
@@ -58,6 +63,8 @@ class NodeModel(Part):
                 tuple(sorted(self.labels.items())),
                 amounts(self.allocatable),
                 ready=self.ready,
+                ready_since=self.ready_since,
+                created_at=self.created_at,
                 cordoned=self.cordoned,
                 taints=tuple(Taint(one.key, one.value, one.effect) for one in self.taints),
                 conditions=tuple(sorted(self.conditions.items())),
@@ -65,7 +72,7 @@ class NodeModel(Part):
 
 
 class PodModel(Part):
-    """One pod of no queue, or `count` equal ones."""
+    """One pod, or `count` equal ones."""
 
     name: Name
     """Their names are NAME-1, NAME-2 and so on."""
@@ -75,6 +82,10 @@ class PodModel(Part):
     node: Name | None = None
     """On which all of them run, whether they fit or not. None, in virtual time only: where the scheduler
     places them."""
+    workload: Reference | None = None
+    """Whose pods they are, beside those at its admission; None: of no queue."""
+    terminating: StrictBool = False
+    """They are being deleted."""
 
 
 # --- in virtual time ---------------------------------------------------------------------------------

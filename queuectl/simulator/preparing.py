@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from queuectl.core.engine import Engine
@@ -49,6 +50,8 @@ def prepare(driver: Play, engine: Engine, cluster: Cluster, scenario: Scenario, 
                 later = milliseconds(event.at + COLLECT_SECONDS)
                 driver.happen(later, partial(cluster.collect, name))
     for pods in document.pods:
+        if pods.workload is not None or pods.terminating:
+            continue  # those of workloads are bound as these start; the others end before anything happens
         run = None if pods.run_seconds is None else milliseconds(pods.run_seconds)
         driver.run_pods(milliseconds(pods.at), _other(pods), run)
 
@@ -57,7 +60,7 @@ def _nodes(scenario: Scenario, document: Simulation) -> Iterator[tuple[float | N
     """Yield all nodes, each with the seconds after which it is added; None: it is there at the start."""
     for event in scenario.policy:
         if isinstance(event, ContextObserved) and isinstance(event.value, Node):
-            yield None, event.value
+            yield None, replace(event.value, created_at=None, ready_since=None)  # not of virtual time
     for one in document.nodes:
         for node in one.values():
             yield one.added_at, node

@@ -20,7 +20,7 @@ from queuectl.simulator.arrivals import (
     arrivals,
     milliseconds,
 )
-from queuectl.simulator.building import SOURCE, beginning, identity, observed, settings
+from queuectl.simulator.building import SOURCE, avoided, beginning, identity, observed, settings
 from queuectl.simulator.manifests import Manifests
 from queuectl.simulator.measures import Document, measures
 from queuectl.simulator.playing import Play
@@ -54,7 +54,7 @@ def play(
     start = document.config.now
     begun = beginning(replace(scenario, document=_whole(document)))
     engine = Engine(frozenset({SOURCE}), settings(document.config))
-    engine.restore(begun.snapshot)
+    engine.restore(replace(begun.snapshot, nodes=avoided(document)))
     engine.handle(begun.batches[0])
     cluster = cluster_of(scenario, document)
     driver = Play(
@@ -67,10 +67,11 @@ def play(
     if cluster is not None:
         prepare(driver, engine, cluster, scenario, document)
     holding = {one.id: one for one in begun.snapshot.workloads}
+    bound = _nodes_of_pods(document)
     for one in document.workloads:
         if one.holds:
             run = _run(one.run_seconds)
-            driver.hold(observed(one).workload, holding[identity(one)], run, _nodes(one))
+            driver.hold(observed(one).workload, holding[identity(one)], run, bound[one.reference])
     coming = list(islice(_coming(document, start), MOST_WORKLOADS + 1))
     if len(coming) > MOST_WORKLOADS:
         raise BadScenarios([f"{scenario.file}: more than {MOST_WORKLOADS} workloads arrive"])
@@ -89,10 +90,16 @@ def _whole(document: Simulation) -> Simulation:
     return document.model_copy(update={"workloads": workloads, "nodes": (), "pods": ()})
 
 
-def _nodes(one: SimulatedWorkload) -> list[str]:
-    """The nodes of its bound pods."""
-    held = one.admission.pod_sets.values() if one.admission is not None else ()
-    return [node for pod_set in held for node in pod_set.nodes]
+def _nodes_of_pods(document: Simulation) -> dict[str, list[str]]:
+    """The nodes of bound pods, by NAMESPACE/NAME of their workload."""
+    found: dict[str, list[str]] = {}
+    for one in document.workloads:
+        held = one.admission.pod_sets.values() if one.admission is not None else ()
+        found[one.reference] = [node for pod_set in held for node in pod_set.nodes]
+    for pods in document.pods:
+        if pods.workload is not None and pods.node is not None:
+            found[pods.workload] += [pods.node] * pods.count
+    return found
 
 
 def _site(scenario: Scenario) -> Site:

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from queuectl.app.dumping import dumped
+from queuectl.core.decisions import Plan
+from queuectl.core.model import ForReaders
+from queuectl.core.node_facts import NodeFacts
+from queuectl.core.policy import Node
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ports import LedgerUnavailable, NotStored
 from queuectl.settings import ConfigurationError, Settings
@@ -32,6 +36,14 @@ async def test_a_dump_of_now_is_a_document_that_is_run(busy: World) -> None:
         (scenario,) = read_scenarios(json.dumps(document).encode(), "dump.json")
         assert scenario.left_out == ""
         assert Run(scenario)._engine.check() == []
+
+
+async def test_a_dump_of_now_has_the_nodes_and_one_of_a_past_time_has_none(busy: World) -> None:
+    told = ForReaders(nodes=(NodeFacts(name="n", node=Node("n", allocatable=(("nvidia.com/gpu", 8),))),))
+    plan = Plan(version=0, cycle=0, now=await busy.ledger.now())
+    await busy.ledger.commit(plan, (), epoch=busy.epoch, batch="nodes", for_readers=told)
+    assert (await dump(busy))["nodes"] == [{"name": "n", "allocatable": {"nvidia.com/gpu": "8"}}]
+    assert "nodes" not in await dump(busy, as_of=timedelta())
 
 
 async def test_what_cannot_be_dumped_is_refused(busy: World) -> None:

@@ -181,6 +181,22 @@ def test_pods_on_a_given_node_run_there_whether_they_fit_or_not() -> None:
     assert found["total"]["started"] == 0
 
 
+def test_further_pods_of_a_workload_run_at_the_start_on_their_nodes() -> None:
+    admission = {"clusterQueue": "team", "podSets": {"main": {"flavors": {GPU: "h100"}}}}
+    runs = gang("runs", state="admitted", admission=admission)
+    one = {"name": "one", "namespace": "team", "requests": {GPU: 8}, "node": "gpu-2", "workload": "team/runs"}
+    over = {"name": "over", "requests": {GPU: 8}, "node": "gpu-1", "terminating": True}
+    pods = [one, over]
+    assert played(runs, pods=pods, nodeEvents=happens((30, "gpu-1", "remove")))["total"]["evictions"] == {}
+    assert played(runs, pods=pods, nodeEvents=happens((30, "gpu-2", "remove")))["total"]["evictions"] != {}
+
+
+def test_a_node_that_is_avoided_at_the_start_counts_later() -> None:
+    avoided = nodes(avoidedUntil="2024-01-01T01:00:00Z")
+    found = played(gang("a", 2), nodes=[avoided], until=3_700)
+    assert room(found) == {"CapacityMissing": 3_600, "NoNodeFits": 0, "stalled": 0}
+
+
 def test_labels_and_taints_of_nodes_select_pods() -> None:
     flavor = manifest("ResourceFlavor", "h100", nodeLabels={"gpu": "h100"}, nodes={"mode": "Static"})
     taint = [{"key": "broken", "effect": "NoSchedule"}]
@@ -352,6 +368,16 @@ def test_pods_of_a_workload_that_holds_quota_are_on_the_nodes_that_its_document_
             {"workloads": [gang("a", MOST_PODS + 1)]},
             "workloads[0].podSets: more than 50000 pods",
             id="a workload with too many pods",
+        ),
+        pytest.param(
+            {"pods": [{"name": "x", "requests": {}, "workload": "team/x"}]},
+            "pods[0].workload: team/x is not a workload of this document",
+            id="a pod of an unknown workload",
+        ),
+        pytest.param(
+            {"pods": [{"name": "x", "requests": {}, "workload": "team/a"}], "workloads": [gang("a")]},
+            "pods[0].node: missing: only pods of workloads that are bound are given",
+            id="a pod of a workload that is not bound",
         ),
         pytest.param(
             {"nodes": [], "pods": [{"name": "x", "requests": {}}]}, "pods[0]: there are no nodes", id="none"
