@@ -68,6 +68,11 @@ class ClusterQueueReport:
     line: tuple[WorkloadId, ...] | None = None
     """Its first LINE pending workloads in order, if past usage orders them. None: readers know the order."""
 
+    @property
+    def effective(self) -> tuple[tuple[FlavorResource, int], ...]:
+        """(cell, amount in base units) pairs, sorted: what counts of its nominal quotas (M11)."""
+        return tuple((dict(self.nominal) | dict(self.reduced)).items())
+
 
 @value(frozen=True, slots=True, kw_only=True)
 class ClusterReport:

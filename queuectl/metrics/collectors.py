@@ -121,8 +121,10 @@ class Reports(Collector):
             ),
         )
         nominal = (row for label, report in queues for row in _cells(label, report.nominal))
+        effective = (row for label, report in queues for row in _cells(label, report.effective))
         used = (row for label, report in queues for row in _cells(label, report.used))
         yield _family("quota_nominal", "Its own quota.", (*_QUEUE, *_CELL), nominal)
+        yield _family("quota_effective", "What counts of its own quota.", (*_QUEUE, *_CELL), effective)
         yield _family("quota_used", "Quota held by open attempts.", (*_QUEUE, *_CELL), used)
         waits = [
             ((label, one.flavor, one.awaits.value), one) for label, report in queues for one in report.demand

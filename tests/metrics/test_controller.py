@@ -103,6 +103,17 @@ def test_amounts_are_in_cores_and_bytes() -> None:
     assert 'queuectl_flavor_capacity{flavor="a100",resource="cpu"} 64.0' in found
 
 
+def test_what_counts_of_a_quota_is_exported_beside_it() -> None:
+    metrics = Metrics()
+    cpu, memory = (cell for cell, _ in report("a").nominal)
+    metrics.observe_reports([replace(report("a"), reduced=((cpu, 500),))])
+    found = lines(metrics)
+    assert 'queuectl_quota_nominal{cluster_queue="a",flavor="a100",resource="cpu"} 1.5' in found
+    assert 'queuectl_quota_effective{cluster_queue="a",flavor="a100",resource="cpu"} 0.5' in found
+    whole = f'{{cluster_queue="a",flavor="a100",resource="{memory.resource}"}} 1.099511627776e+12'
+    assert {f"queuectl_quota_nominal{whole}", f"queuectl_quota_effective{whole}"} <= set(found)
+
+
 def test_what_nodes_have_is_exported_by_who_uses_it() -> None:
     metrics = Metrics()
     metrics.flavor_capacity([samples.CAPACITY])
