@@ -12,6 +12,7 @@ from queuectl.api.advice import advice
 from queuectl.api.lending import Lent
 from queuectl.api.policies import cohort_condition, nominal_quota
 from queuectl.api.queue_states import QueueState
+from queuectl.api.readiness import readiness
 from queuectl.api.state import LocalQueueState, State, Under
 from queuectl.core import model, policy
 from queuectl.core.decisions import Verdict
@@ -166,6 +167,7 @@ def workload_detail(
         holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),
         lent=_lent(lent, readable_queues) if lent else None,
         help=advice(value.phase, why),
+        readiness=readiness(value, state),
         **committed,
     )
 

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase
+from queuectl.core.pods_ready import ClockName
 from queuectl.core.policy import QueueingStrategy, StopPolicy
 from queuectl.core.reasons import Code, Family, Limit, PreemptionCause
 
@@ -116,6 +117,17 @@ class Workload(Document):
     admission: Admission | None
 
 
+class Readiness(Document):
+    """By when the pods of an admitted workload must be ready: it is evicted else."""
+
+    clock: ClockName = Field(
+        description="What they must reach: all bound to nodes (Scheduling), all ready after that (Startup), "
+        "all ready again (Recovery), or all ready after the start (PodsReady)."
+    )
+    since: datetime
+    until: datetime = Field(description="A status that shows a later start than the admission extends it.")
+
+
 class Ahead(Document):
     """A workload that comes before another one in its pending queue."""
 
@@ -195,6 +207,10 @@ class WorkloadDetail(Workload, Committed):
         description="If the queue's own quota that the workload lacks is lent to others; else null."
     )
     help: str | None = Field(description="What would let it run.")
+    readiness: Readiness | None = Field(
+        description="The clock of waitForPodsReady that runs. Null if none does: its pods are ready, its "
+        "status does not say, or there is no limit."
+    )
 
 
 class Condition(Document):

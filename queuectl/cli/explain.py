@@ -23,6 +23,13 @@ _MAX_DEPTH: Final = 64
 _NARROW: Final = 20
 """Least width of the text column."""
 _HIDDEN: Final = "a workload not shown to you"
+_GOALS: Final = {
+    "PodsReady": "all its pods are ready",
+    "Scheduling": "all its pods are bound to nodes",
+    "Startup": "all its pods are ready, now that they are bound",
+    "Recovery": "all its pods are ready again",
+}
+"""By the clock that runs (L14, L24 to L26), what it asks for."""
 _COLUMNS: Final = (Column("TIME"), Column("DECISION"), Column("ATTEMPT", right=True), Column("WHY"))
 
 
@@ -191,6 +198,9 @@ def _pods(workload: Document, now: datetime | None) -> Iterator[tuple[str, str]]
         yield "Admitted", f"{_when(workload['admittedAt'], now)}, attempt {workload['attempt']}"
         if workload.get("podsReady") is not None:
             yield "Pods", f"{workload['podsReady']} of {workload['pods']} ready"
+        if (clock := workload.get("readiness")) is not None:
+            goal = _GOALS.get(clock["clock"], clock["clock"])
+            yield "Deadline", f"{local(clock['until'])}: {goal}, else it is evicted"
         for pods in workload["admission"]["podSets"]:
             yield "Holds", pod_set_text(pods)
 

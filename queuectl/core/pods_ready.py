@@ -4,16 +4,76 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from queuectl.core.entries import Entry
 from queuectl.core.model import Attempt, Observation, PastAttempts
+from queuectl.core.readiness import ReadinessRules
 
 
 def runs(entry: Entry) -> bool:
     """Return whether the observation shows the object as its start left it, or later."""
     seen = entry.observation
     return seen is not None and not seen.suspended and entry.current and entry.unacknowledged is None
+
+
+class ClockName(StrEnum):
+    """What the pods of a running attempt must reach next."""
+
+    PODS_READY = "PodsReady"
+    """All are ready, counted from its start (L14)."""
+    SCHEDULING = "Scheduling"
+    """All are bound to nodes (L24)."""
+    STARTUP = "Startup"
+    """All are ready, counted from when all were bound (L25)."""
+    RECOVERY = "Recovery"
+    """All are ready again (L26)."""
+
+
+_LATE: Final = {
+    ClockName.PODS_READY: "its pods were not all ready {} s after its start",
+    ClockName.SCHEDULING: (
+        "its pods were not all bound to nodes {} s after its start: schedulingTimeoutSeconds"
+    ),
+    ClockName.STARTUP: (
+        "its pods were not all ready {} s after they were bound to nodes: startupTimeoutSeconds"
+    ),
+    ClockName.RECOVERY: "its pods were ready, and not all of them are for {} s: recoveryTimeoutSeconds",
+}
+
+
+class Clock(NamedTuple):
+    """The clock that runs while not all pods of an attempt are ready."""
+
+    name: ClockName
+    since: datetime
+    seconds: int
+
+    @property
+    def until(self) -> datetime:
+        return self.since + timedelta(seconds=self.seconds)
+
+
+def running_clock(
+    rules: ReadinessRules, attempt: Attempt, past: PastAttempts, started_at: datetime | None
+) -> Clock | None:
+    """Return the clock that runs if not all pods of `attempt` are ready; None: there is no limit.
+
+    `started_at`: the start time in the status of its object; None: it counts from the admission.
+    """
+    if attempt.debt:
+        return None
+    started = max(attempt.admitted_at, started_at or attempt.admitted_at)
+    if past.ready == attempt.number:
+        name, since, seconds = ClockName.RECOVERY, past.unready_at, rules.recovery
+    elif rules.whole is not None:
+        name, since, seconds = ClockName.PODS_READY, started, rules.whole
+    elif past.bound_at is None:
+        name, since, seconds = ClockName.SCHEDULING, started, rules.scheduling
+    else:
+        name, since, seconds = ClockName.STARTUP, past.bound_at, rules.startup
+    return None if since is None or seconds is None else Clock(name, since, seconds)
 
 
 class Deadline(NamedTuple):
@@ -25,28 +85,13 @@ class Deadline(NamedTuple):
 
 def late_at(entry: Entry) -> Deadline | None:
     """Return when its pods must be ready; None also where its status does not say that they are not."""
-    attempt, seen, rules, past = entry.attempt, entry.observation, entry.readiness, entry.past
-    if not rules.any or attempt is None or attempt.debt:
+    attempt, seen = entry.attempt, entry.observation
+    if not entry.readiness.any or attempt is None:
         return None
     if not runs(entry) or seen is None or seen.ready is not False:
         return None
-    if past.ready == attempt.number:
-        words = "its pods were ready, and not all of them are for {} s: recoveryTimeoutSeconds"
-        return _deadline(past.unready_at, rules.recovery, words)  # L26
-    started = max(attempt.admitted_at, seen.started_at or attempt.admitted_at)
-    if rules.whole is not None:
-        return _deadline(started, rules.whole, "its pods were not all ready {} s after its start")  # L14
-    if past.bound_at is None:
-        words = "its pods were not all bound to nodes {} s after its start: schedulingTimeoutSeconds"
-        return _deadline(started, rules.scheduling, words)  # L24
-    words = "its pods were not all ready {} s after they were bound to nodes: startupTimeoutSeconds"
-    return _deadline(past.bound_at, rules.startup, words)  # L25
-
-
-def _deadline(since: datetime | None, seconds: int | None, words: str) -> Deadline | None:
-    if since is None or seconds is None:
-        return None
-    return Deadline(since + timedelta(seconds=seconds), words.format(seconds))
+    clock = running_clock(entry.readiness, attempt, entry.past, seen.started_at)
+    return None if clock is None else Deadline(clock.until, _LATE[clock.name].format(clock.seconds))
 
 
 def readied(entry: Entry, attempt: Attempt, seen: Observation, now: datetime) -> PastAttempts:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from queuectl.core.model import ConfigKey, Phase
+from queuectl.core.model import ConfigKey, PastAttempts, Phase, PodsReady
 from queuectl.core.reasons import Code, PreemptionCause, Reason
-from tests.api.canned import AWAY, GPU, WAITS, CannedReadings, decision, local_spec, queue_spec, workload
+from tests.api.canned import (
+    AWAY,
+    GPU,
+    WAITS,
+    CannedReadings,
+    decision,
+    local_spec,
+    queue_spec,
+    two_teams,
+    workload,
+)
 from tests.api.conftest import Rest
 
 Serve = Callable[[CannedReadings], Awaitable[Rest]]
@@ -276,6 +286,40 @@ async def test_an_admitted_workload_shows_what_it_holds(rest: Rest) -> None:
     assert (found["attempt"], found["attempts"], found["position"], found["help"]) == (1, 1, None, None)
     assert found["admittedAt"] == "2026-01-05T10:01:00Z"
     assert (found["pods"], found["podsReady"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("past", "ready", "expected"),
+    [
+        ({}, 1, ("Scheduling", "10:01:00", "10:02:00")),
+        ({"bound_at": "10:01:30"}, 1, ("Startup", "10:01:30", "10:11:30")),
+        ({"ready": 1, "unready_at": "11:00:00"}, 1, ("Recovery", "11:00:00", "11:05:00")),
+        ({"ready": 1}, 1, None),
+        ({}, 2, None),
+    ],
+    ids=["not bound", "bound", "not ready any more", "no clock has begun", "ready"],
+)
+async def test_the_clock_that_runs_is_shown_with_its_end(
+    serve: Serve, past: dict[str, Any], ready: int, expected: tuple[str, str, str] | None
+) -> None:
+    readings = two_teams()
+    clocks = {"schedulingTimeoutSeconds": 60, "startupTimeoutSeconds": 600, "recoveryTimeoutSeconds": 300}
+    key = ConfigKey("ClusterQueue", "", "team-a")
+    one = next(one for _, one in readings._workloads.values() if one.ref.name == "small")
+    times: dict[str, Any] = {
+        name: datetime.fromisoformat(f"2026-01-05T{at}Z") if isinstance(at, str) else at
+        for name, at in past.items()
+    }
+    readings.commit(
+        replace(one, past=PastAttempts(**times)), configs={key: queue_spec(8, waitForPodsReady=clocks)}
+    )
+    readings.ready(PodsReady(one.id, 1, ready))
+    rest = await serve(readings)
+    found = (await rest.get("/api/v1/workloads/default/Job/small"))["readiness"]
+    day = "2026-01-05T"
+    assert found == (
+        expected and {"clock": expected[0], "since": f"{day}{expected[1]}Z", "until": f"{day}{expected[2]}Z"}
+    )
 
 
 @pytest.mark.parametrize("kind", ["Job", "job", "jobs", "JOBS", "jobs.batch"])

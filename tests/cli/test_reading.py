@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from queuectl.cli.printing import local
 from queuectl.core.model import ConfigKey, Phase, Verb
 from queuectl.core.reasons import Code, PreemptionCause, Reason
 from queuectl.ports import EffectRow
@@ -168,6 +169,16 @@ def test_explain_shows_what_an_admitted_workload_holds(run: Run, server: str) ->
     assert text.startswith("Job default/small: Admitted in ClusterQueue team-a\n")
     assert "Requests  main: 2 x (1 nvidia.com/gpu), at least 1\n" in text
     assert "Holds     main: 2 x (1 nvidia.com/gpu of a100)" in text
+
+
+def test_explain_shows_by_when_the_pods_of_an_admitted_workload_must_be_ready(
+    run: Run, readings: CannedReadings, server: str
+) -> None:
+    key, clocks = ConfigKey("ClusterQueue", "", "team-a"), {"schedulingTimeoutSeconds": 60}
+    readings.commit(configs={key: queue_spec(8, waitForPodsReady=clocks)})
+    at = local("2026-01-05T10:02:00Z")
+    told = f"Deadline  {at}: all its pods are bound to nodes, else it is evicted\n"
+    eventually(lambda: run("explain", "small", "--server", server).stdout, lambda text: told in text)
 
 
 EVICTED = Reason(code=Code.PREEMPTED, cause=PreemptionCause.IN_CLUSTER_QUEUE, by="default/Job/urgent")
