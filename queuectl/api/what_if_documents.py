@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, Final
 
 from queuectl.api import documents
 from queuectl.api import what_if_schemas as schemas
 from queuectl.api.exposure import Threat
+from queuectl.api.schemas import Condition
 from queuectl.core.reasons import PreemptionCause
 from queuectl.core.resources import format_amount
-from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals, Displaced, Start, Tried
+from queuectl.core.what_if import (
+    Affected,
+    Change,
+    ChangeKind,
+    Counterfactual,
+    Counterfactuals,
+    Displaced,
+    PlannedPolicy,
+    PolicyChange,
+    Start,
+    Tried,
+)
+
+MOST_AFFECTED: Final = 1000
+"""Workloads that one plan names."""
 
 Readable = Container[str]
 """Namespaces of which the caller may read workloads."""
@@ -45,6 +60,37 @@ def threats(found: Sequence[Threat], queues: Container[str]) -> tuple[schemas.Th
             hidden[one.cause] += one.pending
     shown += [schemas.Threat(cluster_queue=None, cause=cause, pending=n) for cause, n in hidden.items()]
     return tuple(shown)
+
+
+def planned(found: PlannedPolicy, committed: dict[str, Any]) -> schemas.PlannedPolicy:
+    """For a caller that may read all workloads."""
+    numbers = Counter(one.change for one in found.affected)
+    return schemas.PlannedPolicy(
+        tried_at=found.sequence,
+        admitted=numbers[PolicyChange.ADMITTED],
+        evicted=numbers[PolicyChange.EVICTED],
+        stranded=numbers[PolicyChange.STRANDED],
+        items=tuple(map(_affected, found.affected[:MOST_AFFECTED])),
+        inactive=tuple(
+            schemas.Inactive(
+                cluster_queue=name,
+                condition=Condition(reason=condition.reason, message=condition.message),
+            )
+            for name, condition in found.inactive
+        ),
+        **committed,
+    )
+
+
+def _affected(one: Affected) -> schemas.Affected:
+    return schemas.Affected(
+        namespace=one.ref.namespace,
+        kind=one.ref.kind,
+        name=one.ref.name,
+        change=one.change,
+        reason=documents.reason(one.reason) if one.reason is not None else None,
+        admission=documents.admission(one.assignment) if one.assignment is not None else None,
+    )
 
 
 def displaced_namespaces(found: Counterfactuals) -> set[str]:

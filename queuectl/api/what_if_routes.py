@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
 
 from queuectl.api import basis, documents, query, schemas, what_if_schemas
 from queuectl.api import what_if_documents as what_if
@@ -14,17 +15,20 @@ from queuectl.api.answer_routes import always, now
 from queuectl.api.asking import Endpoint, Question, Source, committed
 from queuectl.api.exposure import threats
 from queuectl.api.identity import CLUSTER_QUEUES, WORKLOADS
-from queuectl.api.problems import bad_request, not_found, unavailable
+from queuectl.api.problems import Refusal, bad_request, not_found, unavailable
 from queuectl.api.quoting import ahead, borrowed, started
 from queuectl.api.workload_routes import WorkloadRoutes
-from queuectl.core.model import Workload
+from queuectl.core.events import PolicyGone, PolicyInvalid, PolicyObserved
+from queuectl.core.model import ConfigKey, Workload
 from queuectl.core.redaction import named_in, redacted
 from queuectl.kinds.fields import BadField
+from queuectl.kinds.policy import POLICY_KINDS, policy_event
 from queuectl.kinds.trying import as_created
 from queuectl.ports import WhatIfs
 
 MAX_MANIFEST: Final = 256 * 1024
 """Bytes of one object."""
+MAX_POLICY: Final = 1024 * 1024
 
 TRY_SECONDS: Final = 20.0
 """How long one trial may take, with those before it."""
@@ -55,6 +59,16 @@ class WhatIfRoutes:
                 heavy=always,
                 notes="The body is the object as it would be created, with namespace and queue label.",
                 body=MAX_MANIFEST,
+            ),
+            Endpoint(
+                "/api/v1/plan",
+                "Which workloads another policy would admit, evict and strand at once",
+                self.plan,
+                what_if_schemas.PlannedPolicy,
+                heavy=always,
+                notes="The body is `{objects: [...], deleted: [...]}`: policy objects as they would be, and "
+                "others by kind, name and namespace. For callers that may list all workloads.",
+                body=MAX_POLICY,
             ),
         )
 
@@ -93,14 +107,24 @@ class WhatIfRoutes:
             **committed(sight),
         )
 
+    async def plan(self, question: Question) -> schemas.Committed:
+        if not await question.caller.may("list", WORKLOADS) or not await question.caller.may(
+            "list", CLUSTER_QUEUES
+        ):
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                "a plan names workloads of all namespaces: it needs the right to list all workloads and all "
+                "clusterqueues",
+            )
+        changes = policy_changes(_content(question.body))
+        sight = self._source.sight()
+        of = basis.everything(sight.state, now(sight))
+        found = await _tried(self._what_ifs.plan(of, changes))
+        return what_if.planned(found, committed(sight))
+
     async def _asked(self, question: Question) -> Workload:
         """The workload in the body. Raises a 400 that names the field, or a 404."""
-        try:
-            content = json.loads(question.body)
-        except ValueError:
-            raise bad_request("the body is not JSON") from None
-        if not isinstance(content, dict):
-            raise bad_request("the body must be one object of a kind that queues")
+        content = _content(question.body)
         row = self._source.kinds.of(content.get("apiVersion"), content.get("kind"))
         if row is None:
             raise bad_request(f"apiVersion and kind must be one of {self._source.kinds.known()}")
@@ -113,6 +137,52 @@ class WhatIfRoutes:
         if not await question.caller.may("get", WORKLOADS, workload.ref.namespace):
             raise not_found()
         return workload
+
+
+def _content(body: bytes) -> dict[str, Any]:
+    """Raises a 400."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise bad_request("the body is not JSON") from None
+    if not isinstance(content, dict):
+        raise bad_request("the body must be one JSON object")
+    return content
+
+
+def policy_changes(content: Mapping[str, Any]) -> list[PolicyObserved | PolicyGone]:
+    """Raises a 400 that names the object and the field."""
+    found: list[PolicyObserved | PolicyGone] = []
+    for field in content:
+        if field not in ("objects", "deleted"):
+            raise bad_request(f"{field!r} is not known: give objects and deleted")
+    for field in ("objects", "deleted"):
+        objects = content.get(field, [])
+        if not isinstance(objects, list):
+            raise bad_request(f"{field} must be a list")
+        for number, one in enumerate(objects):
+            key = _key(f"{field}[{number}]", one)
+            if field == "deleted":
+                found.append(PolicyGone(key))
+                continue
+            event = policy_event(one)
+            if isinstance(event, PolicyInvalid):
+                raise bad_request(f"{key}: {event.detail}")
+            found.append(event)
+    if not found:
+        raise bad_request("there is nothing to try: give objects or deleted")
+    return found
+
+
+def _key(place: str, one: Any) -> ConfigKey:
+    """Raises a 400."""
+    metadata = one.get("metadata") if isinstance(one, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise bad_request(f"{place} must be an object with metadata.name")
+    kind, namespace = one.get("kind"), metadata.get("namespace") or ""
+    if kind not in POLICY_KINDS or not isinstance(namespace, str):
+        raise bad_request(f"{place}.kind must be one of {', '.join(POLICY_KINDS)}")
+    return ConfigKey(kind, namespace, metadata["name"])
 
 
 async def _tried(answer: Awaitable[Answer]) -> Answer:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from queuectl.api.schemas import AMOUNT, Admission, Committed, Document, Reason
+from queuectl.api.schemas import AMOUNT, Admission, Committed, Condition, Document, Reason
 from queuectl.core.reasons import PreemptionCause
-from queuectl.core.what_if import ChangeKind, Start
+from queuectl.core.what_if import ChangeKind, PolicyChange, Start
 
 
 class Displaced(Document):
@@ -51,6 +51,37 @@ class Counterfactuals(Committed):
     incomplete: tuple[ChangeKind, ...] = Field(
         description="Kinds of which not all changes were tried, because they would cost too much."
     )
+
+
+class Affected(Document):
+    """A workload about which the other policy decides something else."""
+
+    namespace: str
+    kind: str
+    name: str
+    change: PolicyChange
+    reason: Reason | None = Field(description="Of an evicted or stranded one.")
+    admission: Admission | None = Field(description="Of an admitted one.")
+
+
+class Inactive(Document):
+    """A ClusterQueue that would not admit workloads any more."""
+
+    cluster_queue: str
+    condition: Condition
+
+
+class PlannedPolicy(Committed):
+    """What another policy decides as soon as it is in force. Nothing is written."""
+
+    tried_at: int = Field(description="Sequence of the state that it was tried on.")
+    admitted: int
+    evicted: int
+    stranded: int = Field(description="Pending workloads that waiting does not help any more.")
+    items: tuple[Affected, ...] = Field(
+        description="The first 1,000 by name. A workload may be evicted, and then admitted or stranded."
+    )
+    inactive: tuple[Inactive, ...]
 
 
 class Threat(Document):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from queuectl.core.decisions import Admit, Decision, Evict, Keep
+from queuectl.core.decisions import Admit, Decision, Evict, Keep, PodsToCount
 from queuectl.core.events import (
     EffectSettled,
     Event,
     PodGone,
+    PodsCounted,
     PolicyGone,
     PolicyObserved,
     Result,
@@ -24,7 +25,8 @@ PolicyEvent = PolicyObserved | PolicyGone
 
 
 def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
-    """Return what changes: decisions up to rest at this time, if the pods of evicted workloads end at once.
+    """Return what changes: decisions up to rest at this time. Starts and stops are carried out at once; pods
+    of stopped workloads end when nothing else is left to decide, all together.
 
     Raises RuntimeError if it does not come to rest.
     """
@@ -33,13 +35,24 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     engine.handle(changes)
     found = _Found(trials)
     sequence = trials.sequence
+    stopped: set[WorkloadId] = set()
+    counted: list[PodsToCount] = []
     for _ in range(PLANS):
         plan = engine.decide(trials.now, BUDGET)
-        if not plan.decisions and not plan.more:
+        counted += (probe for probe in plan.probes if probe.workload in stopped)
+        if plan.decisions or plan.more:
+            found.note(plan.decisions)
+            sequence = commit(engine, plan, sequence)
+            effects = engine.take_effects()
+            engine.handle([event for effect in effects for event in _carried_out(effect)])
+            stopped |= {effect.key.workload for effect in effects if effect.key.verb is Verb.STOP}
+        elif counted:
+            if plan.probes:
+                sequence = commit(engine, plan, sequence)
+            engine.handle([event for probe in counted for event in _ended(probe, trials)])
+            counted.clear()
+        else:
             break
-        found.note(plan.decisions)
-        sequence = commit(engine, plan, sequence)
-        engine.handle([event for effect in engine.take_effects() for event in carried_out(effect, trials)])
     else:
         raise RuntimeError(f"not at rest after {PLANS} plans")
     after = {report.name: report.condition for report in engine.take_reports()[1]}
@@ -51,22 +64,25 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     return PlannedPolicy(sequence=trials.read, affected=tuple(found.affected()), inactive=tuple(inactive))
 
 
-def carried_out(effect: Effect, trials: Trials) -> Iterator[Event]:
-    """Yield what is observed when this write has been made; the pods of a stopped workload end at once."""
-    before = effect.observation
+def _carried_out(effect: Effect) -> Iterator[Event]:
+    """Yield what is observed when this write has been made."""
     starts = effect.key.verb is Verb.START
     seen = replace(
-        before,
-        generation=before.generation + 1,
+        effect.observation,
+        generation=effect.observation.generation + 1,
         suspended=not starts,
-        quiet=None if starts else True,
+        quiet=None,
         admission=effect.attempt if starts else None,
         annotated=True,
     )
-    if not starts:
-        yield from map(PodGone, trials.pods.get(effect.key.workload, ()))
     yield WorkloadObserved(effect.workload, seen)
     yield EffectSettled(effect.key, Result.DONE, seen.generation)
+
+
+def _ended(probe: PodsToCount, trials: Trials) -> Iterator[Event]:
+    """Yield what is observed when all pods of a stopped workload have ended."""
+    yield from map(PodGone, trials.pods.get(probe.workload, ()))
+    yield PodsCounted(probe.workload, probe.attempt, alive=False)
 
 
 class _Found:

@@ -151,8 +151,8 @@ ONES = {
 
 async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
-    # For a quote: tests/api/test_what_ifs.py.
-    assert paths == {*LISTS, *ONES, "/api/v1/quote"}
+    # For a quote and a plan: tests/api/test_what_ifs.py.
+    assert paths == {*LISTS, *ONES, "/api/v1/quote", "/api/v1/plan"}
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -69,6 +69,72 @@ async def quoted(rest: Rest, body: Any, token: str | None = None) -> Any:
     return await answer.json()
 
 
+LARGER = {
+    "objects": [
+        {
+            "kind": "ClusterQueue",
+            "metadata": {"name": "team-a"},
+            "spec": json.loads(queue_spec(13, cohort="all")),
+        }
+    ]
+}
+
+
+async def planned(rest: Rest, body: Any, token: str | None = None) -> Any:
+    answer = await rest.client.post("/api/v1/plan", json=body, headers=bearer(token))
+    assert answer.status == 200, await answer.text()
+    return await answer.json()
+
+
+async def test_a_plan_says_which_workloads_another_policy_admits(serve: Serve) -> None:
+    rest = await serve(ledger())
+    found = await planned(rest, LARGER)
+    assert (found["admitted"], found["evicted"], found["stranded"], found["inactive"]) == (1, 0, 0, [])
+    assert [(one["name"], one["change"]) for one in found["items"]] == [("waits", "Admitted")]
+
+
+async def test_a_plan_says_which_workloads_are_stranded_and_which_queues_stop(serve: Serve) -> None:
+    rest = await serve(ledger())
+    gone = {"deleted": [{"kind": "ResourceFlavor", "metadata": {"name": "a100"}}]}
+    found = await planned(rest, gone)
+    assert {one["clusterQueue"] for one in found["inactive"]} == {"team-a", "team-b"}
+    assert (found["evicted"], found["stranded"]) == (0, 1)
+    small = {**LARGER["objects"][0], "spec": json.loads(queue_spec(2, cohort=None))}
+    assert (await planned(rest, {"objects": [small]}))["stranded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "there is nothing to try"),
+        ({"object": []}, "'object' is not known"),
+        ({"objects": {}}, "objects must be a list"),
+        (
+            {"objects": [{"kind": "Job", "metadata": {"name": "x"}}]},
+            "objects[0].kind must be one of ClusterQueue",
+        ),
+        ({"objects": [{"kind": "Cohort"}]}, "objects[0] must be an object with metadata.name"),
+        (
+            {"objects": [{"kind": "Cohort", "metadata": {"name": "x"}, "spec": {"parentName": 1}}]},
+            "Cohort/x: spec.parentName",
+        ),
+    ],
+)
+async def test_a_bad_plan_is_refused_with_object_and_field(serve: Serve, body: Any, says: str) -> None:
+    rest = await serve(ledger())
+    assert says in await rest.refused(rest.client.post("/api/v1/plan", json=body), 400)
+
+
+async def test_a_plan_needs_the_right_to_list_all_workloads(serve: Serve) -> None:
+    reviews = CannedReviews()
+    reviews.tenant("alice", "default")
+    reviews.admin("admin")
+    rest = await serve(ledger(), reviews)
+    refused = rest.client.post("/api/v1/plan", json=LARGER, headers=bearer("alice"))
+    assert "list all workloads" in await rest.refused(refused, 403)
+    assert (await planned(rest, LARGER, "admin"))["admitted"] == 1
+
+
 async def test_a_new_workload_that_fits_would_start_now_and_nothing_is_written(serve: Serve) -> None:
     rest = await serve(ledger())
     before = await rest.get("/api/v1/workloads")
@@ -139,7 +205,7 @@ async def test_names_of_others_are_not_told(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ([], "one object"),
+        ([], "one JSON object"),
         ({"kind": "Pod", "apiVersion": "v1"}, "apiVersion and kind must be one of Job"),
         (manifest(labels={}), "metadata.labels: there is no queuectl.dev/queue-name"),
         (manifest(namespace=None), "namespace, name or labels"),
