@@ -44,7 +44,6 @@ from queuectl.ports import SILENT_SECONDS, Forecasts, Readings, WhatIfs
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
 _HEADERS: Final = {
-    "Cache-Control": "no-store",
     "Server": "queuectl",
     "X-Content-Type-Options": "nosniff",
 }
@@ -266,8 +265,8 @@ async def _local_name(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 async def _prepare(request: web.Request, response: web.StreamResponse) -> None:
-    for name, value in _HEADERS.items():
-        response.headers.setdefault(name, value)
+    response.headers.update(_HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")
     if request.can_read_body:  # it was refused before all of it was read
         response.headers["Connection"] = "close"
         response.force_close()

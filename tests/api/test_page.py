@@ -26,6 +26,7 @@ async def test_the_document_is_checked_each_time_and_its_files_are_kept(rest: Re
         assert answer.status == 200
         assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Server"] == "queuectl"
 
 
 async def test_each_answer_forbids_inline_code_and_other_servers(rest: Rest) -> None:

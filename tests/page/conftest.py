@@ -55,7 +55,7 @@ def serving(readings: CannedReadings, reviews: CannedReviews | None = None) -> I
         app = application(
             view, readings, kinds=JOB_KINDS, what_ifs=TriedWhatIfs(), cursor_key=KEY, identify=identify
         )
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, shutdown_timeout=0.5)  # pages follow decisions for 25 s
         await runner.setup()
         await (place := web.TCPSite(runner, "127.0.0.1", 0)).start()
         assert place._server is not None

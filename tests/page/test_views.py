@@ -114,3 +114,72 @@ def test_filters_are_part_of_the_address(site: Site, open_page: Open) -> None:
     expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(2)
     assert re.search(r"phase=Admitted", page.url)
     assert re.search(r"name=tra", page.url)
+
+
+CHANGES: Final = {
+    "sequence": 9,
+    "triedAt": 9,
+    "items": [
+        {
+            "message": "request 2 nvidia.com/gpu instead of 6",
+            "displaces": [
+                {"namespace": "team-b", "kind": "Job", "name": "owner", "cause": "InCohortReclamation"},
+                {"namespace": None, "kind": None, "name": None, "cause": None},
+            ],
+        }
+    ],
+    "incomplete": ["Quota"],
+}
+
+
+FORECAST: Final = {
+    "sequence": 9,
+    "at": "2026-01-05T10:00:20Z",
+    "unknown": None,
+    "lowSeconds": 60,
+    "medianSeconds": 600,
+    "highSeconds": None,
+    "afterSeconds": 7200,
+    "draws": 100,
+    "calibration": {
+        "checked": 40,
+        "held": 33,
+        "since": "2026-01-01T00:00:00Z",
+        "until": "2026-01-05T00:00:00Z",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("forecast", "says"),
+    [
+        (
+            FORECAST,
+            ["in 10m00s", "from in 1m00s to after more than 2h00m", "33 of 40 such intervals held (83%)"],
+        ),
+        ({**FORECAST, "calibration": None}, ["How often such intervals held is not known yet"]),
+        ({**FORECAST, "unknown": "no run has ended yet"}, ["Unknown: no run has ended yet"]),
+    ],
+)
+def test_a_forecast_is_made_when_asked_for(
+    site: Site, open_page: Open, forecast: dict[str, Any], says: list[str]
+) -> None:
+    page = open_page("about:blank")
+    page.route("**/eta", lambda route: route.fulfill(json=forecast))
+    page.goto(f"{site.url}#/workloads/team-a/Job/evaluate")
+    page.get_by_role("button", name="Forecast").click()
+    for text in says:
+        expect(page.locator("main")).to_contain_text(text)
+    assert violations(page) == []
+
+
+def test_changes_that_start_a_workload_are_tried_when_asked_for(site: Site, open_page: Open) -> None:
+    page = open_page("about:blank")
+    page.route("**/counterfactuals", lambda route: route.fulfill(json=CHANGES))
+    page.goto(f"{site.url}#/workloads/team-a/Job/evaluate")
+    page.get_by_role("button", name="Try changes").click()
+    expect(page.get_by_text("request 2 nvidia.com/gpu instead of 6")).to_be_visible()
+    displaced = page.locator(".options")
+    expect(displaced).to_contain_text("team-b/job/owner (InCohortReclamation), a workload not shown to you")
+    expect(page.get_by_text("Not all were tried: Quota.")).to_be_visible()
+    assert violations(page) == []

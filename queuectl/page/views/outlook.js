@@ -1,28 +1,43 @@
 // What may come: what would start a workload now, when it may start, what may take its quota.
-import { duration, timestamp } from "../format.js";
-import { html } from "../lib.js";
-import { Named, NodeName, Panel, QueueLink, Table } from "../parts.js";
+import { counted, duration, percent, timestamp } from "../format.js";
+import { html, useState } from "../lib.js";
+import { Asked, Empty, NodeName, Panel, QueueLink, Table, WorkloadName } from "../parts.js";
 import { useRest } from "../rest.js";
 
-/** The smallest changes that start it now, if the document has them. */
-export function Counterfactuals({ of }) {
-  const found = of.counterfactuals;
-  if (!found?.length) return null;
-  return html`<${Panel} title="What would start it now"><ul class="options">${found.map((one) => html`<li>
-    <b>${one.message}</b>
-    ${one.displaces?.length > 0 && html`<p class="soft">It would displace ${one.displaces.map((who, place) => html`${place > 0 && ", "}<${Named} who=${typeof who === "string" ? who : null} />`)}</p>`}
-  </li>`)}</ul><//>`;
+/** The smallest changes that start a pending workload now. Asked for by a button: REST tries each on a copy of the state. */
+export function Counterfactuals({ one }) {
+  const [wanted, setWanted] = useState(false);
+  const asked = useRest(wanted ? `${one}/counterfactuals` : null);
+  return html`<${Panel} title="What would start it now" aside=${!wanted && html`<button onClick=${() => setWanted(true)}>Try changes</button>`}
+      note=${wanted ? "each was tried by the planner on a copy of the state" : ""}>
+    ${wanted && html`<${Asked} of=${asked} rows=${3}>${(found) => html`
+      ${found.items.length ? html`<ul class="options">${found.items.map((change) => html`<li><b>${change.message}</b><${Displaced} who=${change.displaces} /></li>`)}</ul>` : html`<${Empty}>No single change starts it now.<//>`}
+      ${found.incomplete.length > 0 && html`<p class="soft">Not all were tried: ${found.incomplete.join(", ")}.</p>`}`}<//>`}
+  <//>`;
 }
 
-/** When it may start, if the document has it. */
-export function Eta({ of }) {
-  const eta = of.eta;
-  if (!eta?.median) return null;
-  return html`<${Panel} title="When it may start"><p class="lead">${when(eta.median)}</p>
-    ${eta.low && eta.high && html`<p class="soft">From ${when(eta.low)} to ${when(eta.high)} in 80 of 100 forecasts.</p>`}<//>`;
+function Displaced({ who }) {
+  if (!who.length) return html`<p class="soft">It displaces nothing.</p>`;
+  return html`<p class="soft">It displaces ${who.map((one, place) => html`${place > 0 && ", "}<${WorkloadName} of=${one} />${one.cause ? ` (${one.cause})` : ""}`)}</p>`;
 }
 
-const when = (value) => (typeof value === "number" ? `in ${duration(value)}` : timestamp(value));
+/** When a pending workload starts. Asked for by a button: REST plays the time to come many times. */
+export function Eta({ one }) {
+  const [wanted, setWanted] = useState(false);
+  const asked = useRest(wanted ? `${one}/eta` : null);
+  return html`<${Panel} title="When it may start" aside=${!wanted && html`<button onClick=${() => setWanted(true)}>Forecast</button>`}>
+    ${wanted && html`<${Asked} of=${asked} rows=${2}>${(found) => html`<${Forecast} of=${found} />`}<//>`}
+  <//>`;
+}
+
+function Forecast({ of }) {
+  if (of.unknown) return html`<p>Unknown: ${of.unknown}</p>`;
+  const inTime = (seconds) => (seconds === null ? `after more than ${duration(of.afterSeconds ?? 0)}` : `in ${duration(seconds)}`);
+  const { calibration } = of;
+  return html`<p class="lead">${inTime(of.medianSeconds)}${of.medianSeconds !== null && html` <span class="soft">about ${timestamp(new Date(Date.parse(of.at) + 1000 * of.medianSeconds))}</span>`}</p>
+    <p>80 % of ${counted(of.draws, "draw")} are from ${inTime(of.lowSeconds)} to ${inTime(of.highSeconds)}.
+      <span class="soft">${calibration ? ` ${calibration.held} of ${calibration.checked} such intervals held (${percent(calibration.held, calibration.checked)}) since ${timestamp(calibration.since)}.` : " How often such intervals held is not known yet."}</span></p>`;
+}
 
 /** Whether a running workload may be preempted now. */
 export function Exposure({ one }) {
