@@ -1,4 +1,4 @@
-"""Run-time limits, ended pods and drained queues, on both control planes."""
+"""Run-time limits, ended pods, drained queues, and what is said of pods and nodes, on both control planes."""
 
 from __future__ import annotations
 
@@ -125,3 +125,39 @@ async def test_a_workload_that_allows_it_starts_with_as_many_pods_as_fit(
     again = await world.started("partly", kind)
     assert value_at(again, path) == held
     assert STOPPED not in again["metadata"]["annotations"]
+
+
+async def test_pods_of_no_queue_are_shown_as_unmanaged_use_of_their_namespace(world: World) -> None:
+    template = pod_template(3, 600)
+    body = {"apiVersion": "v1", "kind": "Pod", **template}
+    body["metadata"] = {**template["metadata"], "name": "notebook"}
+    body["spec"] = {**template["spec"], "nodeName": "node-3"}
+    path = f"/api/v1/namespaces/{world.namespace}/pods"
+    await world.api.request("POST", path, body)
+
+    async def shown() -> bool:
+        told = await world.site.queuectl("info", "spot", "--unmanaged")
+        rows = [line.split() for line in told.out.splitlines()]
+        return ["spot", GPU, world.namespace, "3"] in rows
+
+    await eventually("its use is shown", shown)
+    await world.api.request("DELETE", f"{path}/notebook", {"kind": "DeleteOptions", "gracePeriodSeconds": 0})
+
+
+async def test_pods_that_no_node_takes_though_room_was_found_are_said_on_the_job_once(world: World) -> None:
+    template = pod_template(1, 600)
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["no-such-node"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    template["spec"]["affinity"] = {"nodeAffinity": required}
+    await world.submit(job("nowhere", template=template, parallelism=2, completions=2))
+    await world.started("nowhere")
+    path = f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events"
+
+    async def said() -> list[str]:
+        found = (await world.api.request("GET", path))["items"]
+        about = [one for one in found if one["regarding"].get("name") == "nowhere"]
+        return [one["note"] for one in about if one["reason"] == "NotScheduled"]
+
+    [note] = await eventually("it is said", said)
+    assert note.startswith("kube-scheduler places pod nowhere-")
+    assert "though nodes had room" in note
