@@ -7,6 +7,7 @@ from datetime import datetime
 
 from queuectl.api.state import State
 from queuectl.core.model import ConfigKey, LedgerSnapshot, StoredWorkload
+from queuectl.core.nodes.facts import with_unmanaged
 from queuectl.core.policy import ClusterQueue, LocalQueue
 from queuectl.ports import Basis
 
@@ -35,13 +36,17 @@ def _basis(state: State, now: datetime, queues: frozenset[str] | None) -> Basis:
 
 
 def snapshot(state: State, now: datetime, queues: frozenset[str] | None) -> LedgerSnapshot:
-    """The open state of these ClusterQueues; None: of all. Past usage is not in it."""
+    """The open state of these ClusterQueues; None: of all. Past usage is not in it.
+
+    Pods of workloads of other trees are unmanaged on nodes: they take room, and no change displaces them.
+    """
     workloads = sorted(_workloads(state, queues), key=lambda one: (one.arrival, one.id))
+    others = state.workloads.keys() - {one.id for one in workloads}
     return LedgerSnapshot(
         sequence=state.sequence,
         now=now,
         workloads=tuple(workloads),
-        nodes=tuple(state.nodes[name] for name in sorted(state.nodes)),
+        nodes=tuple(with_unmanaged(state.nodes[name], others) for name in sorted(state.nodes)),
         configs=tuple((key, spec) for key, spec in state.specs.items() if _counts(key, state, queues)),
     )
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from queuectl.core.model import ConfigKey, Phase, PodSet
+from queuectl.core.node_facts import NodeFacts, PodsOnNode
+from queuectl.core.policy import Node
+from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from tests.api.canned import GPU, WAITS, CannedReadings, local_spec, queue_spec, workload
 from tests.api.conftest import Rest, bearer
 from tests.api.reviews import CannedReviews
@@ -145,6 +148,22 @@ async def test_a_new_workload_that_fits_would_start_now_and_nothing_is_written(s
     assert found["reason"] is None
     after = await rest.get("/api/v1/workloads")
     assert after["items"] == before["items"]
+
+
+async def test_pods_of_other_trees_take_room_and_do_not_end(serve: Serve) -> None:
+    """`theirs` has all devices of node `b`, and `runs` has those of node `a`, which may be preempted."""
+    readings = ledger()
+    key = ConfigKey("ClusterQueue", "", "team-c")
+    theirs = workload("theirs", 9, namespace="far", cluster_queue="team-c", phase=Phase.ADMITTED, gpus=8)
+    readings.commit(theirs, configs={key: queue_spec(8)})
+    for name, owner in (("a", "uid-1"), ("b", theirs.id)):
+        there = Node(name, allocatable=((GPU, 8),))
+        readings.node(NodeFacts(name=name, node=there, pods=(PodsOnNode("ns", owner, ((GPU, 1),), 8),)))
+    rest = await serve(readings)
+    body = manifest(gpus=1, labels={QUEUE_LABEL: "main", PRIORITY_LABEL: "high"})
+    found = await quoted(rest, body)
+    assert found["now"]["starts"] == "AfterPreemption", "to wait for pods of other trees would be in vain"
+    assert [one["name"] for one in found["now"]["displaces"]] == ["runs"]
 
 
 async def test_a_pending_workload_is_told_the_smallest_changes_that_start_it(serve: Serve) -> None:

@@ -14,7 +14,7 @@ from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, PodObserved, PolicyObserved, TimeCame
 from queuectl.core.model import ForReaders, LedgerSnapshot
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
-from queuectl.core.nodes.facts import take_facts
+from queuectl.core.nodes.facts import take_facts, with_unmanaged
 from queuectl.core.nodes.inventory import NodeState
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Namespace
@@ -85,6 +85,22 @@ def test_equal_pods_of_a_workload_are_one_item_and_unmanaged_ones_are_summed_by_
     )
     world.tell(PodObserved(replace(kube, terminating=True)))
     assert told(world)["a"].pods[0] == PodsOnNode("kube-system", None, (("cpu", 200),), terminating=True)
+
+
+def test_pods_of_workloads_that_an_engine_does_not_have_become_unmanaged() -> None:
+    pods = (
+        PodsOnNode("ns", None, (("cpu", 5), (GPU, 1))),
+        PodsOnNode("ns", "mine", ((GPU, 1),), 2),
+        PodsOnNode("ns", "theirs", ((GPU, 1),), 2, terminating=True),
+        PodsOnNode("ns", "theirs", ((GPU, 2),), 3),
+    )
+    facts = NodeFacts(name="a", node=node("a", 16), pods=pods)
+    assert with_unmanaged(facts, {"others"}) is facts
+    assert with_unmanaged(facts, {"theirs"}).pods == (
+        PodsOnNode("ns", None, (("cpu", 5), (GPU, 7))),
+        PodsOnNode("ns", None, ((GPU, 2),), terminating=True),
+        PodsOnNode("ns", "mine", ((GPU, 1),), 2),
+    )
 
 
 def test_a_node_is_told_to_be_gone_once_no_pod_is_on_it() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from queuectl.core.nodes.pods import Pod
 from queuectl.core.nodes.room import NodeRoom
 from queuectl.core.resources import amounts
 
-MOST_TOLD: Final = 500
+MOST_TOLD: Final = 250
 """Nodes at a time: the others are told later, those that changed first before the others."""
 
 
@@ -59,16 +60,39 @@ def _pods_on(room: NodeRoom, names: Iterable[str]) -> dict[str, list[Pod]]:
 
 def _grouped(pods: Iterable[Pod]) -> Iterator[PodsOnNode]:
     alike: Counter[PodsOnNode] = Counter()
-    others: dict[tuple[str, bool], Counter[str]] = {}
+    others: list[PodsOnNode] = []
     for pod in pods:
+        one = PodsOnNode(pod.namespace, pod.workload, pod.requests, 1, pod.terminating)
         if pod.workload is None:
-            others.setdefault((pod.namespace, pod.terminating), Counter()).update(dict(pod.requests))
+            others.append(one)
         else:
-            alike[PodsOnNode(pod.namespace, pod.workload, pod.requests, 1, pod.terminating)] += 1
+            alike[one] += 1
     for one, count in alike.items():
         yield one._replace(pods=count)
-    for (namespace, terminating), total in others.items():
+    yield from _summed(others)
+
+
+def _summed(unmanaged: Iterable[PodsOnNode]) -> Iterator[PodsOnNode]:
+    sums: dict[tuple[str, bool], Counter[str]] = {}
+    for one in unmanaged:
+        total = sums.setdefault((one.namespace, one.terminating), Counter())
+        for resource, amount in one.requests:
+            total[resource] += amount * one.pods
+    for (namespace, terminating), total in sums.items():
         yield PodsOnNode(namespace, None, amounts(total), 1, terminating)
+
+
+def with_unmanaged(facts: NodeFacts, others: Container[str]) -> NodeFacts:
+    """Return the facts for an engine that does not have these workloads: their pods take room, and stay.
+
+    Pods of a workload that an engine does not know are expected to end, as those of one that is over.
+    """
+    if not any(one.workload is not None and one.workload in others for one in facts.pods):
+        return facts
+    pods = [one._replace(workload=None) if one.workload in others else one for one in facts.pods]
+    kept = (one for one in pods if one.workload is not None)
+    summed = _summed(one for one in pods if one.workload is None)
+    return replace(facts, pods=tuple(sorted((*kept, *summed), key=_order)))
 
 
 def _order(one: PodsOnNode) -> tuple[object, ...]:
