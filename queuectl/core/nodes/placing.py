@@ -116,8 +116,9 @@ def place_all(inventory: Inventory, pods: Iterable[tuple[Match, int]]) -> tuple[
     return spots, len(spots) == wanted
 
 
-def expect_all(inventory: Inventory, pods: Sequence[tuple[Match, int]]) -> list[Spots]:
-    """Place pods of workloads that are admitted, those that take most first. Return the spots of each item.
+def expect_all(inventory: Inventory, pods: Sequence[tuple[Match, int]]) -> tuple[list[Spots], bool]:
+    """Place pods of workloads that are admitted, those that take most first. Return the spots of each item,
+    and whether all fit as `place` puts them.
 
     Those that find no node would be forgotten, and their room given away: they are packed instead, if fewer
     are left out then.
@@ -125,17 +126,17 @@ def expect_all(inventory: Inventory, pods: Sequence[tuple[Match, int]]) -> list[
     spread = _placed(inventory, pods, place)
     missing = sum(count for _, count in pods) - sum(map(len, spread))
     if not missing:
-        return spread
+        return spread, True
     for spots in spread:
         take_away(inventory, spots)
     packed = _placed(inventory, pods, pack)
     if sum(map(len, packed)) > sum(map(len, spread)):
-        return packed
+        return packed, False
     for spots in packed:
         take_away(inventory, spots)
     for spots in spread:
         put_back(inventory, spots)
-    return spread
+    return spread, False
 
 
 def _placed(inventory: Inventory, pods: Sequence[tuple[Match, int]], put: Callable[..., int]) -> list[Spots]:

@@ -51,7 +51,9 @@ class NodeRoom:
         self.expected = ExpectedPods(self.inventory, self.matcher, self.bound)
         self._known = KnownPods()
         self._unsettled = False
-        """What is expected is to be computed again."""
+        """What nodes have, or what is bound to them, changed: what is expected is to be computed anew."""
+        self._updated = False
+        """Other pods are to be expected."""
         self._recount = False
         """The resources that nodes may limit are to be collected again."""
         self._orphans: set[WorkloadId] = set()
@@ -172,21 +174,21 @@ class NodeRoom:
             self._recount = False
             self._count_all()
         for owner in self.bound.take_touched():
-            self._unsettled |= self.expected.update(owner)
+            self._updated |= self.expected.update(owner)
             orphan = owner not in self.expected.holders and self.bound.count(owner)
             (self._orphans.add if orphan else self._orphans.discard)(owner)
-        self.usage.changed |= self._unsettled
+        self.usage.changed |= self._unsettled or self._updated
 
     def settle(self) -> None:
         """Bring what is expected up to date. To be called before anything is asked.
 
-        It takes time for each pod that is not bound: after a burst of admissions these are many, and each of
-        them is an event.
+        After a change of nodes or bound pods it takes time for each pod that is not bound: after a burst of
+        admissions these are many, and each of them is an event.
         """
         self.note()
-        if self._unsettled:
-            self._unsettled = False
-            self.expected.expect()
+        if self._unsettled or self._updated:
+            self.expected.expect(anew=self._unsettled)
+            self._unsettled = self._updated = False
 
     def _count_all(self) -> None:
         """Collect the resources that nodes may limit, and count all pods anew."""
