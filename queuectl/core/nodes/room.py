@@ -7,6 +7,7 @@ order of events. What a plan tries comes on top, and is undone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -26,6 +27,9 @@ from queuectl.core.nodes.pods import KnownPods, Pod, Pods
 from queuectl.core.nodes.usage import NodeUsage
 from queuectl.core.policy import CapacityMode, Node, NodeRules, ResourceFlavor
 from queuectl.core.resources import FlavorResource
+
+_Kind = tuple[tuple[tuple[str, str], ...], frozenset[str]]
+"""Labels of a node as far as flavors ask for them, and the resources that it has."""
 
 
 class Tried(NamedTuple):
@@ -56,6 +60,10 @@ class NodeRoom:
         """Other pods are to be expected."""
         self._recount = False
         """The resources that nodes may limit are to be collected again."""
+        self._keys: set[str] = set()
+        """Labels of flavors."""
+        self._kinds: Counter[_Kind] = Counter()
+        """How many nodes flavors and resources do not tell apart."""
         self._orphans: set[WorkloadId] = set()
         """Workloads that hold nothing any more and have bound pods."""
         self._tried: dict[WorkloadId, Tried] = {}
@@ -75,21 +83,41 @@ class NodeRoom:
     def observe(self, node: Node, now: datetime) -> None:
         known = self.inventory.records.get(node.name)
         before = known.node if known is not None else None
-        if before is None or (before.labels, _names(before)) != (node.labels, _names(node)):
-            self._changed()
         self._unsettled |= self.inventory.observe(node, now)
         if before != node:
             self.usage.untold[node.name] = None
+            self._count_kinds(before, node)
             self.bound.judge(node.name, now)
 
     def forget(self, name: str, now: datetime) -> None:
         known = self.inventory.records.get(name)
         if known is not None and known.node is not None:
             self.losses.deleted(known.node)
+            self._count_kinds(known.node, None)
         self.usage.untold[name] = None
         self.inventory.forget(name)
-        self._changed()
+        self._unsettled = True
         self.bound.judge(name, now)
+
+    def _count_kinds(self, before: Node | None, after: Node | None) -> None:
+        """A node is another one now: what nodes limit changed only if it was the last of a kind, or is the
+        first. So nodes that come or go one by one do not have all the others counted again.
+        """
+        if self._recount:
+            return  # all are to be counted
+        gone, come = (self._kind(node) if node is not None else None for node in (before, after))
+        if gone == come:
+            return
+        if gone is not None:
+            self._kinds[gone] -= 1
+        if come is not None:
+            self._kinds[come] += 1
+        if (gone is not None and not self._kinds[gone]) or (come is not None and self._kinds[come] == 1):
+            self._changed()
+
+    def _kind(self, node: Node) -> _Kind:
+        labels = tuple(item for item in node.labels if item[0] in self._keys)
+        return labels, frozenset(resource for resource, amount in node.allocatable if amount)
 
     def observe_pod(self, pod: Pod, now: datetime) -> None:
         before = self.pods.get(pod.uid)
@@ -192,8 +220,10 @@ class NodeRoom:
 
     def _count_all(self) -> None:
         """Collect the resources that nodes may limit, and count all pods anew."""
+        self._keys = {key for flavor in self._flavors.values() for key, _ in flavor.node_labels}
         nodes = (record.node for record in self.inventory.nodes())
-        offered = {r for node in nodes if node is not None for r, amount in node.allocatable if amount}
+        self._kinds = Counter(self._kind(node) for node in nodes if node is not None)
+        offered = {resource for _, resources in self._kinds for resource in resources}
         limited = {r for r in offered if is_device(r)}
         for flavor in self._flavors.values():
             limited |= {r for r, mode in flavor.nodes.modes if mode is CapacityMode.ENFORCE}
@@ -346,7 +376,3 @@ class NodeRoom:
 
 def _place(pod: Pod) -> tuple[object, ...]:
     return pod.node, pod.requests, pod.workload
-
-
-def _names(node: Node) -> set[str]:
-    return {resource for resource, amount in node.allocatable if amount}
