@@ -1,9 +1,10 @@
 """Jobs per second with quota for all, end to end on a real API server, and the cost of each.
 
 Beside two bare watchers, which start the same suspended Jobs of the same tenant, as the same user and with
-the same HTTP client: under the same policies, and without any. There is no controller manager. A separate
-process creates the Jobs, and ends each as soon as it is started. Runs of the three alternate, so that noise
-affects all.
+the same HTTP client: under the same policies, and without any. And beside queuectl itself where nodes limit
+what starts (mode `Enforce`): no pods are created, so that those of all running Jobs are expected. There is no
+controller manager. A separate process creates the Jobs, and ends each as soon as it is started. Runs of the
+four alternate, so that noise affects all.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ async def _run(scale: int) -> Report:
     figures = [
         *tell.speed(found, least=0.55),
         *tell.costs(found),
+        *tell.on_nodes(found),
         tell.gate(found),
         *tell.records(found, events=1.0, decisions=5.0),
     ]

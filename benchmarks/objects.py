@@ -7,12 +7,16 @@ from typing import Any, Final
 
 from queuectl.kinds.jobs import PRIORITY_LABEL, QUEUE_LABEL
 from queuectl.sandbox.control_plane import TENANT_USER
+from queuectl.sandbox.example import fake_node
+from queuectl.sandbox.players.kubelet import RUN_SECONDS
 
 Object = dict[str, Any]
 
 GPU: Final = "nvidia.com/gpu"
 QUEUE: Final = "main"
 """The LocalQueue of each namespace."""
+NODES: Final = 250
+NODE_GPUS: Final = 8
 _GROUP: Final = "queuectl.dev/v1beta1"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
@@ -78,6 +82,14 @@ def _object(kind: str, name: str, spec: Object, **metadata: str) -> Object:
     return {"apiVersion": _GROUP, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
+def gpu_nodes() -> Iterator[Object]:
+    """Ready nodes of the flavor. They exist in the API only."""
+    for number in range(NODES):
+        node = fake_node(f"node-{number:03}", "a100", gpus=NODE_GPUS)
+        node["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+        yield node
+
+
 def training_job(name: str) -> Object:
     """About 2 KB as stored, a usual size of Jobs; it requests one GPU."""
     container = {
@@ -109,6 +121,17 @@ def small_job(name: str, gpus: int, priority: str) -> Object:
     container = {"name": "main", "image": "train:1", "resources": {"requests": amounts, "limits": amounts}}
     labels = {QUEUE_LABEL: QUEUE, PRIORITY_LABEL: priority}
     return _job(name, labels, {"spec": {"restartPolicy": "Never", "containers": [container]}})
+
+
+def gang_job(name: str, pods: int, gpus: int) -> Object:
+    """Pods that all run at the same time, and for longer than any benchmark."""
+    container = {"name": "main", "image": "train:1", "resources": {"limits": {GPU: str(gpus)}}}
+    pod = {"metadata": {"annotations": {RUN_SECONDS: "86400"}}}
+    body = _job(
+        name, {QUEUE_LABEL: QUEUE}, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    )
+    body["spec"] |= {"parallelism": pods, "completions": pods}
+    return body
 
 
 def _job(name: str, labels: dict[str, str], template: Object) -> Object:

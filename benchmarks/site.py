@@ -17,18 +17,24 @@ import aiohttp
 import asyncpg
 
 from benchmarks.machine import child_named, cpu_seconds
-from benchmarks.objects import Object, rights, training_job
+from benchmarks.objects import NODE_GPUS, NODES, Object, gpu_nodes, rights, training_job
 from queuectl.ledger import schema
 from queuectl.sandbox import tenancy
 from queuectl.sandbox.client import Client
 from queuectl.sandbox.control_plane import ControlPlane, find_assets
 from queuectl.sandbox.install import Installer, read_kustomization
-from queuectl.sandbox.players.api import ApiError
+from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.sandbox.processes import Child, spawn
 from queuectl.shipped import shipped
 
 _REQUESTS: Final = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+ENFORCED: Final = """
+    SELECT coalesce(sum((one ->> 'free')::bigint), 0)
+    FROM queuectl.flavor_capacity, jsonb_array_elements(capacity -> 'resources') AS one
+    WHERE flavor = 'a100' AND one ->> 'resource' = 'nvidia.com/gpu' AND one ->> 'mode' = 'Enforce'
+"""
+"""GPUs that are free on nodes and limit admissions."""
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -59,6 +65,7 @@ class Site:
     """A client as admin."""
     tenant: Client
     _gated: bool = False
+    _on_nodes: bool = False
 
     @property
     def kubeconfig(self) -> Path:
@@ -118,6 +125,28 @@ class Site:
             path = f"/apis/{policy['apiVersion']}/{plural}/{policy['metadata']['name']}"
             await self.api.request("DELETE", path)
         await until(self._is_open)
+
+    async def nodes(self, there: bool) -> None:
+        """Add nodes that have more GPUs than all queues have quota for, or remove them."""
+        if there is self._on_nodes:
+            return
+        self._on_nodes = there
+        if not there:
+            await self.api.request("DELETE", "/api/v1/nodes")
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for body in gpu_nodes():
+                tasks.create_task(self._add_node(body))
+
+    async def limited_by_nodes(self) -> bool:
+        """Has the controller told of the GPUs of these nodes, as a limit of admissions?"""
+        return bool(await self.ask(ENFORCED) == NODES * NODE_GPUS)
+
+    async def _add_node(self, body: Object) -> None:
+        await self.api.request("POST", "/api/v1/nodes", body)
+        # The API server taints new nodes as not ready; the node controller would remove that.
+        path, change = f"/api/v1/nodes/{body['metadata']['name']}", {"spec": {"taints": None}}
+        await self.api.request("PATCH", path, change, content_type=MERGE_PATCH)
 
     async def _is_open(self) -> bool:
         """Does a labelled Job of a tenant start by itself?"""

@@ -26,8 +26,13 @@ class Starter(StrEnum):
     """What starts the Jobs."""
 
     OURS = "queuectl"
+    NODES = "queuectl, on nodes"
     GATED = "bare watcher, our policies"
     BARE = "bare watcher, no policy"
+
+    @property
+    def ours(self) -> bool:
+        return self in (Starter.OURS, Starter.NODES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +117,13 @@ class Trial:
 
     async def run(self) -> Run:
         await self._site.gate(self._starter is not Starter.BARE)
+        await self._site.nodes(self._starter is Starter.NODES)
         releaser = await self._releaser()
         scenario = self._scenario
         try:
-            await says(releaser, "leading with epoch" if self._starter is Starter.OURS else READY)
+            await says(releaser, "leading with epoch" if self._starter.ours else READY)
+            if self._starter is Starter.NODES:
+                await until(self._site.limited_by_nodes)
             if scenario.warm:
                 await self._load(releaser, scenario.warm)
                 await self._settled()
@@ -145,7 +153,7 @@ class Trial:
         return found
 
     async def _releaser(self) -> Child:
-        if self._starter is Starter.OURS:
+        if self._starter.ours:
             return await self._site.controller(None if self._profiles is None else self._profiles.controller)
         return await self._site.process("watcher", "benchmarks.watcher", self._site.kubeconfig)
 
@@ -189,7 +197,7 @@ class Trial:
     async def _settled(self) -> float:
         """Wait until all work for these Jobs is done. Returns the seconds that took."""
         began = time.perf_counter()
-        if self._starter is Starter.OURS:
+        if self._starter.ours:
             await until(self._site.none_open)
             await until(self._site.events_at_rest(), pause=1.0)
         return time.perf_counter() - began

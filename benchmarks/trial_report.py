@@ -1,8 +1,8 @@
-"""Figures and tables of trials: queuectl beside bare watchers with and without our policies."""
+"""Figures and tables of trials: queuectl beside bare watchers with and without our policies, and on nodes."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from benchmarks.report import Detail, Figure, Goal, median, percentile
@@ -38,6 +38,20 @@ def costs(runs: Sequence[Run]) -> list[Figure]:
         ),
         _beside(runs, "API requests", "a Job", lambda run: run.costs.requests.total() / run.jobs)(None),
         _beside(runs, "API writes", "a Job", _writes)(None),
+    ]
+
+
+def on_nodes(runs: Sequence[Run]) -> list[Figure]:
+    """What room on nodes costs: with `Enforce`, beside the same without nodes."""
+    ours, nodes, bound = Starter.OURS, Starter.NODES, "queuectl without nodes"
+
+    def figure(name: str, unit: str, of: _Of, goal: Goal | None) -> Figure:
+        value, ceiling = _middle(runs, nodes, of), _middle(runs, ours, of)
+        return Figure(name=name, value=value, unit=unit, ceiling=ceiling, bound=bound, goal=goal)
+
+    return [
+        figure("Jobs, with room on nodes", "Jobs/s", lambda run: run.rate, Goal("ratio", "least", 0.9)),
+        figure("CPU of the controller", "ms a Job", lambda run: run.each(run.releaser), None),
     ]
 
 
@@ -118,16 +132,16 @@ def each_run(runs: Sequence[Run]) -> Detail:
 
 def verbs(runs: Sequence[Run]) -> Detail:
     """Requests per Job by verb and resource, of each starter; those below one in a thousand Jobs omitted."""
-    totals: dict[Starter, Counter[tuple[str, str]]] = {starter: Counter() for starter in Starter}
+    totals: defaultdict[Starter, Counter[tuple[str, str]]] = defaultdict(Counter)
     jobs = Counter[Starter]()
     for run in runs:
         totals[run.starter] += run.costs.requests
         jobs[run.starter] += run.jobs
     keys = sorted({key for found in totals.values() for key in found})
     rows: list[tuple[str | float, ...]] = [
-        (verb, resource, *(totals[starter][verb, resource] / jobs[starter] for starter in Starter))
+        (verb, resource, *(totals[starter][verb, resource] / jobs[starter] for starter in totals))
         for verb, resource in keys
         if sum(found[verb, resource] for found in totals.values()) * 1000 >= jobs.total()
     ]
     title = "API requests a Job, as the API server counts them"
-    return Detail(title, ("verb", "resource", *Starter), tuple(rows))
+    return Detail(title, ("verb", "resource", *totals), tuple(rows))

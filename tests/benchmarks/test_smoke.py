@@ -95,6 +95,8 @@ async def test_jobs_are_measured_beside_bare_watchers_with_and_without_policies(
     for report in json.loads((tmp_path / "found.json").read_text())["benchmarks"]:
         figures = _figures(report)
         assert [figure["bound"] for figure in figures[:2]] == [BARE, GATED]
+        on_nodes = [one for one in figures if one["bound"] == "queuectl without nodes"]
+        assert len(on_nodes) == (2 if report["benchmark"] == "jobs" else 0)
         requests = {
             row["resource"]: row for row in report["details"][-1]["rows"] if row["verb"] in ("POST", "PATCH")
         }
@@ -103,6 +105,16 @@ async def test_jobs_are_measured_beside_bare_watchers_with_and_without_policies(
             assert requests["events"][watcher] == 0
         # Of the contended load some are stopped and started again.
         assert requests["jobs"]["queuectl"] >= 1
+
+
+@pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
+async def test_seconds_are_measured_until_a_gang_runs_elsewhere_after_a_node_failed(tmp_path: Path) -> None:
+    code, out = await _bench("--only", "node-loss", "--json", str(tmp_path / "found.json"))
+    assert code == 0, out
+    (report,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    (failure,) = report["details"][0]["rows"]
+    assert 0 < failure["evicted"] < failure["admitted again"] < failure["8 pods run elsewhere"]
+    assert _figures(report)[-1]["value"] == failure["8 pods run elsewhere"]
 
 
 @pytest.mark.skipif(find_assets() is None, reason=f"{ASSETS_VARIABLE} is not set")
