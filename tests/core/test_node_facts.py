@@ -18,12 +18,15 @@ from queuectl.core.nodes.facts import take_facts, with_unmanaged
 from queuectl.core.nodes.inventory import NodeState
 from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Namespace
+from queuectl.core.resources import amounts
 from queuectl.simulator.rebuilding import engine_of
 from tests.builders import GPU
 from tests.core import profiles
 from tests.core.machine import wait_for
 from tests.core.node_worlds import NodeWorld, gang, node
 from tests.core.running_on_nodes import OnNodes
+from tests.core.test_devices import OWN, gpus, other, slice_
+from tests.core.test_devices import world as devices_on_two_nodes
 from tests.core.test_laws import JOBS, WORLD, meaning, moves
 from tests.core.test_node_loss import RULES, SETTINGS, UNHEALTHY, evictions, nodes_with_two, runs
 from tests.core.test_room_laws import SCRIPT
@@ -85,6 +88,18 @@ def test_equal_pods_of_a_workload_are_one_item_and_unmanaged_ones_are_summed_by_
     )
     world.tell(PodObserved(replace(kube, terminating=True)))
     assert told(world)["a"].pods[0] == PodsOnNode("kube-system", None, (("cpu", 200),), terminating=True)
+
+
+def test_devices_of_slices_and_what_claims_hold_of_them_are_told_as_amounts() -> None:
+    world = devices_on_two_nodes(slice_("a", *gpus(4)))
+    told(world)
+    world.tell(other("claims", OWN))
+    held = amounts({"cpu": 100, GPU: 1})
+    assert told(world)["n"].pods == (PodsOnNode("ns", None, held),)
+    world.tell(ContextObserved(slice_("a", *gpus(3), generation=2)))
+    found = told(world)["n"].node
+    assert found is not None
+    assert dict(found.allocatable)[GPU] == 3
 
 
 def test_pods_of_workloads_that_an_engine_does_not_have_become_unmanaged() -> None:
