@@ -3,15 +3,13 @@
 The sandbox's example runs on a real control plane until it shows what the pictures are to show. Then the
 answers of its REST server are recorded, and everything is drawn from the recording: the tests draw it again
 and compare. `--draw` draws from the recording that is there, after a change of what the commands print. The
-page of the API documentation becomes a PNG by Chromium.
+page of the API documentation and the web page become PNGs by Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.request import ProxyHandler, build_opener
 
-from docs.pictures import drawing
+from docs.pictures import drawing, pages
 from docs.pictures.drawing import ROOT, NotMade
 from docs.pictures.recording import FILE, Recording
 from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
@@ -31,7 +29,6 @@ from queuectl.sandbox.control_plane import ASSETS_VARIABLE, find_assets
 HERE: Final = Path(__file__).resolve().parent
 START_SECONDS: Final = 180.0
 STORY_SECONDS: Final = 300.0
-PNG_BYTES: Final = 300_000
 _OPENER: Final = build_opener(ProxyHandler({}))
 
 
@@ -97,7 +94,7 @@ def _record() -> None:
         recording.write()
         print(f"{FILE.name} {FILE.stat().st_size / 1000:.0f} kB")
         _draw(recording)
-        _page(f"{rest}/docs", HERE / "docs.png")
+        pages.draw(rest)
 
 
 @contextmanager
@@ -149,41 +146,6 @@ def _ready(rest: str) -> bool:
         and codes.get("too-large") == "ExceedsMaxQuota"
         and found("Admitted").keys() >= {"urgent-eval", "distill", "finetune-llm"}
     )
-
-
-# --- a page in a browser ----------------------------------------------------------------------------
-
-
-def _page(url: str, path: Path) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        raise NotMade(f"{path.name} needs Chromium: apt-get install chromium (the other pictures are made)")
-    with tempfile.TemporaryDirectory(prefix="queuectl-chromium-") as profile:
-        shot = Path(profile) / "page.png"
-        flags = ["--headless=new", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
-        if os.geteuid() == 0:
-            flags.append("--no-sandbox")  # Chromium refuses to run as root with it; the page is a local file
-        done = subprocess.run(
-            [
-                browser,
-                *flags,
-                f"--user-data-dir={profile}",
-                "--window-size=1100,900",
-                f"--screenshot={shot}",
-                url,
-            ],
-            capture_output=True,
-            timeout=120,
-        )
-        if not shot.exists():
-            raise NotMade(
-                f"{browser} made no picture of {url}:\n{done.stderr.decode(errors='replace')[-2000:]}"
-            )
-        content = shot.read_bytes()
-    if len(content) > PNG_BYTES:
-        raise NotMade(f"{path.name} has {len(content)} bytes, more than {PNG_BYTES}")
-    path.write_bytes(content)
-    print(f"{path.name} {len(content) / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

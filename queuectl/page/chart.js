@@ -55,10 +55,11 @@ export function draw(place, points, resource) {
  * @param {number[]} ticks seconds */
 function labels(ticks) {
   let day = "";
+  const digits = ticks.length > 1 && ticks[1] - ticks[0] < 60 ? 8 : 5; // with seconds
   return ticks.map((tick) => {
     const at = new Date(tick * 1000);
     const date = `${at.getMonth() + 1}-${at.getDate()}`;
-    const text = clock(at).slice(0, 5);
+    const text = clock(at).slice(0, digits);
     if (date === day) return text;
     day = date;
     return `${text}\n${date}`;

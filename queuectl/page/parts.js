@@ -14,6 +14,9 @@ export const PhaseBadge = ({ phase }) => html`<${Badge} tone=${PHASES[phase]}>${
 export const ReasonBadge = ({ reason }) => html`<${Badge} tone=${FAMILIES[reason.family]} title=${reason.family}>${reason.code}<//>`;
 export const VerdictBadge = ({ verdict }) => html`<${Badge} tone=${VERDICTS[verdict]}>${verdict}<//>`;
 
+/** The message of a reason without its code, for a place where the code stands before it. */
+export const withoutCode = (reason) => reason.message.replace(new RegExp(`^${reason.code}:? ?`), "");
+
 /** The name of a workload as a link; a text in its place if the caller may not read it. */
 export function WorkloadName({ of }) {
   const address = toWorkload(of);
@@ -40,12 +43,11 @@ export const QueueLink = ({ name }) => (name ? html`<a href=${to(["clusterqueues
 
 export const Time = ({ at }) => html`<time datetime=${at}>${timestamp(at)}</time>`;
 
-/** What is used of a quota. `scale`: what the whole width stands for.
- * @param {{resource: string, nominal: number, used: number, free?: number, scale?: number, thin?: boolean}} props */
-export function Bar({ resource, nominal, used, free, scale, thin }) {
+/** What is used of a quota. `lent`: if it is known; else from what is free. `scale`: what the whole width stands for.
+ * @param {{resource: string, nominal: number, used: number, free?: number, lent?: number, scale?: number, thin?: boolean}} props */
+export function Bar({ resource, nominal, used, free, lent = lentOf({ nominal, used, free }), scale, thin }) {
   const whole = Math.max(scale ?? 0, nominal, used) || 1;
   const borrowed = Math.max(0, used - nominal);
-  const lent = lentOf({ nominal, used, free });
   const own = Math.min(used, nominal);
   const words = [`${amount(resource, used)} of ${amount(resource, nominal)} ${unit(resource)} used`];
   if (borrowed) words.push(`${amount(resource, borrowed)} borrowed`);

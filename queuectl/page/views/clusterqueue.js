@@ -44,7 +44,7 @@ function Quota({ queue, share }) {
         const lent = account ? account.lent : lentOf(cell);
         const show = (value) => (value ? amount(cell.resource, value) : html`<span class="faint">–</span>`);
         return html`<tr><th scope="row">${cell.flavor}</th><td>${unit(cell.resource)}</td>
-          <td class="grow"><${Bar} ...${cell} scale=${most(cell.resource)} /></td>
+          <td class="grow"><${Bar} ...${cell} lent=${Math.min(lent, Math.max(0, cell.nominal - cell.used))} scale=${most(cell.resource)} /></td>
           <td class="number">${amount(cell.resource, cell.used)}</td>
           <td class="number soft">${amount(cell.resource, cell.nominal)}${cell.effective !== cell.nominal ? html` <${Badge} tone="wait" title="What counts of it while nodes are missing">${amount(cell.resource, cell.effective)}<//>` : ""}</td>
           <td class="number borrowing">${show(account ? account.borrowed : Math.max(0, cell.used - cell.nominal))}</td><td class="number">${show(lent)}</td>

@@ -10,6 +10,7 @@ export function Counterfactuals({ one }) {
   const asked = useRest(wanted ? `${one}/counterfactuals` : null);
   return html`<${Panel} title="What would start it now" aside=${!wanted && html`<button onClick=${() => setWanted(true)}>Try changes</button>`}
       note=${wanted ? "each was tried by the planner on a copy of the state" : ""}>
+    ${!wanted && html`<p class="soft">The smallest changes of each kind: fewer pods or devices, another flavor, queue or priority, more quota.</p>`}
     ${wanted && html`<${Asked} of=${asked} rows=${3}>${(found) => html`
       ${found.items.length ? html`<ul class="options">${found.items.map((change) => html`<li><b>${change.message}</b><${Displaced} who=${change.displaces} /></li>`)}</ul>` : html`<${Empty}>No single change starts it now.<//>`}
       ${found.incomplete.length > 0 && html`<p class="soft">Not all were tried: ${found.incomplete.join(", ")}.</p>`}`}<//>`}
@@ -26,6 +27,7 @@ export function Eta({ one }) {
   const [wanted, setWanted] = useState(false);
   const asked = useRest(wanted ? `${one}/eta` : null);
   return html`<${Panel} title="When it may start" aside=${!wanted && html`<button onClick=${() => setWanted(true)}>Forecast</button>`}>
+    ${!wanted && html`<p class="soft">Median and 80 % interval, from the run times of earlier workloads.</p>`}
     ${wanted && html`<${Asked} of=${asked} rows=${2}>${(found) => html`<${Forecast} of=${found} />`}<//>`}
   <//>`;
 }

@@ -10,7 +10,7 @@ import { DecisionList, useDecisions } from "./decisions.js";
 const EVERY = 3000;
 const MOST = 1000;
 const FIRST = 200;
-const LATEST = 10;
+const LATEST = 7;
 
 export function Overview({ asOf }) {
   const params = { limit: MOST, asOf };

@@ -25,7 +25,7 @@ export function Preemptions({ params }) {
 
 const List = ({ items }) => html`<${Table} cards label="Preemptions" columns=${[["Time", ""], ["Evicted", ""], ["ClusterQueue", ""], ["Rule", ""], ["For", ""], ["Ran", "number"], ["Lost", "number"], ["Dominant shares", ""]]}>
   ${items.map((one) => html`<tr key=${one.sequence}>
-    <td class="number">${timestamp(one.time)}</td><td><${WorkloadName} of=${one} /></td><td><${QueueLink} name=${one.clusterQueue} /></td>
+    <td class="time">${timestamp(one.time)}</td><td><${WorkloadName} of=${one} /></td><td><${QueueLink} name=${one.clusterQueue} /></td>
     <td><${Badge}>${one.cause ?? "–"}<//></td><td><${Named} who=${one.by} /></td>
     <td class="number">${one.ranSeconds === null ? "–" : duration(one.ranSeconds)}</td><td class="number">${lost(one.lost)}</td>
     <td>${one.shares ? html`<${Move} of=${one.shares.preemptor} /><${Move} of=${one.shares.victim} />` : html`<span class="faint">–</span>`}</td></tr>`)}

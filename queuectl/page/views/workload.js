@@ -2,7 +2,7 @@
 import { amount, amounts, between, clock, counted, duration, grouped, percent, timestamp, total, unit } from "../format.js";
 import { decisionText, lifeOf } from "../facts.js";
 import { html } from "../lib.js";
-import { Asked, Badge, Empty, Facts, Failure, Heading, Named, NodeName, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, Time, VerdictBadge, WorkloadName } from "../parts.js";
+import { Asked, Badge, Empty, Facts, Failure, Heading, Named, NodeName, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, Time, VerdictBadge, withoutCode, WorkloadName } from "../parts.js";
 import { now, path, useRest } from "../rest.js";
 import { to } from "../route.js";
 import { Counterfactuals, Eta, Exposure } from "./outlook.js";
@@ -55,9 +55,8 @@ function Why({ of }) {
       ["Bound by", reason.limit && html`${reason.limit} ${reason.node && html`of <${NodeName} node=${reason.node} />`}`],
       ["Flavor", reason.flavor], ["Requested", size(reason.requested)], ["Available", size(reason.available)], ["Short by", size(reason.shortBy)],
       ["Until", reason.until && html`<${Time} at=${reason.until} />`], ["Preempted by", reason.by && html`<${Named} who=${reason.by} />`],
-      ["Considered as victims", reason.considered],
     ]} />
-    ${reason.others.length > 0 && html`<h3>Other flavors that were tried</h3><ul class="plain">${reason.others.map((other) => html`<li><${ReasonBadge} reason=${other} /> <span class="soft">${other.message}</span></li>`)}</ul>`}
+    ${reason.others.length > 0 && html`<h3>Other flavors that were tried</h3><ul class="plain">${reason.others.map((other) => html`<li><${ReasonBadge} reason=${other} /> <span class="soft">${withoutCode(other)}</span></li>`)}</ul>`}
     <div class="two even">
       ${of.holders.length > 0 && html`<div><h3>Held by</h3><ul class="plain">${of.holders.map((holder) => html`<li><${WorkloadName} of=${holder} /> <b class="number">${reason.resource ? `${amount(reason.resource, holder.amount)} ${unit(reason.resource)}` : ""}</b> <span class="soft">since ${clock(holder.since)}</span></li>`)}</ul></div>`}
       ${of.ahead.length > 0 && html`<div><h3>Ahead in the pending queue</h3><ul class="plain">${of.ahead.map((one) => html`<li><${WorkloadName} of=${one} /></li>`)}</ul></div>`}
@@ -81,7 +80,7 @@ function Life({ of, decisions, more, asOf }) {
     <ul class="legend keys" aria-hidden="true">${Object.entries(STATES).map(([state, text]) => html`<li><i class="life-${state}"></i>${text}</li>`)}</ul>
     <details class="alternative" open=${spans.length <= 8}><summary>As a table</summary>
       <${Table} label="Life" columns=${[["From", ""], ["State", ""], ["For", "number"], ["What", ""], ["Why", "grow"]]}>
-        ${spans.map((span) => html`<tr><td class="number">${timestamp(span.from)}</td><td><i class=${`dot life-${span.state}`}></i>${STATES[span.state]}</td><td class="number">${lasts(span)}</td><td>${span.what}</td><td class="grow text soft">${span.why}</td></tr>`)}
+        ${spans.map((span) => html`<tr><td class="time">${timestamp(span.from)}</td><td><i class=${`dot life-${span.state}`}></i>${STATES[span.state]}</td><td class="number">${lasts(span)}</td><td>${span.what}</td><td class="grow text soft">${span.why}</td></tr>`)}
       <//></details>
   <//>`;
 }
@@ -110,7 +109,7 @@ function Pods({ of }) {
 function History({ decisions }) {
   if (!decisions.length) return html`<${Panel} title="Decisions"><${Empty}>None yet.<//><//>`;
   return html`<${Panel} title="Decisions"><${Table} label="Decisions on it" columns=${[["Sequence", "number"], ["Time", ""], ["Decision", ""], ["Attempt", "number"], ["Why", "grow"]]}>
-    ${[...decisions].reverse().slice(0, 100).map((row) => html`<tr key=${row.sequence}><td class="number soft">${grouped(row.sequence)}</td><td class="number">${timestamp(row.time)}</td><td><${VerdictBadge} verdict=${row.verdict} /></td><td class="number soft">${row.attempt ?? "–"}</td>
+    ${[...decisions].reverse().slice(0, 100).map((row) => html`<tr key=${row.sequence}><td class="number soft">${grouped(row.sequence)}</td><td class="time">${timestamp(row.time)}</td><td><${VerdictBadge} verdict=${row.verdict} /></td><td class="number soft">${row.attempt ?? "–"}</td>
       <td class="grow text">${row.reason?.by ? html`${row.reason.code}${row.reason.cause ? ` (${row.reason.cause})` : ""} by <${Named} who=${row.reason.by} />` : decisionText(row)}</td></tr>`)}
   <//><//>`;
 }

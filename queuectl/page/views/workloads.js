@@ -1,7 +1,7 @@
 // Workloads, a page at a time.
 import { amounts, between, duration, total } from "../format.js";
 import { html } from "../lib.js";
-import { Asked, Empty, Heading, Pager, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, usePages, WorkloadName } from "../parts.js";
+import { Asked, Empty, Heading, Pager, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, usePages, withoutCode, WorkloadName } from "../parts.js";
 import { now, useRest } from "../rest.js";
 import { Filters } from "./filters.js";
 
@@ -26,13 +26,10 @@ export function WorkloadTable({ items, label, line, asOf }) {
 }
 
 function What({ of }) {
-  if (of.reason && of.phase !== "Admitted") return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${rest(of.reason)}</span>`;
+  if (of.reason && of.phase !== "Admitted") return html`<${ReasonBadge} reason=${of.reason} /> <span class="soft">${withoutCode(of.reason)}</span>`;
   if (of.admission) return html`${amounts(total(of.admission.podSets))} <span class="soft">${of.podsReady === null ? "" : `${of.podsReady} of ${of.pods} pods ready`}</span>`;
   return html`<span class="soft">–</span>`;
 }
-
-/** The message of a reason without its code, which stands before it. */
-const rest = (reason) => reason.message.replace(new RegExp(`^${reason.code}:? ?`), "");
 
 export function Workloads({ params, asOf }) {
   const filter = Object.fromEntries([...FIELDS, "phase"].map((name) => [name, params.get(name)]));
