@@ -197,7 +197,8 @@ async def _first_line_while_sending(reader: asyncio.StreamReader, writer: asynci
 
 async def test_50_other_clients_are_served_while_large_bodies_arrive(server: tuple[str, int]) -> None:
     headers, content = BODIES["10 MiB"]
-    head = b"POST /nothing HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n" % (headers, len(content))
+    sizes = (headers, len(content))
+    head = b"POST /nothing HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n" % sizes
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         pouring = [tasks.create_task(raw(server, head, content)) for _ in range(8)]
         async with aiohttp.ClientSession(f"http://{server[0]}:{server[1]}") as client:
