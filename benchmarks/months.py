@@ -126,7 +126,14 @@ class Month(Play):
         self._work = sorted(_arrivals(kind, days, Random(f"{kind}/{seed}")), key=lambda one: one.at)
 
     def run(self) -> None:
-        self.play(self._work, until=self.days * DAY)
+        self.play_until(self.days * DAY)
+
+    def add(self, more: Iterable[Arrival]) -> None:
+        """Other workloads, before it is played."""
+        self._work += more
+
+    def play_until(self, seconds: float) -> None:
+        self.play(self._work, until=seconds)
 
     def _commit(self, plan: Plan) -> None:
         done, self._done = tuple(self._done), []
@@ -143,13 +150,13 @@ class Month(Play):
 def _arrivals(kind: str, days: int, dice: Random) -> Iterator[Arrival]:
     for one in _classes(kind):
         for number, at in enumerate(_times(one.per_day, days, dice)):
-            yield _arrival(one, number, at, dice)
+            yield arrival(one, number, at, dice)
     if kind == "bursty":
         for burst, at in enumerate(_times(0.6, days, dice)):
             name = dice.choice("abc")
             sweep = Class("sweep", name, f"{name}-grace", 1, 0, 5_000, 0.6)
             for number in range(dice.randint(20, 60)):
-                yield _arrival(sweep, 1000 * burst + number, at + number, dice)
+                yield arrival(sweep, 1000 * burst + number, at + number, dice)
 
 
 def _times(per_day: float, days: int, dice: Random) -> Iterator[float]:
@@ -162,7 +169,7 @@ def _times(per_day: float, days: int, dice: Random) -> Iterator[float]:
             yield at
 
 
-def _arrival(one: Class, number: int, at: float, dice: Random) -> Arrival:
+def arrival(one: Class, number: int, at: float, dice: Random) -> Arrival:
     name = f"{one.prefix}-{one.gpus}g-{number}" if one.prefix != "sweep" else f"sweep-{number}"
     identity = WorkloadId(f"{one.team}-{name}")
     workload = Workload(

@@ -38,7 +38,7 @@ CALIBRATED_SECONDS: Final = 6 * 3600.0
 """After so long the forecasts of a tree are checked again."""
 KEPT: Final = 8
 """How many trees are remembered."""
-_CHECK_WORK: Final = MOST_WORK // 6
+_CHECK_WORK: Final = MOST_WORK // 18
 
 Found = TypeVar("Found")
 Queues = frozenset[str]

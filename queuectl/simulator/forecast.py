@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
+from queuectl.core.decisions import Keep
 from queuectl.core.engine import Engine
 from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, WorkloadId
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
@@ -28,8 +29,10 @@ WINDOW: Final = timedelta(days=28)
 HORIZON_DAYS: Final = 14
 DRAWS: Final = (9, 19, 39)
 """Of N draws, the interval between rank (N + 1) / 10 and rank 9 (N + 1) / 10 holds one more with 80 %."""
-MOST_WORK: Final = 60_000
-"""Units of Plan.work in all draws of one forecast."""
+MOST_WORK: Final = 180_000
+"""Units of Plan.work in the first draws of one forecast together: some 20 s of CPU time."""
+_ENOUGH: Final = 3
+"""More draws are made while all together have a part of 1 / _ENOUGH of that."""
 _TREES: Final = ("Cohort", "ClusterQueue")
 _MOST_MILLISECONDS: Final = HORIZON_DAYS * DAY + 1
 
@@ -112,6 +115,7 @@ class Forecast:
         )
         self._due = frozenset(effects)
         self._engine: Engine = engine_of(tree, basis.configuration)
+        self._last = settle(self._engine, basis.now, self.sequence)
         lives = [one for one in basis.past.lives if queue_of(one.workload) in self.queues]
         self._runs = grouped(lives, basis.now)
         self._calendar = Calendar(lives, basis.past.since, basis.now, self.queues)
@@ -145,7 +149,7 @@ class Forecast:
         done = 0
         for count in DRAWS:
             used = sum(draw.work for draw in self._draws[:done])
-            if done and (count > most_draws or used / done * count > self._most_work):
+            if done and (count > most_draws or used / done * count > self._most_work / _ENOUGH):
                 break
             for number in range(done, count):
                 self._draw(number, targets)
@@ -170,7 +174,7 @@ class Forecast:
         play = Forward(
             self._engine.fork(),
             basis.now,
-            sequence=self.sequence,
+            sequence=self._last,
             targets=targets,
             most_work=most_work,
         )
@@ -210,6 +214,17 @@ def interval(draws: Sequence[tuple[int | None, int]]) -> Interval:
 
 def _whole(seconds: float) -> int:
     return min(max(1, milliseconds(min(seconds, 1e9))), _MOST_MILLISECONDS)
+
+
+def settle(engine: Engine, now: datetime, sequence: int) -> int:
+    """Commit the reasons of pending workloads, which a rebuilt engine finds anew: once for all its copies.
+
+    Stop at any other decision: it belongs to the draws. Return the sequence of the last decision.
+    """
+    while (plan := engine.decide(now)).decisions and all(isinstance(one, Keep) for one in plan.decisions):
+        engine.commit(plan, sequence + 1)
+        sequence += len(plan.recorded)
+    return sequence
 
 
 def queue_of(one: StoredWorkload) -> str | None:

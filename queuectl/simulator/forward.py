@@ -30,7 +30,8 @@ class Forward(Play):
     def __init__(
         self, engine: Engine, start: datetime, *, sequence: int, targets: Iterable[WorkloadId], most_work: int
     ) -> None:
-        """`sequence`: of the last decision before. `most_work`: units of Plan.work, and one for each plan."""
+        """`sequence`: of the last decision before. `most_work`: units of Plan.work, and one for each plan,
+        after the time of the start."""
         super().__init__(engine, start, eviction_seconds=EVICTION_SECONDS)
         self._sequence = sequence + 1
         self._awaited = set(targets)
@@ -66,6 +67,8 @@ class Forward(Play):
     def run(self, days: int, day: Day) -> None:
         """Play at most so many days."""
         self._at(0, partial(self._dawn, day, 0, days))
+        for effect in self._engine.take_effects():
+            self._engine.handle(self._write(effect))
         self.reached = days * DAY
         self.play((), until=days * DAY / 1000)
 
@@ -83,7 +86,8 @@ class Forward(Play):
         return None
 
     def _commit(self, plan: Plan) -> None:
-        self.work += plan.work + 1
+        if self._now:
+            self.work += plan.work + 1
         super()._commit(plan)
 
     def _remember(self, decision: Decision) -> None:

@@ -121,6 +121,13 @@ def test_a_forecast_changes_nothing_of_the_state() -> None:
     assert found._engine.check() == []
 
 
+def test_the_reasons_of_a_rebuilt_engine_are_found_once_for_all_draws() -> None:
+    found = forecast(busy())
+    now = START + timedelta(days=busy())
+    assert len(found.waiting) >= 5
+    assert found._engine.decide(now).decisions == ()
+
+
 def test_work_is_bounded_and_a_cut_draw_says_how_far_it_came() -> None:
     found = forecast(busy(), most_work=9 * 5)
     last = found.waiting[-1].id
