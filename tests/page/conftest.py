@@ -108,7 +108,9 @@ def open_page(browser: Browser) -> Iterator[Open]:
 
     def opened(url: str, *, size: str = "desktop", scheme: Any = "light", quiet: bool = False) -> Page:
         width, height = SIZES[size]
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, timezone_id="UTC"
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(1000 * SECONDS)

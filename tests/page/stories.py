@@ -80,6 +80,7 @@ def busy() -> CannedReadings:
     ]
     readings.sequence = len(readings.rows)
     readings.silence = timedelta(seconds=20)
+    readings.keep(EPOCH_START)
     readings.held = [
         Held("team-a", "a100", GPU, 12, EPOCH_START, None),
         Held("team-b", "a100", GPU, 4, EPOCH_START + timedelta(seconds=4), None),

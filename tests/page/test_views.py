@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib import resources
 from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.page.conftest import SIZES, Open, Site
+from queuectl.core.model import Phase
+from tests.api.canned import decision
+from tests.page.conftest import SIZES, Open, Site, serving
+from tests.page.stories import busy, of
 
 VIEWS: Final = {
     "": "team-a",
@@ -130,6 +134,40 @@ CHANGES: Final = {
     ],
     "incomplete": ["Quota"],
 }
+
+
+def test_as_of_a_time_the_page_shows_the_state_then_until_it_returns_to_now(
+    site: Site, open_page: Open
+) -> None:
+    page = open_page(f"{site.url}#/clusterqueues/team-a")
+    expect(page.locator("main")).to_contain_text("Use over time")
+    page.locator(".asof summary").click()
+    page.get_by_role("textbox", name="Time").fill("2026-01-05T10:00:10")
+    expect(page.locator(".notices")).to_contain_text("As of 2026-01-05 10:00:10")
+    assert "asOf=2026-01-05T10%3A00%3A10Z" in page.url
+    expect(page.locator("main")).to_contain_text("evaluate")
+    expect(page.locator("main")).not_to_contain_text("Use over time")
+    assert violations(page) == []
+    page.get_by_role("link", name="Workloads").click()
+    expect(page.get_by_role("region", name="Workloads")).to_contain_text("too-large")
+    assert "asOf=" in page.url
+    page.locator(".notices").get_by_role("button", name="Back to now").click()
+    expect(page.locator(".notice")).to_have_count(0)
+    assert "asOf=" not in page.url
+
+
+def test_a_workload_that_starts_shows_it_at_once(open_page: Open) -> None:
+    readings = busy()
+    with serving(readings) as site:
+        page = open_page(f"{site.url}#/workloads/team-a/Job/evaluate")
+        expect(page.locator(".life span").filter(has_text="Attempt 2")).to_have_count(0)
+        started = of("team-a", "evaluate", 2, gpus=6, phase=Phase.ADMITTED)
+        readings.rows.append(
+            replace(decision(10, started, "Admitted"), attempt=2, payload={"clusterQueue": "team-a"})
+        )
+        readings.commit(started)
+        expect(page.locator(".life span").filter(has_text="Attempt 2")).to_have_count(1)
+        expect(page.locator(".badge").filter(has_text="Admitted").first).to_be_visible()
 
 
 FORECAST: Final = {

@@ -1,7 +1,7 @@
 // One workload: why it waits, what would help, its life, and where its wait went.
 import { amount, amounts, between, clock, counted, duration, grouped, percent, timestamp, total, unit } from "../format.js";
 import { decisionText, lifeOf } from "../facts.js";
-import { html } from "../lib.js";
+import { html, useEffect, useRef } from "../lib.js";
 import { Asked, Badge, Empty, Facts, Failure, Heading, Named, NodeName, Panel, PhaseBadge, QueueLink, ReasonBadge, Table, Time, VerdictBadge, withoutCode, WorkloadName } from "../parts.js";
 import { now, path, useRest } from "../rest.js";
 import { to } from "../route.js";
@@ -14,10 +14,18 @@ export function Workload({ namespace, kind, name, asOf }) {
   const one = path("workloads", namespace, kind, name);
   const asked = useRest(one, { asOf }, { every: asOf ? 0 : EVERY });
   const over = asked.data && ["Finished", "Deleted"].includes(asked.data.phase);
-  // Its decisions change only when its state does.
+  // When this changes there are new decisions.
   const version = asked.data ? `${asked.data.phase} ${asked.data.attempts} ${asked.data.reason?.code} ${asked.data.reason?.limit}` : null;
   const history = useRest(version && `${one}/history`, { limit: PAGE, asOf }, { every: asOf || over ? 0 : 4 * EVERY });
   const waited = useRest(version && !asOf ? `${one}/waited` : null, {}, { every: over ? 0 : 4 * EVERY });
+  const former = useRef(version);
+  useEffect(() => {
+    if (former.current && version && former.current !== version) {
+      history.reload();
+      waited.reload();
+    }
+    former.current = version;
+  }, [version]);
   return html`<${Heading} kind=${`${kind} in namespace ${namespace}`} title=${name}>${asked.data && html`<${Badges} of=${asked.data} />`}<//>
     <${Asked} of=${asked} rows=${8}>${(found) => html`
     ${asked.problem && html`<${Failure} problem=${asked.problem} />`}
