@@ -46,10 +46,20 @@ _BY_CODE: Final = {
 }
 
 
+_NOT_YET: Final = (Code.WAITING_FOR_QUOTA, Code.CAPACITY_MISSING, Code.NO_NODE_FITS)
+
+
 def advice(phase: Phase, reason: Reason | None) -> str | None:
     """None for a workload that is not pending."""
     if phase is not Phase.PENDING or reason is None:
         return None
+    found = _by_reason(reason)
+    if found is not None and reason.until is not None and reason.code in _NOT_YET:
+        found += " At the time in its reason it is evaluated again in any case."
+    return found
+
+
+def _by_reason(reason: Reason) -> str | None:
     match reason.code:
         case Code.WAITING_FOR_QUOTA:
             return _quota(reason)

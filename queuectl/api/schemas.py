@@ -54,7 +54,8 @@ class Reason(Document):
     awaited: int | None = Field(description="How many workloads have to end first.")
     until: datetime | None = Field(
         description="When its pause ends, or the first protection of workloads that it might preempt, as of "
-        "the decision; if that is over, a later one is in its way."
+        "the decision; if that is over, a later one is in its way. Or when it, or the first workload that is "
+        "equal to it, may get another flavor, or this one again."
     )
     limit: Limit | None = Field(description="The field of the policy that bound.")
     node: str | None = Field(description="The object that bound, such as ClusterQueue/team-a.")

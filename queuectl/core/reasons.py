@@ -130,7 +130,8 @@ class Reason:
     awaited: int | None = None
     """The number of workloads that have to end first."""
     until: datetime | None = None
-    """When its pause ends (L18), or the first protection of a candidate (P10): others may end later."""
+    """When its pause ends (L18), or the first protection of a candidate (P10): others may end later. Or when
+    it may get another flavor (F10), or this one again (M20)."""
     limit: Limit | None = None
     """The policy field of `node` that limited the request."""
     node: str | None = None

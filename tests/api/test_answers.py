@@ -322,6 +322,17 @@ async def test_the_clock_that_runs_is_shown_with_its_end(
     )
 
 
+async def test_what_would_help_says_when_it_may_get_another_flavor(serve: Serve) -> None:
+    readings = two_teams()
+    one = next(one for _, one in readings._workloads.values() if one.ref.name == "waits")
+    assert one.reason is not None
+    until = datetime.fromisoformat("2026-01-05T11:00:00Z")
+    readings.commit(replace(one, reason=replace(one.reason, until=until)))
+    rest = await serve(readings)
+    found = await rest.get("/api/v1/workloads/default/Job/waits")
+    assert found["help"].endswith("At the time in its reason it is evaluated again in any case.")
+
+
 @pytest.mark.parametrize("kind", ["Job", "job", "jobs", "JOBS", "jobs.batch"])
 async def test_kinds_are_accepted_by_any_usual_name(rest: Rest, kind: str) -> None:
     assert (await rest.get(f"/api/v1/workloads/default/{kind}/waits"))["kind"] == "Job"

@@ -154,6 +154,15 @@ def test_a_change_of_the_wait_counts_at_once() -> None:
     assert taken(world.run()) == {"second": "dear"}
 
 
+def test_what_can_never_fit_names_no_time() -> None:
+    world = pools({"spot": 1, "dear": 4}, 600)
+    one = pod_set(1, {GPU: 1, "disk": 1})
+    asks(world, workload("holder"), workload("odd", pods=[one]))
+    reason = world.engine._state.entries[workload("odd").id].reason
+    assert reason is not None
+    assert (reason.code, reason.until) == (Code.RESOURCE_NOT_COVERED, None)
+
+
 def test_what_fits_a_later_flavor_partly_waits_too() -> None:
     world = pools({"spot": 4, "dear": 2}, 60)
     asks(world, workload("holder", gpus=4))

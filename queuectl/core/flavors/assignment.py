@@ -398,7 +398,7 @@ def assign(
         found.mode, found.reason = Mode.NO_FIT, worst(scan.refusals)
     elif scan.misses:
         found.reason = worst(scan.misses)
-    if found.reason is not None and found.later is not None:
+    if found.reason is not None and found.later is not None and severity(found.reason) == 0:
         found.reason = with_later(found.reason, found.later)
     return found
 
