@@ -155,6 +155,9 @@ class Forecaster:
             forecast = await self._compute(partial(Forecast, basis, queue))
         except KeyError:
             return StartForecast(now, snapshot.sequence, f"ClusterQueue {queue} does not exist")
+        except ValueError as error:
+            log.warning("no forecast: %s", error)
+            return StartForecast(now, snapshot.sequence, "the policy in the ledger cannot be read")
         former = self._trees.pop(forecast.queues, None)
         tree = _Tree(forecast, now, self._clock())
         if former is not None:

@@ -57,13 +57,18 @@ def held(found: Interval, seconds: float | None, so_far: float) -> bool | None:
 def check(
     forecast: Forecast, targets: Iterable[WorkloadId], when: datetime, past: PastLives, now: datetime
 ) -> list[bool]:
-    """Return whether the interval of each target held, if that is known at `now`, as `past` is."""
+    """Return whether the interval of each target held, if that is known at `now`, as `past` is.
+
+    One without a high end does not count: it would nearly always hold.
+    """
     found = forecast.of(list(targets), most_draws=DRAWS[0])
     if isinstance(found, Unknown):
         return []
     results = []
     for workload, one in found.items():
         start = started(past, workload, when)
+        if one.high is None:
+            continue
         if start is None and any(life.workload.id == workload and life.ended_at for life in past.lives):
             continue  # it was deleted while it waited
         seconds = None if start is None else (start - when).total_seconds()

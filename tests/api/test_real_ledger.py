@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from queuectl.api.server import serve
+from queuectl.app.forecasting import Forecaster
+from queuectl.app.reading import scheduling
 from queuectl.cli import main
 from queuectl.ledger import schema
+from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.pool import connection_pool
 from queuectl.ledger.postgres import PostgresLedger
 from queuectl.ledger.queries import LedgerReadings
@@ -24,6 +28,7 @@ from queuectl.ledger.verify import verify
 from queuectl.ports import LedgerUnavailable
 from queuectl.sandbox.postgres import EmbeddedPostgres
 from queuectl.simulator.what_ifs import TriedWhatIfs
+from tests.api.canned import queue_spec
 from tests.api.conftest import KEY
 from tests.job_kinds import JOB_KINDS
 from tests.ledger import plans
@@ -131,6 +136,7 @@ async def _rest(url: str, cluster: str) -> AsyncIterator[aiohttp.ClientSession]:
                 cursor_key=KEY,
                 refresh_seconds=0.05,
                 started=started.set_result,
+                forecasts=Forecaster(LedgerPast(pool, cluster, scheduling), scheduling),
             )
         )
         async with aiohttp.ClientSession(await started) as client:
@@ -149,6 +155,22 @@ async def _until(client: aiohttp.ClientSession, good: Callable[[dict[str, Any]],
     while not good(found := await _look(client)):
         await asyncio.sleep(0.02)
     return found
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_ledger_of_less_than_a_day_has_no_forecast(postgres: EmbeddedPostgres) -> None:
+    async with connection_pool(postgres.url) as pool:
+        ledger = PostgresLedger(pool, "young")
+        epoch = await ledger.take_epoch("test")
+        queue = replace(plans.configure("team-a", 8), spec=queue_spec(8))
+        first = plans.plan(queue, plans.enqueue("one"), now=await ledger.now())
+        await ledger.commit(first, [], epoch=epoch, batch="1")
+    async with _rest(postgres.url, "young") as client:
+        await _until(client, lambda found: "stale" not in found)
+        async with client.get("/api/v1/workloads/ns/job/one/eta") as answer:
+            assert answer.status == 200, await answer.text()
+            found = await answer.json()
+    assert (found["clusterQueue"], found["unknown"]) == ("team-a", "the history is shorter than a day")
 
 
 @pytest.mark.asyncio(loop_scope="module")
