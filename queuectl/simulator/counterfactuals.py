@@ -25,7 +25,7 @@ EACH: Final = 32
 """Up to so many values of a change are tried one by one; of more, some by halves."""
 OTHERS: Final = 3
 """How many other queues, and other flavors, are named."""
-MOST_WORK: Final = 20_000
+MOST_WORK: Final = 1_000
 """Units of work that the search for more quota may cost: each change nominates the heads of a whole tree."""
 
 
@@ -239,21 +239,24 @@ class _TooMuch(Exception):
 def smallest(outcome: Callable[[int], Tried | None], most: int, hint: int) -> tuple[int, Tried] | None:
     """Return the smallest value from 1 to `most` with an outcome; None: there is none.
 
-    Up to EACH values are tried one by one. Of more, `hint` and `most` are tried, and then halves: exact
-    where each value above one with an outcome has one too.
+    `most` is tried first, and decides whether there is one. Up to EACH values are tried one by one. Of more,
+    `hint` is tried, and then halves: exact where each value above one with an outcome has one too.
     """
+    last = outcome(most) if most > 0 else None
+    if last is None:
+        return None
     if most <= EACH:
         tries = ((value, outcome(value)) for value in range(1, most + 1))
         return next(((value, found) for value, found in tries if found is not None), None)
-    low, high, best = 1, most, None
-    for value in (hint, hint - 1, most):
-        if low <= value <= high and (best is None or value < best[0]):
+    low, high, best = 1, most, (most, last)
+    for value in (hint, hint - 1):
+        if low <= value < high:
             found = outcome(value)
             if found is not None:
                 best, high = (value, found), value
             else:
                 low = max(low, value + 1)
-    while best is not None and low < high:
+    while low < high:
         middle = (low + high) // 2
         found = outcome(middle)
         if found is not None:

@@ -28,6 +28,8 @@ from queuectl.simulator.rebuilding import engine_of, requested, rule
 
 BUDGET: Final = 1_000_000
 """Of one plan: more than a state can need."""
+FORKED_FOR_ONE: Final = 10
+"""How many workloads are copied in the time of one unit of work."""
 PLANS: Final = 1_000
 """Most plans until nothing is left to decide at one time."""
 SUSPENDED: Final = Observation(resource_version="1", generation=1, suspended=True, annotated=True)
@@ -137,6 +139,7 @@ class Trials:
             self.work += plan.work
             found: Sequence[Decision] = plan.decisions
             if _goes_on(plan) and not tried(workload, found).starts:
+                self.work += len(self.workloads) // FORKED_FOR_ONE
                 found = self._later(engine.fork(), plan, workload)
             return tried(workload, found)
         finally:
