@@ -50,7 +50,7 @@ from queuectl.core.policy import LocalQueueName
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.queues.pending import is_refusal, wanted
 from queuectl.core.reasons import Code, Reason
-from queuectl.core.settling import settle_flavors, settle_nodes, wake
+from queuectl.core.settling import prune, settle_flavors, settle_nodes, wake
 from queuectl.core.state import State
 from queuectl.core.transitions import transition
 
@@ -327,7 +327,7 @@ def freeze(state: State, what: str) -> None:
         state.refresh(entry)
         if again:
             state.unreported.pop(entry.id, None)  # the ledger refused even that reason
-    state.prune()
+    prune(state)
 
 
 def unfreeze(state: State, workload: str) -> None:
@@ -336,7 +336,7 @@ def unfreeze(state: State, workload: str) -> None:
     for entry in _under(state, workload):
         state.route(entry)
         state.refresh(entry)
-    state.prune()
+    prune(state)
 
 
 def thaw(state: State, root: str, snapshot: LedgerSnapshot) -> None:
@@ -364,7 +364,7 @@ def thaw(state: State, root: str, snapshot: LedgerSnapshot) -> None:
         state.route(entry)
         state.refresh(entry)
     recount(state, snapshot.past_usage)
-    state.prune()
+    prune(state)
 
 
 def _take_observation(entry: Entry, known: Entry) -> None:

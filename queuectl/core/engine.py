@@ -61,6 +61,7 @@ from queuectl.core.preemption.search import Target
 from queuectl.core.quota.shortage import promised
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.reports import ClusterQueueReport, ClusterReport, LocalQueueReport
+from queuectl.core.settling import prune
 from queuectl.core.slow_stops import SlowStop
 from queuectl.core.state import State
 from queuectl.core.transitions import check_transitions
@@ -136,7 +137,7 @@ class Engine:
         """Nominate all pending workloads again, whatever was missing."""
         for queue in self._state.pending.values():
             self._state.requeuer.renominate(queue)
-        self._state.prune()
+        prune(self._state)
         self._version += 1
 
     def decide(self, now: datetime, budget: int = DEFAULT_BUDGET, cycles: int | None = None) -> Plan:
@@ -287,7 +288,7 @@ class Engine:
         applying.apply_plan(self._state, plan, first)
         judge(self._state)
         self._state.requeuer.requeue()
-        self._state.prune()
+        prune(self._state)
         forget_unused(self._state)
         self._version += 1
         self._cycle += 1

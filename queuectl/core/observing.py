@@ -37,7 +37,7 @@ from queuectl.core.pod_limits import NamespaceQuota, namespace_of
 from queuectl.core.policy import Context, Gate, LocalQueue, LocalQueueName, Node, ResourceFlavor
 from queuectl.core.queues.inadmissible import queues_below
 from queuectl.core.queues.requeueing import tried_anew
-from queuectl.core.settling import settle_flavors, settle_nodes, settle_quota, wake
+from queuectl.core.settling import prune, settle_flavors, settle_nodes, settle_quota, wake
 from queuectl.core.state import State
 
 CONFIGURATION = ConfigKey("Configuration", "", "queuectl")
@@ -80,7 +80,7 @@ def fold(state: State, events: Iterable[Event]) -> None:
     settle_flavors(state)
     state.may_forget |= batch.policy_changed
     if state.synced:
-        state.prune()
+        prune(state)
 
 
 def _apply(state: State, event: Event, batch: _Batch) -> None:

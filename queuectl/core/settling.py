@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuectl.core.queues.inadmissible import queues_below
+from queuectl.core.queues.inadmissible import forget_missed, queues_below
 from queuectl.core.state import State
 
 
@@ -56,3 +56,11 @@ def settle_quota(state: State) -> None:
         for queue in queues_below(root, state.pending):
             state.requeuer.renominate(queue)
     state.changed_queues.update(node.name for node in changed if node.kind == "ClusterQueue")
+
+
+def prune(state: State) -> None:
+    """Forget what is no longer due."""
+    for name in state.due_queues:
+        forget_missed(state.tree, state.pending[name])
+    state.due_queues -= {name for name in state.due_queues if not state.pending[name].due}
+    state.due_configs = {key for key, _ in state.unrecorded_configs()}

@@ -39,7 +39,7 @@ from queuectl.core.policy import (
 )
 from queuectl.core.preemption.claims import PreemptionClaims
 from queuectl.core.promises import Promises
-from queuectl.core.queues.inadmissible import Requeuer, forget_missed
+from queuectl.core.queues.inadmissible import Requeuer
 from queuectl.core.queues.pending import PendingQueue, queue_place
 from queuectl.core.queues.requeueing import Timers, kept_out
 from queuectl.core.queues.usage_history import UsageHistory
@@ -129,13 +129,6 @@ class State:
         return bool(
             self.due_steps or self.unreported or self.due_queues or self.due_configs or self.children.doubtful
         )
-
-    def prune(self) -> None:
-        """Forget what is no longer due."""
-        for name in self.due_queues:
-            forget_missed(self.tree, self.pending[name])
-        self.due_queues -= {name for name in self.due_queues if not self.pending[name].due}
-        self.due_configs = {key for key, _ in self.unrecorded_configs()}
 
     def unrecorded_configs(self) -> Iterator[tuple[ConfigKey, str | None]]:
         for key in sorted(self.due_configs):
