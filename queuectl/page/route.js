@@ -49,7 +49,7 @@ export function to(parts, params = {}) {
  * @param {Record<string, string | number | null>} params
  * @param {{replace?: boolean}} [how] */
 export function change(params, how = {}) {
-  const now = route.get();
+  const now = parse(); // the event of an earlier change may not have come yet
   const address = to(now.parts, { ...Object.fromEntries(now.params), ...params });
   if (how.replace) {
     history.replaceState(null, "", address);

@@ -114,6 +114,9 @@ def test_filters_are_part_of_the_address(site: Site, open_page: Open) -> None:
     expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(5)
     page.get_by_label("Phase").select_option("Admitted")
     page.get_by_label("Name contains").fill("tra")
+    with page.expect_response("**/api/v1/workloads*"):
+        pass  # the list was read again
+    expect(page.get_by_label("Name contains")).to_have_value("tra")
     page.get_by_label("Name contains").press("Enter")
     expect(page.get_by_role("region", name="Workloads").get_by_role("row")).to_have_count(2)
     assert re.search(r"phase=Admitted", page.url)

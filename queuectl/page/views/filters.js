@@ -1,5 +1,5 @@
 // Fields that narrow a list: each is a parameter of REST, and part of the address of the view.
-import { html } from "../lib.js";
+import { html, useState } from "../lib.js";
 import { change } from "../route.js";
 
 /** A parameter, or a parameter with the values to choose from and their texts.
@@ -33,5 +33,11 @@ function One({ field, params }) {
   const values = typeof field === "string" ? null : field[1];
   return html`<label>${LABELS[name]} ${values
     ? html`<select value=${value} onChange=${set}>${values.map(([each, text]) => html`<option value=${each} selected=${each === value}>${text}</option>`)}</select>`
-    : html`<input type="text" value=${value} spellcheck="false" autocomplete="off" onChange=${set} />`}</label>`;
+    : html`<${Text} key=${value} value=${value} onChange=${set} />`}</label>`;
+}
+
+/** What is typed stays while the list below is drawn again. */
+function Text({ value, onChange }) {
+  const [text, setText] = useState(value);
+  return html`<input type="text" value=${text} spellcheck="false" autocomplete="off" onInput=${(event) => setText(event.target.value)} onChange=${onChange} />`;
 }
