@@ -84,7 +84,7 @@ class PlanContext:
         self.running = running
         self.plan = plan
         self.one_cycle = one_cycle
-        self.policy = running.policy
+        self.policy = running.counting()
         self.stored = running.ledger.store.workloads
         names = running.engine._state.tree.names
         self.names: list[FlavorResource] = names

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from queuectl.core.decisions import Admit, Keep
-from queuectl.core.forking import fork
+from queuectl.core.decisions import Admit, Keep, Plan
 from queuectl.core.model import Attempt, WorkloadId
-from queuectl.core.nodes.modes import mode_of
 from queuectl.core.nodes.pods import Pods
-from queuectl.core.policy import CapacityMode, Node
+from queuectl.core.policy import CapacityShortage, Cohort, Node
 from tests.core import laws
 from tests.core.laws import PlanContext, Preempting, fits
 from tests.core.running_on_nodes import Needed, OnNodes
+from tests.core.slow_room import SlowRoom, can_be_placed, limited, needed_by
 
 
 def cluster(context: PlanContext) -> OnNodes:
@@ -20,68 +19,16 @@ def cluster(context: PlanContext) -> OnNodes:
     return context.running
 
 
-def limited(running: OnNodes, needed: Needed) -> dict[str, int]:
-    """Return the requests that nodes limit, by M2."""
-    found = {}
-    for resource, amount in needed.requests:
-        name = needed.flavors.get(resource)
-        flavor = running.policy.flavors.get(name) if name is not None else None
-        if flavor is None:
-            continue
-        nodes = (n for n in running.nodes.values() if set(flavor.node_labels) <= set(n.labels))
-        offered = any(dict(node.allocatable).get(resource) for node in nodes)
-        if amount and mode_of(flavor.nodes, resource, offered=offered) is CapacityMode.ENFORCE:
-            found[resource] = amount
-    return found
-
-
-def can_be_placed(running: OnNodes, pods: Sequence[Needed], without: Iterable[WorkloadId] = ()) -> bool:
-    """Return whether there is a way to place all `pods` beside those that are bound: every way is tried."""
-    free = free_without(running, set(without))
-    wanted = [(one, amounts) for one in pods if (amounts := limited(running, one))]
-    wanted.sort(key=lambda item: sorted(item[1].values(), reverse=True), reverse=True)
-    nodes = list(running.nodes.values())
-
-    def placed(at: int) -> bool:
-        if at == len(wanted):
-            return True
-        needed, amounts = wanted[at]
-        tried = set()
-        for node in nodes:
-            left = free[node.name]
-            state = (node.labels, tuple(sorted(left.items())))
-            if state in tried or not running.matches(node, needed.flavors):
-                continue
-            tried.add(state)
-            if all(left.get(resource, 0) >= amount for resource, amount in amounts.items()):
-                _take(left, amounts, 1)
-                if placed(at + 1):
-                    return True
-                _take(left, amounts, -1)
-        return False
-
-    return placed(0)
-
-
-def free_without(running: OnNodes, gone: set[WorkloadId]) -> dict[str, dict[str, int]]:
-    """Return what is free by node and resource, once the pods of the workloads `gone` have ended."""
-    free = {node.name: running.free(node) for node in running.nodes.values()}
-    for pod in running.pods.values():
-        if pod.workload in gone and pod.node in free:
-            _take(free[pod.node], dict(pod.requests), -1)
-    return free
-
-
-def _take(left: dict[str, int], amounts: dict[str, int], times: int) -> None:
-    for resource, amount in amounts.items():
-        left[resource] -= times * amount
+def admissions(context: PlanContext) -> list[Attempt]:
+    found = (d.attempt for d in context.plan.decisions if isinstance(d, Admit))
+    return [attempt for attempt in found if not attempt.debt]
 
 
 def pods_of(running: OnNodes, attempt: Attempt) -> list[Needed]:
     """Return all pods of an attempt that is not carried out yet."""
     specs = {one.name: one.requests for one in running.jobs[attempt.workload].workload.pod_sets}
     return [
-        Needed(attempt.workload, specs[held.name], dict(held.flavors))
+        Needed(attempt.workload, specs[held.name], dict(held.flavors), held.name)
         for held in attempt.assignment.steered()
         for _ in range(held.count)
     ]
@@ -96,58 +43,139 @@ def all_pods_of_an_admission_can_be_placed(context: PlanContext) -> None:
     if not running.nodes:
         return
     pods: list[Needed] = []
-    for decision in context.plan.decisions:
-        if isinstance(decision, Admit) and not decision.attempt.debt:
-            pods += pods_of(running, decision.attempt)
-            assert can_be_placed(running, pods), f"{decision.ref} is admitted, and its pods cannot be placed"
+    for attempt in admissions(context):
+        pods += pods_of(running, attempt)
+        assert can_be_placed(running, pods), f"{attempt.workload} is admitted, and its pods cannot be placed"
 
 
 def no_more_is_admitted_than_nodes_have(context: PlanContext) -> None:
-    """M1, M7: with what is held by others that have not started all their pods, while no room was lost."""
-    running = cluster(context)
-    if running.disturbed or not running.nodes:
+    """M1, M7: with what is held by others that have not started all their pods, where these find nodes."""
+    running, admitted = cluster(context), admissions(context)
+    held = context.attempts.values()
+    if not running.nodes or not admitted or any(one.debt for one in held):
         return
-    admitted = [d.attempt for d in context.plan.decisions if isinstance(d, Admit)]
-    if not admitted or any(attempt.debt for attempt in (*admitted, *context.attempts.values())):
+    if not SlowRoom(running).expect(held):
         return
-    pods = [one for attempt in context.attempts.values() for one in running.unbound(attempt)]
+    pods = [one for attempt in held for one in running.unbound(attempt)]
     pods += [one for attempt in admitted for one in pods_of(running, attempt)]
     asked: dict[str, int] = {}
     for one in pods:
-        _add(asked, limited(running, one))
+        for resource, amount in limited(running, one).items():
+            asked[resource] = asked.get(resource, 0) + amount
     for resource, amount in asked.items():
         free = sum(max(0, running.free(node).get(resource, 0)) for node in usable(running))
         assert amount <= free, f"{amount} {resource} are held for pods that do not run yet, {free} are free"
-
-
-def _add(to: dict[str, int], amounts: dict[str, int]) -> None:
-    for resource, amount in amounts.items():
-        to[resource] = to.get(resource, 0) + amount
 
 
 def usable(running: OnNodes) -> list[Node]:
     return [node for node in running.nodes.values() if node.ready and not node.cordoned]
 
 
+def trees_get_their_part_of_a_shortage(context: PlanContext) -> None:
+    """M11: what a tree with `ProRata` admits is never more than its part, or what it used already.
+
+    All parts together are at most what usable nodes have, and so all is that these trees admit.
+    """
+    quota = context.quota()
+    parts: dict[tuple[str, str], int] = {}
+    for name, cohort in context.policy.cohorts.items():
+        if quota.policy._parent((name, Cohort)) is None and cohort.shortage is CapacityShortage.PRO_RATA:
+            for attempt in admissions(context):
+                if quota.root(attempt.assignment.cluster_queue) == (name, Cohort):
+                    quota.charge(attempt)
+            for cell in {(f, r) for _, f, r in quota.usage}:
+                subtree, _, used = quota.numbers((name, Cohort), cell)
+                _, _, before = context.quota().numbers((name, Cohort), cell)
+                parts[cell] = parts.get(cell, 0) + subtree
+                assert used <= max(subtree, before), (
+                    f"Cohort {name} uses {used} of {cell}, its part: {subtree}"
+                )
+    running = cluster(context)
+    for cell, part in parts.items():
+        there = running.capacity(cell) if running.nodes else None
+        assert there is None or part <= there, f"{part} of {cell} count, nodes have {there}"
+
+
+class Claims:
+    """What preemptors of earlier plans wait for, and what this plan leaves them."""
+
+    def __init__(self, context: PlanContext) -> None:
+        self.running = cluster(context)
+        admitted = admissions(context)
+        decided = {attempt.workload for attempt in admitted}
+        decided |= {d.workload for d in context.plan.decisions if isinstance(d, Keep)}
+        claims = [one for one in context.running.engine._state.claims if one.owner not in decided]
+        self.gone = {victim.workload for one in claims for victim in one.victims}
+        self.pods = [needed_by(one.owner, one.pods) for one in claims if one.pods]
+        held = [attempt for uid, attempt in context.attempts.items() if uid not in self.gone]
+        room = SlowRoom(self.running, self.gone)
+        self.fitted = room.expect(held) and all(map(room.fits, self.pods))
+        """Before the plan, all claims could be served: no lost node, no pod of others and none that was bound
+        elsewhere than expected is in their way. Evictions that these make vain are not ours."""
+        self.held = [one for attempt in held for one in self.running.unbound(attempt)]
+
+    def lose(self, started: Iterable[Needed]) -> bool:
+        """Return whether the claims alone find no room beside pods that are `started` and not bound yet."""
+        others = [*started, *self.held]
+        pods = [one for found in self.pods for one in found]
+        return not can_be_placed(self.running, [*others, *pods], self.gone) and can_be_placed(
+            self.running, others, self.gone
+        )
+
+
 def a_preemptor_can_be_placed_without_its_victims(context: PlanContext) -> None:
-    """M8: all preemptors of the plan together, once all their victims are gone."""
+    """M8: on the state that it leaves, all preemptors of the plan together fit, and all that is held.
+
+    Where pods of admitted workloads find no node as it is, the preemptors alone.
+    """
     running = cluster(context)
     if not running.nodes:
         return
-    gone = {uid for preempting in context.preemptions for uid in preempting.waits_for}
-    pods: list[Needed] = []
-    for preempting in context.preemptions:
-        for group in claimed(context, preempting):
-            pods += [
-                Needed(preempting.owner.id, group.shape.requests, dict(group.shape.flavors))
-            ] * group.count
+    earlier = Claims(context)
+    gone = earlier.gone | {uid for preempting in context.preemptions for uid in preempting.waits_for}
+    held = [attempt for uid, attempt in context.attempts.items() if uid not in gone]
+    pods = [one for preempting in context.preemptions for one in claimed(context, preempting)]
+    if SlowRoom(running, gone).expect(held):
+        pods += [one for found in earlier.pods for one in found if earlier.fitted]
+        pods += [one for attempt in held for one in running.unbound(attempt)]
+        pods += [one for attempt in admissions(context) for one in pods_of(running, attempt)]
     assert can_be_placed(running, pods, gone), "a preemptor cannot be placed without its victims"
 
 
-def claimed(context: PlanContext, preempting: Preempting) -> Pods:
+def claimed(context: PlanContext, preempting: Preempting) -> list[Needed]:
     """Return the pods for which a preemptor of the plan reserves room."""
     found = (d.claim for d in context.plan.decisions if isinstance(d, Keep) and d.claim is not None)
-    return next(claim.pods for claim in found if claim.owner == preempting.owner.id)
+    pods: Pods = next(claim.pods for claim in found if claim.owner == preempting.owner.id)
+    return needed_by(preempting.owner.id, pods)
+
+
+def claims_fit(running: OnNodes) -> bool:
+    """Return whether all open claims can be served, were their victims gone."""
+    return Claims(PlanContext(running, Plan(version=0, cycle=0, now=running.now), one_cycle=False)).fitted
+
+
+def no_admission_takes_the_room_of_a_preemptor(context: PlanContext) -> None:
+    """M8: no workload is evicted in vain because of what queuectl decides after that, in any tree."""
+    claims = Claims(context)
+    if claims.running.nodes and claims.pods and claims.fitted:
+        pods = [one for attempt in admissions(context) for one in pods_of(claims.running, attempt)]
+        assert not claims.lose(pods), "an admission takes the room that a preemptor waits for"
+
+
+def no_start_can_take_the_room_of_a_preemptor(context: PlanContext) -> None:
+    """M8: to whatever node the scheduler binds the first pod that it binds after the plan."""
+    claims = Claims(context)
+    running, admitted = claims.running, admissions(context)
+    if not (running.nodes and claims.pods and claims.fitted):
+        return
+    pods = [one for attempt in admitted for one in pods_of(running, attempt)]
+    for first in pods:
+        left = list(pods)
+        left.remove(first)
+        for node in running.nodes.values():
+            if running.can_run(node, first) and limited(running, first):
+                with running.bound_to(node, first):
+                    assert not claims.lose(left), f"a pod of {first.owner} may take the room of a preemptor"
 
 
 def no_victim_is_unnecessary(context: PlanContext) -> None:
@@ -172,10 +200,19 @@ def no_victim_is_unnecessary(context: PlanContext) -> None:
 
 
 def _has_room(context: PlanContext, preempting: Preempting, gone: Iterable[WorkloadId]) -> bool:
-    room = fork(context.running.engine._state.nodes)
-    for uid in gone:
-        room.remove(uid)
-    return not room or room.fits(claimed(context, preempting))
+    """Return whether there is room without `gone`. If other trees admit or claim anything: no."""
+    running = cluster(context)
+    if not running.nodes:
+        return True
+    quota = context.quota()
+    others = [attempt.assignment.cluster_queue for attempt in admissions(context)]
+    others += [*context.claimed, *(one.queue for one in context.preemptions)]
+    if any(quota.root(name) != quota.root(preempting.queue) for name in others):
+        return False
+    without = set(gone)
+    room = SlowRoom(running, without)
+    room.expect(attempt for uid, attempt in context.attempts.items() if uid not in without)
+    return room.fits(claimed(context, preempting))
 
 
 REPLACED = {laws.no_victim_is_unnecessary: no_victim_is_unnecessary}
@@ -183,6 +220,9 @@ ALL = (
     *(REPLACED.get(law, law) for law in laws.ALL),
     all_pods_of_an_admission_can_be_placed,
     no_more_is_admitted_than_nodes_have,
+    trees_get_their_part_of_a_shortage,
     a_preemptor_can_be_placed_without_its_victims,
+    no_admission_takes_the_room_of_a_preemptor,
+    no_start_can_take_the_room_of_a_preemptor,
 )
 """Those of laws.py, where victims are needed for room as well, and those of nodes."""

@@ -15,6 +15,7 @@ from queuectl.ledger.memory import MemoryLedger
 from tests.builders import SOURCES, T0
 from tests.core.laws import PlanContext
 from tests.core.machine import Cluster, wait_for
+from tests.core.reference import Policy
 from tests.core.trees import CLASSES, Dice, World, cluster_queue, cohort, job
 
 Law = Callable[[PlanContext], None]
@@ -112,6 +113,10 @@ class Running(Cluster):
         """Whether a tree has fair sharing, or may have it."""
         on = [cohort.sharing.enabled for cohort in self.policy.cohorts.values()]
         return self.world.settings.fair_sharing or any(on)
+
+    def counting(self) -> Policy:
+        """Return the policy with nominal quotas as they count."""
+        return self.policy
 
     def bound(self) -> int:
         """Upper bound of plans: each workload is admitted, stopped, released and evaluated a few times."""

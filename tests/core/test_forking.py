@@ -15,9 +15,10 @@ from queuectl.core.events import TimeCame
 from queuectl.core.forking import fork
 from queuectl.core.values import value
 from tests.core import profiles
+from tests.core.frames import JOBS, SCRIPT, WORLD
 from tests.core.node_worlds import NodeWorld, gang, node
 from tests.core.running import Running
-from tests.core.test_laws import JOBS, SCRIPT, WORLD, play
+from tests.core.test_laws import play
 from tests.core.trees import Dice
 
 profiles.load()

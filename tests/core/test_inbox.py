@@ -27,8 +27,9 @@ from queuectl.core.model import ConfigKey, EffectKey, Outcome, Verb, WorkloadId
 from queuectl.core.policy import Gate
 from tests.builders import T0, World, local_queue, observed, policy, queue, workload
 from tests.core import profiles
+from tests.core.frames import JOBS, SCRIPT, WORLD
 from tests.core.running import Running
-from tests.core.test_laws import JOBS, SCRIPT, WORLD, play
+from tests.core.test_laws import play
 from tests.core.trees import Dice
 
 profiles.load()

@@ -23,37 +23,33 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.decisions import Admit, Enqueue, Keep, Plan
 from queuectl.core.engine import Engine
-from queuectl.core.events import Event, TimeCame
 from queuectl.core.model import WorkloadId
 from queuectl.core.policy import MinRunTime, Preemption, PreemptionPolicy, WorkloadPriorityClass
 from queuectl.core.queues.line import line
-from queuectl.core.reasons import Code
 from tests.builders import SETTINGS, flavor, local_queue, queue, workload
 from tests.core import laws, profiles
-from tests.core.running import Law, Running, forked
+from tests.core.frames import (
+    CYCLES,
+    JOBS,
+    SCRIPT,
+    WORLD,
+    check_that_a_new_process_admits_the_same,
+    check_that_a_new_process_decides_nothing,
+    check_that_order_does_not_matter,
+    check_that_preemptors_are_admitted,
+    played,
+)
+from tests.core.running import Law, Running
 from tests.core.trees import Dice, world
 from tests.core.trees import World as WorldOf
 
 profiles.load()
 
-WORLD = st.binary(min_size=420, max_size=420)
-JOBS = st.lists(st.binary(min_size=36, max_size=36), min_size=2, max_size=6)
-SCRIPT = st.lists(st.binary(min_size=28, max_size=28), max_size=10)
-CYCLES = st.sampled_from([None, 1])
-"""Cycles per plan until rest; None: unlimited."""
-
 
 def play(made: bytes, jobs: list[bytes], script: list[bytes], *judges: Law, guarded: bool = True) -> Running:
     """Run a sequence with each plan checked by `judges`, the ledger and the engine, and decided twice."""
-    running = Running(world(Dice(made), guarded=guarded), *judges)
-    for one in jobs:
-        running.submit_some(Dice(one))
-    running.deliver()
-    for happens in script:
-        running.act(Dice(happens))
-    return running
+    return played(Running(world(Dice(made), guarded=guarded), *judges), jobs, script)
 
 
 # --- laws of each plan
@@ -227,17 +223,7 @@ def test_a_preemptor_is_admitted_once_its_victims_are_gone(
     """C7. No other workload uses the quota: the first plan that decides its tree afterwards admits it."""
     running = play(made, jobs, script)
     running.come_to_rest(cycles)
-    stored = running.ledger.store.workloads
-    waiting = [
-        one.ref
-        for one in stored.values()
-        if one.reason and one.reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS and one.attempt is None
-    ]
-    assert not waiting, f"{waiting} preempted, but were not admitted"
-    unserved = [
-        owner for owner in running.preemptors if owner in stored and owner not in running.admitted_since
-    ]
-    assert not unserved, f"{unserved} preempted without being admitted"
+    check_that_preemptors_are_admitted(running)
 
 
 @profiles.sequences(180)
@@ -248,16 +234,7 @@ def test_at_rest_a_newly_started_process_decides_nothing(
     """W1 to W4: no inadmissible workload would fit or find victims in a full evaluation."""
     running = play(made, jobs, script)
     running.come_to_rest(cycles)
-    other = running.fresh()
-    for _ in range(running.bound()):
-        plan = other.decide(running.now)
-        if not plan.decisions and not plan.probes:
-            return
-        for decision in plan.recorded:
-            assert isinstance(decision, Keep), decision
-            assert decision.claim is None, decision
-        other.commit(plan, 1)
-    raise AssertionError("decisions never end")
+    check_that_a_new_process_decides_nothing(running)
 
 
 @profiles.sequences(120)
@@ -265,31 +242,7 @@ def test_at_rest_a_newly_started_process_decides_nothing(
 def test_the_order_of_events_of_one_batch_does_not_matter(
     made: bytes, jobs: list[bytes], script: list[bytes], batch: list[bytes], order: list[bytes]
 ) -> None:
-    running = play(made, jobs, script)
-    changed: dict[str, Event] = {}
-    for happens in batch:
-        event = running.random_event(Dice(happens))
-        if event is not None:
-            changed[running.subject(event)] = event
-    events = list(changed.values())
-    shuffled = Dice(order[0]).shuffled(events)
-    one, other = (forked(running.engine, found).decide(running.now, 10_000) for found in (events, shuffled))
-    assert meaning(one) == meaning(other)
-
-
-def meaning(plan: Plan) -> Counter[str]:
-    """Return the decisions as a set, without numbers that depend on their order."""
-    found: Counter[str] = Counter()
-    for decision in plan.decisions:
-        if isinstance(decision, Enqueue):
-            found[f"queue {decision.workload.id} {decision.cluster_queue} {decision.priority}"] += 1
-        elif isinstance(decision, Admit):
-            found[f"admit {decision.attempt.assignment} {decision.attempt.number} {decision.ref}"] += 1
-        elif isinstance(decision, Keep):
-            found[f"keep {decision.ref} {decision.reason.key}"] += 1
-        else:
-            found[repr(decision)] += 1
-    return found
+    check_that_order_does_not_matter(play(made, jobs, script), batch, order[0])
 
 
 @profiles.sequences(80)
@@ -332,23 +285,7 @@ def test_a_newly_started_process_admits_what_the_running_one_admits(
 ) -> None:
     """C12: of requests that come at rest. A cycle takes one head of each queue, and what an earlier process
     refused takes the turn of no other."""
-    running = play(made, jobs, script)
-    running.come_to_rest()
-    running.now += timedelta(seconds=100)
-    running.tell_time()
-    running.come_to_rest()
-    for one in late:
-        running.submit_some(Dice(one))
-    running.deliver()
-    fresh = running.fresh()
-    fresh.handle([TimeCame(running.now)])
-    assert moves(fresh.decide(running.now, 10_000)) == moves(running.plan(10_000))
-
-
-def moves(plan: Plan) -> list[str]:
-    """Return what a plan admits and evicts."""
-    admitted = [f"{d.ref.name}: {d.attempt.assignment}" for d in plan.decisions if isinstance(d, Admit)]
-    return sorted([*admitted, *(f"{victim.ref.name} for {victim.preemptor}" for victim in plan.victims)])
+    check_that_a_new_process_admits_the_same(play(made, jobs, script), late)
 
 
 def known(engine: Engine, now: datetime, stored: Container[WorkloadId]) -> dict[str, object]:

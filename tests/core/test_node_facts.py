@@ -22,12 +22,12 @@ from queuectl.core.resources import amounts
 from queuectl.simulator.rebuilding import engine_of
 from tests.builders import GPU
 from tests.core import profiles
+from tests.core.frames import JOBS, WORLD, meaning, moves
 from tests.core.machine import wait_for
 from tests.core.node_worlds import NodeWorld, gang, node
 from tests.core.running_on_nodes import OnNodes
 from tests.core.test_devices import OWN, gpus, other, slice_
 from tests.core.test_devices import world as devices_on_two_nodes
-from tests.core.test_laws import JOBS, WORLD, meaning, moves
 from tests.core.test_node_loss import RULES, SETTINGS, UNHEALTHY, evictions, nodes_with_two, runs
 from tests.core.test_room_laws import SCRIPT
 from tests.core.trees import Dice

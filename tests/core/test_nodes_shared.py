@@ -39,6 +39,17 @@ def test_podsets_with_selectors_on_different_labels_are_judged_together() -> Non
     assert admitted(world.asks(one)) == ["one"]
 
 
+def test_room_for_the_least_count_of_a_workload_that_never_fits_in_full_requeues_it() -> None:
+    """W6, F9."""
+    policies = (flavor("default"), queue("cq", 2), local_queue("lq", "cq"))
+    world = NodeWorld(node("a", 2), policies=policies)
+    world.bind(None, "a", gpus=2)
+    some = workload("some", pods=[pod_set(2, {GPU: 2}, min_count=1)])
+    assert admitted(world.asks(some)) == []
+    world.end_pods(None, 1)
+    assert admitted(world.run()) == ["some"]
+
+
 def test_what_is_tried_and_undone_is_no_growth() -> None:
     """W6: groups that might preempt are nominated again when nodes have more room, and not else."""
     policies = (

@@ -1,39 +1,38 @@
 """Laws that hold for every plan where nodes limit admissions: random nodes, pods and failures (M).
 
-The sequences are those of test_laws.py, on nodes: a scheduler binds pods one by one, pods of others come and
-end, nodes are cordoned, come and go.
+The sequences are those of test_laws.py, on nodes: a scheduler binds pods one by one, to any node where they
+fit, pods of others come and end, nodes are cordoned, come and go.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuectl.core.decisions import Keep
-from queuectl.core.events import Event, TimeCame
-from queuectl.core.reasons import Code
 from tests.core import profiles, room_laws
-from tests.core.running import Law, forked
+from tests.core.frames import (
+    CYCLES,
+    JOBS,
+    WORLD,
+    check_that_a_new_process_admits_the_same,
+    check_that_a_new_process_decides_nothing,
+    check_that_order_does_not_matter,
+    check_that_preemptors_are_admitted,
+    played,
+)
+from tests.core.running import Law
 from tests.core.running_on_nodes import OnNodes
-from tests.core.test_laws import CYCLES, JOBS, WORLD, meaning, moves
 from tests.core.trees import Dice
 
 profiles.load()
 
 SCRIPT = st.lists(st.binary(min_size=28, max_size=28), max_size=14)
+PRESS = st.lists(st.binary(min_size=36, max_size=36), min_size=8, max_size=30)
 
 
 def play(made: bytes, jobs: list[bytes], script: list[bytes], *judges: Law) -> OnNodes:
     """Run a sequence with each plan checked by `judges`, the ledger and the engine, and decided twice."""
-    running = OnNodes(Dice(made), *judges)
-    for one in jobs:
-        running.submit_some(Dice(one))
-    running.deliver()
-    for happens in script:
-        running.act(Dice(happens))
-    return running
+    return played(OnNodes(Dice(made), *judges), jobs, script)
 
 
 @profiles.sequences(150)
@@ -44,25 +43,34 @@ def test_all_laws_hold_on_nodes(
     play(made, jobs, script, *room_laws.ALL).come_to_rest(cycles)
 
 
+@profiles.sequences(150)
+@given(WORLD, JOBS, PRESS, CYCLES)
+def test_on_nodes_no_workload_is_evicted_in_vain(
+    made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
+) -> None:
+    """C7, M8: what queuectl decides leaves each preemptor its room, wherever pods that start then are bound.
+
+    Not in vain by these rules are evictions for a preemptor that fitted until a node was lost, a pod of
+    others came, or a pod of a workload that was admitted before it was bound elsewhere than expected.
+    """
+    running = play(made, jobs, [], *room_laws.ALL)
+    for happens in script:
+        running.press(Dice(happens))
+    served = room_laws.claims_fit(running)
+    running.come_to_rest(cycles)
+    if served:
+        check_that_preemptors_are_admitted(running)
+
+
 @profiles.sequences(100)
 @given(WORLD, st.lists(st.binary(min_size=36, max_size=36), min_size=2, max_size=9), CYCLES)
 def test_on_nodes_a_preemptor_is_admitted_once_its_victims_are_gone(
     made: bytes, jobs: list[bytes], cycles: int | None
 ) -> None:
-    """C7, M8: no workload is evicted in vain, as long as pods are not bound elsewhere than expected."""
+    """C7, M8: as long as pods are not bound elsewhere than expected."""
     running = play(made, jobs, [])
     running.come_to_rest(cycles)
-    stored = running.ledger.store.workloads
-    waiting = [
-        one.ref
-        for one in stored.values()
-        if one.reason and one.reason.code is Code.WAITING_FOR_PREEMPTED_WORKLOADS and one.attempt is None
-    ]
-    assert not waiting, f"{waiting} preempted, but were not admitted"
-    unserved = [
-        owner for owner in running.preemptors if owner in stored and owner not in running.admitted_since
-    ]
-    assert not unserved, f"{unserved} preempted without being admitted"
+    check_that_preemptors_are_admitted(running)
 
 
 @profiles.sequences(150)
@@ -70,19 +78,9 @@ def test_on_nodes_a_preemptor_is_admitted_once_its_victims_are_gone(
 def test_on_nodes_a_newly_started_process_decides_nothing_at_rest(
     made: bytes, jobs: list[bytes], script: list[bytes], cycles: int | None
 ) -> None:
-    """W1 to W6: no inadmissible workload would fit or find victims in a full evaluation."""
     running = play(made, jobs, script)
     running.come_to_rest(cycles)
-    other = running.fresh()
-    for _ in range(running.bound()):
-        plan = other.decide(running.now)
-        if not plan.decisions and not plan.probes:
-            return
-        for decision in plan.recorded:
-            assert isinstance(decision, Keep), decision
-            assert decision.claim is None, decision
-        other.commit(plan, 1)
-    raise AssertionError("decisions never end")
+    check_that_a_new_process_decides_nothing(running)
 
 
 @profiles.sequences(80)
@@ -90,17 +88,7 @@ def test_on_nodes_a_newly_started_process_decides_nothing_at_rest(
 def test_on_nodes_a_newly_started_process_admits_what_the_running_one_admits(
     made: bytes, jobs: list[bytes], script: list[bytes], late: list[bytes]
 ) -> None:
-    running = play(made, jobs, script)
-    running.come_to_rest()
-    running.now += timedelta(seconds=100)
-    running.tell_time()
-    running.come_to_rest()
-    for one in late:
-        running.submit_some(Dice(one))
-    running.deliver()
-    fresh = running.fresh()
-    fresh.handle([TimeCame(running.now)])
-    assert moves(fresh.decide(running.now, 10_000)) == moves(running.plan(10_000))
+    check_that_a_new_process_admits_the_same(play(made, jobs, script), late)
 
 
 @profiles.sequences(80)
@@ -108,13 +96,4 @@ def test_on_nodes_a_newly_started_process_admits_what_the_running_one_admits(
 def test_the_order_of_events_of_nodes_and_pods_does_not_matter(
     made: bytes, jobs: list[bytes], script: list[bytes], batch: list[bytes], order: list[bytes]
 ) -> None:
-    running = play(made, jobs, script)
-    changed: dict[str, Event] = {}
-    for happens in batch:
-        event = running.random_event(Dice(happens))
-        if event is not None:
-            changed[running.subject(event)] = event
-    events = list(changed.values())
-    shuffled = Dice(order[0]).shuffled(events)
-    one, other = (forked(running.engine, found).decide(running.now, 10_000) for found in (events, shuffled))
-    assert meaning(one) == meaning(other)
+    check_that_order_does_not_matter(play(made, jobs, script), batch, order[0])

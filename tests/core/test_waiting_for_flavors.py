@@ -15,8 +15,8 @@ from queuectl.core.policy import ClusterQueue, ResourceGroup
 from queuectl.core.reasons import Code
 from tests.builders import GPU, T0, World, flavor, group, local_queue, observed, pod_set, queue, workload
 from tests.core import laws, profiles
+from tests.core.frames import CYCLES, JOBS, SCRIPT, WORLD, moves
 from tests.core.running import Running
-from tests.core.test_laws import CYCLES, JOBS, SCRIPT, WORLD, moves
 from tests.core.trees import Dice
 from tests.core.trees import World as WorldOf
 from tests.core.trees import world as random_world

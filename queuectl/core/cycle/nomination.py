@@ -115,7 +115,10 @@ class Nominator:
 
         def partly(charges: Sequence[Charge]) -> Nomination | None:
             part = self._nominate(entry, flavors, charges, last_tried, pinned)
-            return part if part.promising else None
+            if part.promising:
+                return part
+            whole.lacking += part.lacking  # room for fewer pods helps it, too (W6)
+            return None
 
         return fewer_pods(entry.shape, partly) or whole
 

@@ -51,6 +51,8 @@ class ExpectedPods:
         self._version = self._inventory.version
         """Of the inventory at that time."""
         self._spots: dict[PodShape, Spots] = {}
+        self.missing = 0
+        """How many of them, and of those that are tried, find no node."""
         self._spots_with_all: dict[PodShape, Spots] | None = None
         """What is expected with all holders; None: that is what is expected now."""
 
@@ -156,6 +158,7 @@ class ExpectedPods:
                 wanted[group.shape] += group.count
         matches = self._matcher.match_all(wanted)
         found, all_fit = expect_all(self._inventory, list(zip(matches, wanted.values(), strict=True)))
+        self.missing = wanted.total() - sum(map(len, found))
         spots = dict(zip(wanted, found, strict=True))
         self._spots = {shape: spots[shape][:count] for shape, count in held.items()}
         left = {shape: iter(spots[shape][held[shape] :]) for shape in wanted}
