@@ -17,6 +17,9 @@ from queuectl.screen.text import figure
 _ROWS: Final = (("low", "10% start before"), ("median", "median"), ("high", "90% start before"))
 _TABLE: Final = (Column("START"), Column("IN", right=True), Column("AT"))
 
+TIMEOUT_SECONDS: Final = 75.0
+"""More than the minute that the server takes at most."""
+
 
 @click.command("eta")
 @WORKLOAD
@@ -29,7 +32,7 @@ def eta(options: Options, workload: str, namespace: str | None) -> None:
     last weeks. It may take a minute if many workloads wait. Changes of policy, and room on nodes, are not
     part of it.
     """
-    server, path, _ = workload_of(options, workload, namespace)
+    server, path, _ = workload_of(options, workload, namespace, timeout=TIMEOUT_SECONDS)
     found = server.get((*path, "eta"))
     if options.output != "table":
         printing.document(found, options.output)

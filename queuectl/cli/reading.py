@@ -261,11 +261,15 @@ def history(options: Options, workload: str, namespace: str | None) -> None:
 
 
 def workload_of(
-    options: Options, workload: str, given: str | None, as_of: When = None
+    options: Options,
+    workload: str,
+    given: str | None,
+    as_of: When = None,
+    timeout: float = rest.TIMEOUT_SECONDS,
 ) -> tuple[Server, tuple[str, ...], Document]:
     """The server, the path of a workload, and its document. Raises Failure that says what to try instead."""
     namespace = contexts.namespace(options, given)
-    server = rest.connect(options, namespace=namespace)
+    server = rest.connect(options, namespace=namespace, timeout=timeout)
     server.look_back(as_of)
     resource = RESOURCES["workloads"]
     path = resource.path(workload, namespace)

@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from queuectl.api.forecast_routes import FORECAST_SECONDS
+from queuectl.cli import rest
+from queuectl.cli.options import Options
 from queuectl.core.model import Phase
 from tests.api.canned import CannedReadings, workload
 from tests.cli.conftest import Run
@@ -31,6 +34,21 @@ def test_eta_says_why_a_start_is_unknown(run: Run, server: str, readings: Canned
     result = run("eta", "job/runs", "-n", "default", "--server", server)
     assert result.exit_code == 0, result.output
     assert result.stdout.strip() == "Job default/runs: Admitted, start unknown: it holds quota"
+
+
+def test_eta_waits_longer_than_the_server_takes(
+    run: Run, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float] = []
+
+    def connect(options: Options, *, namespace: str | None, timeout: float) -> rest.Server:
+        taken.append(timeout)
+        return genuine(options, namespace=namespace, timeout=timeout)
+
+    genuine = rest.connect
+    monkeypatch.setattr(rest, "connect", connect)
+    assert run("eta", "job/waits", "-n", "default", "--server", server).exit_code == 0
+    assert taken[0] > FORECAST_SECONDS
 
 
 def test_eta_has_the_numbers_of_rest_as_json(run: Run, server: str) -> None:
