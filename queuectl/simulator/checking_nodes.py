@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.node_constraints import read_constraints
-from queuectl.simulator.documents import Document
+from queuectl.simulator.documents import Cycle, Document
 from queuectl.simulator.manifests import BadDocument, Path
 from queuectl.simulator.nodes import MOST_NODES, MOST_PODS, PodModel, SimulatedPod
 from queuectl.simulator.simulation import Simulation
@@ -32,6 +32,20 @@ def node_problems(document: Document, manifests: set[str]) -> Iterator[BadDocume
                 yield BadDocument(("nodeEvents", number, "node"), _unknown(event.node))
         if names:
             yield from _counts(document)
+    if isinstance(document, Cycle):
+        yield from _steps(document)
+
+
+def _steps(document: Cycle) -> Iterator[BadDocument]:
+    for number, step in enumerate(document.steps):
+        here: Path = ("steps", number, "nodes")
+        if step.do.endswith("Nodes") and not step.nodes:
+            yield BadDocument(here, "missing: it says which nodes")
+        for name in step.nodes:
+            if not step.do.endswith("Nodes"):
+                yield BadDocument(here, f"{step.do} is not about nodes")
+            elif not any(given.named(name) for given in document.nodes):
+                yield BadDocument(here, _unknown(name))
 
 
 def _unknown(node: str) -> str:

@@ -25,7 +25,7 @@ from queuectl.core.reasons import Code, PreemptionCause
 from queuectl.kinds.node_rules import NodeSettings
 from queuectl.kinds.requests import counted, pod_resources
 from queuectl.kinds.resource_forms import ResourceSettings
-from queuectl.simulator.nodes import MOST_NODES, MOST_PODS, NodeModel, PodModel
+from queuectl.simulator.nodes import MOST_NODES, MOST_PODS, NodeChange, NodeModel, PodModel
 from queuectl.simulator.parts import (
     LATER,
     Amounts,
@@ -268,9 +268,11 @@ class PreemptionExpect(Part):
 
 
 class Step(Part):
-    do: Literal["cycle", "deleteWorkloads", "requeueInadmissible"]
+    do: Literal["cycle", "deleteWorkloads", "requeueInadmissible"] | NodeChange
     workloads: tuple[Reference, ...] = ()
     """Workloads to delete."""
+    nodes: Annotated[tuple[Name, ...], Field(max_length=MOST_NODES)] = ()
+    """Nodes that fail, return, are cordoned, uncordoned or removed: `nodes[].name`, or one of its nodes."""
     expect: Expect | None = None
 
 

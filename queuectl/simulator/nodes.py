@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool
@@ -20,6 +21,11 @@ _MOST_LABELS: Final = 1024
 
 Label = Annotated[str, Field(max_length=317)]
 Labels = Annotated[dict[Label, Label], Field(max_length=_MOST_LABELS)]
+
+
+NodeChange = Literal["failNodes", "returnNodes", "cordonNodes", "uncordonNodes", "removeNodes"]
+LONG: Final = timedelta(days=1)
+"""Since when a node that a step changes has been ready or not: longer than any rule waits."""
 
 
 class TaintModel(Part):
@@ -48,6 +54,10 @@ class NodeModel(Part):
     created_at: Time | None = None
     avoided_until: Time | None = None
     """It does not count before, because it failed repeatedly (M14)."""
+
+    def named(self, name: str) -> list[Node]:
+        """The nodes that this name means: all of them, one, or none."""
+        return [node for node in self.values() if name in (self.name, node.name)]
 
     @property
     def names(self) -> Iterator[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from queuectl.core.decisions import Admit, Evict, Keep, Plan, Release, Retire
 from queuectl.core.engine import Engine
-from queuectl.core.events import PolicyObserved
+from queuectl.core.events import ContextGone, ContextObserved, Event, PolicyObserved, TimeCame
 from queuectl.core.model import Assignment, PodSetAssignment
-from queuectl.core.policy import ClusterQueue, LocalQueueName
+from queuectl.core.policy import ClusterQueue, LocalQueueName, Node
 from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import format_amount
 from queuectl.simulator import findings
@@ -27,6 +27,7 @@ from queuectl.simulator.documents import (
     Workload,
 )
 from queuectl.simulator.findings import Finding
+from queuectl.simulator.nodes import LONG
 from queuectl.simulator.reading import Scenario
 
 BUDGET: Final = 1_000_000
@@ -75,6 +76,8 @@ class Run:
             for event in scenario.policy
             if isinstance(event, PolicyObserved) and isinstance(event.value, ClusterQueue)
         }
+        self._nodes: dict[str, Node] = {}
+        """Nodes that a step has changed, by name."""
         self._reasons: dict[str, Reason] = {}
         self._decided: dict[str, Finding] = {}
         """What was decided on workloads that are not pending."""
@@ -114,8 +117,22 @@ class Run:
         if step.do == "deleteWorkloads":
             self._engine.handle([over(self._workloads[name]) for name in step.workloads])
             self._gone.update(step.workloads)
+        elif step.do != "requeueInadmissible":
+            self._engine.handle([*self._nodes_changed(step), TimeCame(self._now)])
         else:
             self._engine.reconsider()
+
+    def _nodes_changed(self, step: Step) -> Iterator[Event]:
+        """What a step does to nodes. They have been ready, or not, for longer than any rule waits."""
+        for name in step.nodes:
+            for given in self._document.nodes:
+                for node in given.named(name):
+                    node = self._nodes.get(node.name, node)
+                    if step.do == "removeNodes":
+                        yield ContextGone(Node, node.name)
+                        continue
+                    self._nodes[node.name] = changed = _changed(node, step.do, self._now - LONG)
+                    yield ContextObserved(changed)
 
     def cycle(self, outcome: Outcome) -> None:
         """One admission cycle, after all steps that are due without one."""
@@ -236,3 +253,14 @@ def _usage(pod_set: PodSetAssignment) -> Any:
     return {
         resource: format_amount(resource, amount * pod_set.count) for resource, amount in pod_set.requests
     }
+
+
+def _changed(node: Node, what: str, since: datetime) -> Node:
+    """The node after a step. Raises ValueError."""
+    match what:
+        case "failNodes" | "returnNodes":
+            return replace(node, ready=what == "returnNodes", ready_since=since)
+        case "cordonNodes" | "uncordonNodes":
+            return replace(node, cordoned=what == "cordonNodes")
+        case _:
+            raise ValueError(what)

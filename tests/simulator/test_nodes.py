@@ -15,10 +15,11 @@ from queuectl.simulator.manifests import read_manifests
 from queuectl.simulator.nodes import MOST_NODES, MOST_PODS
 from queuectl.simulator.reading import BadScenarios, read_scenarios
 from queuectl.simulator.staging import play, read_simulation
-from tests.simulator.cases import GPU, H100, cycle, holding, manifest, pending, queue, read
+from tests.simulator.cases import GPU, H100, cycle, holding, judged, manifest, pending, queue, read
 
 STATIC = manifest("ResourceFlavor", "h100", nodes={"mode": "Static"})
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+TWO = [{"name": "main", "count": 2, "requests": {GPU: 8}}]
 PREEMPTS = {"withinClusterQueue": "LowerPriority"}
 
 
@@ -413,11 +414,52 @@ def test_more_nodes_than_pods_of_a_workload_are_refused() -> None:
         read(cycle(queue("team", 8), [runs], nodes=[nodes()]))
 
 
-def test_the_policy_test_in_the_documentation_passes() -> None:
+@pytest.mark.parametrize("reason", ["NoNodeFits", "NodeFailures"])
+def test_the_policy_tests_in_the_documentation_pass(reason: str) -> None:
     text = (DOCS / "policy-tests.md").read_text()
-    (example,) = re.findall(r"```yaml\n(format: [^`]*NoNodeFits[^`]*)```", text)
+    (example,) = (one for one in re.findall(r"```yaml\n(format: [^`]*)```", text) if reason in one)
     (scenario,) = read_scenarios(example.encode(), "policy-tests.md")
     assert not judge(scenario).differences
+
+
+def does(what: str, *names: str) -> dict[str, Any]:
+    return {"do": what, "nodes": list(names)}
+
+
+@pytest.mark.parametrize(
+    ("steps", "admitted"),
+    [
+        ([does("cordonNodes", "gpu")], []),
+        ([does("removeNodes", "gpu-1")], []),
+        ([does("failNodes", "gpu")], []),
+        ([does("failNodes", "gpu"), does("returnNodes", "gpu-1", "gpu-2")], ["team/a"]),
+        ([does("cordonNodes", "gpu-1"), does("uncordonNodes", "gpu")], ["team/a"]),
+    ],
+)
+def test_a_step_changes_nodes(steps: list[dict[str, Any]], admitted: list[str]) -> None:
+    document = cycle(
+        queue("team", 16),
+        [{**pending("team/a", 8), "podSets": TWO}],
+        nodes=[nodes(count=2)],
+        steps=[*steps, {"do": "cycle"}],
+    )
+    observed = judged(document).steps[-1]
+    assert observed is not None
+    assert sorted(observed.admitted or ()) == admitted
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ({"do": "failNodes"}, "steps[0].nodes: missing"),
+        ({"do": "failNodes", "nodes": ["other"]}, "there is no node other"),
+        ({"do": "cycle", "nodes": ["gpu-1"]}, "cycle is not about nodes"),
+        ({"do": "breakNodes", "nodes": ["gpu-1"]}, "steps[0].do"),
+    ],
+)
+def test_a_bad_step_is_refused(step: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadScenarios, match=re.escape(says)):
+        read(cycle(queue("team", 16), [], nodes=[nodes(count=2)], steps=[step]))
 
 
 def test_the_simulation_in_the_documentation_runs() -> None:
