@@ -30,7 +30,7 @@ HORIZON_DAYS: Final = 14
 DRAWS: Final = (9, 19, 39)
 """Of N draws, the interval between rank (N + 1) / 10 and rank 9 (N + 1) / 10 holds one more with 80 %."""
 MOST_WORK: Final = 180_000
-"""Units of Plan.work in the first draws of one forecast together: some 20 s of CPU time."""
+"""Units of Plan.work in the first draws of one forecast together: some 10 s of CPU time."""
 _ENOUGH: Final = 3
 """More draws are made while all together have a part of 1 / _ENOUGH of that."""
 _TREES: Final = ("Cohort", "ClusterQueue")
