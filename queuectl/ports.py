@@ -371,6 +371,15 @@ class PastLives(NamedTuple):
     """Later than asked if the ledger has no decision of that time, or if more are over."""
 
 
+class PastRevision(NamedTuple):
+    """An object of policy or context that was created or changed."""
+
+    at: datetime
+    key: ConfigKey
+    spec: str
+    """In force from then on, as canonical JSON."""
+
+
 class TooMuchHistory(Exception):
     """A time has more rows than one answer may cost."""
 

@@ -33,7 +33,7 @@ async def dumped(
     url = settings.database_url
     await schema.check(url)
     async with connection_pool(url, read_only=True) as pool:
-        which = cluster or settings.api.cluster or _only(await clusters(pool))
+        which = cluster or settings.api.cluster or only(await clusters(pool))
         now = (await LedgerReadings(pool, which).since(1 << 62)).read_at
         when = as_of if isinstance(as_of, datetime) else now - (as_of or timedelta())
         snapshot = await LedgerPast(pool, which, scheduling).at(None if as_of is None else when)
@@ -42,7 +42,8 @@ async def dumped(
     return anonymous(found) if without_names else found
 
 
-def _only(known: list[str]) -> str:
+def only(known: list[str]) -> str:
+    """Return the only cluster of a ledger. Raises ConfigurationError."""
     if len(known) != 1:
         told = f"holds {len(known)} clusters ({', '.join(known)})" if known else "holds no cluster yet"
         raise ConfigurationError(f"the ledger {told}: name one with --cluster")

@@ -41,6 +41,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "stop": ("changing", "Stop a queue."),
         "resume": ("changing", "Let a stopped queue admit again."),
         "plan": ("planning", "Tell what another policy would decide at once."),
+        "replay": ("replaying", "Play a past time again under another policy."),
         "test": ("testing", "Run policy tests: compare decisions with expected ones."),
         "dump": ("dumping", "Print a state of the ledger as a document for test or simulate."),
         "simulate": ("simulating", "Simulate workloads in virtual time, and measure."),

@@ -39,7 +39,7 @@ def simulate(options: Options, file: str, policies: tuple[str, ...], picture: Pa
     gives the same result.
     """
     if picture is not None:
-        _check_picture(picture)
+        check_picture(picture)
     found = _played(file, policies)
     if options.output == "table":
         _show(found)
@@ -77,7 +77,7 @@ def _played(file: str, policies: tuple[str, ...]) -> Document:
 # --- the picture -------------------------------------------------------------------------------------
 
 
-def _check_picture(path: Path) -> None:
+def check_picture(path: Path) -> None:
     """Checks before a simulation that may take minutes."""
     if path.suffix.lower() not in _PICTURES:
         raise Failure(f"--picture {path}: its name must end in .svg or .png")

@@ -34,10 +34,20 @@ from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import decision_row, stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ledger.statements import CLOCK
-from queuectl.ports import DecisionRow, LedgerUnavailable, NotStored, PastLives
+from queuectl.ports import (
+    DecisionRow,
+    LedgerUnavailable,
+    NotStored,
+    PastLives,
+    PastRevision,
+    TooMuchHistory,
+)
 
 _TIMEOUT: Final = 20.0
 """Seconds for each statement, and for what is computed between two."""
+
+MOST_REVISIONS: Final = 10_000
+"""Of policy and context, in one answer."""
 
 Configure = Callable[[str], SchedulingConfiguration]
 """The configuration of the component as canonical JSON to its section `scheduling`; raises ValueError."""
@@ -79,6 +89,29 @@ class LedgerPast:
         if found is None:
             raise LedgerUnavailable(f"the ledger has no decision on cluster {self._cluster} yet")
         return found
+
+    @ledger_call
+    async def revisions(self, *, since: datetime) -> tuple[list[PastRevision], int]:
+        """Return what was created or changed after `since`, in order, and how many objects were deleted and
+        are gone. Raises TooMuchHistory."""
+        row = t.config_revision.c
+        query = (
+            select(row.from_at, row.to_at, row.kind, row.namespace, row.name, row.spec)
+            .where(row.cluster_id == self._cluster, or_(row.from_at > since, row.to_at > since))
+            .order_by(row.from_seq, row.kind, row.namespace, row.name)
+            .limit(MOST_REVISIONS + 1)
+        )
+        async with reading(self._pool, statement_timeout=_TIMEOUT, idle_timeout=_TIMEOUT) as connection:
+            rows = (await connection.execute(query)).all()
+        if len(rows) > MOST_REVISIONS:
+            raise TooMuchHistory(f"policy and context changed more than {MOST_REVISIONS} times since {since}")
+        gone = {(one.kind, one.namespace, one.name): one.to_at is not None for one in rows}
+        found = [
+            PastRevision(one.from_at, ConfigKey(one.kind, one.namespace, one.name), one.spec)
+            for one in rows
+            if one.from_at > since
+        ]
+        return found, sum(gone.values())
 
     async def _last_decision(self, connection: AsyncConnection, when: datetime) -> tuple[int, datetime]:
         """Sequence and time of the last decision at `when` or before. Raises NotStored.

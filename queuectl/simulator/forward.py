@@ -24,27 +24,26 @@ Day = Callable[[int], Iterable[Arrival]]
 """The arrivals of a day, numbered from 0."""
 
 
-class Forward(Play):
-    """Starts at a state with work under way. It ends when all `targets` have started, or at a bound."""
+class Resumed(Play):
+    """Starts at a state with work under way."""
 
     def __init__(
-        self, engine: Engine, start: datetime, *, sequence: int, targets: Iterable[WorkloadId], most_work: int
+        self,
+        engine: Engine,
+        start: datetime,
+        *,
+        sequence: int,
+        eviction_seconds: float = EVICTION_SECONDS,
     ) -> None:
-        """`sequence`: of the last decision before. `most_work`: units of Plan.work, and one for each plan,
-        after the time of the start."""
-        super().__init__(engine, start, eviction_seconds=EVICTION_SECONDS)
+        """`sequence`: of the last decision before."""
+        super().__init__(engine, start, eviction_seconds=eviction_seconds)
         self._sequence = sequence + 1
-        self._awaited = set(targets)
-        self._most_work = most_work
-        self.work = 0
-        self.starts: dict[WorkloadId, int] = {}
-        """Milliseconds from the start to the first admission of each."""
-        self.reached = 0
-        """All that starts before this time, in milliseconds, is in `starts`."""
 
-    def know(self, stored: StoredWorkload, run: int, left: int, due: frozenset[EffectKey]) -> None:
+    def know(
+        self, stored: StoredWorkload, run: int | None, left: int | None, due: frozenset[EffectKey]
+    ) -> None:
         """A workload that the engine knows. `run`: milliseconds of each attempt that begins later; `left`: of
-        its open one. `due`: writes that are not acknowledged."""
+        its open one; None: it does not end. `due`: writes that are not acknowledged."""
         seen = observed(stored, due)
         job = self._jobs[stored.id] = _Job(
             seen.workload,
@@ -53,8 +52,9 @@ class Forward(Play):
             admission=seen.observation.admission,
             attempt=stored.attempts,
         )
+        holds = stored.attempt is not None
         life = self._lives[stored.id] = Life(
-            stored.id, 0, stored.cluster_queue, stored.priority, present=True
+            stored.id, 0, stored.cluster_queue, stored.priority, present=holds
         )
         if stored.attempt is not None:
             life.runs.append(_run(stored.attempt, 0))
@@ -62,13 +62,36 @@ class Forward(Play):
                 job.empty_at = self._eviction
             else:
                 job.launch += 1
-                self._at(left, partial(self._finish, job, job.launch))
+                if left is not None:
+                    self._at(left, partial(self._finish, job, job.launch))
+
+    def resume(self) -> None:
+        """Do the writes that are due."""
+        for effect in self._engine.take_effects():
+            self._engine.handle(self._write(effect))
+
+
+class Forward(Resumed):
+    """It ends when all `targets` have started, or at a bound."""
+
+    def __init__(
+        self, engine: Engine, start: datetime, *, sequence: int, targets: Iterable[WorkloadId], most_work: int
+    ) -> None:
+        """`sequence`: of the last decision before. `most_work`: units of Plan.work, and one for each plan,
+        after the time of the start."""
+        super().__init__(engine, start, sequence=sequence)
+        self._awaited = set(targets)
+        self._most_work = most_work
+        self.work = 0
+        self.starts: dict[WorkloadId, int] = {}
+        """Milliseconds from the start to the first admission of each."""
+        self.reached = 0
+        """All that starts before this time, in milliseconds, is in `starts`."""
 
     def run(self, days: int, day: Day) -> None:
         """Play at most so many days."""
         self._at(0, partial(self._dawn, day, 0, days))
-        for effect in self._engine.take_effects():
-            self._engine.handle(self._write(effect))
+        self.resume()
         self.reached = days * DAY
         self.play((), until=days * DAY / 1000)
 

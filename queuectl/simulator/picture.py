@@ -36,24 +36,35 @@ _STYLE: Final[Any] = {
 _UNITS: Final = ((259_200.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
 
 
-def draw(found: Document, path: Path) -> None:
-    """Written as SVG or PNG, by the suffix of `path`. Raises OSError."""
-    queues, timeline = _shown(found)
+def draw(found: Document, path: Path, *others: Document) -> None:
+    """Written as SVG or PNG, by the suffix of `path`. `others`: drawn beside it, with the same queues in the
+    same order. Raises OSError."""
+    documents = (found, *others)
+    shown = [_shown(one, found) for one in documents]
     resources = _resources(found)
     with matplotlib.rc_context(_STYLE):
         rows = [3.0] * len(resources) + [2.0]
-        figure = Figure(figsize=(9, 1.2 + sum(rows) * 0.9), layout="constrained")
-        axes = figure.subplots(len(rows), 1, sharex=True, height_ratios=rows, squeeze=False)[:, 0]
-        edges, unit = _edges(found)
-        for axis, resource in zip(axes, resources, strict=False):
-            _use(axis, edges, queues, timeline, resource)
-        _waiting(axes[-1], edges, queues, timeline)
-        axes[-1].set_xlabel(unit)
-        axes[-1].set_xlim(edges[0], edges[-1])
-        axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 3, 6, 10]))
-        handles, labels = axes[-1].get_legend_handles_labels()
+        figure = Figure(figsize=(9 * len(documents), 1.2 + sum(rows) * 0.9), layout="constrained")
+        grid = figure.subplots(len(rows), len(documents), sharex=True, height_ratios=rows, squeeze=False)
+        for number, (one, (queues, timeline)) in enumerate(zip(documents, shown, strict=True)):
+            axes = grid[:, number]
+            edges, unit = _edges(one)
+            for axis, resource in zip(axes, resources, strict=False):
+                _use(axis, edges, queues, timeline, resource)
+            _waiting(axes[-1], edges, queues, timeline)
+            axes[-1].set_xlabel(unit)
+            axes[-1].set_xlim(edges[0], edges[-1])
+            axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 3, 6, 10]))
+        for row in grid:
+            top = max(axis.get_ylim()[1] for axis in row)
+            for axis in row:
+                axis.set_ylim(top=top)
+        handles, labels = grid[-1, 0].get_legend_handles_labels()
+        if others:
+            labels = [label.partition("\n")[0] for label in labels]  # waits are of one of them
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
-        figure.suptitle(found["name"], x=0.01, ha="left", fontsize=11)
+        title = " | ".join(one["name"] for one in documents)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         _save(figure, path)
 
 
@@ -69,11 +80,12 @@ def _save(figure: Figure, path: Path) -> None:
 # --- data ----------------------------------------------------------------------------------------------
 
 
-def _shown(found: Document) -> tuple[list[Document], list[Document]]:
-    """Queues and their values over time; if there are many, those with the least usage are added up."""
+def _shown(found: Document, first: Document) -> tuple[list[Document], list[Document]]:
+    """Queues and their values over time; if there are many, those with the least usage in `first` are added
+    up."""
     pairs = list(zip(found["queues"], found["timeline"]["queues"], strict=True))
     if len(pairs) > MOST_QUEUES:
-        order = sorted(range(len(pairs)), key=lambda n: (-pairs[n][0]["dominantShare"]["mean"], n))
+        order = sorted(range(len(pairs)), key=lambda n: (-first["queues"][n]["dominantShare"]["mean"], n))
         kept = set(order[: MOST_QUEUES - 1])
         rest = [pair for n, pair in enumerate(pairs) if n not in kept]
         pairs = [pair for n, pair in enumerate(pairs) if n in kept]

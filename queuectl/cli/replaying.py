@@ -1,0 +1,171 @@
+"""`replay`: a past time under another policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from queuectl.cli import printing
+from queuectl.cli.answers import resource_hours
+from queuectl.cli.arguments import Since
+from queuectl.cli.operating import call
+from queuectl.cli.options import Failure, Options, with_options
+from queuectl.cli.policies import read_policies
+from queuectl.cli.printing import Column
+from queuectl.cli.progress import done_of
+from queuectl.cli.simulating import check_picture
+from queuectl.screen.text import figure
+
+if TYPE_CHECKING:
+    from queuectl.core.events import Event
+
+Document = dict[str, Any]
+
+
+@click.command("replay")
+@click.option(
+    "--since",
+    type=Since(),
+    metavar="TIME",
+    required=True,
+    help="From 90m, 12h, 7d ago, or from a time (UTC), to now.",
+)
+@click.option(
+    "--policy",
+    "-p",
+    "policies",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Policy manifests: a file or a folder. Replaces objects of the same kind and name. May be repeated.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUT.svg|OUT.png",
+    help="Draw usage and waits over time, before and after.",
+)
+@click.option("--cluster", help="UID of its namespace kube-system, if the ledger has several clusters.")
+@with_options
+def replay(
+    options: Options,
+    *,
+    since: datetime | timedelta,
+    policies: tuple[str, ...],
+    picture: Path | None,
+    cluster: str | None,
+) -> None:
+    """Play the time since TIME again on virtual time, under its policy and under another one.
+
+    Prints waits, preemptions and resource-hours of each ClusterQueue: as they really were, replayed (BEFORE),
+    and replayed with the policy of FILE (AFTER), and what a replay cannot know (docs/answers.md).
+    Reads the ledger, not REST; writes nothing.
+    """
+    if picture is not None:
+        check_picture(picture)
+    policy = _policy(policies)
+    settings, _, _ = options.connected(cluster=False)
+    from queuectl.app.replaying import past_since
+    from queuectl.ports import NotStored, TooMuchHistory
+    from queuectl.simulator.playing import NeverEnds
+    from queuectl.simulator.replaying import replayed
+
+    try:
+        past = call(past_since(settings, cluster=cluster, since=since))
+        with done_of("playing") as progress:
+            found = replayed(past, policy, progress)
+    except (NotStored, TooMuchHistory, NeverEnds, ValueError) as problem:
+        raise Failure(str(problem)) from None
+    if options.output == "table":
+        _show(found)
+    else:
+        printing.document(found, options.output)
+    if picture is not None:
+        _draw(found, picture)
+
+
+def _policy(names: tuple[str, ...]) -> Sequence[Event]:
+    from queuectl.core.events import PolicyObserved
+
+    wrong: list[str] = []
+    events = read_policies(names, wrong).events
+    if wrong:
+        raise Failure("\n".join(wrong))
+    if any(not isinstance(event, PolicyObserved) for event in events):
+        raise Failure("--policy takes objects of queuectl.dev only: a replay has the context of its time")
+    if not events:
+        raise Failure(f"--policy {' '.join(names)}: no object in it")
+    return events
+
+
+def _draw(found: Document, path: Path) -> None:
+    from queuectl.simulator.picture import draw
+
+    try:
+        draw(found["before"], path, found["after"])
+    except OSError as error:
+        raise Failure(f"--picture {path}: {error.strerror or error}") from None
+
+
+# --- tables ------------------------------------------------------------------------------------------
+
+_WAITS: Final = (
+    Column("QUEUE"),
+    Column("RUN"),
+    Column("WORKLOADS", right=True),
+    Column("STARTED", right=True),
+    Column("MEDIAN WAIT", right=True),
+    Column("P95", right=True),
+    Column("PREEMPTED", right=True),
+    Column("LOST", right=True),
+)
+_HOURS: Final = (
+    Column("QUEUE"),
+    Column("RESOURCE"),
+    Column("USED BEFORE", right=True),
+    Column("AFTER", right=True),
+    Column("BORROWED BEFORE", right=True),
+    Column("AFTER", right=True),
+)
+
+
+def _show(found: Document) -> None:
+    from queuectl.simulator.replaying import unknown
+
+    click.echo(f"From {found['since']} to {found['until']}: {found['workloads']} workloads")
+    click.echo()
+    printing.table(_WAITS, [row for queue in found["queues"] for row in _waits(queue)])
+    click.echo()
+    click.echo("In resource-hours")
+    printing.table(_HOURS, [row for queue in found["queues"] for row in _hours(queue)])
+    click.echo()
+    click.echo("What this rests on:")
+    for sentence in unknown(found["assumed"]):
+        click.echo(f"- {sentence}")
+
+
+def _waits(queue: Document) -> Iterator[Sequence[object]]:
+    for run in ("really", "before", "after"):
+        one = queue[run]
+        lost = figure(one["lostSeconds"]) if "lostSeconds" in one else None
+        waits = (figure(one["wait"]["median"]), figure(one["wait"]["p95"]))
+        yield (queue["name"], run, one["workloads"], one["started"], *waits, one.get("preempted"), lost)
+
+
+def _hours(queue: Document) -> Iterator[Sequence[object]]:
+    before = {one["resource"]: one for one in queue["before"]["resources"]}
+    after = {one["resource"]: one for one in queue["after"]["resources"]}
+    for resource in sorted({*before, *after}):
+        pair = (before.get(resource), after.get(resource))
+        hours = (_amount(one, what) for what in ("usedHours", "borrowedHours") for one in pair)
+        yield (queue["name"], resource, *hours)
+
+
+def _amount(one: Document | None, what: str) -> str:
+    if one is None:
+        return printing.NOTHING
+    return resource_hours(one["resource"], one[what])

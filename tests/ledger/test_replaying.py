@@ -1,0 +1,80 @@
+"""`queuectl replay` on a real ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from queuectl.app.replaying import past_since
+from queuectl.cli import main
+from queuectl.ledger import as_of
+from queuectl.ports import NotStored, TooMuchHistory
+from queuectl.settings import Settings
+from tests.builders import GPU
+from tests.ledger.edits import World
+from tests.ledger.plans import configure, enqueue, retire
+
+
+def settings(world: World) -> Settings:
+    return Settings.model_validate({"database": {"url": world.url}})
+
+
+async def test_a_past_time_has_its_state_its_workloads_and_the_changes_of_policy_since(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.write(configure("team-a", 100), configure("old", 1))
+    await world.write(enqueue("ended"), await world.admit("ended"))
+    since = await world.ledger.now()
+    await world.write(retire("ended", 1), configure("team-a", 50), configure("old", None))
+    await world.write(enqueue("comes", arrival=2), configure("team-a", 60))
+    found = await past_since(settings(world), cluster=world.cluster, since=since)
+    assert [one.ref.name for one in found.snapshot.workloads] == ["ended"]
+    assert {life.workload.ref.name: len(life.runs) for life in found.lives.lives} == {"ended": 1, "comes": 0}
+    quotas = [
+        one["nominalQuota"]
+        for change in found.changes
+        for one in json.loads(change.spec)["resourceGroups"][0]["flavors"][0]["resources"]
+        if one["name"] == GPU
+    ]
+    assert [int(quota) for quota in quotas] == [50, 60]
+    assert all(since < change.at <= found.until for change in found.changes)
+    assert found.removed == 1
+    with pytest.raises(NotStored, match="has no decision of"):
+        await past_since(settings(world), cluster=world.cluster, since=datetime(1999, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr(as_of, "MOST_REVISIONS", 2)
+    with pytest.raises(TooMuchHistory, match="changed more than 2 times"):
+        await past_since(settings(world), cluster=world.cluster, since=since)
+
+
+async def test_the_command_prints_tables_and_what_they_rest_on(world: World, tmp_path: Path) -> None:
+    await world.write(configure("team-a", 100))
+    since = await world.ledger.now()
+    await world.write(enqueue("ended"), await world.admit("ended"))
+    await world.write(retire("ended", 1))
+    policy = tmp_path / "new.yaml"
+    policy.write_text(
+        "apiVersion: queuectl.dev/v1beta1\nkind: ClusterQueue\nmetadata: {name: team-b}\nspec: {}\n"
+    )
+    usual = ["replay", "--since", since.isoformat(), "--policy", str(policy), "--database-url", world.url]
+    usual += ["--cluster", world.cluster]
+
+    async def run(*more: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, main, [*usual, *more])
+
+    found = await run("-o", "json")
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    assert [queue["name"] for queue in document["queues"]] == ["team-a", "team-b"]
+    assert document["workloads"] == 1
+    told = await run()
+    assert told.exit_code == 0, told.output
+    assert "1 workloads run as long as their last run, which ended." in told.stdout
+    policy.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: team-b}\n")
+    refused = await run()
+    assert refused.exit_code != 0
+    assert "objects of queuectl.dev only" in refused.stderr
