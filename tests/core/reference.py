@@ -183,8 +183,13 @@ class Policy:
         return found
 
     def nominate(self, queue: ClusterQueue, one: Workload, usage: Usage) -> Code | None:
-        """Return None if it fits, else the most severe finding over podsets and resource groups (F5)."""
+        """Return None if it fits, else the most severe finding over podsets and resource groups (F5).
+
+        What exceeds a quota only beside an earlier podset waits, if that one lacks quota for another flavor.
+        """
         taken: dict[tuple[str, str], int] = {}
+        passed: list[Code] = []
+        alone: list[Code] = []
         findings: list[Code] = []
         for pod_set in one.pod_sets:
             requests = dict(pod_set.requests)
@@ -197,8 +202,12 @@ class Policy:
             for group in queue.resource_groups:
                 wanted = {r: n * pod_set.count for r, n in requests.items() if r in group.covered}
                 if wanted:
-                    findings += self._choose(queue, group, pod_set, wanted, taken, usage)
-        return max(findings, key=_SEVERITY.index, default=None)
+                    found = self._choose(queue, group, pod_set, wanted, taken, usage, passed)
+                    findings += found
+                    alone += found and self._choose(queue, group, pod_set, wanted, {}, {}, [])
+        worst = max(findings, key=_SEVERITY.index, default=None)
+        by_others = worst is Code.EXCEEDS_MAX_QUOTA and Code.EXCEEDS_MAX_QUOTA not in alone
+        return Code.WAITING_FOR_QUOTA if by_others and Code.WAITING_FOR_QUOTA in passed else worst
 
     def _choose(
         self,
@@ -208,8 +217,10 @@ class Policy:
         wanted: Mapping[str, int],
         taken: dict[tuple[str, str], int],
         usage: Usage,
+        passed: list[Code],
     ) -> list[Code]:
-        misses = []
+        """Return why it gets no flavor; else add to `passed` why it did not get those before."""
+        misses: list[Code] = []
         for quotas in group.flavors:
             miss = None
             if not _matches(self.flavors[quotas.name], pod_set):
@@ -225,6 +236,7 @@ class Policy:
             if miss is None:
                 for resource, amount in wanted.items():
                     taken[quotas.name, resource] = taken.get((quotas.name, resource), 0) + amount
+                passed += misses
                 return []
             misses.append(miss)
         return [min(misses, key=_SEVERITY.index)]

@@ -131,6 +131,15 @@ class _Offer(NamedTuple):
     """(cell number, resource, mode) per resource."""
 
 
+class _Passed(NamedTuple):
+    """Flavors that were evaluated for one resource group, which got another one."""
+
+    options: list[FlavorOption]
+    requested: Sequence[tuple[str, int]]
+    assumed: dict[int, int]
+    """Amount by cell that was assigned before."""
+
+
 class _Scan:
     """The state of one flavor assignment."""
 
@@ -153,6 +162,9 @@ class _Scan:
         """Why resource groups got no flavor."""
         self.misses: list[Reason] = []
         """Why resource groups got a flavor that does not fit."""
+        self.never = False
+        """A resource group gets no flavor, whatever the other podsets get."""
+        self._passed: list[_Passed] = []
         self.needed: set[int] = set()
         self.found = AssignmentResult(Assignment(cluster_queue=queue_flavors.name, pod_sets=()), [])
         self.last_tried: dict[PodSetGroup, int] = {}
@@ -220,12 +232,56 @@ class _Scan:
                 break
         if best is None or best.chance.mode is Mode.NO_FIT:
             self.refusals.append(self._nearest(evaluated, pod_sets, requested))
+            self.never |= not self._possible_alone(evaluated, pod_sets, requested)
             return None
         self.found.chances[group] = best.chance
+        if best.chance.mode is Mode.FIT and len(evaluated) > 1:
+            others = (one for one in evaluated if one is not best.option)
+            matching = [one for one in others if self._matches(one, pod_sets)]
+            self._passed.append(_Passed(matching, requested, dict(self.assumed)))
         self._record(pod_sets, best)
         if best.chance.mode is not Mode.FIT:
             self.misses.append(self._nearest(evaluated, pod_sets, requested))
         return best.option
+
+    def passed(self) -> list[Reason]:
+        """Return the quota that podsets lack for flavors other than the one that they got."""
+        found: list[Reason] = []
+        for options, requested, assumed in self._passed:
+            for option in options:
+                missed = self._missed(option, requested, assumed)
+                if missed and not any(map(severity, missed)):
+                    found += missed[:1]
+        return found
+
+    def _missed(
+        self, option: FlavorOption, requested: Sequence[tuple[str, int]], assumed: Mapping[int, int]
+    ) -> list[Reason]:
+        tree, node = self.queue_flavors.tree, self.queue_flavors.node
+        return [
+            tree.explain(node, cell, total)
+            for cell, total in self._totals(option, requested, assumed)
+            if total > max(0, tree.available(node, cell))
+        ]
+
+    def _matches(self, option: FlavorOption, pod_sets: Iterable[PodSet]) -> bool:
+        return option.out_until is None and all(
+            self.queue_flavors.mismatch(option, one) is None for one in pod_sets
+        )
+
+    def _possible_alone(
+        self,
+        options: Iterable[FlavorOption],
+        pod_sets: Sequence[PodSet],
+        requested: Sequence[tuple[str, int]],
+    ) -> bool:
+        """Return whether one of them could ever have enough, were no other podset charged to it."""
+        tree, node = self.queue_flavors.tree, self.queue_flavors.node
+        return any(
+            all(total <= tree.potential(node, cell) for cell, total in self._totals(one, requested, {}))
+            for one in options
+            if self._matches(one, pod_sets)
+        )
 
     def _end(
         self,
@@ -282,7 +338,7 @@ class _Scan:
         self, option: FlavorOption, pod_sets: Sequence[PodSet], requested: Sequence[tuple[str, int]]
     ) -> Reason | None:
         """Return the most severe finding of one flavor over its resources; None: it fits."""
-        queue_flavors, tree = self.queue_flavors, self.queue_flavors.tree
+        queue_flavors = self.queue_flavors
         for pod_set in pod_sets:
             if (why := queue_flavors.mismatch(option, pod_set)) is not None:
                 code = Code.NO_MATCHING_FLAVOR
@@ -290,17 +346,18 @@ class _Scan:
         if option.out_until is not None:
             code, why = Code.CAPACITY_MISSING, "its nodes did not come in time"
             return Reason(code=code, flavor=option.name, until=option.out_until, detail=why)
-        missed = [
-            tree.explain(queue_flavors.node, cell, total)
-            for cell, total in self._totals(option, requested)
-            if total > max(0, tree.available(queue_flavors.node, cell))
-        ]
-        if missed:
+        if missed := self._missed(option, requested, self.assumed):
             return max(missed, key=severity)
         return self.search.explain_room(self._with(option, requested)) if self.search is not None else None
 
-    def _totals(self, option: FlavorOption, requested: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-        assumed = self.assumed
+    def _totals(
+        self,
+        option: FlavorOption,
+        requested: Sequence[tuple[str, int]],
+        assumed: Mapping[int, int] | None = None,
+    ) -> list[tuple[int, int]]:
+        """Return (cell, amount with what is assigned before) pairs."""
+        assumed = self.assumed if assumed is None else assumed
         return [
             (cell, assumed.get(cell, 0) + amount)
             for cell, amount in [(option.cells[resource], amount) for resource, amount in requested]
@@ -395,12 +452,25 @@ def assign(
     in_order = tuple(assignments[charge.pod_set.name] for charge in charges)
     found.assignment = Assignment(cluster_queue=queue_flavors.name, pod_sets=in_order)
     if scan.refusals:
-        found.mode, found.reason = Mode.NO_FIT, worst(scan.refusals)
+        found.mode, found.reason = Mode.NO_FIT, _explained(scan, worst(scan.refusals))
     elif scan.misses:
-        found.reason = worst(scan.misses)
+        found.reason = _explained(scan, worst(scan.misses))
     if found.reason is not None and found.later is not None and severity(found.reason) == 0:
         found.reason = with_later(found.reason, found.later)
     return found
+
+
+def _explained(scan: _Scan, reason: Reason) -> Reason:
+    """Return `reason` with what would give earlier podsets other flavors (F5).
+
+    Where a podset exceeds a quota only because of the flavors of earlier ones, waiting helps.
+    """
+    passed = scan.passed()
+    if not passed:
+        return reason
+    if reason.code is Code.EXCEEDS_MAX_QUOTA and not scan.never:
+        return with_others(passed[0], [*passed, replace(reason, others=()), *reason.others])
+    return with_others(reason, [reason, *passed])
 
 
 def adopt(queue_flavors: QueueFlavors, charges: Sequence[Charge]) -> AssignmentResult:
