@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from queuectl.api import schemas
 from queuectl.api.advice import advice
+from queuectl.api.binding import Binding, ahead_of, binding
 from queuectl.api.lending import Lent
 from queuectl.api.policies import cohort_condition, nominal_quota
 from queuectl.api.queue_states import QueueState
@@ -163,12 +164,32 @@ def workload_detail(
             for one in value.pod_sets
         ),
         line=len(queue.workloads.order) if queue and position else None,
+        ahead_size=_ahead_size(value, state) if position else None,
+        limits=tuple(map(_binding, binding(value, state))),
         ahead=tuple(_ahead(one, readable) for one in ahead),
         holders=tuple(_holder(amount, holder, readable) for amount, holder in holders),
         lent=_lent(lent, readable_queues) if lent else None,
         help=advice(value.phase, why),
         readiness=readiness(value, state),
         **committed,
+    )
+
+
+def _ahead_size(value: model.StoredWorkload, state: State) -> schemas.AheadSize:
+    number, requests = ahead_of(value, state)
+    return schemas.AheadSize(workloads=number, requests=requests)
+
+
+def _binding(one: Binding) -> schemas.BindingLimit:
+    return schemas.BindingLimit(
+        flavor=one.cell.flavor,
+        resource=one.cell.resource,
+        node=one.node,
+        limit=one.limit,
+        requested=one.requested,
+        available=one.available,
+        short_by=one.requested - one.available,
+        ever=one.ever,
     )
 
 

@@ -195,12 +195,36 @@ class RequestedPods(Document):
     requests: dict[str, int] = Field(description=f"Of one pod. {AMOUNT}")
 
 
+class BindingLimit(Document):
+    """A limit of quota that leaves less than the workload requests."""
+
+    flavor: str
+    resource: str
+    node: str = Field(description="Such as ClusterQueue/team-a, or Cohort/all.")
+    limit: Limit = Field(description="The field of its policy.")
+    requested: int = Field(description=AMOUNT)
+    available: int = Field(description=f"What the limit leaves; negative where more is used. {AMOUNT}")
+    short_by: int = Field(description=f"What has to become free below that node, or be added there. {AMOUNT}")
+    ever: bool = Field(description="Whether it would leave enough if nothing were used.")
+
+
+class AheadSize(Document):
+    """The workloads that come before it in its pending queue."""
+
+    workloads: int
+    requests: dict[str, int] = Field(description=f"Of the nearest 1,000 together. {AMOUNT}")
+
+
 class WorkloadDetail(Workload, Committed):
     pod_sets: tuple[RequestedPods, ...] = Field(
         description="What it requests, as of the decision that queued it last."
     )
     line: int | None = Field(description="Length of the pending queue that it is in.")
     ahead: tuple[Ahead, ...] = Field(description="The nearest workloads before it there, the nearest last.")
+    ahead_size: AheadSize | None = Field(description="Null outside the pending queue.")
+    limits: tuple[BindingLimit, ...] = Field(
+        description="Every limit that binds, for each flavor that the reason names: the nearest node first."
+    )
     holders: tuple[Holder, ...] = Field(
         description="Largest holders of the missing quota, below the node; or the workloads evicted for it."
     )

@@ -162,6 +162,7 @@ def _lines(workload: Document, around: Surroundings, now: datetime | None) -> It
         yield "Reason", reason["message"]
         yield from _numbers(reason)
         yield from _tree(reason, around.nodes)
+        yield from _other_limits(workload, reason)
         for other in reason["others"]:
             yield "Also tried", other["message"]
         for one in reason["victims"]:
@@ -251,7 +252,10 @@ def _line_ahead(workload: Document) -> Iterator[tuple[str, str]]:
     others = count - len(names)
     if names and others:
         names.append(f"{others} more")
-    yield "Ahead", f"{count} in the pending queue" + (f": {', '.join(names)}" if names else "")
+    text = f"{count} in the pending queue" + (f": {', '.join(names)}" if names else "")
+    size = (workload.get("aheadSize") or {}).get("requests") or {}
+    asks = ", ".join(f"{amount(resource, value)} {resource}" for resource, value in sorted(size.items()))
+    yield "Ahead", f"{text}; in all {asks}" if asks else text
 
 
 def _numbers(reason: Document) -> Iterator[tuple[str, str]]:
@@ -287,6 +291,17 @@ def _tree(reason: Document, nodes: tuple[Document, ...]) -> Iterator[tuple[str, 
             text += f" {used}/{nominal}"
         shown.append(f"{text} (binds)" if node["object"] == reason["node"] else text)
     yield "Tree", " > ".join(shown)
+
+
+def _other_limits(workload: Document, reason: Document) -> Iterator[tuple[str, str]]:
+    for one in workload.get("limits") or ():
+        if all(one[key] == reason[key] for key in ("flavor", "resource", "node", "limit")):
+            continue
+        resource = one["resource"]
+        left, short = amount(resource, max(0, one["available"])), amount(resource, one["shortBy"])
+        where = f"{one['limit']} of {one['node']}"
+        ever = "" if one["ever"] else ", and never enough"
+        yield "Also binds", f"{where}: {left} {resource} of flavor {one['flavor']}, short by {short}{ever}"
 
 
 def pod_set_text(pods: Document) -> str:

@@ -7,6 +7,7 @@ indexed by that number. The cost of a change of quota, parent or usage is the de
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import NamedTuple
 
 from queuectl.core.policy import (
     NORMAL_WEIGHT,
@@ -409,7 +410,7 @@ class QuotaTree:
     def explain(self, node: QuotaNode, cell: int, amount: int) -> Reason:
         """Return why `amount` more of `cell` is not available at `node`: the limit that binds."""
         ever = amount <= self.potential(node, cell)
-        room, limit, at = _tightest_limit(node, cell, empty=not ever)
+        room, limit, at = min(limits(node, cell, empty=not ever), key=lambda one: one.available)
         if limit is Limit.NOMINAL_QUOTA and cell in self.reduced.get(at, ()):
             limit = Limit.CAPACITY_SHORTAGE
         flavor, resource = self.names[cell]
@@ -436,12 +437,20 @@ def _add_above(node: QuotaNode, cell: int, lent: int, usage: int) -> None:
         lent, usage, at = after[0] - before[0], after[1] - before[1], at.parent
 
 
-def _tightest_limit(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Limit, QuotaNode]:
-    """Return the smallest available amount on the path of `node`, with its field and node (Q4, Q5).
+class LimitLeft(NamedTuple):
+    """A limit on the path of a node, and how much of a cell it leaves to that node."""
 
-    `empty`: computed as if nothing were used.
+    available: int
+    """In base units; negative where more is used than the limit allows."""
+    limit: Limit
+    at: QuotaNode
+
+
+def limits(node: QuotaNode, cell: int, *, empty: bool = False) -> Iterator[LimitLeft]:
+    """Yield every limit on the path of `node`, the nearest one first (Q4, Q5).
+
+    `empty`: as if nothing were used. What is available is the least of them.
     """
-    found: tuple[int, Limit, QuotaNode] | None = None
     free, at = 0, node
     while at.parent is not None:
         private = at.private[cell]
@@ -450,10 +459,6 @@ def _tightest_limit(node: QuotaNode, cell: int, *, empty: bool) -> tuple[int, Li
         limit = at.borrowing[cell]
         if limit is not None:
             available = free + at.subtree[cell] - private - max(0, usage - private) + limit
-            if found is None or available < found[0]:
-                found = (available, Limit.BORROWING_LIMIT, at)
+            yield LimitLeft(available, Limit.BORROWING_LIMIT, at)
         at = at.parent
-    available = free + at.subtree[cell] - (0 if empty else at.usage[cell])
-    if found is None or available < found[0]:
-        found = (available, Limit.NOMINAL_QUOTA, at)
-    return found
+    yield LimitLeft(free + at.subtree[cell] - (0 if empty else at.usage[cell]), Limit.NOMINAL_QUOTA, at)
