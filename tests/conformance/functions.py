@@ -12,7 +12,8 @@ from typing import Any, Final
 from queuectl.core.cycle.nomination import PreemptionSimulation
 from queuectl.core.entries import Entry
 from queuectl.core.events import PolicyObserved
-from queuectl.core.flavors.assignment import GranularMode, Mode, assign, better, keeps_looking
+from queuectl.core.flavors.assignment import assign
+from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors, fewer_pods
 from queuectl.core.model import Assignment, Attempt, AttemptState, ConfigKey, ObjectRef, PodSet, WorkloadId
 from queuectl.core.nodes.pods import Pods

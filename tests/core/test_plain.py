@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from queuectl.core.flavors.assignment import GranularMode, Mode, Placed, assign
+from queuectl.core.flavors.assignment import Placed, assign
 from queuectl.core.flavors.fast_path import fitting
+from queuectl.core.flavors.modes import GranularMode, Mode
 from queuectl.core.flavors.queue_flavors import Charge, QueueFlavors
 from queuectl.core.model import PodSet
 from queuectl.core.policy import (

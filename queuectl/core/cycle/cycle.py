@@ -15,7 +15,9 @@ from queuectl.core.cycle.reserved_room import ReservedRoom
 from queuectl.core.cycle.woken_lanes import Followers, WokenLanes
 from queuectl.core.decisions import Evaluation
 from queuectl.core.entries import Entry, EquivalenceGroup
-from queuectl.core.flavors.assignment import NOTHING, AssignmentResult, Mode, reserved_for_others
+from queuectl.core.flavors.assignment import NOTHING, AssignmentResult
+from queuectl.core.flavors.findings import reserved_for_others
+from queuectl.core.flavors.modes import Mode
 from queuectl.core.flavors.queue_flavors import LastTriedFlavors
 from queuectl.core.limits import LimitsJournal
 from queuectl.core.model import Assignment

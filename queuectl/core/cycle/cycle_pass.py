@@ -10,7 +10,8 @@ from queuectl.core.cycle.nomination import Nomination, Nominator
 from queuectl.core.cycle.queue_heads import QueueHeads
 from queuectl.core.cycle.reserved_room import Claimed, leaves_claims, placed_without, without
 from queuectl.core.entries import Entry
-from queuectl.core.flavors.assignment import NOTHING, Mode
+from queuectl.core.flavors.assignment import NOTHING
+from queuectl.core.flavors.modes import Mode
 from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import Place, WorkloadId
 from queuectl.core.policy import PreemptionPolicy

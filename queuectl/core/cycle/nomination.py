@@ -11,13 +11,12 @@ from queuectl.core.entries import Entry
 from queuectl.core.flavors.assignment import (
     NOTHING,
     AssignmentResult,
-    GranularMode,
-    Mode,
     Placed,
     Waiting,
     assign,
 )
 from queuectl.core.flavors.fast_path import fitting
+from queuectl.core.flavors.modes import GranularMode, Mode
 from queuectl.core.flavors.queue_flavors import (
     Charge,
     LastTriedFlavors,

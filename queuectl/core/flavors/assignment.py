@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+from queuectl.core.flavors.findings import NextFlavor, never_covered, severity, with_later, with_others, worst
+from queuectl.core.flavors.modes import GranularMode, Mode, better, keeps_looking
 from queuectl.core.flavors.queue_flavors import (
     Charge,
     FlavorOption,
@@ -17,53 +18,11 @@ from queuectl.core.flavors.queue_flavors import (
     QueueFlavors,
 )
 from queuectl.core.model import Assignment, PodSet, PodSetAssignment, names_claim
-from queuectl.core.policy import FlavorFungibility
-from queuectl.core.quota.tree import Cells, QuotaNode, QuotaTree
-from queuectl.core.reasons import Code, Limit, Reason
+from queuectl.core.quota.tree import Cells
+from queuectl.core.reasons import Code, Reason
 from queuectl.core.resources import PODS, Amounts, amounts
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
-
-
-class Mode(IntEnum):
-    """How a flavor could satisfy a request, worst first (F3)."""
-
-    NO_FIT = 0
-    NO_CANDIDATES = 1  # only with the quota of other workloads, and none of them is a candidate
-    PREEMPT = 2  # by preemption in its own ClusterQueue, and possibly in others
-    RECLAIM = 3  # by preemption in other ClusterQueues only
-    FIT = 4  # with available quota
-
-    @property
-    def preempts(self) -> bool:
-        """Whether the quota of other workloads is needed."""
-        return Mode.NO_FIT < self < Mode.FIT
-
-
-class GranularMode(NamedTuple):
-    """A mode and the borrow level of the request (Q9)."""
-
-    mode: Mode
-    level: int
-
-
-def better(one: GranularMode, other: GranularMode, rules: FlavorFungibility) -> bool:
-    """Return whether `one` is strictly preferred to `other` (F7)."""
-    low = min(one.mode, other.mode)
-    if low <= Mode.NO_CANDIDATES and one.mode != other.mode:
-        return one.mode > other.mode
-    if rules.preemption_over_borrowing:
-        return (-one.level, one.mode) > (-other.level, other.mode)
-    return (one.mode, -one.level) > (other.mode, -other.level)
-
-
-def keeps_looking(chance: GranularMode, rules: FlavorFungibility) -> bool:
-    """Return whether the next flavor is evaluated after one that offers `chance` (F6)."""
-    return (
-        chance.mode <= Mode.NO_CANDIDATES
-        or (chance.mode.preempts and rules.try_next_before_preempting)
-        or (chance.level > 0 and rules.try_next_before_borrowing)
-    )
 
 
 Placed = Sequence[tuple[Sequence[Charge], Mapping[str, str]]]
@@ -113,13 +72,6 @@ class Waiting(NamedTuple):
     now: datetime
     partly: bool
     """It may start with fewer pods (F9)."""
-
-
-class NextFlavor(NamedTuple):
-    """A flavor that a workload may take later: it waits for those before it until then (F10)."""
-
-    at: datetime
-    name: str
 
 
 class _Offer(NamedTuple):
@@ -528,59 +480,3 @@ def assigned(pod_set: PodSet, requests: Amounts, flavors: Mapping[str, str]) -> 
         node_selector=pod_set.node_selector,
         tolerations=pod_set.tolerations,
     )
-
-
-_SEVERITY: Final = {
-    Code.WAITING_FOR_QUOTA: 0,
-    Code.CAPACITY_MISSING: 0,
-    Code.NO_NODE_FITS: 0,
-    Code.EXCEEDS_MAX_QUOTA: 1,
-    Code.NO_MATCHING_FLAVOR: 2,
-    Code.RESOURCE_NOT_COVERED: 3,
-}
-
-
-def severity(reason: Reason) -> int:
-    """Return the rank of a finding, larger for more severe (F4, F5)."""
-    return _SEVERITY[reason.code]
-
-
-def worst(refusals: Sequence[Reason]) -> Reason:
-    """Return the most severe finding over resource groups and podsets, with the others (F5)."""
-    return with_others(max(refusals, key=severity), refusals)
-
-
-def with_others(reason: Reason, findings: Sequence[Reason]) -> Reason:
-    """Return `reason` with the other `findings` in `others`."""
-    if len(findings) == 1:
-        return reason
-    others = [replace(f, others=()) for f in findings if f is not reason]
-    return replace(reason, others=(*reason.others, *others))
-
-
-def with_later(reason: Reason, later: NextFlavor) -> Reason:
-    """Return `reason` with the flavor that the workload may take later (F10)."""
-    detail = f"flavor {later.name} may be taken then"
-    detail = f"{reason.detail}; {detail}" if reason.detail else detail
-    return replace(reason, detail=detail, until=later.at)
-
-
-def never_covered(node: QuotaNode, resource: str, requested: int) -> Reason:
-    """Return the finding for a resource that no resource group of the ClusterQueue covers."""
-    return Reason(
-        code=Code.RESOURCE_NOT_COVERED,
-        resource=resource,
-        requested=requested,
-        available=0,
-        limit=Limit.COVERED_RESOURCES,
-        node=str(node),
-    )
-
-
-def reserved_for_others(tree: QuotaTree, node: QuotaNode, cells: Iterable[tuple[int, int]]) -> Reason:
-    """Return the reason of a workload whose quota is reserved for workloads ahead of it (C6, C7).
-
-    It names the limit that leaves least: the limit that binds while that quota is in use.
-    """
-    cell, amount = max(cells, key=lambda item: item[1] - tree.available(node, item[0]))
-    return replace(tree.explain(node, cell, amount), short_by=None, reserved=True)
