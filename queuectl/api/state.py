@@ -100,7 +100,7 @@ class State:
     demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
     """By ClusterQueue, the same."""
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
-    """By name, as told last. Who uses them is no tenant's business: no answer may show it."""
+    """By name, as told last. What uses them is not for tenants: no answer may show it."""
     _trees: list[QuotaTree] = field(default_factory=list, compare=False, repr=False)
     """Of this state, once it was asked for."""
     _turns: dict[str, Mapping[WorkloadId, int]] = field(default_factory=dict, compare=False, repr=False)

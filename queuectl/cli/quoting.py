@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from queuectl.cli import printing, rest, writing
-from queuectl.cli.explain import change_text, pod_set_text
+from queuectl.cli.explain import change_text, named, pod_set_text
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import amount, printable
 from queuectl.cli.rest import Document
@@ -68,12 +68,7 @@ def _lines(answer: Document) -> Iterator[tuple[str, str]]:
         for resource, value in amounts.items():
             yield "Borrows", f"{amount(resource, value)} {resource} of flavor {flavor}"
     for one in answer["now"]["displaces"]:
-        who = (
-            f"{one['namespace']}/{one['kind']}/{one['name']}"
-            if one["name"]
-            else "a workload not shown to you"
-        )
-        yield "Displaces", f"{who} ({one['cause']})"
+        yield "Displaces", f"{named(one)} ({one['cause']})"
     for one in answer["threats"]:
         queue = f"ClusterQueue {one['clusterQueue']}" if one["clusterQueue"] else "queues not shown to you"
         yield "May be taken", f"by {queue} ({one['cause']}), {one['pending']} pending that may do so now"
