@@ -403,8 +403,8 @@ def _groups(
             for number, quota in enumerate(flavor.resources):
                 at = f"{where}.resources[{number}]"
                 quotas.append((quota.name, _quota(quota, at, cohort, cohort_field, bounded=bounded)))
-            wait = flavor.wait_before_next_seconds if isinstance(flavor, schema.OrderedFlavorQuotas) else 0
-            flavors.append(FlavorQuotas(name=flavor.name, resources=tuple(quotas), wait=wait))
+            wait = flavor.wait_before_next_seconds if isinstance(flavor, schema.OrderedFlavorQuotas) else None
+            flavors.append(FlavorQuotas(name=flavor.name, resources=tuple(quotas), wait=wait or 0))
         groups.append(ResourceGroup(covered=model.covered_resources, flavors=tuple(flavors)))
     return tuple(groups)
 

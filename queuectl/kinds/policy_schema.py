@@ -206,9 +206,10 @@ class ResourceGroup(Part):
 
 
 class OrderedFlavorQuotas(FlavorQuotas):
-    wait_before_next_seconds: Seconds = 0
+    wait_before_next_seconds: Seconds | None = None
     """For how many seconds a workload waits for this flavor before it may take the next one, counted
-    from its creation or from the end of its last pause. No meaning in the last flavor."""
+    from its creation or from the end of its last pause; it does not wait without it. No meaning in the
+    last flavor."""
 
 
 class OrderedResourceGroup(ResourceGroup):
