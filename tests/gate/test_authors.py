@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from queuectl.sandbox.players.api import MERGE_PATCH, ApiError
 from tests.gate.site import AUTHOR, Json, Site, look
-from tests.rights import bind
+from tests.rights import grant
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -35,9 +35,11 @@ OBJECTS: dict[str, tuple[str, Json, Json]] = {
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def written(site: Site) -> Site:
-    """The tenant may write policy."""
-    rule = {"apiGroups": ["queuectl.dev"], "resources": ["cohorts"], "verbs": ["create"]}
-    await bind(site.admin, "tenant", "ClusterRole", "queuectl-admin", rule)
+    """The tenant may write policy, and has no other right of an admin: other tests refuse it those."""
+    resources = [path.rpartition("/")[2] for path, _, _ in OBJECTS.values()]
+    verbs = ["create", "get", "patch", "update"]
+    rule = {"apiGroups": ["queuectl.dev"], "resources": resources, "verbs": verbs}
+    await grant(site.admin, "tenant", "policy-writer", rule)
     return site
 
 
