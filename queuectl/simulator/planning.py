@@ -74,6 +74,7 @@ def _carried_out(effect: Effect) -> Iterator[Event]:
         quiet=None,
         admission=effect.attempt if starts else None,
         annotated=True,
+        reclaimable=(),  # the workload of an effect is without the pods that have ended
     )
     yield WorkloadObserved(effect.workload, seen)
     yield EffectSettled(effect.key, Result.DONE, seen.generation)

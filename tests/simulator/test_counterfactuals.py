@@ -7,8 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from queuectl.core.decisions import Decision
 from queuectl.core.events import Event, PolicyObserved, WorkloadObserved
@@ -29,7 +28,7 @@ T = TypeVar("T")
 SEEN: Counter[ChangeKind] = Counter()
 
 
-SEEDS = st.integers(0, 2**32)
+SEEDS = range(profiles.sequences(100).max_examples)
 
 
 def at_rest(dice: Random) -> Running:
@@ -121,8 +120,7 @@ def apply_and_rest(running: Running, one: Counterfactual, workload: WorkloadId) 
     running.come_to_rest()
 
 
-@profiles.sequences(100)
-@given(SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_each_change_starts_the_workload_and_no_smaller_one_does(seed: int) -> None:
     dice = Random(seed)
     running = at_rest(dice)

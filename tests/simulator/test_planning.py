@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase, WorkloadId
@@ -15,14 +14,10 @@ from queuectl.core.what_if import PolicyChange, Start
 from queuectl.simulator.counterfactuals import quote
 from queuectl.simulator.planning import planned
 from tests.builders import SETTINGS, flavor, local_queue, policy, queue, workload
-from tests.core import profiles
 from tests.core.running import Running
 from tests.core.trees import Dice, World, cluster_queue, job
-from tests.simulator.test_counterfactuals import at_rest, trials
+from tests.simulator.test_counterfactuals import SEEDS, at_rest, trials
 
-profiles.load()
-
-SEEDS = st.integers(0, 2**32)
 STARTS: Counter[Start] = Counter()
 CHANGES: Counter[PolicyChange] = Counter()
 
@@ -36,8 +31,7 @@ WORLD = World(
 )
 
 
-@profiles.sequences(100)
-@given(SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_quote_is_what_happens_when_the_workload_is_created(seed: int) -> None:
     dice = Random(seed)
     running = at_rest(dice)
@@ -60,8 +54,7 @@ def test_a_quote_is_what_happens_when_the_workload_is_created(seed: int) -> None
     assert victims == {one.workload for one in found.displaced}
 
 
-@profiles.sequences(100)
-@given(SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_is_what_happens_when_the_policy_is_applied(seed: int) -> None:
     dice = Random(seed)
     running = at_rest(dice)
