@@ -118,7 +118,7 @@ def force_release(
 
     async def work(session: Session) -> None:
         change, attempt = await changing.force_release(session, target, reason)
-        say(change, options, "Its quota is released; `queuectl history` shows by whom and why.")
+        say(change, options, "Its quota is released; `queuectl history` shows the user and the reason.")
         if server is not None:
             path = ("workloads", given, kind, name)
             async with waiting(timeout, f"the quota of {target} is released") as tell:

@@ -9,7 +9,7 @@ pods are known as of now only, as readers were told of them last (docs/decisions
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from queuectl.core.directory import GATE
@@ -48,19 +48,29 @@ SOURCE = "ledger"
 
 
 def engine_of(
-    snapshot: LedgerSnapshot, configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION
+    snapshot: LedgerSnapshot,
+    configuration: SchedulingConfiguration = DEFAULT_CONFIGURATION,
+    known: Sequence[Event] | None = None,
 ) -> Engine:
-    """Return an engine in the state of `snapshot`. Raises ValueError for a spec that cannot be read."""
+    """Return an engine in the state of `snapshot`. `known`: its `rules`, if the caller has read them.
+
+    Raises ValueError for a spec that cannot be read.
+    """
     engine = Engine(frozenset({SOURCE}), configuration)
     engine.restore(snapshot)
     unacknowledged = frozenset(snapshot.effects)
-    events: list[Event] = [rule(key, spec) for key, spec in snapshot.configs]
+    events: list[Event] = rules(snapshot) if known is None else list(known)
     events += nodes(snapshot.nodes)
     events += (observed(one, unacknowledged) for one in snapshot.workloads)
     engine.handle([*events, Listed(SOURCE)])
     if snapshot.now is not None:
         engine.handle([TimeCame(snapshot.now)])
     return engine
+
+
+def rules(snapshot: LedgerSnapshot) -> list[Event]:
+    """Return the events of all policy, context and configuration in force. Raises ValueError."""
+    return [rule(key, spec) for key, spec in snapshot.configs]
 
 
 def rule(key: ConfigKey, spec: str) -> Event:

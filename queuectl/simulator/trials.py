@@ -24,7 +24,7 @@ from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Code, Family, Reason
 from queuectl.core.what_if import Displaced, Start, Tried
-from queuectl.simulator.rebuilding import engine_of, requested, rule
+from queuectl.simulator.rebuilding import engine_of, requested, rules
 
 BUDGET: Final = 1_000_000
 """Of one plan: more than a state can need."""
@@ -163,8 +163,8 @@ def trials_of(snapshot: LedgerSnapshot, configuration: SchedulingConfiguration) 
     """
     if snapshot.now is None:
         raise ValueError("the ledger has no decision yet")
-    engine = engine_of(snapshot, configuration)
-    events = (rule(key, spec) for key, spec in snapshot.configs)
+    events = rules(snapshot)
+    engine = engine_of(snapshot, configuration, events)
     policies = (event for event in events if isinstance(event, PolicyObserved))
     pods = (pod for one in snapshot.nodes for pod in pods_of_facts(one))
     return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods)
