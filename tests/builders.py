@@ -25,7 +25,9 @@ from queuectl.core.model import (
     ObjectRef,
     Observation,
     Outcome,
+    Phase,
     PodSet,
+    StoredWorkload,
     Workload,
     WorkloadId,
 )
@@ -148,6 +150,24 @@ def workload(
         queue=queue,
         created_at=T0 + timedelta(seconds=created),
         pod_sets=tuple(pods) if pods is not None else (pod_set(1, {GPU: gpus}),),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def pending_row(one: Workload, *, arrival: int = 1, attempts: int = 0, **fields: object) -> StoredWorkload:
+    """What the ledger has of a workload that is pending in ClusterQueue `cq`."""
+    return StoredWorkload(
+        id=one.id,
+        ref=one.ref,
+        queue="lq",
+        cluster_queue="cq",
+        priority=0,
+        created_at=one.created_at,
+        arrival=arrival,
+        phase=Phase.PENDING,
+        attempts=attempts,
+        attempt=None,
+        reason=None,
         **fields,  # type: ignore[arg-type]
     )
 

@@ -7,7 +7,7 @@ import pytest
 from queuectl.core.decisions import Admit, Evict, Release
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, EffectSettled, Listed, PodsCounted, Result
-from queuectl.core.model import EffectKey, LedgerSnapshot, Phase, StoredWorkload, Verb, WorkloadId
+from queuectl.core.model import EffectKey, LedgerSnapshot, Verb, WorkloadId
 from queuectl.core.policy import Gate, Namespace
 from tests.builders import (
     GPU,
@@ -18,6 +18,7 @@ from tests.builders import (
     flavor,
     local_queue,
     observed,
+    pending_row,
     pod_set,
     policy,
     queue,
@@ -157,19 +158,7 @@ def test_the_order_of_events_does_not_order_workloads_first_observed_together() 
 
 def test_after_a_restart_new_workloads_of_the_same_second_follow_pending_ones() -> None:
     one = workload("waits")
-    stored = StoredWorkload(
-        id=one.id,
-        ref=one.ref,
-        queue="lq",
-        cluster_queue="cq",
-        priority=0,
-        created_at=one.created_at,
-        arrival=7,
-        phase=Phase.PENDING,
-        attempts=0,
-        attempt=None,
-        reason=None,
-    )
+    stored = pending_row(one, arrival=7, attempts=0)
     world = World(queue("cq", 1), LQ)
     world.engine = Engine(SOURCES)
     world.engine.restore(LedgerSnapshot(sequence=1, now=T0, workloads=(stored,)))

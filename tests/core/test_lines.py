@@ -13,7 +13,7 @@ from queuectl.core.events import (
     PolicyInvalid,
     Result,
 )
-from queuectl.core.model import ConfigKey, LedgerSnapshot, Outcome, Phase, StoredWorkload
+from queuectl.core.model import ConfigKey, LedgerSnapshot, Outcome
 from queuectl.core.policy import Namespace, PriorityClass, QueueingStrategy, RuntimeClass, StopPolicy
 from queuectl.core.reasons import Code
 from tests.builders import (
@@ -26,6 +26,7 @@ from tests.builders import (
     group,
     local_queue,
     observed,
+    pending_row,
     pod_set,
     policy,
     priority,
@@ -222,22 +223,7 @@ def test_workloads_with_equal_order_are_ordered_by_identity() -> None:
     """A ledger that is rebuilt from the cluster may have no order of first observation."""
     world = World(queue("cq", 1), LQ)
     ones = [workload(name) for name in ("b", "a", "c")]
-    stored = tuple(
-        StoredWorkload(
-            id=one.id,
-            ref=one.ref,
-            queue="lq",
-            cluster_queue="cq",
-            priority=0,
-            created_at=one.created_at,
-            arrival=0,
-            phase=Phase.PENDING,
-            attempts=0,
-            attempt=None,
-            reason=None,
-        )
-        for one in ones
-    )
+    stored = tuple(pending_row(one, arrival=0, attempts=0) for one in ones)
     world.engine = Engine(SOURCES)
     world.engine.restore(LedgerSnapshot(sequence=3, now=T0, workloads=stored))
     world.tell(ContextObserved(Namespace("ns")), policy(flavor("default")), policy(queue("cq", 1)))

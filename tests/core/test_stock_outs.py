@@ -9,7 +9,7 @@ import pytest
 from queuectl.core.decisions import Decision, Evict
 from queuectl.core.engine import Engine
 from queuectl.core.events import ContextObserved, Listed, TimeCame
-from queuectl.core.model import LedgerSnapshot, Phase, StoredWorkload, Workload
+from queuectl.core.model import LedgerSnapshot, Workload
 from queuectl.core.policy import (
     CapacityMode,
     FlavorNodes,
@@ -29,6 +29,7 @@ from tests.builders import (
     group,
     local_queue,
     observed,
+    pending_row,
     pod_set,
     policy,
     queue,
@@ -156,20 +157,7 @@ def test_a_newly_started_controller_knows_it_from_the_workload_that_failed() -> 
     assert evict.past is not None
     assert (evict.past.missed, evict.past.missed_at) == (("spot",), T0 + timedelta(seconds=60))
     one = workload("a")
-    stored = StoredWorkload(
-        id=one.id,
-        ref=one.ref,
-        queue="lq",
-        cluster_queue="cq",
-        priority=0,
-        created_at=one.created_at,
-        arrival=1,
-        phase=Phase.PENDING,
-        attempts=1,
-        attempt=None,
-        reason=None,
-        past=evict.past,
-    )
+    stored = pending_row(one, arrival=1, attempts=1, past=evict.past)
     for since, expected in ((100, "dear"), (700, "spot")):
         engine = Engine(SOURCES, settings())
         now = T0 + timedelta(seconds=since)
