@@ -1,7 +1,4 @@
-"""The Helm chart: the same objects as kustomize renders.
-
-With helm on the PATH it renders and lints the chart too; without it these tests are not collected.
-"""
+"""The Helm chart: the same objects as kustomize renders."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ import yaml
 from queuectl import __version__
 from queuectl.sandbox.control_plane import find_assets
 from release.chart import CHART, CHECKSUM, MANIFESTS, files, written
-from tests.packaging import helm
-from tests.packaging.helm import RENDERERS, Json
+from tests.packaging.helm import Json, lint, render
 
 PARTS: dict[str, tuple[str, Json, int]] = {
     "base": (".", {"createNamespace": True, "mutating": False}, 36),
@@ -67,28 +63,24 @@ def test_the_chart_is_what_make_manifests_writes() -> None:
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
-@pytest.mark.parametrize("renderer", RENDERERS)
 @pytest.mark.parametrize("part", PARTS)
-def test_each_part_has_the_objects_of_kustomize(part: str, renderer: str) -> None:
+def test_each_part_has_the_objects_of_kustomize(part: str) -> None:
     folder, values, minor = PARTS[part]
-    objects = by_identity(list(map(without_checksum, RENDERERS[renderer](values, minor))))
+    objects = by_identity(list(map(without_checksum, render(values, minor))))
     wanted = by_identity(kustomized(MANIFESTS / folder))
     if part == "base":
         assert objects.keys() == wanted.keys()
     assert {name: objects[name] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("renderer", RENDERERS)
-def test_an_older_server_gets_no_mutating_policy(renderer: str) -> None:
+def test_an_older_server_gets_no_mutating_policy() -> None:
     for minor, expected in ((35, False), (36, True)):
-        kinds = {thing["kind"] for thing in RENDERERS[renderer]({}, minor)}
+        kinds = {thing["kind"] for thing in render({}, minor)}
         assert ("MutatingAdmissionPolicy" in kinds) is expected
         assert "Namespace" not in kinds
 
 
-@pytest.mark.parametrize("renderer", RENDERERS)
-def test_values_set_image_replicas_and_configuration(renderer: str) -> None:
-    render = RENDERERS[renderer]
+def test_values_set_image_replicas_and_configuration() -> None:
     config = 'controller:\n  listen: "0.0.0.0:9"\n'
     values = {"image": "mine@sha256:0", "controller": {"replicas": 3, "config": config}}
     before, after = (by_identity(render(found, 36)) for found in ({}, values))
@@ -109,7 +101,5 @@ def test_values_set_image_replicas_and_configuration(renderer: str) -> None:
     assert annotations[0] == annotations[1]
 
 
-if helm.BINARY is not None:
-
-    def test_helm_lint_finds_nothing() -> None:
-        assert "0 chart(s) failed" in helm.lint()
+def test_helm_lint_finds_nothing() -> None:
+    assert "0 chart(s) failed" in lint()
