@@ -59,6 +59,13 @@ def documents(text: bytes, name: str) -> list[Document]:
         raise BadFile(f"{name}: {error}") from None
 
 
+def listed(content: Any) -> list[Any]:
+    """The objects of a `List`, as `kubectl get -o yaml` prints it; the document itself if it is none."""
+    if isinstance(content, dict) and isinstance(content.get("items"), list):
+        return list(content["items"])
+    return [content]
+
+
 class Places:
     """Lines and columns of the values in one document of `text`."""
 

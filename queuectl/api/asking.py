@@ -38,6 +38,8 @@ class Question:
     gone: Callable[[], bool] = field(default=lambda: False)
     """Has the client closed the connection?"""
     body: bytes = b""
+    yaml: bool = False
+    """The body is YAML, not JSON."""
 
     @property
     def limit(self) -> int:
@@ -63,6 +65,8 @@ class Endpoint:
     """Further text for the OpenAPI document."""
     body: int = 0
     """It is a POST with a JSON body of at most so many bytes; 0: a GET without one. It changes nothing."""
+    yaml: int = 0
+    """The body may be YAML of at most so many bytes."""
 
 
 class Source:

@@ -23,17 +23,13 @@ _ERRORS: Final = {
     "405": "The path does not support this method.",
     "411": "The length of the body is not given.",
     "413": "The body is too long.",
-    "415": "The body is not application/json.",
+    "415": "The body is not of a type that the path takes.",
     "429": "Too many requests of one caller; Retry-After says when to retry.",
     "431": "The request line or a header is too long.",
     "503": "The ledger cannot be read and memory has no answer, or the API server does not review callers.",
 }
 _RETRY: Final = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
-}
-_BODY: Final = {
-    "required": True,
-    "content": {"application/json": {"schema": {"type": "object"}}},
 }
 _TEXT: Final = """\
 It changes nothing. Authenticate by a token of the cluster: `Authorization: Bearer TOKEN`, made by
@@ -75,7 +71,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
                 **({"description": endpoint.notes} if endpoint.notes else {}),
                 "operationId": endpoint.answer.__name__,
                 "parameters": [*_in_path(endpoint.path), *map(_in_query, endpoint.parameters)],
-                **({"requestBody": _BODY} if endpoint.body else {}),
+                **({"requestBody": _body(endpoint)} if endpoint.body else {}),
                 "responses": {
                     "200": _answer(references[endpoint.model, "serialization"], "From one committed state."),
                     **{code: _error(code, text, problem) for code, text in _ERRORS.items()},
@@ -105,6 +101,11 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
             },
         },
     }
+
+
+def _body(endpoint: Endpoint) -> dict[str, Any]:
+    types = ("application/json", *(("application/yaml",) if endpoint.yaml else ()))
+    return {"required": True, "content": {name: {"schema": {"type": "object"}} for name in types}}
 
 
 def _error(code: str, text: str, problem: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from queuectl.ports import SILENT_SECONDS, Forecasts, Readings, WhatIfs
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]+)?")
 LISTENING: Final = listener.Limits(connections=512, handshake_seconds=5.0)
+_YAML: Final = "application/yaml"
 _HEADERS: Final = {
     "Server": "queuectl",
     "X-Content-Type-Options": "nosniff",
@@ -167,17 +168,20 @@ def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
             again=again,
             waiting=lambda: limits.waiting(caller.name),
             gone=lambda: request.transport is None or request.transport.is_closing(),
-            body=await _read(request, endpoint.body) if endpoint.body else b"",
+            body=await _read(request, endpoint) if endpoint.body else b"",
+            yaml=request.content_type == _YAML,
         )
         return _json(_body(await endpoint.answer(question)))
 
     return handle
 
 
-async def _read(request: web.Request, most: int) -> bytes:
+async def _read(request: web.Request, endpoint: Endpoint) -> bytes:
     """The body. Raises a 411, 413 or 415 before it is read."""
-    if request.content_type != "application/json":
-        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
+    limits = {"application/json": endpoint.body, **({_YAML: endpoint.yaml} if endpoint.yaml else {})}
+    most = limits.get(request.content_type)
+    if most is None:
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body must be {' or '.join(limits)}")
     if request.content_length is None:
         raise Refusal(HTTPStatus.LENGTH_REQUIRED, "the request must say the length of its body")
     if request.content_length > most:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-from queuectl.api import basis, documents, query, schemas, what_if_schemas
+from queuectl.api import basis, bodies, documents, query, schemas, what_if_schemas
 from queuectl.api import what_if_documents as what_if
 from queuectl.api.answer_routes import always, now
 from queuectl.api.asking import Endpoint, Question, Source, committed
@@ -29,6 +28,8 @@ from queuectl.ports import WhatIfs
 MAX_MANIFEST: Final = 256 * 1024
 """Bytes of one object."""
 MAX_POLICY: Final = 1024 * 1024
+MAX_YAML: Final = 64 * 1024
+"""Less: it takes longer to parse than JSON."""
 
 TRY_SECONDS: Final = 20.0
 """How long one trial may take, with those before it."""
@@ -59,6 +60,7 @@ class WhatIfRoutes:
                 heavy=always,
                 notes="The body is the object as it would be created, with namespace and queue label.",
                 body=MAX_MANIFEST,
+                yaml=MAX_YAML,
             ),
             Endpoint(
                 "/api/v1/plan",
@@ -67,8 +69,10 @@ class WhatIfRoutes:
                 what_if_schemas.PlannedPolicy,
                 heavy=always,
                 notes="The body is `{objects: [...], deleted: [...]}`: policy objects as they would be, and "
-                "others by kind, name and namespace. For callers that may list all workloads.",
+                "others by kind, name and namespace. YAML has the objects only, as documents. For callers "
+                "that may list all workloads.",
                 body=MAX_POLICY,
+                yaml=MAX_YAML,
             ),
         )
 
@@ -116,7 +120,7 @@ class WhatIfRoutes:
                 "a plan names workloads of all namespaces: it needs the right to list all workloads and all "
                 "clusterqueues",
             )
-        changes = policy_changes(_content(question.body))
+        changes = policy_changes(await bodies.policy_objects(question))
         sight = self._source.sight()
         of = basis.everything(sight.state, now(sight))
         found = await _tried(self._what_ifs.plan(of, changes))
@@ -124,7 +128,7 @@ class WhatIfRoutes:
 
     async def _asked(self, question: Question) -> Workload:
         """The workload in the body. Raises a 400 that names the field, or a 404."""
-        content = _content(question.body)
+        content = await bodies.one_object(question)
         row = self._source.kinds.of(content.get("apiVersion"), content.get("kind"))
         if row is None:
             raise bad_request(f"apiVersion and kind must be one of {self._source.kinds.known()}")
@@ -137,17 +141,6 @@ class WhatIfRoutes:
         if not await question.caller.may("get", WORKLOADS, workload.ref.namespace):
             raise not_found()
         return workload
-
-
-def _content(body: bytes) -> dict[str, Any]:
-    """Raises a 400."""
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        raise bad_request("the body is not JSON") from None
-    if not isinstance(content, dict):
-        raise bad_request("the body must be one JSON object")
-    return content
 
 
 def policy_changes(content: Mapping[str, Any]) -> list[PolicyObserved | PolicyGone]:

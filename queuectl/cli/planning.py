@@ -63,7 +63,7 @@ def _flavors(pods: Document) -> str:
 
 
 def _objects(names: tuple[str, ...]) -> list[Any]:
-    from queuectl.files import BadFile, documents
+    from queuectl.files import BadFile, documents, listed
 
     try:
         return [
@@ -71,17 +71,10 @@ def _objects(names: tuple[str, ...]) -> list[Any]:
             for name in names
             for file, text in texts(name)
             for document in documents(text, file)
-            for one in _items(document.content)
+            for one in listed(document.content)
         ]
     except BadFile as problem:
         raise Failure(str(problem)) from None
-
-
-def _items(content: Any) -> list[Any]:
-    """The objects of a `List`, as `kubectl get -o yaml` prints it."""
-    if isinstance(content, dict) and isinstance(content.get("items"), list):
-        return list(content["items"])
-    return [content]
 
 
 def _deleted(text: str) -> Document:

@@ -9,7 +9,9 @@ import { ClusterQueue } from "./views/clusterqueue.js";
 import { Decisions } from "./views/decisions.js";
 import { Lending } from "./views/lending.js";
 import { Overview } from "./views/overview.js";
+import { Plan } from "./views/plan.js";
 import { Preemptions } from "./views/preemptions.js";
+import { Quote } from "./views/quote.js";
 import { Workload } from "./views/workload.js";
 import { Workloads } from "./views/workloads.js";
 
@@ -20,6 +22,8 @@ const NAVIGATION = [
   ["preemptions", "Preemptions"],
   ["lending", "Lending"],
   ["capacity", "Capacity"],
+  ["quote", "Quote"],
+  ["plan", "Plan"],
 ];
 
 /** @param {import("./route.js").Route} where */
@@ -35,6 +39,8 @@ function view({ parts, params }) {
     if (first === "decisions") return ["Decisions", html`<${Decisions} params=${params} />`];
     if (first === "preemptions") return ["Preemptions", html`<${Preemptions} params=${params} />`];
     if (first === "lending") return ["Lending", html`<${Lending} params=${params} />`];
+    if (first === "quote") return ["Quote", html`<${Quote} />`];
+    if (first === "plan") return ["Plan", html`<${Plan} />`];
     if (first === "capacity") return ["Capacity", html`<${Capacity} asOf=${asOf} />`];
   }
   return ["Not found", html`<${Heading} title="There is no such page" /><p><a href=${to([])}>Overview</a></p>`];

@@ -62,24 +62,40 @@ export const path = (...segments) => segments.map(encodeURIComponent).join("/");
  * @param {Parameters} [params]
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>} */
-export async function ask(where, params = {}, signal) {
+export function ask(where, params = {}, signal) {
   const url = new URL(where, BASE);
   for (const [name, value] of Object.entries(params))
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, String(value));
+  return exchange(url, { signal }, !params.asOf);
+}
+
+/** The answer to a body. Throws Problem.
+ * @param {string} where
+ * @param {string} body
+ * @param {Record<string, string>} headers its Content-Type, and others
+ * @returns {Promise<any>} */
+export const send = (where, body, headers) => exchange(new URL(where, BASE), { method: "POST", body, headers }, true);
+
+/**
+ * @param {URL} url
+ * @param {RequestInit} request
+ * @param {boolean} ofNow is the answer of the newest state?
+ */
+async function exchange(url, request, ofNow) {
   const held = token.get();
+  const headers = { ...request.headers, ...(held ? { Authorization: `Bearer ${held}` } : {}) };
   /** @type {Response} */
   let answer;
   try {
-    answer = await fetch(url, { signal, headers: held ? { Authorization: `Bearer ${held}` } : {}, cache: "no-store" });
+    answer = await fetch(url, { ...request, headers, cache: "no-store" });
   } catch (error) {
-    if (signal?.aborted) throw error;
+    if (request.signal?.aborted) throw error;
     throw new Problem(0, "the server does not answer");
   }
   const body = await answer.json().catch(() => null);
   if (!answer.ok) throw problem(answer, body);
   if (body === null) throw new Problem(answer.status, "the answer is not JSON: is this address queuectl's REST server?");
-  if (!params.asOf)
-    freshness.set({ stale: false, observed: false, ...pick(body), at: Date.now() });
+  if (ofNow) freshness.set({ stale: false, observed: false, ...pick(body), at: Date.now() });
   if (refused.get()) refused.set(null);
   return body;
 }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from queuectl.core.model import ConfigKey, Phase, PodSet
 from queuectl.core.node_facts import NodeFacts, PodsOnNode
@@ -251,3 +252,54 @@ async def test_another_tenant_s_namespace_is_not_quoted(serve: Serve) -> None:
     rest = await serve(ledger(), reviews)
     answer = rest.client.post("/api/v1/quote", json=manifest(namespace="other"), headers=bearer("alice"))
     await rest.refused(answer, 404)
+
+
+POLICY_YAML = """
+apiVersion: v1
+kind: List
+items:
+- kind: Cohort
+  metadata: {name: all}
+---
+kind: ClusterQueue
+metadata: {name: team-a}
+spec:
+  namespaceSelector: {}
+  cohortName: all
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources: [{name: nvidia.com/gpu, nominalQuota: 13}]
+"""
+AS_YAML = {"Content-Type": "application/yaml"}
+
+
+async def test_policy_and_workloads_may_be_yaml(serve: Serve) -> None:
+    rest = await serve(ledger())
+    post = rest.client.post
+    found = await (await post("/api/v1/plan", data=POLICY_YAML, headers=AS_YAML)).json()
+    assert [(one["name"], one["change"]) for one in found["items"]] == [("waits", "Admitted")]
+    quoted = await (await post("/api/v1/quote", data=yaml.safe_dump(manifest()), headers=AS_YAML)).json()
+    assert quoted["now"]["starts"] == "Now"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("quote", "a: 1\nb: [", 400, "body: line 2, column 5"),
+        ("quote", "a: 1\n---\nb: 2", 400, "the body must have one object, and has 2"),
+        ("quote", "- 1", 400, "the body must be one YAML object"),
+        ("quote", "kind: Job\nwhen: 2026-01-01", 400, "apiVersion and kind must be one of"),
+        ("quote", "a: &x 1\nb: *x", 400, "aliases are not used here"),
+        ("quote", " " * 70_000, 413, "more than 65536 bytes"),
+        ("plan", "kind: Cohort", 400, "objects[0] must be an object with metadata.name"),
+        ("plan", "", 400, "there is nothing to try"),
+    ],
+)
+async def test_bad_yaml_is_refused_with_its_place(
+    serve: Serve, path: str, body: str, status: int, says: str
+) -> None:
+    rest = await serve(ledger())
+    answer = rest.client.post(f"/api/v1/{path}", data=body, headers=AS_YAML)
+    assert says in await rest.refused(answer, status)

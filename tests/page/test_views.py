@@ -25,6 +25,8 @@ VIEWS: Final = {
     "preemptions": "InCohortReclamation",
     "lending": "ClusterQueue/team-b",
     "capacity": "no nodes",
+    "quote": "The answer appears here",
+    "plan": "The answer appears here",
 }
 """By address: a text that is there once the data are."""
 _AXE: Final = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
@@ -55,6 +57,16 @@ def test_a_view_shows_its_data_fits_the_screen_and_is_accessible(
         assert violations(page) == [], (address, size, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert page.title().endswith("queuectl")
+
+
+@pytest.mark.parametrize("address", ["workloads", "decisions"])
+def test_the_head_of_a_table_is_above_its_rows(site: Site, open_page: Open, address: str) -> None:
+    page = open_page(f"{site.url}#/{address}")
+    head, rows = page.locator("main thead").bounding_box(), page.locator("main tbody").bounding_box()
+    assert head is not None
+    assert rows is not None
+    assert head["x"] == rows["x"]
+    assert head["y"] < rows["y"]
 
 
 def test_a_queue_shows_its_line_quota_loans_and_use_over_time(site: Site, open_page: Open) -> None:

@@ -11,13 +11,16 @@ export function Counterfactuals({ one }) {
   return html`<${Panel} title="What would start it now" aside=${!wanted && html`<button onClick=${() => setWanted(true)}>Try changes</button>`}
       note=${wanted ? "each was tried by the planner on a copy of the state" : ""}>
     ${!wanted && html`<p class="soft">The smallest changes of each kind: fewer pods or devices, another flavor, queue or priority, more quota.</p>`}
-    ${wanted && html`<${Asked} of=${asked} rows=${3}>${(found) => html`
-      ${found.items.length ? html`<ul class="options">${found.items.map((change) => html`<li><b>${change.message}</b><${Displaced} who=${change.displaces} /></li>`)}</ul>` : html`<${Empty}>No single change starts it now.<//>`}
-      ${found.incomplete.length > 0 && html`<p class="soft">Not all were tried: ${found.incomplete.join(", ")}.</p>`}`}<//>`}
+    ${wanted && html`<${Asked} of=${asked} rows=${3}>${(found) => html`<${Changes} of=${found} />`}<//>`}
   <//>`;
 }
 
-function Displaced({ who }) {
+/** Changes that were tried. */
+export const Changes = ({ of }) => html`
+  ${of.items.length ? html`<ul class="options">${of.items.map((change) => html`<li><b>${change.message}</b><${Displaced} who=${change.displaces} /></li>`)}</ul>` : html`<${Empty}>No single change starts it now.<//>`}
+  ${of.incomplete.length > 0 && html`<p class="soft">Not all were tried: ${of.incomplete.join(", ")}.</p>`}`;
+
+export function Displaced({ who }) {
   if (!who.length) return html`<p class="soft">It displaces nothing.</p>`;
   return html`<p class="soft">It displaces ${who.map((one, place) => html`${place > 0 && ", "}<${WorkloadName} of=${one} />${one.cause ? ` (${one.cause})` : ""}`)}</p>`;
 }

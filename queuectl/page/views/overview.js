@@ -42,7 +42,7 @@ function Sums({ queues, more }) {
 
 function Flavors({ flavors }) {
   if (!flavors.length) return null;
-  return html`<${Panel} title="ResourceFlavors"><ul class="cards">${flavors.map((flavor) => html`<${Flavor} key=${flavor.name} flavor=${flavor} />`)}</ul><//>`;
+  return html`<${Panel} title="ResourceFlavors"><ul class="flavors">${flavors.map((flavor) => html`<${Flavor} key=${flavor.name} flavor=${flavor} />`)}</ul><//>`;
 }
 
 function Flavor({ flavor }) {

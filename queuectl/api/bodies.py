@@ -1,0 +1,53 @@
+"""Bodies of requests as objects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from queuectl.api.asking import Question
+from queuectl.api.problems import bad_request
+from queuectl.files import BadFile, documents, listed
+
+_NAME: Final = "body"
+
+
+async def one_object(question: Question) -> dict[str, Any]:
+    """The only object in the body. Raises a 400 that names the place of an error."""
+    if not question.yaml:
+        return _json(question.body)
+    found = await _yaml(question.body)
+    if len(found) != 1:
+        raise bad_request(f"the body must have one object, and has {len(found)}")
+    if not isinstance(found[0], dict):
+        raise bad_request("the body must be one YAML object")
+    return found[0]
+
+
+async def policy_objects(question: Question) -> dict[str, Any]:
+    """`{objects: [...], deleted: [...]}`; YAML has the objects only. Raises a 400."""
+    if not question.yaml:
+        return _json(question.body)
+    return {"objects": await _yaml(question.body)}
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise bad_request("the body is not JSON") from None
+    if not isinstance(content, dict):
+        raise bad_request("the body must be one JSON object")
+    return content
+
+
+async def _yaml(body: bytes) -> list[Any]:
+    """All objects, those of a `List` too. Parsed on a thread: other requests are answered meanwhile."""
+    try:
+        found = await asyncio.to_thread(documents, body, _NAME)
+    except BadFile as problem:
+        raise bad_request(str(problem)) from None
+    objects = [one for document in found for one in listed(document.content)]
+    # Dates of YAML are texts in the objects of Kubernetes.
+    return list(json.loads(json.dumps(objects, default=str)))

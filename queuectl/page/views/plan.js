@@ -1,0 +1,50 @@
+// What another policy would decide at once.
+import { Editor } from "../editor.js";
+import { counted, grouped } from "../format.js";
+import { html, useState } from "../lib.js";
+import { Badge, Choice, Empty, Heading, Panel, QueueLink, Table, WorkloadName } from "../parts.js";
+
+const TONES = { Admitted: "ok", Evicted: "bad", Stranded: "wait" };
+const MOST = 200;
+
+const EXAMPLE = `apiVersion: queuectl.dev/v1beta1
+kind: ClusterQueue
+metadata:
+  name: team-a
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources:
+      - name: nvidia.com/gpu
+        nominalQuota: 16
+`;
+
+export const Plan = () => html`<${Heading} title="Plan" />
+  <p class="soft">Which workloads another policy would admit, evict and strand at once: a dry run on the state of now.</p>
+  <div class="two halves"><${Editor} name="plan" where="plan" label="Policy objects, as they would be" button="What would it decide?" example=${EXAMPLE}>
+    ${(answer) => html`<${Answer} of=${answer} />`}<//></div>`;
+
+function Answer({ of }) {
+  const [only, setOnly] = useState("");
+  const tiles = [["Admitted", of.admitted], ["Evicted", of.evicted], ["Stranded", of.stranded]];
+  const rows = of.items.filter((one) => !only || one.change === only);
+  return html`<ul class="tiles" aria-label="At once">${tiles.map(([label, value]) => html`<li class=${value ? TONES[label] : ""}><span class="label">${label}</span><span class="value">${grouped(value)}</span></li>`)}</ul>
+    ${of.inactive.map((one) => html`<p class="notice bad"><${QueueLink} name=${one.clusterQueue} /> would not be active: ${one.condition.message}</p>`)}
+    <${Panel} title="Workloads" note=${of.items.length ? counted(of.items.length, "workload") : ""}
+      aside=${of.items.length > 0 && html`<${Choice} label="Change" values=${[["", "All"], ...tiles.filter(([, value]) => value).map(([label]) => [label, label])]} value=${only} onChange=${setOnly} />`}>
+      ${rows.length ? html`<${Table} cards label="What the policy would decide" columns=${[["Workload", ""], ["Becomes", ""], ["Where, or why", "grow"]]}>
+        ${rows.slice(0, MOST).map((one) => html`<tr><td><${WorkloadName} of=${one} /></td><td><${Badge} tone=${TONES[one.change]}>${one.change}<//></td><td class="grow text"><${Why} of=${one} /></td></tr>`)}
+      <//>` : html`<${Empty}>It would decide nothing else about any workload.<//>`}
+      ${rows.length > MOST && html`<p class="soft">and ${grouped(rows.length - MOST)} more</p>`}
+    <//>`;
+}
+
+function Why({ of }) {
+  if (of.reason) return html`<span class="soft">${of.reason.message}</span>`;
+  if (!of.admission) return null;
+  const flavors = new Set(of.admission.podSets.flatMap((set) => Object.values(set.flavors)));
+  return html`<${QueueLink} name=${of.admission.clusterQueue} /> <span class="soft">${[...flavors].join(", ")}</span>`;
+}
