@@ -24,6 +24,7 @@ BENCHMARKS: Final = {
     "engine": "admissions a second of the decision core",
     "decisions": "cohorts three deep, 50,000 waiting: admissions, searches for victims, one event, memory",
     "ledger": "admissions committed a second",
+    "past": "an earlier state of 12,000 open workloads, beside the newest one",
     "room": "nodes and pods: one check, one event, memory, and admissions with Enforce beside those without",
     "lead": "seconds to a new leader's first admission after 10,000,000 decisions, 50,000 waiting",
     "jobs": "Jobs a second end to end on the real API server with room for all, and what each costs",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Text, and_, func, literal, or_, select
+from sqlalchemy import ARRAY, BigInteger, Row, Text, and_, cast, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -17,6 +17,7 @@ from queuectl.core.model import (
     ConfigKey,
     EffectKey,
     LedgerSnapshot,
+    Phase,
     StoredWorkload,
     UsageSum,
     Verb,
@@ -26,16 +27,16 @@ from queuectl.core.node_facts import NodeFacts
 from queuectl.core.policy import DEFAULT_CONFIGURATION, SchedulingConfiguration
 from queuectl.core.reasons import Code
 from queuectl.ledger import tables as t
+from queuectl.ledger.codec import Parsed, reason_or_none
 from queuectl.ledger.for_readers import nodes_now
 from queuectl.ledger.past_lives import past_lives
-from queuectl.ledger.past_states import as_of
+from queuectl.ledger.past_states import Said, as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT, past_usage
 from queuectl.ledger.pool import ledger_call, reading
-from queuectl.ledger.rows import decision_row, stored_workload, workloads_with_attempts
+from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ledger.statements import CLOCK
 from queuectl.ports import (
-    DecisionRow,
     LedgerUnavailable,
     NotStored,
     PastLives,
@@ -159,7 +160,8 @@ class LedgerPast:
         )
         rows = (await connection.execute(query)).all()
         lives = [(one.id, one.queued_seq) for one in rows]
-        decisions = await self._decisions(connection, lives, last, now)
+        parsed = Parsed()
+        decisions = await self._decisions(connection, [*_changed(rows, last)], last, now, parsed)
         preempted = await self._preempted(connection, lives, last, now - timedelta(seconds=window), now)
         queued = (one for found in decisions.values() for one in found if one.verdict == Verdict.QUEUED)
         ids = {one.shape for one in rows} | {str(one.payload.get("shape", "")) for one in queued}
@@ -167,36 +169,42 @@ class LedgerPast:
 
         def then() -> list[StoredWorkload]:
             shapes = self._shapes
+            stored = (stored_workload(one, shapes, parsed) for one in rows)
             return [
-                as_of(
-                    stored_workload(one, shapes),
-                    decisions.get(one.id, ()),
-                    shapes.get,
-                    preempted.get(one.id, ()),
-                )
-                for one in rows
+                as_of(one, decisions.get(one.id, ()), shapes.get, preempted.get(one.id, ()))
+                if one.id in decisions or one.id in preempted
+                else one
+                for one in stored
             ]
 
         # Beside the event loop: with thousands of workloads this takes a second.
         return await asyncio.to_thread(then)
 
     async def _decisions(
-        self, connection: AsyncConnection, lives: Sequence[tuple[str, int]], last: int, now: datetime
-    ) -> dict[str, list[DecisionRow]]:
+        self,
+        connection: AsyncConnection,
+        lives: Sequence[tuple[str, int]],
+        last: int,
+        now: datetime,
+        parsed: Parsed,
+    ) -> dict[str, list[Said]]:
         """Of each workload the last decision of each verdict, with and without what attempts left."""
         row, life = t.decision.c, _lives(lives)
         key = (row.workload, row.verdict, row.payload.has_key("past"))
         query = (
-            select(t.decision)
+            select(row.workload, row.sequence, row.now, row.verdict, row.attempt)
+            .add_columns(cast(row.reason, Text), cast(row.payload, Text))
             .ext(distinct_on(*key))
             .select_from(life.join(t.decision, row.workload == life.c.id))
             .where(row.cluster_id == self._cluster, row.sequence >= life.c.first)
             .where(row.sequence <= last, row.now <= now)
             .order_by(*key, row.sequence.desc())
         )
-        found: defaultdict[str, list[DecisionRow]] = defaultdict(list)
-        for one in await connection.execute(query):
-            found[one.workload].append(decision_row(one))
+        found: defaultdict[str, list[Said]] = defaultdict(list)
+        rows = (await connection.execute(query)).all()
+        for workload, sequence, at, verdict, attempt, reason, payload in rows:
+            one = Said(sequence, at, verdict, attempt, parsed(reason_or_none, reason), parsed(dict, payload))
+            found[workload].append(one)
         return found
 
     async def _preempted(
@@ -251,6 +259,16 @@ def configuration_of(
         if key.kind == "Configuration":
             return configure(spec)
     return DEFAULT_CONFIGURATION
+
+
+def _changed(rows: Iterable[Row[Any]], last: int) -> Iterator[tuple[str, int]]:
+    """Yield the lives whose rows do not say what they were after decision `last`.
+
+    When an eviction was decided, and for which preemptor, no row says.
+    """
+    for row in rows:
+        if row.updated_seq > last or row.phase == Phase.EVICTING:
+            yield row.id, row.queued_seq
 
 
 def _lives(lives: Sequence[tuple[str, int]]) -> Any:

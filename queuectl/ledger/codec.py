@@ -6,9 +6,9 @@ Strings lose what Postgres cannot store (NUL, lone surrogates). Integers stay ex
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from queuectl.core.model import (
     NO_OPTIONS,
@@ -23,6 +23,22 @@ from queuectl.kinds.node_constraints import stored_toleration, toleration_json
 PAYLOAD_VERSION: Final = 1
 
 Json = dict[str, Any]
+Made = TypeVar("Made")
+
+
+class Parsed:
+    """Values of JSON texts, each made once. The values are shared: they must not be changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Callable[[Any], Any], str | None], Any] = {}
+
+    def __call__(self, make: Callable[[Any], Made], text: str | None) -> Made:
+        """Return what `make` makes of the JSON value of `text`; of None, what it makes of None."""
+        key = (make, text)
+        if key not in self._known:
+            self._known[key] = make(None if text is None else json.loads(text))
+        found: Made = self._known[key]
+        return found
 
 
 def clean(text: str) -> str:
@@ -104,6 +120,17 @@ def reason_from_json(value: Json) -> Reason:
         **{name: value.get(name) for name in _WORDS},
         **{field: value.get(name) for name, field in _NUMBERS.items()},
     )
+
+
+def reason_or_none(value: Json | None) -> Reason | None:
+    return None if value is None else reason_from_json(value)
+
+
+# --- labels
+
+
+def labels_from_json(value: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(value.items()))
 
 
 # --- pasts

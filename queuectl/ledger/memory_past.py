@@ -9,7 +9,7 @@ from typing import Protocol
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import ConfigKey, EffectKey, LedgerSnapshot, PodSet, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Code
-from queuectl.ledger.past_states import as_of
+from queuectl.ledger.past_states import Said, as_of
 from queuectl.ledger.past_usage import PREEMPTIONS_KEPT
 from queuectl.ports import DecisionRow, EffectRow
 
@@ -35,7 +35,7 @@ def snapshot_at(
     """
     last, now = decided[-1].sequence, decided[-1].now
     workloads = [
-        as_of(row, rows, lambda shape: store.shapes[shape], _preempted(rows, now - window))
+        as_of(row, map(_said, rows), lambda shape: store.shapes[shape], _preempted(rows, now - window))
         for row, rows in _open(store, decided)
     ]
     return LedgerSnapshot(
@@ -45,6 +45,10 @@ def snapshot_at(
         configs=tuple(sorted(_in_force(store, last).items())),
         effects=tuple(key for _, key in sorted(_effects(store, last, when))),
     )
+
+
+def _said(row: DecisionRow) -> Said:
+    return Said(row.sequence, row.now, row.verdict, row.attempt, row.reason, row.payload)
 
 
 def _open(store: Rows, decided: Sequence[DecisionRow]) -> Iterator[tuple[StoredWorkload, list[DecisionRow]]]:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import StoredWorkload, WorkloadId
 from queuectl.ledger import tables as t
+from queuectl.ledger.codec import Parsed
 from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
@@ -37,8 +38,9 @@ async def past_lives(
     await shapes.read(connection, {one.shape for one in rows})
     held = await _held(connection, cluster, sorted({one.id for one in rows}))
     rows.sort(key=lambda one: (one.created_at, one.queued_seq))
+    parsed = Parsed()
     lives = (
-        PastLife(stored_workload(one, shapes), one.closed_at, tuple(_runs(one, held.get(one.id, ()))))
+        PastLife(stored_workload(one, shapes, parsed), one.closed_at, tuple(_runs(one, held.get(one.id, ()))))
         for one in rows
     )
     return PastLives(tuple(lives), since)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from queuectl.core.decisions import Verdict
 from queuectl.core.model import (
@@ -21,13 +21,25 @@ from queuectl.core.model import (
     StoredWorkload,
     WorkloadId,
 )
+from queuectl.core.reasons import Reason
 from queuectl.ledger.codec import Json, options_from_json, past_from_json, pod_sets_from_json
-from queuectl.ports import DecisionRow
 
 Shape = Callable[[str], tuple[PodSet, ...]]
 """Podsets by the id of a shape."""
 Fields = dict[str, Any]
 """Fields of a StoredWorkload that are not as in its row."""
+
+
+class Said(NamedTuple):
+    """What is needed of a decision. `payload` is only read: several decisions may share it."""
+
+    sequence: int
+    now: datetime
+    verdict: str
+    attempt: int | None
+    reason: Reason | None
+    payload: Json
+
 
 _PHASES = {
     Verdict.ADMITTED: Phase.ADMITTED,
@@ -38,17 +50,18 @@ _PHASES = {
 
 def as_of(
     row: StoredWorkload,
-    decisions: Iterable[DecisionRow],
+    decisions: Iterable[Said],
     shape: Shape,
     preempted_at: tuple[datetime, ...] = (),
 ) -> StoredWorkload:
     """Return `row` as it was after the last of `decisions`, which are about it, in any order.
 
-    Needed are the last decision of each verdict, and the last of each that says what attempts left (`past`).
-    Where the first decisions are no longer stored, what they would say is taken from `row`.
+    Needed are the last decision of each verdict, and the last of each that says what attempts left (`past`);
+    none, if the row has not changed since and the workload is not being evicted. Where the first decisions
+    are no longer stored, what they would say is taken from `row`.
     """
-    last: dict[str, DecisionRow] = {}
-    pasts: list[DecisionRow] = []
+    last: dict[str, Said] = {}
+    pasts: list[Said] = []
     for one in sorted(decisions, key=lambda one: one.sequence):
         last[one.verdict] = one
         if one.verdict == Verdict.QUEUED or "past" in one.payload:
@@ -56,12 +69,12 @@ def as_of(
     then: Fields = {"preempted_at": preempted_at, "evicted_at": None, "preemptor": None}
     then |= _queued(row, last, shape) | _reason(last) | _attempted(row, last)
     if pasts:
-        past: Json | None = pasts[-1].payload.get("past")  # type: ignore[assignment]
+        past: Json | None = pasts[-1].payload.get("past")
         then["past"] = past_from_json(past)
     return replace(row, **then)
 
 
-def _queued(row: StoredWorkload, last: dict[str, DecisionRow], shape: Shape) -> Fields:
+def _queued(row: StoredWorkload, last: dict[str, Said], shape: Shape) -> Fields:
     found: Fields = {}
     queued = last.get(Verdict.QUEUED)
     if queued is not None:
@@ -79,14 +92,14 @@ def _queued(row: StoredWorkload, last: dict[str, DecisionRow], shape: Shape) -> 
     return found
 
 
-def _reason(last: dict[str, DecisionRow]) -> Fields:
+def _reason(last: dict[str, Said]) -> Fields:
     newest = _newest(last, Verdict.PENDING, Verdict.EVICTED, Verdict.ADMITTED)
     if newest is None:
         return {"reason": None} if Verdict.QUEUED in last else {}
     return {"reason": None if newest.verdict == Verdict.ADMITTED else newest.reason}
 
 
-def _attempted(row: StoredWorkload, last: dict[str, DecisionRow]) -> Fields:
+def _attempted(row: StoredWorkload, last: dict[str, Said]) -> Fields:
     moved, attempt = _newest(last, *_PHASES), row.attempt
     if moved is None:
         if Verdict.QUEUED in last:
@@ -114,7 +127,7 @@ def _phase(attempt: Attempt) -> Phase:
     return Phase.EVICTING if attempt.state is AttemptState.EVICTING else Phase.ADMITTED
 
 
-def _attempt(workload: WorkloadId, admitted: DecisionRow, shrunk: DecisionRow | None) -> Attempt:
+def _attempt(workload: WorkloadId, admitted: Said, shrunk: Said | None) -> Attempt:
     said: Json = admitted.payload
     assert admitted.attempt is not None
     pod_sets = said["podSets"]
@@ -131,6 +144,6 @@ def _attempt(workload: WorkloadId, admitted: DecisionRow, shrunk: DecisionRow | 
     )
 
 
-def _newest(last: dict[str, DecisionRow], *verdicts: Verdict) -> DecisionRow | None:
+def _newest(last: dict[str, Said], *verdicts: Verdict) -> Said | None:
     known = (last[verdict] for verdict in verdicts if verdict in last)
     return max(known, key=lambda one: one.sequence, default=None)

@@ -15,6 +15,7 @@ from queuectl.core.policy import DEFAULT_CONFIGURATION
 from queuectl.ledger import answers
 from queuectl.ledger import tables as t
 from queuectl.ledger.as_of import LedgerPast
+from queuectl.ledger.codec import Parsed
 from queuectl.ledger.for_readers import facts_after
 from queuectl.ledger.pool import ledger_call, reading
 from queuectl.ledger.rows import (
@@ -23,6 +24,7 @@ from queuectl.ledger.rows import (
     effect_row,
     stored_workload,
     stored_workloads,
+    workload_columns,
     workloads_with_attempts,
 )
 from queuectl.ledger.shapes import Shapes
@@ -125,7 +127,7 @@ class LedgerReadings:
     ) -> list[tuple[int, StoredWorkload]]:
         row = t.workload.c
         query = (
-            select(t.workload)  # they have no open attempt
+            select(*workload_columns())  # they have no open attempt
             .where(row.cluster_id == self._cluster, ~row.open)
             .order_by(row.closed_seq.desc())
             .limit(limit)
@@ -137,7 +139,8 @@ class LedgerReadings:
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             rows = (await connection.execute(query)).all()
             await self._shapes.read(connection, {one.shape for one in rows})
-            return [(one.closed_seq, stored_workload(one, self._shapes)) for one in rows]
+            parsed = Parsed()
+            return [(one.closed_seq, stored_workload(one, self._shapes, parsed)) for one in rows]
 
     async def history(self, workload: WorkloadId, *, after: int, limit: int) -> list[DecisionRow]:
         return await self._decisions(t.decision.c.workload == workload, after, limit)

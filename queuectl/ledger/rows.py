@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, select
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuectl.core.model import (
@@ -21,7 +22,15 @@ from queuectl.core.model import (
     WorkloadId,
 )
 from queuectl.ledger import tables as t
-from queuectl.ledger.codec import options_from_json, past_from_json, pod_sets_from_json, reason_from_json
+from queuectl.ledger.codec import (
+    Parsed,
+    labels_from_json,
+    options_from_json,
+    past_from_json,
+    pod_sets_from_json,
+    reason_from_json,
+    reason_or_none,
+)
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports import DecisionRow, EffectRow
 
@@ -35,12 +44,21 @@ def workloads_with_attempts() -> Select[Any]:
         t.attempt.c.workload == t.workload.c.id,
         t.attempt.c.open,
     )
-    attempt = [t.attempt.c[name].label(f"attempt_{name}") for name in _ATTEMPT]
-    return select(t.workload, *attempt).select_from(t.workload.outerjoin(t.attempt, open_attempt))
+    attempt = [_as_text(t.attempt.c[name]).label(f"attempt_{name}") for name in _ATTEMPT]
+    return select(*workload_columns(), *attempt).select_from(t.workload.outerjoin(t.attempt, open_attempt))
 
 
-def stored_workload(row: Row[Any], shapes: Shapes) -> StoredWorkload:
-    """From a row of `workloads_with_attempts`, whose shape has been read."""
+def workload_columns() -> list[ColumnElement[Any]]:
+    """JSON as texts: most rows of a read have the same ones, and each text is parsed once."""
+    return [_as_text(column).label(column.name) for column in t.workload.c]
+
+
+def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return cast(column, Text) if isinstance(column.type, JSONB) else column
+
+
+def stored_workload(row: Row[Any], shapes: Shapes, parsed: Parsed) -> StoredWorkload:
+    """From a row of `workloads_with_attempts`, whose shape has been read. `parsed`: one for each read."""
     return StoredWorkload(
         id=WorkloadId(row.id),
         ref=ObjectRef(row.namespace, row.kind, row.name, row.uid),
@@ -51,23 +69,23 @@ def stored_workload(row: Row[Any], shapes: Shapes) -> StoredWorkload:
         arrival=row.arrival,
         phase=Phase(row.phase),
         attempts=row.attempts,
-        attempt=_attempt(row) if row.open and row.attempt_number is not None else None,
-        reason=None if row.reason is None else reason_from_json(row.reason),
+        attempt=_attempt(row, parsed) if row.open and row.attempt_number is not None else None,
+        reason=parsed(reason_or_none, row.reason),
         pod_sets=shapes.get(row.shape),
         submitter=row.submitter,
-        labels=tuple(sorted(row.labels.items())),
-        past=past_from_json(row.past),
-        options=options_from_json(row.options),
+        labels=parsed(labels_from_json, row.labels),
+        past=parsed(past_from_json, row.past),
+        options=parsed(options_from_json, row.options),
     )
 
 
-def _attempt(row: Row[Any]) -> Attempt:
+def _attempt(row: Row[Any], parsed: Parsed) -> Attempt:
     return Attempt(
         workload=WorkloadId(row.id),
         number=row.attempt_number,
         state=AttemptState(row.attempt_state),
         assignment=Assignment(
-            cluster_queue=row.attempt_cluster_queue, pod_sets=pod_sets_from_json(row.attempt_pod_sets)
+            cluster_queue=row.attempt_cluster_queue, pod_sets=parsed(pod_sets_from_json, row.attempt_pod_sets)
         ),
         admitted_at=row.attempt_admitted_at,
         sequence=row.attempt_sequence,
@@ -118,7 +136,8 @@ async def stored_workloads(
     """The workloads of a query like `workloads_with_attempts`, in its order."""
     rows = (await connection.execute(query)).all()
     await shapes.read(connection, {row.shape for row in rows})
-    return [stored_workload(row, shapes) for row in rows]
+    parsed = Parsed()
+    return [stored_workload(row, shapes, parsed) for row in rows]
 
 
 async def configs_in_force(connection: AsyncConnection, cluster: str) -> Sequence[tuple[ConfigKey, str]]:
