@@ -351,6 +351,13 @@ class PastRun(NamedTuple):
     admitted_at: datetime
     ended_at: datetime | None
     """None: it holds quota."""
+    evicted_at: datetime | None = None
+    """From then on its pods ended; None: it was not evicted."""
+
+    @property
+    def stopped_at(self) -> datetime | None:
+        """When it stopped running; None: it runs."""
+        return self.evicted_at or self.ended_at
 
 
 class PastLife(NamedTuple):
@@ -361,6 +368,12 @@ class PastLife(NamedTuple):
     ended_at: datetime | None
     """None: it is pending, or holds quota."""
     runs: tuple[PastRun, ...]
+
+    @property
+    def ended_in_a_run(self) -> bool:
+        """Whether its last run is a whole one: it ended, or was deleted, while it ran."""
+        last = self.runs[-1] if self.runs else PastRun(self.workload.created_at, None)
+        return last.evicted_at is None and last.ended_at is not None and last.ended_at == self.ended_at
 
 
 class PastLives(NamedTuple):

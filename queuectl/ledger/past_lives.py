@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,7 +18,9 @@ from queuectl.ledger.rows import stored_workload, workloads_with_attempts
 from queuectl.ledger.shapes import Shapes
 from queuectl.ports import MOST_LIVES, DecisionRow, PastLife, PastLives, PastRun
 
-_HELD: Final = (*("workload", "sequence", "admitted_at", "closed_at"),)
+_HELD: Final = (*("workload", "number", "sequence", "admitted_at", "closed_at"),)
+_Evicted = Mapping[tuple[str, int], Sequence[tuple[int, datetime]]]
+"""Sequences and times of evictions by workload and attempt: several if an id is used again."""
 
 
 async def past_lives(
@@ -36,11 +38,14 @@ async def past_lives(
     since = max(since, first, rows.pop().closed_at if len(rows) > MOST_LIVES else since)
     rows += (await connection.execute(query.where(row.open))).all()
     await shapes.read(connection, {one.shape for one in rows})
-    held = await _held(connection, cluster, sorted({one.id for one in rows}))
+    ids = sorted({one.id for one in rows})
+    held, evicted = await _held(connection, cluster, ids), await _evicted(connection, cluster, ids)
     rows.sort(key=lambda one: (one.created_at, one.queued_seq))
     parsed = Parsed()
     lives = (
-        PastLife(stored_workload(one, shapes, parsed), one.closed_at, tuple(_runs(one, held.get(one.id, ()))))
+        PastLife(
+            stored_workload(one, shapes, parsed), one.closed_at, tuple(_runs(one, held[one.id], evicted))
+        )
         for one in rows
     )
     return PastLives(tuple(lives), since)
@@ -59,11 +64,29 @@ async def _held(connection: AsyncConnection, cluster: str, ids: list[str]) -> di
     return found
 
 
-def _runs(row: Row[Any], attempts: Iterable[Row[Any]]) -> Iterator[PastRun]:
+async def _evicted(connection: AsyncConnection, cluster: str, ids: list[str]) -> _Evicted:
+    row = t.decision.c
+    query = (
+        select(row.workload, row.attempt, row.sequence, row.now)
+        .where(row.cluster_id == cluster, row.workload == func.any(literal(ids, ARRAY(Text))))
+        .where(row.verdict == Verdict.EVICTED.value)
+    )
+    found: defaultdict[tuple[str, int], list[tuple[int, datetime]]] = defaultdict(list)
+    for workload, attempt, sequence, now in await connection.execute(query):
+        found[workload, attempt].append((sequence, now))
+    return found
+
+
+def _runs(row: Row[Any], attempts: Iterable[Row[Any]], evicted: _Evicted) -> Iterator[PastRun]:
     """Those of this life: an id that is used again has several."""
+
+    def mine(sequence: int) -> bool:
+        return row.queued_seq < sequence and (row.closed_seq is None or sequence < row.closed_seq)
+
     for one in attempts:
-        if row.queued_seq < one.sequence and (row.closed_seq is None or one.sequence < row.closed_seq):
-            yield PastRun(one.admitted_at, one.closed_at)
+        if mine(one.sequence):
+            stops = (now for sequence, now in evicted.get((row.id, one.number), ()) if mine(sequence))
+            yield PastRun(one.admitted_at, one.closed_at, next(stops, None))
 
 
 def lives_in_memory(
@@ -98,6 +121,8 @@ def _runs_in_memory(rows: Iterable[DecisionRow]) -> defaultdict[tuple[WorkloadId
         if row.verdict == Verdict.ADMITTED:
             admitted_at = datetime.fromisoformat(str(row.payload.get("admittedAt", row.now)))
             runs.append(PastRun(admitted_at, None))
+        elif row.verdict == Verdict.EVICTED and runs:
+            runs[-1] = runs[-1]._replace(evicted_at=row.now)
         elif row.verdict in (Verdict.RELEASED, Verdict.RETIRED):
             if runs and runs[-1].ended_at is None:
                 runs[-1] = runs[-1]._replace(ended_at=row.now)

@@ -19,9 +19,10 @@ from queuectl.kinds.policy import parse_policy
 from queuectl.ports import PastLives
 from queuectl.simulator.arrivals import Arrival, milliseconds
 from queuectl.simulator.coming import Calendar
+from queuectl.simulator.endings import pods_end_seconds
 from queuectl.simulator.forward import DAY, Forward
 from queuectl.simulator.rebuilding import engine_of
-from queuectl.simulator.run_times import LEAST_RUNS, RunTimes, grouped
+from queuectl.simulator.run_times import LEAST_RUNS, RunTimes, grouped, run_of
 from queuectl.simulator.trees import Trees
 
 WINDOW: Final = timedelta(days=28)
@@ -118,6 +119,8 @@ class Forecast:
         self._last = settle(self._engine, basis.now, self.sequence)
         lives = [one for one in basis.past.lives if queue_of(one.workload) in self.queues]
         self._runs = grouped(lives, basis.now)
+        self._ran = {life.workload.id: run_of(life, basis.now).seconds for life in lives}
+        self._ending = pods_end_seconds(lives)
         self._calendar = Calendar(lives, basis.past.since, basis.now, self.queues)
         self._draws: list[Draw] = []
 
@@ -175,6 +178,7 @@ class Forecast:
             self._engine.fork(),
             basis.now,
             sequence=self._last,
+            eviction_seconds=self._ending,
             targets=targets,
             most_work=most_work,
         )
@@ -185,12 +189,11 @@ class Forecast:
         return Draw(play.starts, play.reached, play.work, bounded)
 
     def _know(self, play: Forward, one: StoredWorkload, times: RunTimes, dice: Random) -> None:
-        again, part = _whole(times.draw(one, dice.random())), dice.random()
-        left = again
+        ran = 0.0
         if one.attempt is not None:
-            ran = max(0.001, (self._basis.now - one.attempt.admitted_at).total_seconds())
-            left = _whole(times.draw(one, part, longer=ran) - ran)
-        play.know(one, again, left, self._due)
+            ran = max(0.0, (self._basis.now - one.attempt.admitted_at).total_seconds())
+        run = times.draw(one, dice.random(), longer=max(ran, self._ran.get(one.id, 0.0)))
+        play.know(one, _whole(run), _whole(run - ran), self._due)
 
     def _day(self, times: RunTimes, days: Sequence[int], dice: Random, number: int) -> Iterator[Arrival]:
         for one in self._calendar.day(number, days, dice):

@@ -16,8 +16,6 @@ from queuectl.simulator.history import Life
 from queuectl.simulator.playing import Play, _Job, _run
 from queuectl.simulator.rebuilding import observed
 
-EVICTION_SECONDS: Final = 30.0
-"""How long the pods of a victim take to end: the default grace period of Kubernetes."""
 DAY: Final = milliseconds(86_400)
 
 Day = Callable[[int], Iterable[Arrival]]
@@ -33,9 +31,9 @@ class Resumed(Play):
         start: datetime,
         *,
         sequence: int,
-        eviction_seconds: float = EVICTION_SECONDS,
+        eviction_seconds: float,
     ) -> None:
-        """`sequence`: of the last decision before."""
+        """`sequence`: of the last decision before. `eviction_seconds`: as A26 tells."""
         super().__init__(engine, start, eviction_seconds=eviction_seconds)
         self._sequence = sequence + 1
 
@@ -75,11 +73,18 @@ class Forward(Resumed):
     """It ends when all `targets` have started, or at a bound."""
 
     def __init__(
-        self, engine: Engine, start: datetime, *, sequence: int, targets: Iterable[WorkloadId], most_work: int
+        self,
+        engine: Engine,
+        start: datetime,
+        *,
+        sequence: int,
+        eviction_seconds: float,
+        targets: Iterable[WorkloadId],
+        most_work: int,
     ) -> None:
         """`sequence`: of the last decision before. `most_work`: units of Plan.work, and one for each plan,
         after the time of the start."""
-        super().__init__(engine, start, sequence=sequence)
+        super().__init__(engine, start, sequence=sequence, eviction_seconds=eviction_seconds)
         self._awaited = set(targets)
         self._most_work = most_work
         self.work = 0

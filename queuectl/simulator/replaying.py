@@ -18,11 +18,12 @@ from queuectl.core.reasons import Family
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import PastLife, PastLives, PastRevision
 from queuectl.simulator.arrivals import Arrival, milliseconds
-from queuectl.simulator.forward import EVICTION_SECONDS, Resumed
+from queuectl.simulator.endings import pods_end_seconds
+from queuectl.simulator.forward import Resumed
 from queuectl.simulator.history import History, Life, Run
 from queuectl.simulator.measures import measures
 from queuectl.simulator.rebuilding import engine_of, requested, rule
-from queuectl.simulator.run_times import RunTimes, grouped
+from queuectl.simulator.run_times import RunTimes, grouped, run_of
 from queuectl.simulator.using import Site, held
 
 Document = dict[str, Any]
@@ -118,20 +119,17 @@ def replayed(
     past: Past,
     policy: Iterable[Event],
     progress: Callable[[float], None] = lambda _: None,
-    *,
-    eviction_seconds: float = EVICTION_SECONDS,
 ) -> Document:
     """Return the figures of each ClusterQueue: as it really was, replayed, and replayed with `policy`.
 
     `policy`: objects in force from the start instead of those with their kind and name.
-    `eviction_seconds`: how long the pods of a victim take to end.
     Raises ValueError for a spec that cannot be read, and NeverEnds.
     """
     basis = _basis(past)
     events = list(policy)
     sites = _sites(past, events)
-    before = _play(basis, [], eviction_seconds, lambda part: progress(part / 2))
-    after = _play(basis, events, eviction_seconds, lambda part: progress(0.5 + part / 2))
+    before = _play(basis, [], lambda part: progress(part / 2))
+    after = _play(basis, events, lambda part: progress(0.5 + part / 2))
     really = measures(_really(basis), sites[0])
     told = [_measured(*one) for one in zip((before, after), sites, ("before", "after"), strict=True)]
     queues = [
@@ -166,40 +164,38 @@ def _basis(past: Past) -> _Basis:
         lives.setdefault(one.id, PastLife(one, None, ()))
         basis.assumed.held += requested(one).hold
     for id, life in lives.items():
-        finished = bool(life.runs) and life.ended_at is not None and life.runs[-1].ended_at == life.ended_at
-        run = _run_time(life, finished, times, basis)
-        leaves = None if finished or life.ended_at is None else basis.at(life.ended_at)
+        run = _run_time(life, times, basis)
+        leaves = None if life.ended_in_a_run or life.ended_at is None else basis.at(life.ended_at)
         basis.plans[id] = _Plan(life, run, leaves)
     return basis
 
 
-def _run_time(life: PastLife, finished: bool, times: RunTimes, basis: _Basis) -> int | None:
+def _run_time(life: PastLife, times: RunTimes, basis: _Basis) -> int | None:
     """Milliseconds of one whole run (A22)."""
-    lengths = [((run.ended_at or basis.past.until) - run.admitted_at).total_seconds() for run in life.runs]
-    if finished:
+    longer, ended = run_of(life, basis.past.until)
+    if ended:
         basis.assumed.as_ran += 1
-        return max(1, milliseconds(lengths[-1]))
-    if lengths:
+        return max(1, milliseconds(longer))
+    if life.runs:
         basis.assumed.longer += 1
     else:
         basis.assumed.never_ran += 1
-    longer = max(lengths, default=0.0)
     try:
         drawn = times.draw(life.workload, Random(str(life.workload.id)).random(), longer)
     except KeyError:
         basis.assumed.endless += 1
         return None
     most = (basis.past.until - basis.past.since).total_seconds() + longer
-    return max(1, milliseconds(min(drawn, most)))
+    # Longer also than one that its limit ended: the limit ends it again.
+    return max(milliseconds(longer) + 1, milliseconds(min(drawn, most)))
 
 
-def _play(
-    basis: _Basis, policy: Sequence[Event], eviction_seconds: float, progress: Callable[[float], None]
-) -> History:
+def _play(basis: _Basis, policy: Sequence[Event], progress: Callable[[float], None]) -> History:
     past = basis.past
     engine: Engine = engine_of(past.snapshot, past.configuration)
     engine.handle(policy)
-    play = _Replay(engine, past.since, sequence=past.snapshot.sequence, eviction_seconds=eviction_seconds)
+    ending = pods_end_seconds(past.lives.lives)
+    play = _Replay(engine, past.since, sequence=past.snapshot.sequence, eviction_seconds=ending)
     there = {one.id: one for one in past.snapshot.workloads}
     due = frozenset(past.snapshot.effects)
     for id, one in there.items():

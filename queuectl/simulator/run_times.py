@@ -1,7 +1,8 @@
 """Run times of workloads, drawn from those of earlier ones that are alike (A13). Pure.
 
-A run that is not over, or that was evicted, is known to last longer than it did: it counts as censored, and
-the distribution of a group is the estimate of Kaplan and Meier (1958).
+A workload runs longer than each of its runs that is not over, or that was evicted: it counts as censored, and
+the distribution of a group is the estimate of Kaplan and Meier (1958). Each workload counts once: with a
+censored run for each eviction, those that are evicted often would make all run times longer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 from random import Random
@@ -29,11 +30,11 @@ _RANDOM: Final = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9a-f]{8,}")
 
 
 class Ran(NamedTuple):
-    """How long one attempt ran."""
+    """How long one workload ran."""
 
     seconds: float
     ended: bool
-    """False: it runs, or was evicted."""
+    """False: longer than that."""
 
 
 def name_prefix(name: str) -> str:
@@ -60,13 +61,21 @@ def groups_of(one: StoredWorkload) -> tuple[Hashable, ...]:
 
 
 def grouped(lives: Iterable[PastLife], now: datetime) -> dict[Hashable, list[Ran]]:
-    """Return the runs of each group. `lives`: as known at `now`."""
+    """Return the run times of each group. `lives`: as known at `now`."""
     found: dict[Hashable, list[Ran]] = {}
     for life in lives:
-        runs = list(_runs(life, now))
-        for group in groups_of(life.workload) if runs else ():
-            found.setdefault(group, []).extend(runs)
+        ran = run_of(life, now)
+        for group in groups_of(life.workload) if ran.seconds > 0 else ():
+            found.setdefault(group, []).append(ran)
     return found
+
+
+def run_of(life: PastLife, now: datetime) -> Ran:
+    """Return its run that ended, else the longest one; 0: it did not run. `life`: as known at `now`."""
+    lengths = [((run.stopped_at or now) - run.admitted_at).total_seconds() for run in life.runs]
+    if life.ended_in_a_run:
+        return Ran(lengths[-1], ended=True)
+    return Ran(max(lengths, default=0.0), ended=False)
 
 
 class RunTimes:
@@ -157,14 +166,6 @@ class Survival:
         return longer * math.pow(1.0 - part, -1.0 / max(exponent, 1.0))
 
 
-def _runs(life: PastLife, now: datetime) -> Iterator[Ran]:
-    for run in life.runs:
-        ended = run.ended_at is not None and run.ended_at == life.ended_at
-        seconds = ((run.ended_at or now) - run.admitted_at).total_seconds()
-        if seconds > 0:
-            yield Ran(seconds, ended)
-
-
 def known_at(past: PastLives, when: datetime, since: timedelta) -> PastLives:
     """Return what was known at `when`, of this time before it."""
 
@@ -177,6 +178,8 @@ def known_at(past: PastLives, when: datetime, since: timedelta) -> PastLives:
         if workload.created_at > when or (ended_at is not None and ended_at < earliest):
             continue
         begun = takewhile(lambda run: run.admitted_at <= when, runs)
-        known = tuple(run._replace(ended_at=then(run.ended_at)) for run in begun)
+        known = tuple(
+            run._replace(ended_at=then(run.ended_at), evicted_at=then(run.evicted_at)) for run in begun
+        )
         found.append(PastLife(workload, then(ended_at), known))
     return PastLives(tuple(found), earliest)

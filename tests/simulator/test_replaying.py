@@ -21,8 +21,6 @@ from tests.builders import GPU, pod_set, workload
 from tests.core.machine import wait_for
 from tests.simulator.hours import HOUR, START, Hour, cluster_queue
 
-EVICTION_SECONDS = 20.0
-"""As in the hour."""
 END = START + timedelta(seconds=HOUR)
 
 
@@ -56,7 +54,7 @@ def past(played: Hour, since: datetime) -> Past:
 
 def replay(played: Hour, *policy: Event, minutes: float = 15) -> dict[str, Any]:
     since = START + timedelta(minutes=minutes)
-    return replayed(past(played, since), policy, eviction_seconds=EVICTION_SECONDS)
+    return replayed(past(played, since), policy)
 
 
 def waits(found: dict[str, Any], which: str) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from queuectl.core.model import NO_OPTIONS, ObjectRef, PastAttempts, Phase, StoredWorkload, WorkloadId
 from queuectl.ports import PastLife, PastLives, PastRun
-from queuectl.simulator.run_times import LEAST_RUNS, Ran, RunTimes, Survival, grouped, known_at, name_prefix
+from queuectl.simulator.run_times import (
+    LEAST_RUNS,
+    Ran,
+    RunTimes,
+    Survival,
+    grouped,
+    known_at,
+    name_prefix,
+    run_of,
+)
 from tests.builders import GPU, T0, pod_set
 
 NOW = T0 + timedelta(days=10)
@@ -105,13 +114,29 @@ def test_a_run_that_was_evicted_counts_as_longer_than_it_was() -> None:
     assert survival.quantile(0.51, 20) == 40
 
 
-def test_an_eviction_in_a_life_is_no_end() -> None:
-    one = stored("train-1")
-    runs = (PastRun(T0, after(100)), PastRun(after(200), after(500)))
-    found = grouped(
-        [PastLife(one, after(500), runs), PastLife(one, None, (PastRun(after(50), None),))], after(80)
-    )
-    assert found["all"] == [Ran(100, ended=False), Ran(300, ended=True), Ran(30, ended=False)]
+FIRST = PastRun(T0, after(130), evicted_at=after(100))
+
+
+@pytest.mark.parametrize(
+    ("life", "found"),
+    [
+        (PastLife(stored("ended"), after(500), (FIRST, PastRun(after(200), after(500)))), Ran(300, True)),
+        (PastLife(stored("goes on"), None, (FIRST, PastRun(after(550), None))), Ran(100, False)),
+        (PastLife(stored("goes on for long"), None, (FIRST, PastRun(after(200), None))), Ran(400, False)),
+        (PastLife(stored("evicted, then deleted"), after(130), (FIRST,)), Ran(100, False)),
+        (PastLife(stored("waits"), None, ()), Ran(0, False)),
+    ],
+    ids=lambda one: one.workload.ref.name if isinstance(one, PastLife) else "",
+)
+def test_a_workload_ran_as_long_as_its_run_that_ended_or_longer_than_each_of_its_runs(
+    life: PastLife, found: Ran
+) -> None:
+    assert run_of(life, after(600)) == found
+
+
+def test_a_workload_counts_once_however_often_it_was_evicted() -> None:
+    often = PastLife(stored("train-1"), None, (FIRST, FIRST, FIRST))
+    assert grouped([often, PastLife(stored("train-2"), None, ())], NOW)["all"] == [Ran(100, ended=False)]
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=LEAST_RUNS, max_size=60), st.floats(0, 1e6), st.floats(0, 0.999))
@@ -131,7 +156,7 @@ def test_what_was_known_at_a_time_has_nothing_later() -> None:
     old = replace(stored("train-3"), created_at=after(0))
     past = PastLives(
         (
-            PastLife(one, after(500), (PastRun(after(10), after(100)), PastRun(after(200), after(500)))),
+            PastLife(one, after(500), (FIRST, PastRun(after(200), after(500)))),
             PastLife(new, None, ()),
             PastLife(old, after(20), (PastRun(after(5), after(20)),)),
         ),
@@ -139,4 +164,8 @@ def test_what_was_known_at_a_time_has_nothing_later() -> None:
     )
     found = known_at(past, after(150), timedelta(seconds=100))
     assert found.since == after(50)
-    assert found.lives == (PastLife(one, None, (PastRun(after(10), after(100)),)),)
+    assert found.lives == (PastLife(one, None, (FIRST,)),)
+    (then,) = known_at(past, after(120), timedelta(seconds=100)).lives[:1]
+    assert then.runs == (FIRST._replace(ended_at=None),)
+    (then,) = known_at(past, after(90), timedelta(seconds=100)).lives[:1]
+    assert then.runs == (PastRun(T0, None),)
