@@ -141,6 +141,15 @@ def test_a_new_strict_head_reserves_only_what_it_lacks_itself() -> None:
     assert admitted(world.request("ahead", "q", pods=cores, priority_class="high")) == ["small"]
 
 
+def test_a_strict_head_reserves_also_in_the_plan_that_reports_a_workload_behind_it() -> None:
+    world = strict_and_other()
+    world.request("head", "q", 2)
+    world.submit(workload("behind", "q", created=1), workload("small", "other", created=1))
+    decisions = world.run()
+    assert admitted(decisions) == []
+    assert pending_reasons(decisions)["behind"] is Code.WAITING_FOR_HEAD
+
+
 def test_a_strict_head_that_borrows_reserves_its_free_quota_and_its_borrowing_limit() -> None:
     rules = Preemption(
         reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY, borrow_within_cohort=BorrowWithinCohort()

@@ -171,6 +171,8 @@ class PlanDraft:
             groups = [*queue.requeued, *added.get(queue.name, ())]
             if groups or not queue.stopped_at_head:
                 groups += queue.active
+            elif queue.reserves and queue.claim is None:
+                continue  # it is due for its reports alone
             heads = self._heads(queue, groups)
             if queue.name in granted:
                 heads.blocked = False
