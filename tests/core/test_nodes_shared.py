@@ -39,6 +39,30 @@ def test_podsets_with_selectors_on_different_labels_are_judged_together() -> Non
     assert admitted(world.asks(one)) == ["one"]
 
 
+def test_no_room_is_looked_for_before_a_resource_has_its_flavor() -> None:
+    """M1: GPUs come from `cloud`, whose nodes limit nothing. The flavor of cpu has nodes with GPUs, too."""
+    world = NodeWorld(
+        node("a", 1),
+        policies=(
+            flavor("any"),
+            replace(flavor("cloud", {"pool": "cloud"}), nodes=FlavorNodes(mode=Mode.ELASTIC)),
+            queue(
+                "cq",
+                groups=[group({"any": {"cpu": 9000}}), group({"cloud": {GPU: 9}})],
+                preemption=PREEMPTS,
+            ),
+            local_queue("lq", "cq"),
+        ),
+    )
+    world.tell(priority("high", 10))
+    world.bind(None, "a")
+    assert admitted(world.asks(workload("low", pods=[pod_set(1, {"cpu": 1})]))) == ["low"]
+    pods = [pod_set(1, {"cpu": 1, GPU: 1}, name=name) for name in ("leader", "worker")]
+    made = world.asks(workload("urgent", pods=pods, priority_class="high"))
+    assert [d.ref.name for d in made if isinstance(d, Evict)] == []
+    assert admitted(made) == ["urgent"]
+
+
 def test_room_for_the_least_count_of_a_workload_that_never_fits_in_full_requeues_it() -> None:
     """W6, F9."""
     policies = (flavor("default"), queue("cq", 2), local_queue("lq", "cq"))

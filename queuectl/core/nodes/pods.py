@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from queuectl.core.device_claims import PodClaim
@@ -105,9 +106,20 @@ def shape_of(charge: Charge, flavors: Iterable[tuple[str, str]]) -> PodShape:
 
 
 def with_flavors(charges: Iterable[Charge], flavors: Mapping[str, str]) -> Pods:
-    """Return the pods of these podsets, all with the same flavors by resource."""
+    """Return the pods of these podsets, all with the same flavors by resource.
+
+    A charged resource without a flavor is left out: the flavor that it gets decides which nodes limit it.
+    """
     return tuple(
-        PodGroup(shape_of(charge, flavors.items()), charge.pod_set.count)
+        PodGroup(shape_of(_requesting(charge, flavors), flavors.items()), charge.pod_set.count)
         for charge in charges
         if charge.pod_set.count and not names_claim(charge.pod_set.name)
     )
+
+
+def _requesting(charge: Charge, flavors: Mapping[str, str]) -> Charge:
+    """Return `charge` without the charged resources that have no flavor."""
+    without = {resource for resource, _ in charge.requests if resource not in flavors}
+    if not without:
+        return charge
+    return replace(charge, pod=tuple(item for item in charge.pod if item[0] not in without))
