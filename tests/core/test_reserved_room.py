@@ -16,6 +16,7 @@ from tests.builders import (
     local_queue,
     observed,
     pod_set,
+    policy,
     priority,
     queue,
     workload,
@@ -69,6 +70,23 @@ def test_room_of_a_released_workload_is_its_preemptors_in_the_same_plan() -> Non
     world.submit(gang("late", 1, 1, queue="l1", created=2))
     world.tell(PodsCounted(WorkloadId("uid-low"), 1, alive=False))
     assert admitted(world.run()) == ["urgent"]
+
+
+def test_preemptors_of_two_trees_whose_victims_end_together_do_not_take_each_others_room() -> None:
+    """M8: `small` would fit on either node, `large` on the second alone. Both start."""
+    world = two_trees(node("a", 1), node("b", 2))
+    world.tell(policy(queue("q1", 1, preemption=PREEMPTS)))
+    run(world, "low", "l1", 1, "a")
+    run(world, "other", "l2", 1, "b")
+    world.asks(gang("small", 1, 1, queue="l1", priority_class="high", created=1))
+    made = world.asks(gang("large", 1, 2, queue="l2", priority_class="high", created=2))
+    assert [d.ref.name for d in made if isinstance(d, Evict)] == ["other"]
+    world.end_pods("low", 1)
+    world.end_pods("other", 1)
+    world.settle(generation=3)
+    world.run()
+    world.tell(*(PodsCounted(WorkloadId(f"uid-{name}"), 1, alive=False) for name in ("low", "other")))
+    assert sorted(admitted(world.run())) == ["large", "small"]
 
 
 def test_a_workload_of_another_tree_does_not_start_where_a_preemptor_needs_all_that_is_free() -> None:

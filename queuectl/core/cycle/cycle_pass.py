@@ -123,7 +123,7 @@ class CyclePass:
             head.lacks_room = not fits and self._journal.lacks_room(nomination.hold)
         if not fits or (fits_now and not self._fits_now(nomination.hold)):
             return None
-        if fits_now and not self._leaves_claims(nomination.hold):
+        if fits_now and not self._leaves_claims(nomination.hold, granted=not head.preempted):
             head.lacks_room = True
             return None
         if fits_now:
@@ -225,14 +225,18 @@ class CyclePass:
         self._claimed.append(Claimed(placed_without(self._snapshot, self._journal, gone, hold), gone))
         self._journal.add(self._claimed[-1].hold)
 
-    def _leaves_claims(self, hold: Hold) -> bool:
-        """Return whether a start now leaves the claims of this and other trees their room (M8)."""
-        if not (self._claimed or self._others):
+    def _leaves_claims(self, hold: Hold, *, granted: bool) -> bool:
+        """Return whether a start now leaves the claims of this and other trees their room (M8).
+
+        `granted`: also those of which the victims are gone.
+        """
+        others = [one for one in self._others if granted or not one.granted]
+        if not (self._claimed or others):
             return True
         with self.as_nominated():
             mark = self._journal.mark()
             self._charge_admitted()
-            fit = leaves_claims(self._snapshot, self._journal, hold, self._claimed, self._others)
+            fit = leaves_claims(self._snapshot, self._journal, hold, self._claimed, others)
             self._journal.undo(mark)
         return fit
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from queuectl.core.entries import Entry
 from queuectl.core.limits import Hold, LimitsJournal
 from queuectl.core.model import WorkloadId
+from queuectl.core.nodes.inventory import Vector
 from queuectl.core.preemption.claims import PreemptionClaim
 from queuectl.core.preemption.search import Snapshot, held_by
 from queuectl.core.quota.tree import QuotaNode
@@ -42,6 +43,8 @@ class Claimed:
     hold: Hold
     """With the nodes of its pods."""
     victims: Collection[Entry]
+    granted: bool = False
+    """Its own victims are gone: its owner starts in this plan, if it fits."""
 
 
 def leaves_claims(
@@ -107,8 +110,14 @@ class ReservedRoom:
         self._snapshot = snapshot
         self._journal = journal
         self._held: dict[QuotaNode, list[Claimed]] = {}
-        for root, found in claims.items():
-            self.reserve(root, found)
+        # A small pod may find room where a large one does not: the large ones reserve first.
+        for root in sorted(claims, key=lambda root: self._largest(claims[root]), reverse=True):
+            self.reserve(root, claims[root])
+
+    def _largest(self, claims: Iterable[PreemptionClaim]) -> Vector:
+        """Return what the pod takes that takes most."""
+        needs = (self._snapshot.room.matcher.needs(claim.pods) for claim in claims)
+        return max((match.vector for one in needs for match, _ in one.room), default=())
 
     def reserve(self, root: QuotaNode, claims: Iterable[PreemptionClaim]) -> None:
         """Other trees are decided next: reserve what `claims`, those of this tree, will have."""
@@ -121,7 +130,8 @@ class ReservedRoom:
             node = self._snapshot.tree.queue(claim.cluster_queue)
             hold = Hold(node, [], claim.owner, claim.pods)
             gone = tuple(victims.values())
-            held.append(Claimed(placed_without(self._snapshot, self._journal, gone, hold), gone))
+            placed = placed_without(self._snapshot, self._journal, gone, hold)
+            held.append(Claimed(placed, gone, granted=not claim.victims))
             self._journal.add(held[-1].hold)
 
     def lift(self, root: QuotaNode) -> None:
