@@ -2,72 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 
+from queuectl.api.policies import cohorts_above
+from queuectl.api.queue_states import QueueState
 from queuectl.api.state import State
+from queuectl.core.context_records import namespace_of
 from queuectl.core.model import ConfigKey, LedgerSnapshot, StoredWorkload
 from queuectl.core.nodes.facts import with_unmanaged
-from queuectl.core.policy import ClusterQueue, LocalQueue
+from queuectl.core.policy import ClusterQueue, LocalQueue, Policy
 from queuectl.ports import Basis
 
 
 def everything(state: State, now: datetime) -> Basis:
     """All trees. `now`: by the clock of the ledger."""
-    return _basis(state, now, None)
+    return Basis(
+        queues=None,
+        sequence=state.sequence,
+        configuration=state.configuration,
+        snapshot=lambda: _snapshot(state, now, list(state.workloads.values()), state.specs.items()),
+    )
 
 
 def of_namespace(state: State, now: datetime, namespace: str, cluster_queue: str | None = None) -> Basis:
     """The trees that LocalQueues of a namespace point to, and that of ClusterQueue `cluster_queue`."""
-    named = {one.local.cluster_queue for one in state.local_queues() if one.local.name.namespace == namespace}
+    named = {one.cluster_queue for one in _local_queues(state) if one.name.namespace == namespace}
     if cluster_queue is not None:
         named.add(cluster_queue)
-    queues = frozenset(queue.name for name in named for queue in state.in_tree_of(name))
-    return _basis(state, now, queues)
-
-
-def _basis(state: State, now: datetime, queues: frozenset[str] | None) -> Basis:
+    queues = _trees_of(state, named)
     return Basis(
         queues=queues,
         sequence=state.sequence,
         configuration=state.configuration,
-        snapshot=lambda: snapshot(state, now, queues),
+        snapshot=lambda: _part(state, now, queues, namespace),
     )
 
 
-def snapshot(state: State, now: datetime, queues: frozenset[str] | None) -> LedgerSnapshot:
-    """The open state of these ClusterQueues; None: of all. Past usage is not in it.
+def _part(state: State, now: datetime, queues: frozenset[str], namespace: str) -> LedgerSnapshot:
+    """The open state of these ClusterQueues, and of what counts in `namespace` and for their workloads."""
+    workloads = [one for one in state.workloads.values() if _is_in(one, queues)]
+    namespaces = {namespace, *(one.ref.namespace for one in workloads)}
+    namespaces |= {one.name.namespace for one in _local_queues(state) if one.cluster_queue in queues}
+    configs = (
+        (key, spec)
+        for key, spec in state.specs.items()
+        if _counts(key, state.policies.get(key), queues, namespaces)
+    )
+    return _snapshot(state, now, workloads, configs)
+
+
+def _snapshot(
+    state: State,
+    now: datetime,
+    workloads: list[StoredWorkload],
+    configs: Iterable[tuple[ConfigKey, str]],
+) -> LedgerSnapshot:
+    """Past usage is not in it.
 
     Pods of workloads of other trees are unmanaged on nodes: they take room, and no change displaces them.
     """
-    workloads = sorted(_workloads(state, queues), key=lambda one: (one.arrival, one.id))
-    others = state.workloads.keys() - {one.id for one in workloads}
+    others = state.workloads.keys() - {one.id for one in workloads} if state.nodes else set()
     return LedgerSnapshot(
         sequence=state.sequence,
         now=now,
-        workloads=tuple(workloads),
+        workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))),
         nodes=tuple(with_unmanaged(state.nodes[name], others) for name in sorted(state.nodes)),
-        configs=tuple((key, spec) for key, spec in state.specs.items() if _counts(key, state, queues)),
+        configs=tuple(configs),
     )
 
 
-def _workloads(state: State, queues: frozenset[str] | None) -> Iterator[StoredWorkload]:
-    """Those in these queues, and those that have none."""
-    for one in state.workloads.values():
-        held = one.attempt.assignment.cluster_queue if one.attempt is not None else one.cluster_queue
-        if queues is None or held is None or held in queues or one.cluster_queue in queues:
-            yield one
+def _trees_of(state: State, names: Iterable[str]) -> frozenset[str]:
+    """The ClusterQueues of the cohort trees of these. One pass over all of them, and over their cohorts."""
+    above: dict[str | None, list[str]] = {}
+
+    def cohorts_of(queue: QueueState) -> list[str]:
+        cohort = queue.queue.cohort if queue.queue is not None else None
+        if cohort not in above:
+            above[cohort] = cohorts_above(cohort, state.policies)
+        return above[cohort]
+
+    named = {name for name in names if name in state.queues}
+    roots = {found[-1] for name in named if (found := cohorts_of(state.queues[name]))}
+    others = (one.name for one in state.queues.values() if not roots.isdisjoint(cohorts_of(one)))
+    return frozenset((*named, *others))
 
 
-def _counts(key: ConfigKey, state: State, queues: frozenset[str] | None) -> bool:
-    """Queues of other trees decide nothing here."""
-    if queues is None:
-        return True
-    policy = state.policies.get(key)
+def _local_queues(state: State) -> Iterator[LocalQueue]:
+    return (one for one in state.policies.values() if isinstance(one, LocalQueue))
+
+
+def _is_in(one: StoredWorkload, queues: frozenset[str]) -> bool:
+    """Whether a workload is in these queues, or in none."""
+    held = one.cluster_queue if one.attempt is None else one.attempt.assignment.cluster_queue
+    return held in queues or held is None or one.cluster_queue in queues
+
+
+def _counts(
+    key: ConfigKey, policy: Policy | str | None, queues: frozenset[str], namespaces: Container[str]
+) -> bool:
+    """Queues of other trees, and what is in other namespaces, decide nothing here."""
     match policy:
         case ClusterQueue():
             return policy.name in queues
         case LocalQueue():
             return policy.cluster_queue in queues
         case _:
-            return True
+            namespace = namespace_of(key)
+            return not namespace or namespace in namespaces

@@ -49,6 +49,7 @@ from queuectl.core.model import (
     EffectKey,
     LedgerSnapshot,
     PodsReady,
+    StoredWorkload,
     WorkloadId,
 )
 from queuectl.core.nodes.facts import ToldNodes, take_facts
@@ -123,6 +124,11 @@ class Engine:
         """Start from the open state of the ledger. Call once, before any event."""
         applying.restore(self._state, snapshot)
         self._state.requeuer.requeue()
+        self._version += 1
+
+    def join(self, workloads: Iterable[StoredWorkload]) -> None:
+        """Add pending workloads of the ledger that were left out of `restore`. Pass their events next."""
+        applying.join(self._state, workloads)
         self._version += 1
 
     def handle(self, events: Iterable[Event]) -> None:

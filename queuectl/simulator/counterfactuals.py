@@ -31,6 +31,7 @@ MOST_WORK: Final = 1_000
 
 def counterfactuals(trials: Trials, workload: WorkloadId) -> Counterfactuals:
     """Return what would let a pending workload start now. Raises KeyError: it is not in the state."""
+    trials.include(workload)
     stored = trials.workloads[workload]
     now = trials.unchanged(workload)
     asked = Asked(requested(stored), stored.cluster_queue, stored.priority)
@@ -226,7 +227,6 @@ class _Search:
                     ),
                     tried,
                 )
-        self._trials.rest()
 
     def _asked(self, resource: str) -> int:
         return sum(dict(pods.requests).get(resource, 0) * pods.count for pods in self._own.pod_sets)

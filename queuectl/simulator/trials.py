@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -24,7 +25,8 @@ from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Code, Family, Reason
 from queuectl.core.what_if import Displaced, Start, Tried
-from queuectl.simulator.rebuilding import engine_of, requested, rules
+from queuectl.simulator.alike import Behind, Line, first_ones, joining
+from queuectl.simulator.rebuilding import engine_of, observed, requested, rules
 
 BUDGET: Final = 1_000_000
 """Of one plan: more than a state can need."""
@@ -54,8 +56,10 @@ class Trials:
         now: datetime,
         sequence: int,
         pods: Iterable[Pod] = (),
+        behind: Behind | None = None,
     ) -> None:
-        """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes."""
+        """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes. `behind`:
+        workloads that are not in the engine."""
         self.now: Final = now
         self.workloads: Final[Mapping[WorkloadId, StoredWorkload]] = {one.id: one for one in workloads}
         self._policies: Final = {one.key: one for one in policies}
@@ -63,6 +67,8 @@ class Trials:
         """The UIDs of the pods of each workload that are on nodes."""
         self.work = 0
         self._engine = engine
+        self._behind = Behind({}) if behind is None else behind
+        self._size = len(self.workloads) - self._behind.number
         self._read = self._sequence = sequence
         self._decided: dict[WorkloadId, list[Decision]] = {}
         self._settle()
@@ -70,7 +76,7 @@ class Trials:
     def _settle(self) -> None:
         """Decide all that can be decided. No pods end meanwhile."""
         for _ in range(PLANS):
-            plan = self._engine.decide(self.now, BUDGET)
+            plan = self._plan(self._engine, self._behind)
             if not plan.decisions and not plan.more:
                 return
             self._sequence = commit(self._engine, plan, self._sequence)
@@ -78,8 +84,24 @@ class Trials:
                 self._decided.setdefault(subject, []).append(decision)
         raise RuntimeError(f"not at rest after {PLANS} plans")
 
+    def _plan(self, engine: Engine, behind: Behind) -> Plan:
+        """Return the next plan of an engine, to which workloads are added that it needs."""
+        while True:
+            plan = engine.decide(self.now, BUDGET)
+            needed = behind.needed(plan)
+            if not needed:
+                return plan
+            _join(engine, needed)
+
+    def include(self, workload: WorkloadId) -> None:
+        """Have a workload in the engine, to try changes of it. Raises KeyError: it is not in the state."""
+        stored = self.workloads[workload]
+        if self._behind.take(stored):
+            _join(self._engine, (stored,))
+            self._settle()
+
     def fork(self) -> Engine:
-        """Return a copy of the engine, at rest."""
+        """Return a copy of the engine, at rest. Only those of whole trials have all workloads."""
         return self._engine.fork()
 
     @property
@@ -121,53 +143,67 @@ class Trials:
 
     def with_policy(self, key: ConfigKey, value: Policy, workload: Workload) -> Tried:
         """Try a workload under another spec of a policy object. Raises KeyError: there is none."""
-        change, back = PolicyObserved(key, value, _TRIED), self._policies[key]
-        if workload.id in self.workloads:
-            return self._try([change], [back], workload.id)
-        new = WorkloadObserved(workload, SUSPENDED)
-        return self._try([change, new], [WorkloadGone(workload.id), back], workload.id)
+        if key not in self._policies:
+            raise KeyError(key)
+        changes: list[Event] = [PolicyObserved(key, value, _TRIED)]
+        if workload.id not in self.workloads:
+            changes.append(WorkloadObserved(workload, SUSPENDED))
+        # On a copy: policy back in force would have the heads of the whole tree evaluated once more.
+        engine, behind = self._fork()
+        engine.handle(changes)
+        return tried(workload.id, self._until_it_starts(engine, behind, workload.id))
 
-    def rest(self) -> None:
-        """Evaluate again what trials of policy have requeued, so that later trials do not have to."""
-        self._settle()
+    def _fork(self) -> tuple[Engine, Behind]:
+        self.work += self._size // FORKED_FOR_ONE
+        return self._engine.fork(), self._behind.copy()
 
     def _try(self, change: Sequence[Event], back: Sequence[Event], workload: WorkloadId) -> Tried:
-        engine = self._engine
+        engine, left_out = self._engine, self._behind.number
         engine.handle(change)
         try:
-            plan = engine.decide(self.now, BUDGET)
+            plan = self._plan(engine, self._behind)
             self.work += plan.work
             found: Sequence[Decision] = plan.decisions
             if _goes_on(plan) and not tried(workload, found).starts:
-                self.work += len(self.workloads) // FORKED_FOR_ONE
-                found = self._later(engine.fork(), plan, workload)
+                found = self._until_it_starts(*self._fork(), workload)
             return tried(workload, found)
         finally:
             engine.handle(back)
+            if self._behind.number != left_out:
+                self._settle()  # those that it needed have no decision yet
 
-    def _later(self, engine: Engine, plan: Plan, workload: WorkloadId) -> list[Decision]:
+    def _until_it_starts(self, engine: Engine, behind: Behind, workload: WorkloadId) -> list[Decision]:
         """Decide until the workload starts, or nothing is left to decide."""
-        sequence, found = self._sequence, list(plan.decisions)
-        while (plan.decisions or plan.more) and not tried(workload, found).starts:
-            sequence = commit(engine, plan, sequence)
-            plan = engine.decide(self.now, BUDGET)
+        sequence, found = self._sequence, list[Decision]()
+        while True:
+            plan = self._plan(engine, behind)
             self.work += plan.work
             found += plan.decisions
-        return found
+            if not (plan.decisions or plan.more) or tried(workload, found).starts:
+                return found
+            sequence = commit(engine, plan, sequence)
 
 
-def trials_of(snapshot: LedgerSnapshot, configuration: SchedulingConfiguration) -> Trials:
-    """Return trials on the state of a ledger.
+def trials_of(
+    snapshot: LedgerSnapshot, configuration: SchedulingConfiguration, *, whole: bool = True
+) -> Trials:
+    """Return trials on the state of a ledger. `whole`: the engine has all workloads from the start.
 
     Raises ValueError for a spec that cannot be read, and for a ledger without a decision.
     """
     if snapshot.now is None:
         raise ValueError("the ledger has no decision yet")
     events = rules(snapshot)
-    engine = engine_of(snapshot, configuration, events)
+    present, behind = (snapshot.workloads, None) if whole else first_ones(snapshot.workloads)
+    engine = engine_of(replace(snapshot, workloads=present), configuration, events)
     policies = (event for event in events if isinstance(event, PolicyObserved))
     pods = (pod for one in snapshot.nodes for pod in pods_of_facts(one))
-    return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods)
+    return Trials(engine, snapshot.workloads, policies, snapshot.now, snapshot.sequence, pods, behind)
+
+
+def _join(engine: Engine, line: Line) -> None:
+    engine.join(joining(line))
+    engine.handle(observed(one, frozenset()) for one in line)
 
 
 def _by_workload(pods: Iterable[Pod]) -> dict[WorkloadId, list[str]]:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import TypeVar
 
 import pytest
 
 from queuectl.core.decisions import Decision
-from queuectl.core.events import Event, PolicyObserved, WorkloadObserved
-from queuectl.core.model import Phase, Workload, WorkloadId
+from queuectl.core.engine import Engine
+from queuectl.core.events import Event, Listed, PolicyObserved, WorkloadObserved
+from queuectl.core.model import LedgerSnapshot, Phase, Workload, WorkloadId
 from queuectl.core.policy import ClusterQueue
-from queuectl.core.what_if import Change, ChangeKind, Counterfactual
+from queuectl.core.reasons import Reason
+from queuectl.core.what_if import Change, ChangeKind, Counterfactual, Counterfactuals
+from queuectl.simulator import alike
+from queuectl.simulator import counterfactuals as search
+from queuectl.simulator.alike import first_ones
 from queuectl.simulator.changed import with_quota
 from queuectl.simulator.counterfactuals import counterfactuals
+from queuectl.simulator.rebuilding import observed
 from queuectl.simulator.trials import BUDGET, SUSPENDED, Trials, by_subject, commit, tried
-from tests.builders import policy
+from tests.builders import SOURCES, policy
 from tests.core import profiles
+from tests.core.machine import wait_for
 from tests.core.running import Running
 from tests.core.test_laws import play
 
@@ -143,6 +151,65 @@ def test_each_change_starts_the_workload_and_no_smaller_one_does(seed: int) -> N
         apply_and_rest(running, one, workload)
         assert workload in running.admitted_since, one
         assert {victim.workload for victim in one.outcome.displaced} <= {v for v, _ in running.evicted}
+
+
+def snapshot(running: Running, dice: Random) -> LedgerSnapshot:
+    """Its ledger, where each pending workload is one of many that are alike."""
+    store = running.ledger.store
+    workloads = list(store.workloads.values())
+    number = max((one.arrival for one in workloads), default=0)
+    for one in [one for one in workloads if one.phase is Phase.PENDING]:
+        for copy in range(dice.choice((0, 1, 3, 24))):
+            number += 1
+            id = WorkloadId(f"{one.id}-{copy}")
+            later = timedelta(seconds=dice.randrange(3))
+            workloads.append(
+                replace(
+                    one,
+                    id=id,
+                    ref=one.ref._replace(name=id, uid=id),
+                    arrival=number,
+                    created_at=one.created_at + later,
+                    reason=dice.choice((one.reason, None)),
+                )
+            )
+    loaded = wait_for(running.ledger.load())
+    return replace(loaded, workloads=tuple(sorted(workloads, key=lambda one: (one.arrival, one.id))))
+
+
+def of_ledger(found: LedgerSnapshot, running: Running, *, whole: bool) -> Trials:
+    """Trials on these workloads, with what the cluster has beside them."""
+    present, behind = (found.workloads, None) if whole else first_ones(found.workloads)
+    engine = Engine(SOURCES, running.world.settings)
+    engine.restore(replace(found, workloads=tuple(present)))
+    beside = [one for one in running.everything() if not isinstance(one, WorkloadObserved | Listed)]
+    seen = [observed(one, frozenset(found.effects)) for one in present]
+    engine.handle([*beside, *seen, *(Listed(source) for source in SOURCES)])
+    policies = [one for one in beside if isinstance(one, PolicyObserved)]
+    return Trials(engine, found.workloads, policies, running.now, found.sequence, behind=behind)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_trials_with_the_first_workloads_of_each_line_find_what_those_with_all_find(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alike, "FIRST", 1)
+    monkeypatch.setattr(alike, "MORE", 1)
+    monkeypatch.setattr(search, "MOST_WORK", 1_000_000)  # those with all need more of it
+    dice = Random(seed)
+    running = at_rest(dice)
+    found = snapshot(running, dice)
+    whole, lean = of_ledger(found, running, whole=True), of_ledger(found, running, whole=False)
+    pending = [one for one in found.workloads if one.phase is Phase.PENDING]
+    for stored in dice.sample(pending, min(6, len(pending))):
+        assert told(counterfactuals(lean, stored.id)) == told(counterfactuals(whole, stored.id)), stored.ref
+
+
+def told(found: Counterfactuals) -> Counterfactuals:
+    """Without the numbers of the reason: it is told again only when more of it changes (R2)."""
+    reason = found.now.reason
+    plain = None if reason is None else Reason(code=reason.code, flavor=reason.flavor, node=reason.node)
+    return replace(found, now=replace(found.now, reason=plain))
 
 
 def test_the_worlds_have_every_kind() -> None:

@@ -193,6 +193,8 @@ class PreemptionSimulation:
         self.lacking: list[Pods] = []
         """Pods that did not fit on nodes, with one of the flavors each."""
         self.work = 0
+        self._searched: dict[tuple[tuple[tuple[int, int], ...], frozenset[int], Pods], Sequence[Target]] = {}
+        """What searches found: a request for one cell is searched for its flavor (F3), then whole (P1)."""
 
     def lacks_room(self, placed: Placed) -> str | None:
         """Return the resource for which nodes have no room (M1); None: there is room."""
@@ -258,6 +260,13 @@ class PreemptionSimulation:
         self, cells: Cells, needed: Sequence[int] | frozenset[int], pods: Pods = ()
     ) -> Sequence[Target]:
         """Return the victims for a request. Notes where only protections are in the way (P10, P11)."""
+        key = (tuple(cells), frozenset(needed), pods)
+        found = self._searched.get(key)
+        if found is None:
+            found = self._searched[key] = self._victims(cells, needed, pods)
+        return found
+
+    def _victims(self, cells: Cells, needed: Sequence[int] | frozenset[int], pods: Pods) -> Sequence[Target]:
         snapshot, node, entry = self._snapshot, self._flavors.node, self._entry
         search = PreemptionSearch(snapshot, node, entry, cells, needed, self.rejected, pods=pods)
         victims = self._search(search)

@@ -107,19 +107,20 @@ def _by_priority(
 
 def _borrowers(search: PreemptionSearch, cohort: QuotaNode, visited: QuotaNode) -> Iterator[QuotaNode]:
     """Yield ClusterQueues of `cohort` outside `visited` that borrow on a cell that needs preemption (P2)."""
+    needed = tuple(search.needed)
     todo = [child for child in cohort.children.values() if child is not visited]
     while todo:
         at = todo.pop()
-        if not _borrows(search, at):
+        usage, subtree = at.usage, at.subtree
+        for cell in needed:  # a generator, and a call for each node, take seven times as long
+            if usage[cell] > subtree[cell]:
+                break
+        else:
             continue
         if at.kind == "Cohort":
             todo.extend(at.children.values())
         else:
             yield at
-
-
-def _borrows(search: PreemptionSearch, node: QuotaNode) -> bool:
-    return any(node.borrows(cell) for cell in search.needed)
 
 
 def _attempt(search: PreemptionSearch, ranked: _Candidates, allow_borrowing: bool) -> list[Target]:

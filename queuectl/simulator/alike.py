@@ -1,0 +1,111 @@
+"""Pending workloads that are alike: trials need the first ones of each line, and others once those start.
+
+In an engine, workloads of a queue with the same shape and priority are one group, whose head stands for
+all. So the last one that is present of a line stands for those behind it, as long as no plan admits it. Such
+a plan is made again with more of them: what is decided is what an engine with all workloads decides. Where
+a ResourceQuota has no room for the last one that is present, it has none for those behind it (N6).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from queuectl.core.decisions import Admit, Plan
+from queuectl.core.model import NO_PAST_ATTEMPTS, Phase, StoredWorkload, WorkloadId
+from queuectl.core.queues.pending import is_refusal, queue_place
+from queuectl.core.reasons import Family
+
+FIRST: Final = 2
+"""How many workloads of each line are present from the start."""
+MORE: Final = 16
+"""How many follow at a time."""
+
+Line = tuple[StoredWorkload, ...]
+
+
+class Behind:
+    """The workloads that are not present, in order, by the one that stands for them."""
+
+    def __init__(self, lines: dict[WorkloadId, Line]) -> None:
+        self._lines = lines
+
+    @property
+    def number(self) -> int:
+        """How many they are."""
+        return sum(map(len, self._lines.values()))
+
+    def copy(self) -> Behind:
+        return Behind(dict(self._lines))
+
+    def needed(self, plan: Plan) -> Line:
+        """Return those that are needed to make the plan: from now on they are present."""
+        found: Line = ()
+        for decision in plan.decisions:
+            if isinstance(decision, Admit) and decision.attempt.workload in self._lines:
+                found += self._next(self._lines.pop(decision.attempt.workload))
+        return found
+
+    def _next(self, line: Line) -> Line:
+        now, later = line[:MORE], line[MORE:]
+        if later:
+            self._lines[now[-1].id] = later
+        return now
+
+    def take(self, workload: StoredWorkload) -> bool:
+        """`workload` is present from now on. Return whether it was not."""
+        for last, line in self._lines.items():
+            left = tuple(one for one in line if one is not workload)
+            if len(left) < len(line):
+                self._lines[last] = left
+                return True
+        return False
+
+
+def first_ones(workloads: Sequence[StoredWorkload]) -> tuple[Line, Behind]:
+    """Return the workloads that are present from the start, in their order, and the others."""
+    behind: dict[WorkloadId, Line] = {}
+    absent: set[WorkloadId] = set()
+    for line in _lines(workloads):
+        line.sort(key=lambda one: queue_place(one.priority, one.created_at, one.arrival, one.id))
+        first, others = line[:FIRST], line[FIRST:]
+        if not any(map(_refused, first)) and (refused := next(filter(_refused, others), None)) is not None:
+            others.remove(refused)  # it is present: its group is judged before the cycles (C12)
+        if others:
+            behind[first[-1].id] = tuple(others)
+            absent.update(one.id for one in others)
+    return tuple(one for one in workloads if one.id not in absent), Behind(behind)
+
+
+def _lines(workloads: Iterable[StoredWorkload]) -> Iterable[list[StoredWorkload]]:
+    """Return the pending workloads of each group whose place is all that tells them from each other."""
+    lines: defaultdict[Hashable, list[StoredWorkload]] = defaultdict(list)
+    known: dict[int, int] = {}
+    numbers: dict[Hashable, int] = {}
+    for one in workloads:
+        if not _is_plain(one):
+            continue
+        shape = known.get(id(one.pod_sets))
+        if shape is None:  # podsets take long to hash, and most are one object for many workloads
+            shape = known[id(one.pod_sets)] = numbers.setdefault(one.pod_sets, len(numbers))
+        queue = (one.cluster_queue, one.queue, one.ref.namespace, one.ref.kind)
+        lines[queue, one.priority, shape, one.options, one.labels].append(one)
+    return lines.values()
+
+
+def joining(line: Iterable[StoredWorkload]) -> Line:
+    """Return workloads as they join an engine: it has judged their group, so no earlier refusal counts."""
+    return tuple(replace(one, reason=None) for one in line)
+
+
+def _is_plain(one: StoredWorkload) -> bool:
+    """Return whether it waits in a queue, and nothing that happened to it before counts."""
+    held = one.reason is not None and one.reason.family is Family.HELD
+    fresh = one.past == NO_PAST_ATTEMPTS and not one.preempted_at
+    return one.phase is Phase.PENDING and one.cluster_queue is not None and fresh and not held
+
+
+def _refused(one: StoredWorkload) -> bool:
+    return one.reason is not None and is_refusal(one.reason)
