@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from queuectl.core.model import ObjectRef, WorkloadId
 from queuectl.ports import DecisionRow
 
 
@@ -51,6 +53,48 @@ class Cursor:
     error: str | None = None
     """Of the last failure."""
     next_try: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldStart:
+    """What a sink knows of the start of one pending workload."""
+
+    sink: str
+    workload: WorkloadId
+    ref: ObjectRef
+    queue: str
+    start: datetime | None = None
+    """When it is expected to start, as told last, or as found first; None: no forecast had a median yet."""
+    told: int = 0
+    """Messages that the sink has accepted about it."""
+    moved: datetime | None = None
+    """When it is expected to start as the next message tells; None: there is nothing to tell."""
+    moved_at: datetime | None = None
+    """The time of that forecast."""
+
+
+class ToldStarts(Protocol):
+    """Starts that sinks know of. Raises LedgerUnavailable."""
+
+    async def waiting(
+        self, sink: str, namespaces: Collection[str], queues: Collection[str], limit: int
+    ) -> tuple[datetime, list[ToldStart]]:
+        """The time, and pending workloads: those with something to tell, then those asked longest ago.
+
+        `namespaces`, `queues`: only workloads in these; empty: in any.
+        """
+
+    async def found(self, known: ToldStart, start: datetime | None) -> None:
+        """A forecast moved nothing. `start`: what is known from now on, if nothing was."""
+
+    async def moved(self, known: ToldStart, start: datetime, at: datetime) -> ToldStart:
+        """Store what is to be told, before it is sent."""
+
+    async def accepted(self, known: ToldStart) -> None:
+        """The sink has accepted the message about `known.moved`."""
+
+    async def forget(self) -> None:
+        """Forget workloads that are not pending any more."""
 
 
 class Outbox(Protocol):

@@ -9,16 +9,21 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from queuectl.app.clusters import the_one
+from queuectl.app.forecasting import Forecaster
+from queuectl.app.reading import scheduling
 from queuectl.app.signals import stop_on_signals
 from queuectl.app.sinks import sinks
 from queuectl.ledger import schema
+from queuectl.ledger.as_of import LedgerPast
 from queuectl.ledger.outbox import PostgresOutbox
 from queuectl.ledger.pool import Pool, connection_pool
 from queuectl.ledger.queries import clusters
+from queuectl.ledger.told_starts import PostgresToldStarts
 from queuectl.metrics.endpoint import serve as serve_metrics
 from queuectl.metrics.notifications import NotifierMetrics
 from queuectl.notifications.delivery import Delivery, Sink
 from queuectl.notifications.messages import trial
+from queuectl.notifications.starts import StartWatch
 from queuectl.outbox import Cursor
 from queuectl.ports import LedgerUnavailable, is_observed
 from queuectl.settings import ConfigurationError, Settings
@@ -64,7 +69,7 @@ async def _work(settings: Settings, found: Sequence[Sink], metrics: NotifierMetr
             try:
                 await schema.check(url, writing=True)
                 cluster = await _cluster(settings, pool)
-                await _send(PostgresOutbox(pool, cluster), cluster, found, metrics)
+                await _send(pool, cluster, found, metrics)
             except* LedgerUnavailable as errors:
                 log.warning("no ledger, again in %g s: %s", _AGAIN, errors.exceptions[0])
             await asyncio.sleep(_AGAIN)
@@ -83,16 +88,20 @@ async def _cluster(settings: Settings, pool: Pool) -> str:
     return cluster
 
 
-async def _send(
-    outbox: PostgresOutbox, cluster: str, found: Sequence[Sink], metrics: NotifierMetrics
-) -> None:
+async def _send(pool: Pool, cluster: str, found: Sequence[Sink], metrics: NotifierMetrics) -> None:
     """While this process has the lock; raises LedgerUnavailable, in a group, once it is lost."""
+    outbox = PostgresOutbox(pool, cluster)
     log.info("waiting for the lock of the notifier of cluster %s", cluster)
     async with outbox.alone() as lock, asyncio.TaskGroup() as tasks:
         log.info("sending to %s", ", ".join(sink.name for sink in found))
         tasks.create_task(outbox.hold(lock))
         for sink in found:
             tasks.create_task(Delivery(cluster, sink, outbox, metrics).run())
+        watched = [sink for sink in found if sink.selection.moved_more_than is not None]
+        if watched:
+            forecaster = Forecaster(LedgerPast(pool, cluster, scheduling), scheduling)
+            known = PostgresToldStarts(pool, cluster)
+            tasks.create_task(StartWatch(cluster, watched, known, forecaster, metrics).run())
 
 
 async def _serve_metrics(settings: Settings, metrics: NotifierMetrics) -> None:

@@ -45,11 +45,12 @@ def selection(of: NotificationSettings) -> Selection:
 
 
 def _rule(of: RuleSettings) -> Rule:
-    seconds = of.waited_more_than_seconds
+    seconds, moved = of.waited_more_than_seconds, of.moved_more_than_seconds
     return Rule(
         event=Event(of.event),
         waited_more_than=None if seconds is None else timedelta(seconds=seconds),
         reasons=frozenset(of.reasons),
+        moved_more_than=None if moved is None else timedelta(seconds=moved),
     )
 
 

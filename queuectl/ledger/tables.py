@@ -145,6 +145,19 @@ pending_line = Table(
     Column("batch", BigInteger, nullable=False),  # the one that stored it
 )
 
+told_start = Table(
+    "told_start",
+    metadata,
+    Column("cluster_id", Text, primary_key=True),
+    Column("sink", Text, primary_key=True),
+    Column("workload", Text, primary_key=True),
+    Column("start", _Time),  # as told last; null: no forecast had a median yet
+    Column("told", BigInteger, nullable=False),  # messages
+    Column("moved", _Time),  # as the next message tells; null: there is none
+    Column("moved_at", _Time),
+    Column("asked_at", _Time, nullable=False),
+)
+
 notification_cursor = Table(
     "notification_cursor",
     metadata,

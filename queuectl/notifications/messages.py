@@ -10,7 +10,7 @@ from typing import Any, Final
 from queuectl.core.reasons import Reason, utc
 from queuectl.core.redaction import Readable, redacted
 from queuectl.notifications.rules import Event, waited
-from queuectl.outbox import Occurrence
+from queuectl.outbox import Occurrence, ToldStart
 
 MAX_TEXT: Final = 2_000
 """Characters of the text of a message, and of each reason in it."""
@@ -48,6 +48,8 @@ def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> 
             text = f"{name} was evicted"
         case Event.CAN_NEVER_RUN:
             text = f"{name} can't run as the policy is"
+        case Event.START_MOVED:
+            raise ValueError("no decision moves a start: that is told by `moved`")
     if found.queue is not None:
         text += f", LocalQueue {found.queue}"
     if reason is not None:
@@ -60,6 +62,27 @@ def about(cluster: str, event: Event, found: Occurrence, readable: Readable) -> 
         "reason": _reason(reason),
     }
     return _message(f"{cluster}/{row.sequence}", event, row.now, text, cluster, row.sequence, document)
+
+
+def moved(cluster: str, known: ToldStart) -> Message:
+    """The message about another expected start, which is `known.moved`."""
+    ref, before, start, at = known.ref, known.start, known.moved, known.moved_at
+    assert before is not None
+    assert start is not None
+    assert at is not None
+    far = f"{_duration(abs(start - before))} {'later' if start > before else 'earlier'}"
+    text = (
+        f"{ref.kind} {ref.namespace}/{ref.name} is expected to start at {utc(start)}, {far} than before, "
+        f"LocalQueue {known.queue}"
+    )
+    document = {
+        "queue": known.queue,
+        "workload": {"namespace": ref.namespace, "kind": ref.kind, "name": ref.name, "uid": ref.uid},
+        "startsAt": utc(start),
+        "toldBefore": utc(before),
+    }
+    name = f"{cluster}/start/{known.workload}/{known.told + 1}"
+    return _message(name, Event.START_MOVED, at, text, cluster, None, document)
 
 
 def gap(cluster: str, first: int, last: int, now: datetime) -> Message:

@@ -18,6 +18,8 @@ class Event(StrEnum):
     STARTED = "Started"
     EVICTED = "Evicted"
     CAN_NEVER_RUN = "CanNeverRun"
+    START_MOVED = "StartMoved"
+    """No decision: a forecast differs from the one that was told last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Rule:
     """Of `Started`: only after a longer wait than this; None: each start."""
     reasons: frozenset[Code] = frozenset()
     """Of `Evicted`: only with one of these; empty: each eviction."""
+    moved_more_than: timedelta | None = None
+    """Of `StartMoved`, and only of it: by more than this."""
 
 
 class _Everything:
@@ -50,6 +54,11 @@ class Selection:
     def readable(self) -> Readable:
         """Namespaces whose workloads its messages may name."""
         return self.namespaces or _Everything()
+
+    @property
+    def moved_more_than(self) -> timedelta | None:
+        """By how much a start must move to be told; None: no rule is about that."""
+        return min((one.moved_more_than for one in self.rules if one.moved_more_than), default=None)
 
 
 def selected(selection: Selection, found: Occurrence) -> Event | None:

@@ -110,11 +110,13 @@ EvictionCode = Annotated[Code, BeforeValidator(_code), PlainSerializer(str)]
 
 
 class RuleSettings(Section):
-    event: Literal["Started", "Evicted", "CanNeverRun"]
+    event: Literal["Started", "Evicted", "CanNeverRun", "StartMoved"]
     waited_more_than_seconds: int | None = Field(default=None, ge=1, le=31_536_000)
     """With `Started`: only after a longer wait; none: each start."""
     reasons: tuple[EvictionCode, ...] = Field(default=(), max_length=16, strict=False)
     """With `Evicted`: only with one of these reasons; none: each eviction."""
+    moved_more_than_seconds: int | None = Field(default=None, ge=60, le=31_536_000)
+    """With `StartMoved`: by how much the expected start of a pending workload moves at least."""
 
     @model_validator(mode="after")
     def _of_its_event(self) -> RuleSettings:
@@ -122,6 +124,8 @@ class RuleSettings(Section):
             raise ValueError(f"waitedMoreThanSeconds is for Started only, not for {self.event}")
         if self.reasons and self.event != "Evicted":
             raise ValueError(f"reasons is for Evicted only, not for {self.event}")
+        if (self.moved_more_than_seconds is not None) != (self.event == "StartMoved"):
+            raise ValueError(f"movedMoreThanSeconds is for StartMoved, which needs it, not for {self.event}")
         return self
 
 

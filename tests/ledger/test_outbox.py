@@ -180,10 +180,18 @@ def configured(world: World, folder: Path, url: str) -> Settings:
         f"api: {{cluster: {world.cluster}}}\n"
         "notifier: {listen: '127.0.0.1:0'}\n"
         "notifications:\n"
-        f"- {{name: team, webhook: {{url: '{url}'}}, rules: [{{event: Evicted}}]}}\n"
+        f"- name: team\n  webhook: {{url: '{url}'}}\n"
+        "  rules: [{event: Evicted}, {event: StartMoved, movedMoreThanSeconds: 600}]\n"
         "- {name: down, webhook: {url: 'http://127.0.0.1:9/x'}, rules: [{event: Evicted}]}\n"
     )
     return load(file, database_url=world.url, environ={})
+
+
+async def _asked(world: World) -> int:
+    """How many workloads forecasts were asked for."""
+    query = text("SELECT count(*) FROM queuectl.told_start WHERE cluster_id = :c")
+    async with world.pool.connect() as connection:
+        return int((await connection.execute(query, {"c": world.cluster})).scalar_one())
 
 
 async def test_the_process_tells_and_its_state_can_be_read(
@@ -194,6 +202,8 @@ async def test_the_process_tells_and_its_state_can_be_read(
         found = configured(world, tmp_path, receiver.url)
         running = tasks.create_task(notifying.run_notifier(found))
         while len((await outbox.state())[2]) < 2:
+            await asyncio.sleep(0.05)
+        while await _asked(world) == 0:
             await asyncio.sleep(0.05)
         await world.write(admit("a", now=await world.ledger.now()))
         await world.write(evict("a", reason=PREEMPTED))

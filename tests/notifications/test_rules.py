@@ -15,7 +15,7 @@ from queuectl.outbox import Occurrence
 from queuectl.ports import DecisionRow
 from tests.notifications.books import CREATED, HELD, NEVER, NOW, PREEMPTED, WAITS, row
 
-STARTED, EVICTED, CAN_NEVER_RUN = (Rule(event=event) for event in Event)
+STARTED, EVICTED, CAN_NEVER_RUN, START_MOVED = (Rule(event=event) for event in Event)
 AFTER_AN_HOUR = Rule(event=Event.STARTED, waited_more_than=timedelta(hours=1))
 PREEMPTIONS = Rule(event=Event.EVICTED, reasons=frozenset({Code.PREEMPTED}))
 ADMITTED = row(4, Verdict.ADMITTED)
@@ -58,6 +58,7 @@ def found(decision: DecisionRow, waiting: timedelta | None = timedelta(minutes=5
         ),
         ("what waits for quota", CAN_NEVER_RUN, row(4, Verdict.PENDING, reason=WAITS), None, None),
         ("another event", EVICTED, ADMITTED, None, None),
+        ("a start, for a rule about no decision", START_MOVED, ADMITTED, timedelta(hours=9), None),
         ("a new workload", STARTED, row(4, Verdict.QUEUED), None, None),
         ("the end of an eviction", EVICTED, row(4, Verdict.RELEASED), None, None),
     ],

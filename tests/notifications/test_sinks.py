@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import ssl
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -183,11 +184,14 @@ def test_a_selection_is_that_of_the_configuration(tmp_path: Path) -> None:
     file.write_text(
         "notifications:\n- name: team\n  webhook: {url: 'https://example.com/x'}\n"
         "  namespaces: [team-a]\n  queues: [main]\n"
-        "  rules: [{event: Started, waitedMoreThanSeconds: 3600}, {event: Evicted, reasons: [Preempted]}]\n"
+        "  rules: [{event: Started, waitedMoreThanSeconds: 3600}, {event: Evicted, reasons: [Preempted]},\n"
+        "    {event: StartMoved, movedMoreThanSeconds: 7200},\n"
+        "    {event: StartMoved, movedMoreThanSeconds: 900}]\n"
     )
     (one,) = load(file, environ={}).notifications
     found = selection(one)
-    assert [rule.event for rule in found.rules] == [Event.STARTED, Event.EVICTED]
+    assert [rule.event for rule in found.rules] == [Event.STARTED, Event.EVICTED, *[Event.START_MOVED] * 2]
+    assert found.moved_more_than == timedelta(minutes=15)
     wait = found.rules[0].waited_more_than
     assert wait is not None
     assert wait.total_seconds() == 3600
@@ -220,6 +224,11 @@ def test_a_selection_is_that_of_the_configuration(tmp_path: Path) -> None:
         (
             "{name: a, slack: {urlFrom: {env: A}}, rules: [{event: Evicted, waitedMoreThanSeconds: 9}]}",
             "Started only",
+        ),
+        ("{name: a, slack: {urlFrom: {env: A}}, rules: [{event: StartMoved}]}", "StartMoved, which needs it"),
+        (
+            "{name: a, slack: {urlFrom: {env: A}}, rules: [{event: Evicted, movedMoreThanSeconds: 900}]}",
+            "not for Evicted",
         ),
         (
             "{name: a, slack: {urlFrom: {env: A}}, rules: [{event: Evicted, reasons: [OnHold]}]}",
