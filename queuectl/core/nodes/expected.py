@@ -5,6 +5,7 @@ Their places follow from what is known alone, so that they do not depend on the 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -16,8 +17,8 @@ from queuectl.core.nodes.binding import not_bound
 from queuectl.core.nodes.bound import BoundPods
 from queuectl.core.nodes.inventory import Inventory
 from queuectl.core.nodes.matching import Match, Matcher
-from queuectl.core.nodes.placing import Spots, expect_all, place, put_back, take_away
-from queuectl.core.nodes.pods import PodGroup, Pods, PodShape
+from queuectl.core.nodes.placing import Spots, expect_all, place, replace_spots, take_away
+from queuectl.core.nodes.pods import Pods, PodShape
 
 NOTHING: Final[Mapping[WorkloadId, Pods]] = MappingProxyType({})
 
@@ -32,6 +33,32 @@ class Holder(NamedTuple):
 
 _Wanted = tuple[Match, PodShape, int]
 """How many pods of a shape are to be expected."""
+_Turn = tuple[int, WorkloadId, int]
+"""Sequence of a holder, the holder, and the place of a shape among those that it waits for."""
+
+
+class _Demand:
+    """Pods of one shape that holders wait for."""
+
+    __slots__ = ("count", "turns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.turns: list[_Turn] = []
+        """In order of admission."""
+
+
+class _Placed(NamedTuple):
+    """Pods that are expected on nodes."""
+
+    spots: dict[PodShape, Spots]
+    order: Sequence[tuple[PodShape, int]]
+    """How many of each shape, in the order in which they were placed."""
+    stay: bool
+    """Where other pods are wanted, those before the first difference stay: all found a node where the
+    scheduler would spread them, with all bound pods there, and no others."""
+    version: int
+    """Of the inventory at that time."""
 
 
 class ExpectedPods:
@@ -40,39 +67,50 @@ class ExpectedPods:
         self._matcher = matcher
         self._bound = bound
         self.holders: dict[WorkloadId, Holder] = {}
-        self.waiting: dict[WorkloadId, Pods] = {}
-        """Holders with pods that are not bound yet, and how many."""
-        self._wanted: Counter[PodShape] = Counter()
+        self.waiting: dict[WorkloadId, Holder] = {}
+        """Holders with pods that are not bound yet, and these pods."""
+        self._wanted: dict[PodShape, _Demand] = {}
         """All of these together."""
-        self._order: list[tuple[PodShape, int]] = []
-        """The same, in the order in which they were placed."""
-        self._all_fit = False
-        """Whether all of these found a node where the scheduler would spread them."""
-        self._version = self._inventory.version
-        """Of the inventory at that time."""
-        self._spots: dict[PodShape, Spots] = {}
+        self._placed = _Placed({}, (), stay=False, version=0)
+        self._with_all: _Placed | None = None
+        """What is expected with all holders; None: that is what is expected now."""
         self.missing = 0
         """How many of them, and of those that are tried, find no node."""
-        self._spots_with_all: dict[PodShape, Spots] | None = None
-        """What is expected with all holders; None: that is what is expected now."""
 
     def __iter__(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield for each pod the name of its node, and what it takes there."""
-        return (spot for spots in self._spots.values() for spot in spots)
+        return (spot for spots in self._placed.spots.values() for spot in spots)
 
     # --- what is not bound
 
     def update(self, owner: WorkloadId) -> bool:
-        """Return whether the pods of `owner` that are not bound changed."""
-        holder = self.holders.get(owner)
-        found = self._not_bound(owner, holder.pods) if holder is not None else ()
-        if self.waiting.get(owner, ()) == found:
+        """Return whether the pods of `owner` that are not bound changed, or its place in the order."""
+        holder, before = self.holders.get(owner), self.waiting.get(owner)
+        pods = self._not_bound(owner, holder.pods) if holder is not None else ()
+        found = Holder(holder.sequence, pods) if holder is not None and pods else None
+        if found == before:
             return False
-        _add(self._wanted, self.waiting.pop(owner, ()), -1)
-        if found:
+        if before is not None:
+            del self.waiting[owner]
+            self._count(owner, before, -1)
+        if found is not None:
             self.waiting[owner] = found
-            _add(self._wanted, found, 1)
+            self._count(owner, found, 1)
         return True
+
+    def _count(self, owner: WorkloadId, holder: Holder, times: int) -> None:
+        for at, group in enumerate(holder.pods):
+            turn: _Turn = (holder.sequence, owner, at)
+            demand = self._wanted.get(group.shape)
+            if demand is None:
+                demand = self._wanted[group.shape] = _Demand()
+            demand.count += group.count * times
+            if times > 0:
+                insort(demand.turns, turn)
+            else:
+                del demand.turns[bisect_left(demand.turns, turn)]
+            if not demand.turns:
+                del self._wanted[group.shape]
 
     def _not_bound(self, owner: WorkloadId, pods: Pods) -> Pods:
         limited = self._matcher.needs(pods).limited
@@ -83,74 +121,78 @@ class ExpectedPods:
     # --- where they are expected
 
     def expect(self, *, anew: bool) -> None:
-        """Bring the spots up to date. `anew`: what nodes have, or what is bound to them, changed.
+        """Bring the spots up to date. `anew`: what nodes have, or what is bound to them, changed."""
+        self._place(self._in_order(()), anew=anew)
 
-        If that did not change and all pods fit, shapes are placed again from the first on of which another
-        number is wanted: the result is the same.
+    def _place(
+        self,
+        order: Sequence[_Wanted],
+        tried: Mapping[WorkloadId, Pods] = NOTHING,
+        *,
+        anew: bool,
+        stay: bool = True,
+    ) -> dict[WorkloadId, Spots]:
+        """Expect pods of holders, and then those of `tried`. Return the spots of `tried`.
+
+        `stay`: they may stay there next time. If those that are expected now may, and nodes and bound pods
+        are as they were then (not `anew`), pods are placed again from the first one on that differs: the
+        result is the same.
         """
-        order = self._in_order(())
-        kept = self._all_fit and not anew and self._version == self._inventory.version
-        if not (kept and self._place_again(order)):
-            for spots in self._spots.values():
-                take_away(self._inventory, spots)
-            _, self._all_fit = self._expect(order)
-        self._order = [(shape, count) for _, shape, count in order]
-        self._version = self._inventory.version
+        kept = self._placed.stay and self._placed.version == self._inventory.version
+        if not anew and not tried and kept and self._place_again(order):
+            return {}
+        for spots in self._placed.spots.values():
+            take_away(self._inventory, spots)
+        return self._place_all(order, tried, stay=stay)
 
     def _place_again(self, order: Sequence[_Wanted]) -> bool:
         """Return whether all pods fit."""
-        same = self._same(order)
-        for shape, _ in self._order[same:]:
-            take_away(self._inventory, self._spots.pop(shape))
+        wanted = [(shape, count) for _, shape, count in order]
+        before, spots = self._placed, dict[PodShape, Spots]()
+        same = _same(before.order, wanted)
+        for shape, _ in before.order[:same]:
+            spots[shape] = before.spots[shape]
+        pairs = zip(before.order[same : same + 1], wanted[same : same + 1], strict=False)
+        # Fewer pods have the first of the spots, and more have others after them.
+        kept = {shape: count for (one, _), (shape, count) in pairs if one == shape}
+        left: dict[PodShape, Spots] = {}
+        for shape, _ in before.order[same:]:
+            left[shape] = before.spots[shape][: kept.get(shape, 0)]
+            take_away(self._inventory, before.spots[shape][len(left[shape]) :])
+        all_fit = True
         for match, shape, count in order[same:]:
-            spots = self._spots[shape] = []
-            if place(self._inventory, match, count, spots=spots) < count:
-                return False
-        return True
-
-    def _same(self, order: Sequence[_Wanted]) -> int:
-        """Return how many shapes, from the first on, need not be placed again."""
-        for number, (before, (_, shape, count)) in enumerate(zip(self._order, order, strict=False)):
-            if before == (shape, count):
-                continue
-            if before[0] != shape or before[1] < count:
-                return number
-            # Fewer pods would have the first of the spots.
-            take_away(self._inventory, self._spots[shape][count:])
-            del self._spots[shape][count:]
-            return number + 1
-        return min(len(self._order), len(order))
+            there = spots[shape] = left.get(shape, [])
+            place(self._inventory, match, count - len(there), spots=there)
+            if len(there) < count:
+                all_fit = False
+                break
+        self.missing = 0
+        self._placed = _Placed(spots, wanted, all_fit, before.version)
+        return all_fit
 
     def _in_order(self, away: Collection[WorkloadId]) -> list[_Wanted]:
         """Return pods that are not bound yet: those that take most first, then in order of admission."""
-        wanted = self._wanted
-        if away:
-            wanted = Counter(wanted)
-            for owner in away:
-                _add(wanted, self.waiting.get(owner, ()), -1)
-        found = list(zip(self._matcher.match_all(wanted), wanted, wanted.values(), strict=True))
+        wanted = {shape: demand.count for shape, demand in self._wanted.items()}
+        for owner in away:
+            if (holder := self.waiting.get(owner)) is not None:
+                for group in holder.pods:
+                    wanted[group.shape] -= group.count
+        shapes = [shape for shape, count in wanted.items() if count]
+        found = [
+            (match, shape, wanted[shape])
+            for match, shape in zip(self._matcher.match_all(shapes), shapes, strict=True)
+        ]
         if len({match.vector for match, _, _ in found}) < len(found):
-            first = self._in_order_of_admission(away)
-            found.sort(key=lambda item: first[item[1]])
+            found.sort(key=lambda item: self._first(item[1], away))
         return sorted(found, key=lambda item: item[0].vector, reverse=True)
 
-    def _in_order_of_admission(self, away: Collection[WorkloadId]) -> dict[PodShape, int]:
-        """Return a number for each shape, by the first workload that waits for pods of it."""
-        groups: dict[int, PodGroup] = {}
-        for owner in sorted(
-            self.waiting.keys() - away, key=lambda owner: (self.holders[owner].sequence, owner)
-        ):
-            for group in self.waiting[owner]:  # one object for many owners: it is hashed once
-                groups.setdefault(id(group), group)
-        shapes = dict.fromkeys(group.shape for group in groups.values())
-        return {shape: number for number, shape in enumerate(shapes)}
+    def _first(self, shape: PodShape, away: Collection[WorkloadId]) -> _Turn:
+        """Return the first turn in which pods of a shape are waited for."""
+        return next(turn for turn in self._wanted[shape].turns if turn[1] not in away)
 
-    def _expect(
-        self, order: Sequence[_Wanted], tried: Mapping[WorkloadId, Pods] = NOTHING
-    ) -> tuple[dict[WorkloadId, Spots], bool]:
-        """Expect pods of holders, and then those of `tried`. Return the spots of `tried`, and whether all fit
-        where the scheduler would spread them.
-        """
+    def _place_all(
+        self, order: Sequence[_Wanted], tried: Mapping[WorkloadId, Pods], *, stay: bool
+    ) -> dict[WorkloadId, Spots]:
         held = Counter({shape: count for _, shape, count in order})
         wanted = held.copy()
         for pods in tried.values():
@@ -160,7 +202,12 @@ class ExpectedPods:
         found, all_fit = expect_all(self._inventory, list(zip(matches, wanted.values(), strict=True)))
         self.missing = wanted.total() - sum(map(len, found))
         spots = dict(zip(wanted, found, strict=True))
-        self._spots = {shape: spots[shape][:count] for shape, count in held.items()}
+        self._placed = _Placed(
+            {shape: spots[shape][:count] for shape, count in held.items()},
+            tuple(held.items()),
+            all_fit and stay,
+            self._inventory.version,
+        )
         left = {shape: iter(spots[shape][held[shape] :]) for shape in wanted}
         return {
             owner: [
@@ -169,41 +216,33 @@ class ExpectedPods:
                 for spot in islice(left[group.shape], group.count)
             ]
             for owner, pods in tried.items()
-        }, all_fit
+        }
 
     def forget(self) -> None:
         """The inventory was counted anew, without them."""
-        self._all_fit = False
-        self._spots = {}
+        self._placed = _Placed({}, (), stay=False, version=0)
 
     # --- without some holders
 
     def expect_without(
-        self, away: Collection[WorkloadId], tried: Mapping[WorkloadId, Pods]
+        self, away: Collection[WorkloadId], tried: Mapping[WorkloadId, Pods], *, alone: bool
     ) -> dict[WorkloadId, Spots]:
         """Expect them where they would be without the holders `away`, and with the pods of `tried`.
 
-        Return the spots of `tried`.
+        `alone`: beside these, all bound pods are there, and nothing else is. Return the spots of `tried`.
         """
-        if self._spots_with_all is None:
-            self._spots_with_all = self._spots
-        for spots in self._spots.values():
-            take_away(self._inventory, spots)
-        return self._expect(self._in_order(away), tried)[0]
+        if self._with_all is None:
+            self._with_all = self._placed
+        return self._place(self._in_order(away), tried, anew=not alone, stay=alone)
 
     def expect_with_all(self) -> None:
         """Undo `expect_without`."""
-        if self._spots_with_all is None:
-            return
-        for spots in self._spots.values():
-            take_away(self._inventory, spots)
-        self._spots, self._spots_with_all = self._spots_with_all, None
-        for spots in self._spots.values():
-            put_back(self._inventory, spots)
+        if self._with_all is not None:
+            replace_spots(self._inventory, self._placed.spots, self._with_all.spots)
+            self._placed, self._with_all = self._with_all, None
 
 
-def _add(wanted: Counter[PodShape], pods: Pods, times: int) -> None:
-    for group in pods:
-        wanted[group.shape] += group.count * times
-        if not wanted[group.shape]:
-            del wanted[group.shape]
+def _same(before: Sequence[tuple[PodShape, int]], wanted: Sequence[tuple[PodShape, int]]) -> int:
+    """Return how many are the same, from the first on."""
+    pairs = enumerate(zip(before, wanted, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(before), len(wanted)))

@@ -7,10 +7,13 @@ care until its pods are bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from queuectl.core.nodes.inventory import Inventory, NodeState, Vector
 from queuectl.core.nodes.matching import Match
+from queuectl.core.nodes.pods import PodShape
 
 Spots = list[tuple[str, Vector]]
 """For each pod: the name of its node, and what it takes there."""
@@ -29,18 +32,25 @@ def room_for(match: Match, count: int) -> int:
 
 
 def place(inventory: Inventory, match: Match, count: int, *, spots: Spots) -> int:
-    """Charge up to `count` pods of one shape to nodes, and add their `spots`. Return how many were placed."""
+    """Charge up to `count` pods of one shape to nodes, and add their `spots`. Return how many were placed.
+
+    Among equal nodes, the first by name is taken. So to place some pods and then others is to place all.
+    """
     placed = 0
     while placed < count:
-        best, free, names = 0, Vector(), list[str]()
+        best, free, found = 0, Vector(), list[list[str]]()
         for group in match.groups:
             if group.state is NodeState.READY:
                 for vector, there in group.by_free.items():
                     pods = match.pods_in(vector)
-                    if pods > best or (pods == best and pods and (vector, there[0]) < (free, names[0])):
-                        best, free, names = pods, vector, there
+                    if pods > best or (pods == best and pods and vector < free):
+                        best, free, found = pods, vector, [there]
+                    elif pods == best and vector == free:
+                        found.append(there)
         if not best:
             break
+        # The next pods go to all of these in turn: with a pod on it, fewer fit on a node than on the others.
+        names = found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
         for name in names[: count - placed]:
             inventory.charge(name, match.vector, 1)
             spots.append((name, match.vector))
@@ -104,6 +114,23 @@ def put_back(inventory: Inventory, spots: Iterable[tuple[str, Vector]]) -> None:
     """Undo `take_away`."""
     for name, vector in spots:
         inventory.charge(name, vector, 1)
+
+
+def replace_spots(
+    inventory: Inventory, before: Mapping[PodShape, Spots], after: Mapping[PodShape, Spots]
+) -> None:
+    """As `take_away` for all of `before` and `put_back` for all of `after`; what is in both costs little."""
+    times: Counter[tuple[str, Vector]] = Counter()
+    for shape in before.keys() | after.keys():
+        old, new = before.get(shape, []), after.get(shape, [])
+        same = min(len(old), len(new))
+        if old[:same] != new[:same]:
+            same = 0
+        times.update(new[same:])
+        times.subtract(old[same:])
+    for (name, vector), count in times.items():
+        if count:
+            inventory.charge(name, vector, count)
 
 
 def place_all(inventory: Inventory, pods: Iterable[tuple[Match, int]]) -> tuple[Spots, bool]:

@@ -337,14 +337,15 @@ class NodeRoom:
             take_away(self.inventory, tried.spots)
             self._tried_with_all.setdefault(owner, tried)
         pods = {owner: tried.pods for owner, tried in moving.items()}
-        found = self.expected.expect_without(self._away, pods)
+        alone = not self._tried and not any(self._away.values())
+        found = self.expected.expect_without(self._away, pods, alone=alone)
         given = [spot for tried in self._tried.values() if tried.given for spot in tried.spots]
         if self.expected.missing and given:
             # What is reserved must not hide a pod that has a node without it: its room would seem free.
             take_away(self.inventory, given)
             for spots in found.values():
                 take_away(self.inventory, spots)
-            found = self.expected.expect_without(self._away, pods)
+            found = self.expected.expect_without(self._away, pods, alone=False)
             put_back(self.inventory, given)
         for owner, tried in moving.items():
             self._tried[owner] = tried._replace(spots=found[owner])
