@@ -40,6 +40,8 @@ class Question:
     body: bytes = b""
     yaml: bool = False
     """The body is YAML, not JSON."""
+    token: str | None = field(default=None, repr=False)
+    """The caller's, for an endpoint that changes something."""
 
     @property
     def limit(self) -> int:
@@ -64,9 +66,11 @@ class Endpoint:
     notes: str = ""
     """Further text for the OpenAPI document."""
     body: int = 0
-    """It is a POST with a JSON body of at most so many bytes; 0: a GET without one. It changes nothing."""
+    """It is a POST with a JSON body of at most so many bytes; 0: a GET without one."""
     yaml: int = 0
     """The body may be YAML of at most so many bytes."""
+    changes: bool = False
+    """It changes an object, for a request that no page of another server can send."""
 
 
 class Source:

@@ -97,6 +97,12 @@ def bearer_token(request: web.Request, audiences: Sequence[str]) -> str:
     return found[1]
 
 
+def given_token(request: web.Request) -> str | None:
+    """The bearer token of a request that was identified; None: it has none."""
+    found = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
+    return found[1] if found is not None else None
+
+
 def unauthorized(problem: str, audiences: Sequence[str]) -> Refusal:
     audience = audiences[0]
     return Refusal(

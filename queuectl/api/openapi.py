@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from queuectl import __version__
+from queuectl.api import own_page
 from queuectl.api.asking import Endpoint
 from queuectl.api.problems import CONTENT_TYPE
 from queuectl.api.query import Parameter
@@ -19,11 +20,14 @@ _NAME_IN_PATH: Final = re.compile(r"{(\w+)}")
 _ERRORS: Final = {
     "400": "A parameter is unknown or out of its range, or the request has a body; the detail says which.",
     "401": "No token is given, or it is not valid here.",
+    "403": "The caller may not do this; the detail says why.",
     "404": "There is no such object, or the caller may not read it.",
     "405": "The path does not support this method.",
+    "409": "The object is in another state, or was replaced: nothing was changed.",
     "411": "The length of the body is not given.",
     "413": "The body is too long.",
     "415": "The body is not of a type that the path takes.",
+    "422": "The API server refuses the change; the detail has its words.",
     "429": "Too many requests of one caller; Retry-After says when to retry.",
     "431": "The request line or a header is too long.",
     "503": "The ledger cannot be read and memory has no answer, or the API server does not review callers.",
@@ -31,10 +35,20 @@ _ERRORS: Final = {
 _RETRY: Final = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
 }
+_OWN_PAGE: Final = {
+    "name": own_page.HEADER,
+    "in": "header",
+    "required": True,
+    "description": "A page of another server in a browser cannot send it.",
+    "schema": {"type": "string", "enum": [own_page.VALUE]},
+}
 _TEXT: Final = """\
-It changes nothing. Authenticate by a token of the cluster: `Authorization: Bearer TOKEN`, made by
-`kubectl create token SERVICEACCOUNT --audience queuectl`. What you may read is what RBAC lets you
-`get` and `list` in the group `queuectl.dev`: `workloads` (virtual) and `localqueues`, by namespace;
+It reads, but for paths that end in a verb, such as `hold`: these change one object of Kubernetes with the
+rights of the caller, where `api.changes` allows it. Authenticate by a token of the cluster:
+`Authorization: Bearer TOKEN`, made by `kubectl create token SERVICEACCOUNT --audience queuectl`. For a change
+it must be one for the API server, and the request has the header `Queuectl-Request: change`. What you may
+read is what RBAC lets you `get` and `list` in the group `queuectl.dev`: `workloads` (virtual) and
+`localqueues`, by namespace;
 `clusterqueues`, `cohorts` and `resourceflavors` by name. Other workloads are counted, never named.
 Lists have pages: pass `next` as the parameter `next`, with the same filters, as long as it is not null.
 Every answer comes from one committed state of the ledger and has its `sequence` and its age."""
@@ -70,7 +84,11 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
                 "summary": endpoint.summary,
                 **({"description": endpoint.notes} if endpoint.notes else {}),
                 "operationId": endpoint.answer.__name__,
-                "parameters": [*_in_path(endpoint.path), *map(_in_query, endpoint.parameters)],
+                "parameters": [
+                    *_in_path(endpoint.path),
+                    *map(_in_query, endpoint.parameters),
+                    *((_OWN_PAGE,) if endpoint.changes else ()),
+                ],
                 **({"requestBody": _body(endpoint)} if endpoint.body else {}),
                 "responses": {
                     "200": _answer(references[endpoint.model, "serialization"], "From one committed state."),

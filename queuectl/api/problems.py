@@ -95,7 +95,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         return respond(refusal, candid=request.app[CANDID])
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
-        response = respond(Refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"use {allowed}: this API changes nothing"))
+        response = respond(Refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"use {allowed}"))
         response.headers["Allow"] = allowed
         return response
     except web.HTTPException as error:

@@ -16,13 +16,14 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from queuectl import listener
-from queuectl.api import docs_page, openapi, query
+from queuectl.api import docs_page, openapi, own_page, query
 from queuectl.api.answer_routes import AnswerRoutes
 from queuectl.api.answering import Answering
 from queuectl.api.asking import Endpoint, Question, Source, controller
 from queuectl.api.capacity_routes import CapacityRoutes
+from queuectl.api.change_routes import ChangeRoutes
 from queuectl.api.forecast_routes import ForecastRoutes
-from queuectl.api.identity import Caller, Identify, unrestricted
+from queuectl.api.identity import Caller, Identify, given_token, unrestricted
 from queuectl.api.limits import Limits
 from queuectl.api.observing import SILENT, Observer
 from queuectl.api.page import add_page
@@ -38,6 +39,7 @@ from queuectl.api.tunnel import PATH, tunnel
 from queuectl.api.view import View
 from queuectl.api.what_if_routes import WhatIfRoutes
 from queuectl.api.workload_routes import WorkloadRoutes
+from queuectl.changes import Changes
 from queuectl.kinds.policy import parse_policy
 from queuectl.ports import SILENT_SECONDS, Forecasts, Readings, WhatIfs
 
@@ -66,11 +68,12 @@ async def serve(
     configure: Configure | None = None,
     what_ifs: WhatIfs,
     forecasts: Forecasts | None = None,
+    changes: Changes | None = None,
 ) -> None:
     """Answer until cancelled. Port 0 takes a free one; `started` gets the base URL.
 
     `kinds`: those that a path or query may name. `view`: over these readings, if the caller uses it too.
-    `configure`: reads the configuration of earlier states.
+    `configure`: reads the configuration of earlier states. `changes`: None, callers change nothing.
     `cursor_key`: 16 to 64 secret bytes, the same in every replica. Without `reviewer` any client may read
     all, on a loopback address only. Raises OSError if it cannot listen there, and ValueError for an address
     that is not loopback without both `reviewer` and `tls`.
@@ -90,6 +93,7 @@ async def serve(
         configure=configure,
         what_ifs=what_ifs,
         forecasts=forecasts,
+        changes=changes,
     )
     async with listener.serving(
         app, host=host, port=port, limits=LISTENING, context=tls, handler=Answering
@@ -115,6 +119,7 @@ def application(
     configure: Configure | None = None,
     what_ifs: WhatIfs,
     forecasts: Forecasts | None = None,
+    changes: Changes | None = None,
 ) -> web.Application:
     """The app without a socket; the caller keeps `view` up to date. Without `identify`: no access check."""
     app = web.Application(middlewares=[listener.guarded, _measured(observer), problems, _bounded])
@@ -132,7 +137,8 @@ def application(
     tried = WhatIfRoutes(source, workloads, what_ifs)
     queues, capacity = QueueRoutes(source), CapacityRoutes(source)
     starts = ForecastRoutes(source, workloads, forecasts)
-    parts = (queues, capacity, workloads, answers, preemptions, tried, starts)
+    made = ChangeRoutes(source, changes)
+    parts = (queues, capacity, workloads, answers, preemptions, tried, starts, made)
     endpoints = [endpoint for part in parts for endpoint in part.endpoints()]
     limits = Limits(clock)
     for endpoint in endpoints:
@@ -149,6 +155,8 @@ def application(
 
 def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
+        if endpoint.changes:
+            own_page.check(request)
         caller = await identify(request)
         raw = request.raw_path.partition("?")[2]
         values = query.parse(raw, endpoint.parameters)
@@ -170,6 +178,7 @@ def _handler(endpoint: Endpoint, identify: Identify, limits: Limits) -> Handler:
             gone=lambda: request.transport is None or request.transport.is_closing(),
             body=await _read(request, endpoint) if endpoint.body else b"",
             yaml=request.content_type == _YAML,
+            token=given_token(request) if endpoint.changes else None,
         )
         return _json(_body(await endpoint.answer(question)))
 

@@ -72,6 +72,10 @@ class RecordedKinds:
     def __init__(self) -> None:
         self._registry = BUILT_IN
 
+    @property
+    def registry(self) -> KindRegistry:
+        return self._registry
+
     def take(self, spec: str) -> None:
         """`spec`: JSON of the configuration in force."""
         rows = json.loads(spec).get("kinds")

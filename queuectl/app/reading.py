@@ -17,6 +17,7 @@ from queuectl.api.remembering import Lifetimes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
 from queuectl.api.view import Sight, View
+from queuectl.app.callers import KubeChanges, changes_to
 from queuectl.app.clusters import the_one
 from queuectl.app.connecting import open_session
 from queuectl.app.forecasting import Forecaster
@@ -66,6 +67,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         _session(wanted, kubeconfig, context) as session,
         _tls(wanted, session) as tls,
         connection_pool(url, read_only=True) as pool,
+        contextlib.AsyncExitStack() as stack,
         asyncio.TaskGroup() as tasks,
     ):
         await schema.check(url)
@@ -86,6 +88,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
         views.append(view := _view(readings, cluster, recorded))
         forecaster = Forecaster(LedgerPast(pool, cluster, scheduling), scheduling)
         tasks.create_task(forecaster.run())
+        changes = await stack.enter_async_context(_changes(wanted, kubeconfig, context, recorded, metrics))
         await serve(
             readings,
             kinds=recorded,
@@ -101,6 +104,7 @@ async def _serve(settings: Settings, kubeconfig: Path | None, context: str | Non
             configure=scheduling,
             what_ifs=TriedWhatIfs(),
             forecasts=forecaster,
+            changes=changes,
         )
 
 
@@ -129,17 +133,38 @@ async def _session(
 ) -> AsyncIterator[Session | None]:
     """To the cluster that identifies callers; None if neither that nor a certificate needs the cluster."""
     kept = wanted.tls is not None and (wanted.tls.secret or wanted.tls.config_map)
-    if wanted.identity == "local" and not kept:
+    if wanted.identity == "local" and not kept and wanted.changes == "none":
         yield None
         return
     try:
         session = await open_session(kubeconfig, context)
     except BadKubeconfig as error:
-        raise ConfigurationError(f"REST can't connect to the cluster: {error}{_WITHOUT_IDENTITY}") from None
+        hint = _WITHOUT_IDENTITY if wanted.identity == "kubernetes" else ""
+        raise ConfigurationError(f"REST can't connect to the cluster: {error}{hint}") from None
     try:
         yield session
     finally:
         await session.close()
+
+
+@contextlib.asynccontextmanager
+async def _changes(
+    wanted: ApiSettings,
+    kubeconfig: Path | None,
+    context: str | None,
+    kinds: RecordedKinds,
+    metrics: RestMetrics,
+) -> AsyncIterator[KubeChanges | None]:
+    """None: callers change nothing."""
+    if wanted.changes == "none":
+        yield None
+        return
+    as_itself = wanted.changes == "local"
+    if as_itself:
+        log.warning("api.changes is local: every client that reaches %s can change workloads", wanted.listen)
+    answered = metrics.kubernetes_answered
+    async with changes_to(kubeconfig, context, kinds, as_itself=as_itself, answered=answered) as changes:
+        yield changes
 
 
 @contextlib.asynccontextmanager
@@ -177,8 +202,9 @@ async def _reviewer(wanted: ApiSettings, session: Session | None, observer: Obse
 async def _cluster(url: str, wanted: ApiSettings, session: Session | None) -> str:
     """The cluster to serve. Raises ConfigurationError if it is not the one that identifies callers."""
     asked = None
-    if wanted.identity == "kubernetes" and session is not None:
-        # If it may be read: rights in one cluster must not give access to the ledger of another.
+    if (wanted.identity == "kubernetes" or wanted.changes != "none") and session is not None:
+        # If it may be read: rights in one cluster must not give access to the ledger of another, and changes
+        # must not go to another cluster.
         with contextlib.suppress(Forbidden, NotFound):
             asked = await cluster_id(session)
     served = wanted.cluster or asked or await _only_cluster(url)

@@ -10,14 +10,13 @@ import click
 
 from queuectl.cli import completion, contexts, printing, rest, writing
 from queuectl.cli.arguments import kind_and_name
-from queuectl.cli.options import NotGood, Options, with_options
+from queuectl.cli.options import Options, with_options
 from queuectl.cli.progress import waiting
 from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
     from queuectl.app.changing import Change
     from queuectl.kinds.fields import Json
-    from queuectl.kinds.jobs import JobKind
     from queuectl.kube.session import Session
 
 _POLL_SECONDS: Final = 0.5
@@ -176,7 +175,7 @@ def _change_hold(
     reason: str | None,
     wait: float | None,
 ) -> None:
-    from queuectl.app import changing
+    from queuectl.app import changing, consequences
 
     namespace = contexts.namespace(options, given)
     kind, name = split(workload)
@@ -184,14 +183,12 @@ def _change_hold(
     server = _server(options, namespace, held=held) if wait is not None else None
 
     def allowed(now: Json) -> None:
-        if held and changing.over(now, target.row):
-            raise NotGood(f"{target} is over: a hold would change nothing any more")
-        if held and changing.runs(now, target.row):
-            writing.confirm(f"{target} runs, and a hold evicts it: what it has not saved is lost", yes=yes)
+        if held and (lost := consequences.lost_by_hold(target, now)):
+            writing.confirm(lost, yes=yes)
 
     async def work(session: Session) -> None:
         change = await changing.hold(session, target, held, allowed, reason)
-        say(change, options, _hold_means(change, target.row, held))
+        say(change, options, consequences.hold_means(change, target, held))
         if wait is None or changing.over(change.object, target.row):
             return
         async with waiting(wait, f"{target} {'is on hold' if held else 'queues again'}") as tell:
@@ -204,22 +201,6 @@ def _change_hold(
                 )
 
     writing.run(options, target, work)
-
-
-def _hold_means(change: Change, row: JobKind, held: bool) -> str:
-    from queuectl.app import changing
-
-    where = f"{change.target.kind.lower()}/{change.target.name} -n {change.target.namespace}"
-    if not change.written:
-        return f"It was {'on hold already' if held else 'not on hold'}: nothing is written."
-    if changing.over(change.object, row):
-        return "It is over: this changes nothing any more."
-    if not held:
-        return "It is in the pending queue again, ordered by priority and creation time."
-    undone = f"`queuectl release {where}` lets it queue again."
-    if changing.runs(change.object, row):
-        return f"It runs: it is evicted, and its quota is released once its pods are gone. {undone}"
-    return f"It is pending: it leaves the pending queue. {undone}"
 
 
 def _not_seen(server: rest.Server, path: tuple[str, ...], *, held: bool) -> str | None:
@@ -267,7 +248,7 @@ def _change_stop(
     *,
     wait: float | None,
 ) -> None:
-    from queuectl.app import changing
+    from queuectl.app import changing, consequences
 
     kind, slash, name = queue.partition("/")
     if not slash or not name:
@@ -277,7 +258,7 @@ def _change_stop(
 
     async def work(session: Session) -> None:
         change = await changing.set_stop_policy(session, target, policy, reason)
-        say(change, options, _stop_means(change))
+        say(change, options, consequences.stop_means(change))
         if wait is None:
             return
         async with waiting(wait, f"{target} {'admits again' if policy == 'None' else 'is stopped'}") as tell:
@@ -289,23 +270,6 @@ def _change_stop(
             )
 
     writing.run(options, target, work)
-
-
-def _stop_means(change: Change) -> str:
-    from queuectl.app import changing
-
-    if not change.written:
-        return "It was so already: nothing is written."
-    pending, admitted = changing.counted(change.object)
-    runs = f"{admitted} admitted"
-    waits = f"{pending} pending"
-    match change.after:
-        case "None":
-            return f"It admits again: its {waits} workloads are evaluated in order."
-        case "Hold":
-            return f"It admits no more: {waits} workloads wait, {runs} ones continue."
-        case _:
-            return f"It admits no more: {waits} workloads wait, {runs} ones are evicted and queue again."
 
 
 # --- both ---------------------------------------------------------------------------------------------

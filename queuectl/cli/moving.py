@@ -9,11 +9,11 @@ import click
 from queuectl.cli import completion, contexts, writing
 from queuectl.cli.arguments import kind_and_name
 from queuectl.cli.changing import REASON, say
-from queuectl.cli.options import NotGood, Options, with_options
+from queuectl.cli.options import Options, with_options
 from queuectl.cli.resources import split
 
 if TYPE_CHECKING:
-    from queuectl.app.changing import Change, WorkloadTarget
+    from queuectl.app.changing import WorkloadTarget
     from queuectl.kinds.fields import Json
     from queuectl.kube.session import Session
 
@@ -37,30 +37,16 @@ def move(options: Options, workload: str, queue: str, namespace: str | None, rea
     Its priority and creation time stay, and these order it there. One that runs stays where it is charged:
     `hold` it first.
     """
-    from queuectl.app import changing, moving
+    from queuectl.app import consequences, moving
 
     target = _target(options, workload, namespace)
 
     def allowed(now: Json) -> None:
-        _not_over(target, now, "a move")
-        if changing.runs(now, target.row):
-            where = f"{target.kind.lower()}/{target.name} -n {target.namespace}"
-            raise NotGood(
-                f"{target} runs, and is charged in its queue: only a workload that waits can be moved\n"
-                f"`queuectl hold {where} --wait` stops it, "
-                f"`queuectl release {where}` lets it queue after the move"
-            )
-
-    def means(change: Change) -> str:
-        if not change.written:
-            return "It is in that queue already: nothing is written."
-        if change.before == change.after:
-            return "It is in that queue already."
-        return f"It waits in LocalQueue {queue} now, ordered by its priority and creation time, which stay."
+        consequences.waits(target, now)
 
     async def work(session: Session) -> None:
         change = await moving.move(session, target, queue, allowed, reason)
-        say(change, options, means(change))
+        say(change, options, consequences.move_means(change))
 
     writing.run(options, target, work)
 
@@ -87,28 +73,18 @@ def priority(
     """
     if (name is None) == (not unset):
         raise click.UsageError("give either --class NAME or --unset")
-    from queuectl.app import moving
+    from queuectl.app import consequences, moving
 
     target = _target(options, workload, namespace)
 
     def allowed(now: Json) -> None:
-        _not_over(target, now, "another priority")
+        consequences.not_over(target, now, "another priority")
 
     async def work(session: Session) -> None:
         change = await moving.set_priority(session, target, name, allowed, reason)
-        say(change, options, _means(change, target))
+        say(change, options, consequences.priority_means(change, target))
 
     writing.run(options, target, work)
-
-
-def _means(change: Change, target: WorkloadTarget) -> str:
-    from queuectl.app import changing
-
-    if change.before == change.after:
-        return "It was so already: nothing is written." if not change.written else "It was so already."
-    if changing.runs(change.object, target.row):
-        return "It runs on. The new priority decides from now on which workloads may preempt it."
-    return "It waits, ordered by the new priority and its creation time, which stays."
 
 
 def _target(options: Options, workload: str, given: str | None) -> WorkloadTarget:
@@ -117,10 +93,3 @@ def _target(options: Options, workload: str, given: str | None) -> WorkloadTarge
     namespace = contexts.namespace(options, given)
     kind, name = split(workload)
     return writing.target(lambda: changing.workload(options.kinds(), kind, namespace, name))
-
-
-def _not_over(target: WorkloadTarget, now: Json, what: str) -> None:
-    from queuectl.app import changing
-
-    if changing.over(now, target.row):
-        raise NotGood(f"{target} is over: {what} would change nothing any more")

@@ -48,6 +48,12 @@ class Account:
         """Raises BadKubeconfig."""
         return cls(await load(), load)
 
+    def trust(self) -> ssl.SSLContext | None:
+        """TLS to this server without the client certificate of this identity; None: without TLS."""
+        if not self.server.startswith("https"):
+            return None
+        return _tls(self._configuration, certificate=False)
+
     async def authorization(self) -> str | None:
         """The header's value; None if the client certificate suffices. Raises BadKubeconfig."""
         try:
@@ -124,9 +130,9 @@ def _checked(
     return checked
 
 
-def _tls(configuration: Configuration) -> ssl.SSLContext:
+def _tls(configuration: Configuration, *, certificate: bool = True) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    if configuration.cert_file:
+    if certificate and configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
     if not configuration.verify_ssl:
         context.check_hostname = False

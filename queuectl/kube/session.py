@@ -85,10 +85,17 @@ class Session:
     """A connection to one API server with one identity."""
 
     def __init__(
-        self, transport: Transport, identity: Identity | None = None, *, deadlines: Deadlines | None = None
+        self,
+        transport: Transport,
+        identity: Identity | None = None,
+        *,
+        deadlines: Deadlines | None = None,
+        dry_run: bool = False,
     ) -> None:
+        """`dry_run`: patches are checked by the API server, and write nothing."""
         self._transport = transport
         self._identity = identity
+        self._dry_run = dry_run
         self.deadlines = deadlines or Deadlines()
         self.requests: Counter[tuple[str, int]] = Counter()
         """Number of requests by method and status; status 0: no answer."""
@@ -167,7 +174,8 @@ class Session:
         return await self.request("POST", path, body)
 
     async def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> Object:
-        return await self.request("PATCH", path, body, content_type=content_type)
+        query = {"dryRun": "All"} if self._dry_run else None
+        return await self.request("PATCH", path, body, content_type=content_type, query=query)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
         return await self.request("DELETE", path, body)

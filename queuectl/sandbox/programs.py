@@ -50,6 +50,7 @@ class Programs:
                 "listen": f"127.0.0.1:{port_of(self._endpoints.rest)}",
                 "cluster": cluster,
                 "identity": "local",
+                "changes": "local",
             },
         }
         write_private(self.config, yaml.safe_dump(config))

@@ -175,6 +175,10 @@ class ApiSettings(Section):
     """A token must be meant for one of them. With the cluster's own among them, those of a kubeconfig do."""
     cluster_tokens: bool = False
     """Accept tokens for the API server itself too, as kubeconfigs have them, whatever its audience is."""
+    changes: Literal["none", "caller", "local"] = "none"
+    """Of workloads and queues, by hold, release, move, priority, stop and resume. `caller`: with the token of
+    the caller at the API server; `local`: with the rights of the kubeconfig, by every client that reaches
+    this machine's loopback address."""
     identity_seconds: float = Field(default=30.0, ge=0.1, le=30.0)
     """How long a review of a caller by the cluster stays valid."""
     tls: TlsSettings | None = None
@@ -192,6 +196,13 @@ class ApiSettings(Section):
                     f"{audience!r} is not an audience: 1 to 253 printable characters are expected"
                 )
         return value
+
+    @model_validator(mode="after")
+    def _changes_by_identity(self) -> ApiSettings:
+        needed = {"caller": "kubernetes", "local": "local"}.get(self.changes, self.identity)
+        if self.identity != needed:
+            raise ValueError(f"changes: {self.changes} needs identity: {needed}, and it is {self.identity}")
+        return self
 
     @model_validator(mode="after")
     def _protected_beyond_loopback(self) -> ApiSettings:

@@ -11,6 +11,7 @@ from queuectl.api.remembering import Lifetimes
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import application
 from queuectl.api.view import View
+from queuectl.changes import Changes
 from queuectl.kinds.policy import parse_policy
 from queuectl.simulator.what_ifs import TriedWhatIfs
 from tests.api.canned import CannedReadings, two_teams
@@ -73,7 +74,11 @@ def bearer(token: str | None) -> dict[str, str]:
 
 class Serve(Protocol):
     async def __call__(
-        self, readings: CannedReadings, reviews: CannedReviews | None = None, clock: Clock | None = None
+        self,
+        readings: CannedReadings,
+        reviews: CannedReviews | None = None,
+        clock: Clock | None = None,
+        changes: Changes | None = None,
     ) -> Rest:
         """Without `reviews` there is no access check."""
 
@@ -83,7 +88,10 @@ async def serve() -> AsyncIterator[Serve]:
     clients: list[TestClient[Any, Any]] = []
 
     async def start(
-        readings: CannedReadings, reviews: CannedReviews | None = None, clock: Clock | None = None
+        readings: CannedReadings,
+        reviews: CannedReviews | None = None,
+        clock: Clock | None = None,
+        changes: Changes | None = None,
     ) -> Rest:
         view, clock = View(readings, parse_policy), clock or Clock()
         await view.refresh()
@@ -97,6 +105,7 @@ async def serve() -> AsyncIterator[Serve]:
             clock=clock,
             what_ifs=TriedWhatIfs(),
             forecasts=readings,
+            changes=changes,
         )
         client = TestClient(TestServer(app))
         clients.append(client)

@@ -22,6 +22,7 @@ from schemathesis.schemas import APIOperation
 from queuectl.api.reviewing import Reviewer
 from queuectl.api.server import serve
 from queuectl.simulator.what_ifs import TriedWhatIfs
+from tests.api.changing import CannedChanges
 from tests.api.conftest import KEY
 from tests.api.reviews import CannedReviews
 from tests.api.test_tenants import BOBS, ledger
@@ -64,6 +65,7 @@ def server() -> Iterator[str]:
                 reviewer=reviewer,
                 started=url.set_result,
                 forecasts=readings,
+                changes=CannedChanges(),
             )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -82,7 +84,7 @@ def operations(server: str) -> list[Operation]:
     load_all_checks()
     schema = schemathesis.openapi.from_url(f"{server}/openapi.json")
     found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    assert len(found) == 27
+    assert len(found) == 35
     return found
 
 

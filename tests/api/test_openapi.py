@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.api.canned import decision, workload
-from tests.api.conftest import Rest
+from tests.api.canned import decision, two_teams, workload
+from tests.api.changing import OWN_PAGE, CannedChanges
+from tests.api.conftest import Rest, Serve
+from tests.api.test_tenants import CHANGES, CONTENT
 from tests.api.test_what_ifs import LARGER, manifest, planned, quoted
 
 
-async def test_every_path_is_described_and_responds_as_described(rest: Rest) -> None:
+async def test_every_path_is_described_and_responds_as_described(serve: Serve) -> None:
+    rest = await serve(two_teams(), changes=CannedChanges())
     rest.readings.rows = [decision(1, workload("waits", 3), "Queued")]
     description = await rest.get("/openapi.json")
     assert description["openapi"].startswith("3.1")
@@ -25,7 +28,11 @@ async def test_every_path_is_described_and_responds_as_described(rest: Rest) -> 
             values["name"] = "all"
         if "resourceflavors" in path or "capacity" in path:
             values["name"] = "a100"
-        if method == "post":
+        if path in CHANGES:
+            content = CONTENT.get(path.rpartition("/")[2], {})
+            made = await rest.client.post(path.format(**values), json=content, headers=OWN_PAGE)
+            answer = await made.json()
+        elif method == "post":
             answer = await (quoted(rest, manifest()) if path.endswith("quote") else planned(rest, LARGER))
         else:
             answer = await rest.get(path.format(**values))

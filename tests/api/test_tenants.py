@@ -25,6 +25,7 @@ from tests.api.canned import (
     two_teams,
     workload,
 )
+from tests.api.changing import OWN_PAGE, CannedChanges
 from tests.api.conftest import Clock, Rest, Serve, bearer
 from tests.api.reviews import CannedReviews
 
@@ -147,12 +148,55 @@ ONES = {
     "/api/v1/capacity/{name}": ("", "", "a100"),
     "/api/v1/demand/{name}": ("", "", "zz-private"),
 }
+_JOB = (BOBS, "job", "zz-urgent")
+CHANGES = {
+    "/api/v1/workloads/{namespace}/{kind}/{name}/hold": _JOB,
+    "/api/v1/workloads/{namespace}/{kind}/{name}/release": _JOB,
+    "/api/v1/workloads/{namespace}/{kind}/{name}/move": _JOB,
+    "/api/v1/workloads/{namespace}/{kind}/{name}/priority": _JOB,
+    "/api/v1/localqueues/{namespace}/{name}/stop": (BOBS, "", "zz-queue"),
+    "/api/v1/localqueues/{namespace}/{name}/resume": (BOBS, "", "zz-queue"),
+    "/api/v1/clusterqueues/{name}/stop": ("", "", "zz-private"),
+    "/api/v1/clusterqueues/{name}/resume": ("", "", "zz-private"),
+}
+CONTENT = {"move": {"queue": "main"}, "priority": {"priorityClass": None}}
 
 
 async def test_the_tables_of_this_module_have_every_path(rest: Rest) -> None:
     paths = set((await rest.get("/openapi.json"))["paths"]) - {"/healthz", "/readyz"}
     # For a quote and a plan: tests/api/test_what_ifs.py.
-    assert paths == {*LISTS, *ONES, "/api/v1/quote", "/api/v1/plan"}
+    assert paths == {*LISTS, *ONES, *CHANGES, "/api/v1/quote", "/api/v1/plan"}
+
+
+@pytest.mark.parametrize("path", CHANGES)
+async def test_an_object_that_a_tenant_may_not_read_is_not_asked_for_and_looks_like_a_missing_one(
+    serve: Serve, reviews: CannedReviews, path: str
+) -> None:
+    changes = CannedChanges()
+    rest = await serve(ledger(), reviews, Clock(), changes)
+    namespace, kind, name = CHANGES[path]
+    content = CONTENT.get(path.rpartition("/")[2], {})
+    answers = []
+    for place, named in ((namespace, name), (namespace, "nobody"), ("nowhere", name)):
+        asked = path.format(namespace=place, kind=kind, name=named)
+        answer = await rest.client.post(asked, json=content, headers={**bearer("alice"), **OWN_PAGE})
+        answers.append((answer.status, await answer.text()))
+    assert answers == [answers[0]] * 3
+    assert answers[0][0] == 404
+    assert changes.made == []
+
+
+async def test_a_change_has_the_token_of_its_caller(serve: Serve, reviews: CannedReviews) -> None:
+    changes = CannedChanges()
+    rest = await serve(ledger(), reviews, Clock(), changes)
+    for token, namespace, name in (("alice", "default", "mine"), ("bob", BOBS, "zz-urgent")):
+        path = f"/api/v1/workloads/{namespace}/job/{name}/hold"
+        answer = await rest.client.post(path, json={}, headers={**bearer(token), **OWN_PAGE})
+        assert answer.status == 200, await answer.text()
+    assert [(token, wanted.namespace) for wanted, token in changes.made] == [
+        ("alice", "default"),
+        ("bob", BOBS),
+    ]
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -31,6 +31,8 @@ class Cluster:
         self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
         self.writes: list[tuple[str, Json]] = []
         self.asked: list[tuple[str, str]] = []
+        self.authorizations: set[str] = set()
+        """Values of the header, of all requests."""
         self.says_user: str | None = None
         """Name of the user; None: the server does not say."""
         self.after: Callable[[Json], Json] = lambda obj: obj
@@ -44,11 +46,14 @@ class Cluster:
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         self.asked.append((request.method, path))
+        self.authorizations.add(request.headers.get("Authorization", ""))
         if refused := self.refusals.get((request.method, path)):
             return _status(*refused)
         if request.method == "PATCH":
             assert request.content_type == "application/merge-patch+json"
             patch = json.loads(await request.read())
+            if request.query.get("dryRun"):
+                return web.json_response(merged(self.objects[path], patch))
             self.writes.append((path, patch))
             if patch["metadata"]["uid"] != self.objects[path]["metadata"]["uid"]:
                 return _status(409, "Precondition failed: UID in precondition")

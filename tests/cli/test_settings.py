@@ -117,6 +117,15 @@ def test_beyond_loopback_rest_needs_tls_and_authentication_by_the_cluster(write:
     assert "every client that reaches it could read everything" in problem
 
 
+@pytest.mark.parametrize(("changes", "identity"), [("caller", "local"), ("local", "kubernetes")])
+def test_changes_by_rest_need_the_identity_that_gives_them_rights(
+    write: Write, changes: str, identity: str
+) -> None:
+    (problem,) = problems(write(f"api: {{changes: {changes}, identity: {identity}}}"))
+    assert f"changes: {changes} needs identity: " in problem
+    assert f"and it is {identity}" in problem
+
+
 @pytest.mark.parametrize(
     "listen",
     ["80", ":80", "localhost", "localhost:", "localhost:65536", "localhost:-1", "::1:80", "a:b", "x:٣"],

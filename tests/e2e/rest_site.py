@@ -57,11 +57,15 @@ class Place:
     async def viewer(self, name: str, namespace: str) -> None:
         """A service account that may view its namespace, by the cluster's own role."""
         await self.account(name, namespace)
+        await self.bind(name, namespace, "view")
+
+    async def bind(self, name: str, namespace: str, role: str) -> None:
+        """Give a service account a ClusterRole in its namespace."""
         body = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "metadata": {"name": f"{name}-{role}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
         await self.api.request("POST", f"{ROLES}/namespaces/{namespace}/rolebindings", body)
@@ -118,6 +122,16 @@ class Server:
         async with (
             aiohttp.ClientSession(self.url, timeout=timeout, trust_env=False) as session,
             session.get(path, headers=headers, ssl=self.trust) as answer,
+        ):
+            return answer.status, await answer.json(content_type=None)
+
+    async def change(self, path: str, token: str, **body: Any) -> tuple[int, Json]:
+        """As the web page sends it."""
+        headers = {"Authorization": f"Bearer {token}", "Queuectl-Request": "change"}
+        timeout = aiohttp.ClientTimeout(total=30)
+        async with (
+            aiohttp.ClientSession(self.url, timeout=timeout, trust_env=False) as session,
+            session.post(path, json=body, headers=headers, ssl=self.trust) as answer,
         ):
             return answer.status, await answer.json(content_type=None)
 

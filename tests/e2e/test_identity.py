@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -66,6 +67,44 @@ async def test_the_clusters_own_audience_is_accepted_only_where_it_is_allowed(pl
         strict.child.send(signal.SIGTERM)
         async with asyncio.timeout(30):
             assert await strict.child.wait() == 0, strict.log.read_text()
+
+
+async def test_a_change_is_made_with_the_rights_of_its_caller_at_the_api_server(place: Place) -> None:
+    (team, other), path = TEAMS, "/apis/batch/v1/namespaces/{0}/jobs"
+    for each in TEAMS:
+        await place.api.request("POST", path.format(each), job(f"train-{each}"))
+    await place.bind("alice", team, "edit")
+    alice, bob = await place.token("alice", team, OWN), await place.token("bob", other, OWN)
+    hold = "/api/v1/workloads/{0}/job/train-{0}/hold"
+    async for server in started(place, clusterTokens=True, changes="caller"):
+        status, found = await server.change(hold.format(team), alice, dryRun=True)
+        assert (status, found["after"], found["written"]) == (200, "true", False), found
+        annotations = (await place.api.request("GET", f"{path.format(team)}/train-{team}"))["metadata"]
+        assert "annotations" not in annotations
+        for token, of, expected, says in (
+            (bob, other, 403, "you may not patch jobs.batch in namespace team-b"),
+            (await place.token("alice", team), team, 403, "does not accept this token"),
+            (alice, other, 404, "no such object"),
+        ):
+            status, problem = await server.change(hold.format(of), token)
+            assert (status, says in problem["detail"]) == (expected, True), problem
+        status, found = await server.change(hold.format(team), alice, reason="node 7 is broken")
+        assert (status, found["written"]) == (200, True), found
+        kept = (await place.api.request("GET", f"{path.format(team)}/train-{team}"))["metadata"][
+            "annotations"
+        ]
+        author = f"system:serviceaccount:{team}:alice"
+        assert kept["queuectl.dev/hold"] == "true"
+        assert kept["queuectl.dev/reason"] == f"hold by {author}: node 7 is broken"
+        assert f"hold job/{team}/train-{team} by" in server.log.read_text()
+        assert alice not in server.log.read_text()
+
+
+def job(name: str) -> dict[str, Any]:
+    pods = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}
+    metadata = {"name": name, "labels": {"queuectl.dev/queue-name": "main"}}
+    spec = {"suspend": True, "template": {"spec": pods}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 async def test_48_two_authorization_headers_or_one_of_64_kib_are_refused(

@@ -1,0 +1,177 @@
+"""The endpoints that change Kubernetes objects, with the rights of the caller (decision 57)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from queuectl.api import bodies, query
+from queuectl.api.answer_routes import always
+from queuectl.api.asking import Endpoint, Question, Source, committed
+from queuectl.api.change_schemas import Changed
+from queuectl.api.identity import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from queuectl.api.problems import Refusal, bad_request, not_found
+from queuectl.changes import ChangeRefused, Changes, Verb, Wanted
+
+MAX_BODY: Final = 4096
+MAX_REASON: Final = 200
+"""Characters."""
+_OFF: Final = (
+    "this server changes nothing (api.changes is none): the command line does the same with your own rights"
+)
+_WORKLOAD: Final = "/api/v1/workloads/{namespace}/{kind}/{name}"
+_LOCAL_QUEUE: Final = "/api/v1/localqueues/{namespace}/{name}"
+_CLUSTER_QUEUE: Final = "/api/v1/clusterqueues/{name}"
+
+log = logging.getLogger(__name__)
+
+
+class _Row(NamedTuple):
+    path: str
+    verb: Verb
+    summary: str
+    takes: tuple[str, ...] = ()
+    """Fields of the body beside `reason` and `dryRun`."""
+
+
+_ROWS: Final = (
+    _Row(_WORKLOAD, "hold", "Keep a workload out of its queue; one that runs is evicted", ("evict",)),
+    _Row(_WORKLOAD, "release", "Let a workload that is on hold queue again"),
+    _Row(_WORKLOAD, "move", "Queue a workload that waits in another LocalQueue", ("queue",)),
+    _Row(_WORKLOAD, "priority", "Change the priority class of a workload", ("priorityClass",)),
+    _Row(_LOCAL_QUEUE, "stop", "Let a LocalQueue admit no more", ("drain",)),
+    _Row(_LOCAL_QUEUE, "resume", "Let a stopped LocalQueue admit again"),
+    _Row(_CLUSTER_QUEUE, "stop", "Let a ClusterQueue admit no more", ("drain",)),
+    _Row(_CLUSTER_QUEUE, "resume", "Let a stopped ClusterQueue admit again"),
+)
+_KINDS: Final = {_LOCAL_QUEUE: "LocalQueue", _CLUSTER_QUEUE: "ClusterQueue"}
+_FIELDS: Final[Mapping[str, str]] = {
+    "evict": "`evict: true`: although it runs",
+    "drain": "`drain: true`: its admitted workloads are evicted too",
+    "queue": "`queue`: the LocalQueue of its namespace",
+    "priorityClass": "`priorityClass`: the WorkloadPriorityClass, null for none",
+}
+
+
+class ChangeRoutes:
+    def __init__(self, source: Source, changes: Changes | None) -> None:
+        """`changes`: None, every change is refused."""
+        self._source = source
+        self._changes = changes
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        for row in _ROWS:
+            fields = [
+                *(_FIELDS[name] for name in row.takes),
+                "`reason`: one line",
+                "`dryRun: true`: only checked",
+            ]
+            yield Endpoint(
+                f"{row.path}/{row.verb}",
+                row.summary,
+                self._answer(row),
+                Changed,
+                heavy=always,
+                notes=f"The body is an object with these fields: {'; '.join(fields)}.",
+                body=MAX_BODY,
+                changes=True,
+            )
+
+    def _answer(self, row: _Row) -> Callable[[Question], Awaitable[Changed]]:
+        async def answer(question: Question) -> Changed:
+            if self._changes is None:
+                raise Refusal(HTTPStatus.FORBIDDEN, _OFF)
+            content = await bodies.one_object(question)
+            wanted = await self._wanted(row, question, content)
+            return await self._changed(self._changes, question, wanted)
+
+        answer.__name__ = f"{row.verb}_{_KINDS.get(row.path, 'Workload')}"
+        return answer
+
+    async def _wanted(self, row: _Row, question: Question, content: Mapping[str, Any]) -> Wanted:
+        """Raises a 400 for the body, and a 404 for what the caller may not read."""
+        for field in content:
+            if field not in (*row.takes, "reason", "dryRun"):
+                raise bad_request(
+                    f"{field!r} is not known here: {', '.join((*row.takes, 'reason', 'dryRun'))}"
+                )
+        namespace, name = question.path.get("namespace", ""), question.path["name"]
+        kind = _KINDS.get(row.path) or question.path["kind"]
+        if not query.is_name(name) or (namespace and not query.is_name(namespace)):
+            raise not_found()
+        resource = {"LocalQueue": LOCAL_QUEUES, "ClusterQueue": CLUSTER_QUEUES}.get(kind, WORKLOADS)
+        named = name if resource == CLUSTER_QUEUES else ""
+        if not await question.caller.may("get", resource, namespace, named):
+            raise not_found()
+        return Wanted(
+            verb=row.verb,
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            target=_target(row, content),
+            evict=_flag(content, "evict") or _flag(content, "drain"),
+            reason=_reason(content),
+            dry_run=_flag(content, "dryRun"),
+        )
+
+    async def _changed(self, changes: Changes, question: Question, wanted: Wanted) -> Changed:
+        try:
+            made = await changes.make(wanted, question.token)
+        except ChangeRefused as problem:
+            _audit(question, wanted, f"refused: {problem.status} {problem}")
+            status = HTTPStatus(problem.status)
+            wait = 2 if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+            raise Refusal(status, str(problem), retry_after=wait) from None
+        _audit(
+            question, wanted, f"{made.field}: {made.before} -> {made.after}" if made.written else "as it was"
+        )
+        return Changed(
+            kind=made.kind,
+            namespace=wanted.namespace or None,
+            name=wanted.name,
+            field=made.field,
+            before=made.before,
+            after=made.after,
+            written=made.written and not wanted.dry_run,
+            meaning=made.meaning,
+            loss=made.loss,
+            reason=made.reason,
+            dry_run=wanted.dry_run,
+            **committed(self._source.sight()),
+        )
+
+
+def _audit(question: Question, wanted: Wanted, outcome: str) -> None:
+    if not wanted.dry_run:
+        of = "/".join(filter(None, (wanted.kind, wanted.namespace, wanted.name)))
+        log.info("%s %s by %s: %s", wanted.verb, of, question.caller.name, ascii(outcome))
+
+
+def _flag(content: Mapping[str, Any], field: str) -> bool:
+    value = content.get(field, False)
+    if not isinstance(value, bool):
+        raise bad_request(f"{field} must be true or false")
+    return value
+
+
+def _target(row: _Row, content: Mapping[str, Any]) -> str | None:
+    for field in ("queue", "priorityClass"):
+        if field in row.takes:
+            value = content.get(field, "")
+            if (value is None and field == "priorityClass") or (
+                isinstance(value, str) and query.is_name(value)
+            ):
+                return value
+            raise bad_request(f"{field} must be the name of an object")
+    return None
+
+
+def _reason(content: Mapping[str, Any]) -> str | None:
+    value = content.get("reason")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_REASON or not value.isprintable():
+        raise bad_request(f"reason must be one line of 1 to {MAX_REASON} printable characters")
+    return value.strip()

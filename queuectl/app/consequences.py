@@ -1,0 +1,88 @@
+"""What a change of a workload or queue means, and which change must not be made now, in words."""
+
+from __future__ import annotations
+
+from queuectl.app.changing import Change, WorkloadTarget, counted, over, runs
+from queuectl.kinds.fields import Json
+
+
+class Refused(ValueError):
+    """The change must not be made now."""
+
+
+def not_over(target: WorkloadTarget, now: Json, what: str) -> None:
+    """Raises Refused; `what`: the change, such as `a hold`."""
+    if over(now, target.row):
+        raise Refused(f"{target} is over: {what} would change nothing any more")
+
+
+def waits(target: WorkloadTarget, now: Json) -> None:
+    """For a move. Raises Refused for a workload that runs or is over."""
+    not_over(target, now, "a move")
+    if runs(now, target.row):
+        where = named(target)
+        raise Refused(
+            f"{target} runs, and is charged in its queue: only a workload that waits can be moved\n"
+            f"`queuectl hold {where} --wait` stops it, "
+            f"`queuectl release {where}` lets it queue after the move"
+        )
+
+
+def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:
+    """What a hold ends; None: nothing. Raises Refused for one that is over."""
+    not_over(target, now, "a hold")
+    return (
+        f"{target} runs, and a hold evicts it: what it has not saved is lost"
+        if runs(now, target.row)
+        else None
+    )
+
+
+def named(target: WorkloadTarget) -> str:
+    """As arguments of the command line."""
+    return f"{target.kind.lower()}/{target.name} -n {target.namespace}"
+
+
+def hold_means(change: Change, target: WorkloadTarget, held: bool) -> str:
+    if not change.written:
+        return f"It was {'on hold already' if held else 'not on hold'}: nothing is written."
+    if over(change.object, target.row):
+        return "It is over: this changes nothing any more."
+    if not held:
+        return "It is in the pending queue again, ordered by priority and creation time."
+    undone = f"`queuectl release {named(target)}` lets it queue again."
+    if runs(change.object, target.row):
+        return f"It runs: it is evicted, and its quota is released once its pods are gone. {undone}"
+    return f"It is pending: it leaves the pending queue. {undone}"
+
+
+def stop_means(change: Change) -> str:
+    if not change.written:
+        return "It was so already: nothing is written."
+    pending, admitted = counted(change.object)
+    runs, waits = f"{admitted} admitted", f"{pending} pending"
+    match change.after:
+        case "None":
+            return f"It admits again: its {waits} workloads are evaluated in order."
+        case "Hold":
+            return f"It admits no more: {waits} workloads wait, {runs} ones continue."
+        case _:
+            return f"It admits no more: {waits} workloads wait, {runs} ones are evicted and queue again."
+
+
+def move_means(change: Change) -> str:
+    if not change.written:
+        return "It is in that queue already: nothing is written."
+    if change.before == change.after:
+        return "It is in that queue already."
+    return (
+        f"It waits in LocalQueue {change.after} now, ordered by its priority and creation time, which stay."
+    )
+
+
+def priority_means(change: Change, target: WorkloadTarget) -> str:
+    if change.before == change.after:
+        return "It was so already: nothing is written." if not change.written else "It was so already."
+    if runs(change.object, target.row):
+        return "It runs on. The new priority decides from now on which workloads may preempt it."
+    return "It waits, ordered by the new priority and its creation time, which stays."

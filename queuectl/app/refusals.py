@@ -1,0 +1,44 @@
+"""Refusals of the API server in words that say what to do next."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from queuectl.app.changing import NoSuchObject, Target
+from queuectl.kube.errors import ApiError
+
+_DENIED: Final = "denied request"
+"""In the message of a refusal by an admission policy; one for a missing right does not have it."""
+_VERB: Final = re.compile(r"cannot (\w+) ")
+
+
+def forbidden(of: Target, problem: ApiError) -> str:
+    """For a missing right."""
+    found = _VERB.search(str(problem))
+    verb = found[1] if found else "get"
+    where = f"in namespace {of.namespace}" if of.namespace else "in the cluster"
+    if of.resource.endswith(".queuectl.dev"):
+        grants = "ClusterRole queuectl-admin has it; a cluster admin binds it"
+    else:
+        grants = "ClusterRole edit has it; an admin of the namespace binds it"
+    return f"you may not {verb} {of.resource} {where} ({grants})\n{problem}"
+
+
+def denied(of: Target, problem: ApiError) -> str | None:
+    """For a refusal by an admission policy; None: it is another one."""
+    if _DENIED not in str(problem):
+        return None
+    return f"an admission policy refuses the change of {of}: {problem}"
+
+
+def missing(of: Target, problem: NoSuchObject, near: str = "") -> str:
+    """`near`: a hint on names that are similar."""
+    where = f"namespace {of.namespace}" if problem.kind == "LocalQueue" else "the cluster"
+    there = ", ".join(sorted(problem.known)) or "none"
+    return f"{where} has no {problem.kind} {problem.name}{near}\nThere are: {there}. Nothing is written"
+
+
+def replaced(of: Target) -> str:
+    """For a conflict: the UID is another one."""
+    return f"{of} was replaced by another object of that name: nothing is written; try again"

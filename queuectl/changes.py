@@ -1,0 +1,59 @@
+"""What REST needs to change Kubernetes objects for its callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Verb = Literal["hold", "release", "move", "priority", "stop", "resume"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A change of one object."""
+
+    verb: Verb
+    kind: str
+    """Of a workload as a path of REST names it; of a queue `ClusterQueue` or `LocalQueue`."""
+    namespace: str
+    """Empty for a ClusterQueue."""
+    name: str
+    target: str | None = None
+    """The LocalQueue of a move; the WorkloadPriorityClass of a priority, None: no class."""
+    evict: bool = False
+    """A hold may evict it; a stop evicts the admitted workloads too."""
+    reason: str | None = None
+    dry_run: bool = False
+    """The API server checks it and writes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A change that was made, or checked."""
+
+    kind: str
+    field: str
+    before: str | None
+    after: str | None
+    written: bool
+    """False: the object was so already."""
+    meaning: str
+    """What follows from it, in words."""
+    loss: str | None = None
+    """What a hold ends: it is refused without `evict`. None: nothing."""
+    reason: str | None = None
+    """As it is kept on the object, with its author."""
+
+
+class ChangeRefused(Exception):
+    """Nothing was written, unless the status is 503: then it is not known."""
+
+    def __init__(self, status: int, message: str) -> None:
+        """`status`: 400, 403, 404, 409, 422 or 503."""
+        super().__init__(message)
+        self.status = status
+
+
+class Changes(Protocol):
+    async def make(self, wanted: Wanted, token: str | None) -> Made:
+        """With the rights of the token, as the implementation was configured. Raises ChangeRefused."""
