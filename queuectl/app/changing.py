@@ -245,6 +245,14 @@ async def notes(session: Session, now: Json, verb: str, reason: str | None) -> d
     return {REASON_ANNOTATION: None} if REASON_ANNOTATION in part(now, "metadata", "annotations") else {}
 
 
+async def notes_beside_hold(
+    session: Session, now: Json, verb: str, reason: str | None
+) -> dict[str, str | None]:
+    """As notes, but the reason of a hold that is in force stays, unless there is a new one."""
+    held = part(now, "metadata", "annotations").get(HOLD_ANNOTATION) == "true"
+    return {} if held and not reason else await notes(session, now, verb, reason)
+
+
 async def set_stop_policy(session: Session, target: Target, policy: str, reason: str | None = None) -> Change:
     """One patch, or none if nothing changes. Raises ApiError."""
     now = await session.get(target.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuectl.app.changing import Change, WorkloadTarget, counted, over, runs
+from queuectl.app.changing import Change, WorkloadTarget, counted, over, runs, still_running
 from queuectl.kinds.fields import Json
 
 
@@ -26,6 +26,19 @@ def waits(target: WorkloadTarget, now: Json) -> None:
             f"`queuectl hold {where} --wait` stops it, "
             f"`queuectl release {where}` lets it queue after the move"
         )
+
+
+def can_fit(target: WorkloadTarget, now: Json) -> None:
+    """For another size. Raises Refused for a workload that runs, is being stopped, or is over."""
+    not_over(target, now, "another size")
+    if runs(now, target.row):
+        where = named(target)
+        raise Refused(
+            f"{target} runs: only a workload that waits can get another size\n"
+            f"`queuectl hold {where} --wait` stops it, `queuectl release {where}` lets it queue after that"
+        )
+    if (left := still_running(now, target.row)) is not None:
+        raise Refused(f"{target} is being stopped: {left}; try again then")
 
 
 def lost_by_hold(target: WorkloadTarget, now: Json) -> str | None:

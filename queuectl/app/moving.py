@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from queuectl.app.changing import Change, WorkloadTarget, check_exists, must_queue_itself, notes, part, uid
+from queuectl.app.changing import (
+    Change,
+    WorkloadTarget,
+    check_exists,
+    must_queue_itself,
+    notes_beside_hold,
+    part,
+    uid,
+)
 from queuectl.kinds.fields import Json
 from queuectl.kinds.labels import KUEUES_TOO
-from queuectl.kinds.workloads import HOLD_ANNOTATION, REASON_ANNOTATION
+from queuectl.kinds.workloads import REASON_ANNOTATION
 from queuectl.kube.session import Session
 
 Allowed = Callable[[Json], None]
@@ -59,9 +67,7 @@ async def _set(
         return Change(target, field, before, value, now)
     if before != value:
         allowed(now)
-    # The reason of a hold that is in force stays, unless there is a new one.
-    held = part(now, "metadata", "annotations").get(HOLD_ANNOTATION) == "true"
-    noted = {} if held and not reason else await notes(session, now, verb, reason)
+    noted = await notes_beside_hold(session, now, verb, reason)
     # Without a value none of them is left: a second one would count then.
     new = {label: value} if value is not None else {name: None for name in labels if name in found}
     patch = {"metadata": {"uid": uid(now), "labels": new, **({"annotations": noted} if noted else {})}}

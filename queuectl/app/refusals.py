@@ -40,5 +40,5 @@ def missing(of: Target, problem: NoSuchObject, near: str = "") -> str:
 
 
 def replaced(of: Target) -> str:
-    """For a conflict: the UID is another one."""
-    return f"{of} was replaced by another object of that name: nothing is written; try again"
+    """For a conflict: the UID is another one, or the object changes all the time."""
+    return f"{of} was changed or replaced meanwhile: nothing is written; try again"

@@ -27,6 +27,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "hold": ("changing", "Keep a workload out of its queue."),
         "release": ("changing", "Let a workload that is on hold queue again."),
         "force-release": ("changing", "Release the quota of an evicted workload although pods exist."),
+        "fit": ("fitting", "Change the pods or GPUs of a workload that waits; it keeps its place."),
         "move": ("moving", "Move a workload that waits to another LocalQueue."),
         "priority": ("moving", "Change the priority class of a workload."),
         "cancel": ("submitting", "Delete a workload that is pending or runs."),

@@ -39,7 +39,7 @@ def move(options: Options, workload: str, queue: str, namespace: str | None, rea
     """
     from queuectl.app import consequences, moving
 
-    target = _target(options, workload, namespace)
+    target = targeted(options, workload, namespace)
 
     def allowed(now: Json) -> None:
         consequences.waits(target, now)
@@ -75,7 +75,7 @@ def priority(
         raise click.UsageError("give either --class NAME or --unset")
     from queuectl.app import consequences, moving
 
-    target = _target(options, workload, namespace)
+    target = targeted(options, workload, namespace)
 
     def allowed(now: Json) -> None:
         consequences.not_over(target, now, "another priority")
@@ -87,7 +87,7 @@ def priority(
     writing.run(options, target, work)
 
 
-def _target(options: Options, workload: str, given: str | None) -> WorkloadTarget:
+def targeted(options: Options, workload: str, given: str | None) -> WorkloadTarget:
     from queuectl.app import changing
 
     namespace = contexts.namespace(options, given)

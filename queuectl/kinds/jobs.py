@@ -176,6 +176,8 @@ class JobKind:
     """
     counts: tuple[tuple[str, ...], ...] = ()
     """All fields that a start with fewer pods may reduce."""
+    kept: str = ""
+    """Why number and size of its pods cannot be changed while it is suspended; empty: its API permits it."""
     start_time_binds: bool = False
     """Before Kubernetes 1.36 its `status.startTime` outlasts a suspension. With it, API servers accept no new
     node selector, and the deadline of the next run counts from it."""

@@ -71,4 +71,5 @@ JOB_SET: Final = JobKind(
     pods=(PodLabel("jobset.sigs.k8s.io/jobset-uid", uid=True),),
     children=("Job",),
     managed_by=(("spec", "managedBy"), ("jobset.sigs.k8s.io/jobset-controller",)),
+    kept="the webhook of JobSet refuses changes of spec.replicatedJobs but scheduling fields",
 )

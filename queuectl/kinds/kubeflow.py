@@ -149,6 +149,7 @@ def _row(
     version: str = "v1",
     operator: str = "training-operator",
     children: tuple[str, ...] = (),
+    kept: str = "",
 ) -> JobKind:
     return JobKind(
         name=name or one.kind,
@@ -167,6 +168,7 @@ def _row(
         scale=one.scale,
         elastic=one.elastic,
         counts=one.counts,
+        kept=kept,
     )
 
 
@@ -177,7 +179,13 @@ def _replicas(one: _Replicated) -> PodGroup:
 
 TRAINING: Final = tuple(map(_row, _TRAINING))
 """Kinds of the training operator."""
-MPI_JOB: Final = _row(_MPI, version="v2beta1", operator="mpi-operator", children=("Job",))
+MPI_JOB: Final = _row(
+    _MPI,
+    version="v2beta1",
+    operator="mpi-operator",
+    children=("Job",),
+    kept="the Job of its launcher exists already, and stays as it is",
+)
 """The MPI operator's: a Job has the launcher's pods."""
 MPI_JOB_V1: Final = _row(replace(_MPI, added=(_KUBECTL_DELIVERY,)), "MPIJob.v1.kubeflow.org")
 """The training operator's. The definitions of both have one name, so at most one of them is installed."""

@@ -218,20 +218,28 @@ class Templates:
 
         Raises KeyError for a name that no podset has.
         """
+        found = self.entry(name, place)
+        return None if found is None else (*found[1], *found[0].template)
+
+    def entry(self, name: str, place: int) -> tuple[PodGroup, Path] | None:
+        """The group of such a podset, and the path of its entry; None without a pod template.
+
+        Raises KeyError for a name that no podset has.
+        """
         if name in self.made:
             return None
         for group in self.groups:
             if group.name == name:
-                return (*group.parent, *group.template)
+                return group, group.parent
             key = next((key for key in group.types if key.lower() == name), None)
             if key is not None:
-                return (*group.parent, key, *group.template)
+                return group, (*group.parent, key)
         first = self._open()
         if first == len(self.groups):
             raise KeyError(name)
         group = self.groups[first]
         listed = group.each is not None and group.each.key
-        return (*group.parent, place - first if listed else name, *group.template)
+        return group, (*group.parent, place - first if listed else name)
 
     def written(self) -> tuple[Place, ...]:
         """Fields that a start or a stop writes, besides the suspend field and queuectl's labels of pods."""

@@ -227,6 +227,7 @@ RAY_SERVICE: Final = JobKind(
     ),
     children=("RayCluster", "Job"),
     managed_by=_MANAGED_BY,
+    kept="another spec of its RayCluster makes a second one",
     # Any other spec of the RayCluster makes a second one beside it.
     fixed=(_CONFIG,),
     refuse=(

@@ -152,7 +152,7 @@ DENIED = 'admission webhook "x" denied request: no changes on Friday'
         (("PATCH", 403, DENIED), 403, "an admission policy refuses the change of Job default/train"),
         (("GET", 401, "Unauthorized"), 403, "does not accept this token"),
         (("GET", 404, "gone"), 404, "not found: Job default/train"),
-        (("PATCH", 409, "UID"), 409, "was replaced by another object of that name"),
+        (("PATCH", 409, "UID"), 409, "was changed or replaced meanwhile"),
         (("PATCH", 422, "spec.x: invalid"), 422, "spec.x: invalid"),
         (("PATCH", 500, "etcd"), 503, "etcd"),
     ],

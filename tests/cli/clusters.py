@@ -51,14 +51,7 @@ class Cluster:
             return _status(*refused)
         if request.method == "PATCH":
             assert request.content_type == "application/merge-patch+json"
-            patch = json.loads(await request.read())
-            if request.query.get("dryRun"):
-                return web.json_response(merged(self.objects[path], patch))
-            self.writes.append((path, patch))
-            if patch["metadata"]["uid"] != self.objects[path]["metadata"]["uid"]:
-                return _status(409, "Precondition failed: UID in precondition")
-            self.objects[path] = merged(self.objects[path], patch)
-            return web.json_response(self.objects[path])
+            return self._patched(path, json.loads(await request.read()), "dryRun" in request.query)
         if request.method == "POST":
             return self._created(path, json.loads(await request.read()))
         if request.method == "DELETE":
@@ -75,6 +68,18 @@ class Cluster:
         found = self.objects[path]
         self.objects[path] = self.after(found)
         return web.json_response(found)
+
+    def _patched(self, path: str, patch: Json, dry_run: bool) -> web.Response:
+        if dry_run:
+            return web.json_response(merged(self.objects[path], patch))
+        self.writes.append((path, patch))
+        now, asked = self.objects[path]["metadata"], patch["metadata"]
+        if asked["uid"] != now["uid"]:
+            return _status(409, "Precondition failed: UID in precondition")
+        if asked.get("resourceVersion") not in (None, now.get("resourceVersion")):
+            return _status(409, "the object has been modified")
+        self.objects[path] = merged(self.objects[path], patch)
+        return web.json_response(self.objects[path])
 
     def _created(self, collection: str, body: Json) -> web.Response:
         if collection.endswith("/selfsubjectreviews"):

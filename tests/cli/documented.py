@@ -52,6 +52,7 @@ NOW: Final = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
 _BLOCK: Final = re.compile(r"```console\n\$ queuectl ([^\n]*)\n.*?```", re.DOTALL)
 _QUEUES: Final = "/apis/queuectl.dev/v1beta1/namespaces/default/localqueues"
 _LABELS: Final = {"queuectl.dev/queue-name": "main"}
+_POD = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
 
 
 def rendered(page: Path) -> str:
@@ -81,7 +82,9 @@ def _place(*, past: bool) -> Iterator[Path]:
         "/apis/batch/v1/namespaces/default/jobs/small", metadata={"labels": _LABELS}, spec={"suspend": False}
     )
     cluster.add(
-        "/apis/batch/v1/namespaces/default/jobs/waits", metadata={"labels": _LABELS}, spec={"suspend": True}
+        "/apis/batch/v1/namespaces/default/jobs/waits",
+        metadata={"labels": _LABELS, "namespace": "default"},
+        spec={"suspend": True, "parallelism": 3, "completions": 3, "template": {"spec": _POD}},
     )
     for name in ("main", "research"):
         cluster.add(f"{_QUEUES}/{name}", spec={"clusterQueue": "team-a"})

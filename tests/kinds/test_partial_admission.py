@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from queuectl.core.model import Effect, Eviction, Observation, Verb, Workload
 from queuectl.core.reasons import Code, PreemptionCause, Reason
+from queuectl.kinds.fitting import CannotFit, Size, fitted
 from queuectl.kinds.labels import KUEUES_TOO, OWN, QueueLabels
 from queuectl.kinds.patches import first_stop, next_stop, start
 from queuectl.kinds.podsets import Operation
@@ -229,6 +230,15 @@ def test_ended_pods_are_counted_from_those_requested(status: Json, left: int) ->
     running = started(partly(), 4) | {"status": status}
     workload, seen = read(running)
     assert workload.pod_sets[0].count - dict(seen.reclaimable).get("main", 0) == left
+
+
+def test_a_job_that_has_not_got_its_number_back_gets_no_other_one() -> None:
+    suspended = edited(started(partly(), 3), suspend=True)
+    with pytest.raises(CannotFit, match="has not given it back all its pods"):
+        fitted(JOB_KINDS["Job"], suspended, lambda _: Size("main", 4))
+    assert (
+        fitted(JOB_KINDS["Job"], stopped(started(partly(), 3), 3), lambda _: Size("main", 4)).after.count == 4
+    )
 
 
 def test_a_reduced_job_is_ready_when_the_pods_that_it_has_are() -> None:

@@ -1,0 +1,152 @@
+"""`fit`: one patch of the number or size of the pods of a waiting workload, with the caller's rights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from queuectl.cli import completion, printing, writing
+from queuectl.cli.arguments import kind_and_name
+from queuectl.cli.changing import REASON
+from queuectl.cli.moving import targeted
+from queuectl.cli.options import NotGood, Options, with_options
+
+if TYPE_CHECKING:
+    from queuectl.app.changing import WorkloadTarget
+    from queuectl.app.fitting import Fit
+    from queuectl.core.model import PodSet
+    from queuectl.kinds.fitting import Size
+    from queuectl.kube.session import Session
+
+_NUMBER: Final = click.IntRange(min=1, max=2**31 - 1)
+_DUMPED: Final = re.compile(r"Invalid value: [\w.&]*\{.*", re.DOTALL)
+"""In a refusal: the whole field as it was sent, such as a pod template."""
+_SINCE: Final = (
+    "What the pods of a suspended Job request can be changed from Kubernetes 1.36 on (feature gate"
+    " MutablePodResourcesForSuspendedJobs), once its status says that it is suspended; `--pods` alone changes"
+    " the number of its pods on every version"
+)
+
+
+@click.command("fit")
+@kind_and_name("workload", completion.workloads)
+@click.option(
+    "--gpus",
+    type=_NUMBER,
+    metavar="N",
+    help="GPUs, or other devices, of all its pods together. One pod requests N; of several there are fewer "
+    "or more, each as large as before.",
+)
+@click.option(
+    "--pods",
+    type=_NUMBER,
+    metavar="N",
+    help="Pods at a time, such as the parallelism of a Job. Beside --gpus they share the GPUs equally.",
+)
+@click.option("--podset", "pod_set", metavar="NAME", help="The podset to change, if it has several.")
+@click.option(
+    "--completions",
+    is_flag=True,
+    help="Change the completions of an Indexed Job to the number of its pods too.",
+)
+@click.option("--dry-run", is_flag=True, help="Have the API server check the patch, and write nothing.")
+@writing.NAMESPACE
+@REASON
+@with_options
+def fit(
+    options: Options,
+    workload: str,
+    gpus: int | None,
+    pods: int | None,
+    pod_set: str | None,
+    completions: bool,
+    dry_run: bool,
+    namespace: str | None,
+    reason: str | None,
+) -> None:
+    """Change how many pods a waiting workload has, or how many GPUs they request. It keeps its place.
+
+    The fields of its object change, nothing else: what its program is told of their number stays. One that
+    runs is refused: `hold` it first.
+    """
+    if gpus is None and pods is None:
+        raise click.UsageError("give --gpus N, --pods N or both")
+    from queuectl.app import consequences, fitting
+    from queuectl.kinds.fitting import CannotFit, sized
+
+    target = targeted(options, workload, namespace)
+
+    def size(pod_sets: Sequence[PodSet]) -> Size:
+        return sized(pod_sets, gpus, pods, pod_set)
+
+    async def work(session: Session) -> None:
+        wanted = fitting.Wanted(size, completions=completions, dry_run=dry_run, reason=reason)
+        try:
+            done = await fitting.fit(session, target, wanted, lambda now: consequences.can_fit(target, now))
+        except CannotFit as problem:
+            raise NotGood(f"{target}: {problem}; nothing is written") from None
+        except fitting.NotPermitted as problem:
+            hint = f"\n{_SINCE}" if target.row.name == "Job" else ""
+            told = _DUMPED.sub("Invalid value", printing.printable(problem))
+            raise NotGood(f"the API server does not permit it: {told}{hint}") from None
+        _say(target, done, options, dry_run=dry_run)
+
+    writing.run(options, target, work)
+
+
+def _say(target: WorkloadTarget, done: Fit, options: Options, *, dry_run: bool) -> None:
+    found = done.found
+    if options.output != "table":
+        printing.document(_document(target, done, dry_run=dry_run), options.output)
+        return
+    before, after = _shown(found.before), _shown(found.after)
+    lines = [f"{target}, podset {found.before.name}: {f'{before} -> {after}' if found.fields else before}"]
+    lines += [
+        f"{one.name} {'unset' if one.before is None else one.before} -> {one.after}" for one in found.fields
+    ]
+    if dry_run:
+        lines.append("A dry run: the API server would accept it, and nothing is written.")
+    elif not found.fields:
+        lines.append(
+            "It is so large already." if done.written else "It is so large already: nothing is written."
+        )
+    else:
+        lines.append("It keeps its place: its priority and creation time, which stay, order it.")
+    if found.completions is not None:
+        lines.append(
+            f"It still completes {found.completions} times, at most {found.after.count} pods at a time;"
+            " --completions changes both."
+        )
+    if done.reason:
+        lines.append(f"Reason kept: {done.reason}")
+    for line in lines:
+        click.echo(printing.printable(line))
+
+
+def _shown(pods: PodSet) -> str:
+    from queuectl.core.nodes.modes import is_device
+
+    each = ", ".join(f"{amount} {name}" for name, amount in pods.requests if is_device(name))
+    many = f"{pods.count} {'pod' if pods.count == 1 else 'pods'}"
+    return f"{many} with {each}{' each' if pods.count != 1 else ''}" if each else many
+
+
+def _document(target: WorkloadTarget, done: Fit, *, dry_run: bool) -> dict[str, Any]:
+    found = done.found
+    return {
+        "object": {"kind": target.kind, "namespace": target.namespace, "name": target.name},
+        "podSet": found.before.name,
+        "before": _size(found.before),
+        "after": _size(found.after),
+        "fields": [{"field": one.name, "before": one.before, "after": one.after} for one in found.fields],
+        "written": done.written,
+        "dryRun": dry_run,
+        "reason": done.reason,
+    }
+
+
+def _size(pods: PodSet) -> dict[str, Any]:
+    return {"pods": pods.count, "requests": dict(pods.requests)}
