@@ -293,8 +293,7 @@ class StartsSpan(NamedTuple):
 
     cluster_queue: str
     after: int
-    before: int | None
-    """None: to the last decision."""
+    before: int
 
 
 class WorkloadStarts(NamedTuple):
@@ -516,8 +515,13 @@ class Readings(Past, Protocol):
         is read as of the batches after number `batch`.
         """
 
-    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
-        """The newest workload of that name, also if it is over."""
+    async def find(
+        self, namespace: str, kind: str, name: str, *, ended_by: int | None = None
+    ) -> StoredWorkload | None:
+        """The newest workload of that name, also if it is over.
+
+        `ended_by`: the newest of those that were over after the decision with this sequence.
+        """
 
     async def finished(
         self, *, before: int | None, since: datetime | None, limit: int
@@ -550,5 +554,5 @@ class Readings(Past, Protocol):
     async def past_holds(self, *, since: datetime, until: datetime) -> PastHolds:
         """What was held between these times, however short. Raises TooMuchHistory."""
 
-    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
-        """The LocalQueue in which each was last queued, also of workloads that are over."""
+    async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
+        """The LocalQueue in which each was last queued up to sequence `until`, also if it is over."""

@@ -41,6 +41,7 @@ class AnswerRoutes:
                 "Where the wait of one workload went, also after its end",
                 self.waited,
                 answer_schemas.Waited,
+                (query.AS_OF,),
                 heavy=always,
                 notes=f"From its first {PAGE * PAGES} decisions; `until` is earlier than now if it has more.",
             ),
@@ -49,9 +50,9 @@ class AnswerRoutes:
                 "What one ClusterQueue is guaranteed, uses, borrows and lends, now and over a time",
                 self.share,
                 answer_schemas.QueueShare,
-                (query.FROM, query.UNTIL, query.STEPS),
-                lambda values: "since" in values,
-                f"With `since`: also over that time, up to {MOST_HELD} hold lines.",
+                (query.FROM, query.UNTIL, query.STEPS, query.AS_OF),
+                lambda values: "since" in values or "asOf" in values,
+                f"With `since`: also over that time, up to {MOST_HELD} hold lines; with `asOf` up to then.",
             ),
         )
 
@@ -60,7 +61,7 @@ class AnswerRoutes:
         # First, so that the response time does not reveal whether the queue exists.
         if not query.is_name(name) or not await question.caller.may("get", CLUSTER_QUEUES, "", name):
             raise not_found()
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         queue = sight.state.queues.get(name)
         if queue is None:
             raise not_found()
@@ -115,11 +116,11 @@ class AnswerRoutes:
 
     async def waited(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         rows, more = await self._decisions(workload, sight.state.sequence)
         lasts = rows[-1].now if more or workload.phase in OVER else now(sight)
         found = waits.spells(rows, workload.created_at, max(lasts, workload.created_at))
-        asked = waits.spans(found)
+        asked = waits.spans(found, sight.state.sequence)
         told = await self._source.ask(self._source.readings.starts(list(asked.values()))) if asked else []
         wait = waits.breakdown(found, dict(zip(asked, told, strict=True)))
         return documents.waited(workload, wait, committed(sight))

@@ -41,9 +41,14 @@ def nominal_quota(policy: Policy | str | None) -> Mapping[FlavorResource, int]:
 
 
 def quota_tree(policies: Policies, used: Mapping[str, Mapping[FlavorResource, int]]) -> QuotaTree:
-    """The quota tree of the policies that are valid, with what is in use by ClusterQueue, in base units."""
+    """The quota tree of the policies that are valid, with what is in use by ClusterQueue, in base units.
+
+    Made in the order of names, which decides how parts of amounts are rounded.
+    """
     tree = QuotaTree()
-    for one in policies.values():
+    trees = [key for key in policies if key.kind in ("Cohort", "ClusterQueue")]
+    for key in sorted(trees):
+        one = policies[key]
         if isinstance(one, Cohort):
             tree.set_cohort(one)
         elif isinstance(one, ClusterQueue):

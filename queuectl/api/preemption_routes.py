@@ -38,7 +38,7 @@ class PreemptionRoutes:
                 schemas.Page[preemption_schemas.Preemption],
                 (
                     *(query.NAMESPACE, query.QUEUE, query.CLUSTER_QUEUE),
-                    *(query.FROM, query.UNTIL, query.LIMIT, query.NEXT),
+                    *(query.FROM, query.UNTIL, query.AS_OF, query.LIMIT, query.NEXT),
                 ),
                 always,
                 "Those of workloads that the caller may list. A page may be empty although `next` is set.",
@@ -48,6 +48,7 @@ class PreemptionRoutes:
                 "Whether one workload may be preempted now, and by which ClusterQueues",
                 self.exposure,
                 preemption_schemas.Exposure,
+                (query.AS_OF,),
             ),
         )
 
@@ -58,7 +59,7 @@ class PreemptionRoutes:
         since, until = question.values.get("since"), question.values.get("until")
         if since is not None and until is not None and since >= until:
             raise bad_request(f"parameter since must be before {until.isoformat()}")
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         rows, next = await self._rows(question, sight.state.sequence)
         nodes = documents.nodes_of(rows)
         readable = Readable(
@@ -109,7 +110,7 @@ class PreemptionRoutes:
 
     async def exposure(self, question: Question) -> schemas.Committed:
         workload = await self._workloads.found(question)
-        sight = self._source.sight()
+        sight = await self._source.sight_of(question)
         found = threats(workload, sight.state, now(sight))
         queues = await question.caller.names(CLUSTER_QUEUES, {one.cluster_queue for one in found})
         return documents.exposure(workload, found, queues, committed(sight))

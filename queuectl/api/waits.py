@@ -176,10 +176,13 @@ class _Book:
         return Why(cause, reason.code, reason.flavor, reason.resource, reason.limit, reason.node)
 
 
-def spans(found: Iterable[Spell]) -> dict[Spell, StartsSpan]:
-    """Where starts of other workloads tell a wait behind them from one for quota: the longest MOST_SPANS."""
+def spans(found: Iterable[Spell], last: int) -> dict[Spell, StartsSpan]:
+    """Where starts of other workloads tell a wait behind them from one for quota: the longest MOST_SPANS.
+
+    Up to the decision with sequence `last`.
+    """
     asked = [
-        (one, StartsSpan(one.cluster_queue, one.after, one.before))
+        (one, StartsSpan(one.cluster_queue, one.after, last + 1 if one.before is None else one.before))
         for one in found
         if one.cluster_queue is not None
         if one.why is not None and one.why.cause in (Cause.QUOTA, Cause.LINE)

@@ -14,7 +14,6 @@ from queuectl.api.problems import bad_request, not_found
 from queuectl.api.query import Cursor
 from queuectl.api.state import OVER, State
 from queuectl.api.view import Sight
-from queuectl.core.decisions import Verdict
 from queuectl.core.model import Phase, StoredWorkload, WorkloadId
 from queuectl.core.reasons import Reason
 from queuectl.core.redaction import named_in
@@ -90,7 +89,7 @@ class WorkloadRoutes:
                 "Decisions by sequence, oldest first",
                 self.decisions,
                 schemas.Page[schemas.LedgerDecision],
-                (query.AFTER, query.WAIT, query.NAMESPACE, query.QUEUE, *_NEWEST),
+                (query.AFTER, query.WAIT, query.NAMESPACE, query.QUEUE, *_PAGE),
                 _always,
                 "All decisions for callers that may list all workloads; for others those on workloads they "
                 "may list. If `next` is null, all decisions up to `sequence` have been returned: continue "
@@ -268,13 +267,10 @@ class WorkloadRoutes:
         state = (await self._source.sight_of(question)).state
         if (found := state.find(*which)) is not None:
             return found
-        found = await self._source.ask(self._source.readings.find(*which))
-        if found is not None and found.phase in OVER:
-            ask = self._source.readings.story(found.id, until=state.sequence, limit=1)
-            last = (await self._source.ask(ask)).decisions
-            if last and last[-1].verdict == Verdict.RETIRED:
-                return found
-        raise not_found()
+        found = await self._source.ask(self._source.readings.find(*which, ended_by=state.sequence))
+        if found is None:
+            raise not_found()
+        return found
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -282,7 +278,9 @@ class WorkloadRoutes:
         namespace = question.values.get("namespace")
         if namespace is not None:
             await self._may(question.caller, "list", namespace)
-        sight = self._source.sight()
+        if "asOf" in question.values and "wait" in question.values:
+            raise bad_request("parameter wait does not go with asOf: no decisions will come")
+        sight = await self._source.sight_of(question)
         cursor = self._source.after(question)
         newest = max(0, sight.state.sequence - question.limit)
         after = int(cursor[0]) if cursor else int(question.values.get("after", newest))
@@ -349,11 +347,12 @@ class WorkloadRoutes:
         about = [item for item in about if item[1] in allowed]
         if queue is None:
             return {sequence for sequence, _, _ in about}
-        known = self._source.sight().state.workloads
-        queues = {id: known[id].queue for _, _, id in about if id in known}
+        state = (await self._source.sight_of(question)).state
+        queues = {id: state.workloads[id].queue for _, _, id in about if id in state.workloads}
         over = {id for _, _, id in about} - queues.keys()
         if over:
-            queues |= await self._source.ask(self._source.readings.queues_of(over))
+            ask = self._source.readings.queues_of(over, until=state.sequence)
+            queues |= await self._source.ask(ask)
         return {sequence for sequence, _, id in about if queues.get(id) == queue}
 
     # --- rights -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import click
@@ -12,12 +12,10 @@ from queuectl.cli import completion, printing, rest
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Failure, Options, with_options
 from queuectl.cli.printing import Column, printable
-from queuectl.cli.reading import NAMESPACE, WORKLOAD, workload_of
+from queuectl.cli.reading import AS_OF, NAMESPACE, WORKLOAD, When, workload_of
 from queuectl.cli.rest import Document, Server
 from queuectl.core.resources import CPU, format_amount
 from queuectl.screen.text import figure
-
-When = datetime | timedelta | None
 
 _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Column("FOR"))
 
@@ -25,13 +23,14 @@ _PARTS: Final = (Column("WAITED", right=True), Column("SHARE", right=True), Colu
 @click.command("waited")
 @WORKLOAD
 @NAMESPACE
+@AS_OF
 @with_options
-def waited(options: Options, workload: str, namespace: str | None) -> None:
+def waited(options: Options, workload: str, namespace: str | None, as_of: When) -> None:
     """Show where the wait of a workload went, also after its end: each cause with its time.
 
     The parts add up to the wait. The time that it ran, and that its pods took to end, is shown separately.
     """
-    server, path, _ = workload_of(options, workload, namespace)
+    server, path, _ = workload_of(options, workload, namespace, as_of)
     found = server.get((*path, "waited"))
     if options.output != "table":
         printing.document(found, options.output)
@@ -79,8 +78,9 @@ _HIDDEN: Final = "queues not shown to you"
 @click.argument("queue", metavar="CLUSTERQUEUE", shell_complete=completion.cluster_queues)
 @click.option("--since", type=Since(), metavar="TIME", help="Also from then on: 12h, 7d, or a time (UTC).")
 @click.option("--until", type=Since(), metavar="TIME", help="With --since: up to then.  [default: now]")
+@AS_OF
 @with_options
-def share(options: Options, queue: str, since: When, until: When) -> None:
+def share(options: Options, queue: str, since: When, until: When, as_of: When) -> None:
     """Show what a ClusterQueue is guaranteed, uses, borrows from which queues, and lends to which.
 
     With --since also over that time, in resource-hours: the lending statement, and idle quota.
@@ -88,6 +88,7 @@ def share(options: Options, queue: str, since: When, until: When) -> None:
     if until is not None and since is None:
         raise click.UsageError("--until goes with --since")
     server = rest.connect(options)
+    server.look_back(as_of)
     path = ("clusterqueues", queue, "share")
     found = server.get(path)
     if since is not None:

@@ -8,11 +8,11 @@ from typing import Any, Final
 import click
 
 from queuectl.cli import completion, printing, rest
-from queuectl.cli.answers import When, resource_hours, times
+from queuectl.cli.answers import resource_hours, times
 from queuectl.cli.arguments import Since
 from queuectl.cli.options import Options, with_options
 from queuectl.cli.printing import Column, Lines, local, printable
-from queuectl.cli.reading import workload_of
+from queuectl.cli.reading import AS_OF, When, workload_of
 from queuectl.cli.rest import Document
 from queuectl.screen.text import figure
 
@@ -45,9 +45,17 @@ _THREATS: Final = (
 @click.option("--since", type=Since(), metavar="TIME", help="From then on: 12h, 7d, or a time (UTC).")
 @click.option("--until", type=Since(), metavar="TIME", help="Up to then.  [default: now]")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@AS_OF
 @with_options
 def preemptions(
-    options: Options, workload: str | None, *, since: When, until: When, limit: int, **given: Any
+    options: Options,
+    workload: str | None,
+    *,
+    since: When,
+    until: When,
+    limit: int,
+    as_of: When,
+    **given: Any,
 ) -> None:
     """Show what was preempted, newest first: for which workload, by which rule, and what was lost.
 
@@ -57,9 +65,10 @@ def preemptions(
     if workload is not None:
         if set(filters) - {"namespace"} or since is not None or until is not None:
             raise click.UsageError("filters and times do not go with KIND/NAME")
-        _exposure(options, workload, filters.get("namespace"))
+        _exposure(options, workload, filters.get("namespace"), as_of)
         return
     server = rest.connect(options, namespace=filters.get("namespace"))
+    server.look_back(as_of)
     if since is not None or until is not None:
         server.get(("preemptions",), {"limit": "1", **filters}, quiet=True)  # its clock
     asked = {**filters, **times(server, since, until)}
@@ -99,8 +108,8 @@ def _thousandths(share: int | None) -> str:
     return "infinite" if share is None else str(share)
 
 
-def _exposure(options: Options, workload: str, namespace: str | None) -> None:
-    server, path, of = workload_of(options, workload, namespace)
+def _exposure(options: Options, workload: str, namespace: str | None, as_of: When) -> None:
+    server, path, of = workload_of(options, workload, namespace, as_of)
     found = server.get((*path, "exposure"))
     if options.output != "table":
         printing.document(found, options.output)

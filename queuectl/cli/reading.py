@@ -117,7 +117,6 @@ def get(
         ("--mine", "--submitter", mine and given["submitter"] is not None),
         ("--since", "--after", since is not None and given["after"] is not None),
         ("--as-of", "--watch", as_of is not None and watch),
-        ("--as-of", resource.name, as_of is not None and resource.name == "decisions"),
     ):
         if together:
             raise click.UsageError(f"{one} does not go with {other}")
@@ -249,10 +248,11 @@ def explain(options: Options, workload: str, namespace: str | None, story: bool,
 @click.command("history")
 @WORKLOAD
 @NAMESPACE
+@AS_OF
 @with_options
-def history(options: Options, workload: str, namespace: str | None) -> None:
+def history(options: Options, workload: str, namespace: str | None, as_of: When) -> None:
     """Show all decisions on a workload: time, verdict, flavors, reason, and what caused them."""
-    server, path, _ = workload_of(options, workload, namespace)
+    server, path, _ = workload_of(options, workload, namespace, as_of)
     found = server.all((*path, "history"), {})
     if options.output != "table":
         printing.document(found, options.output)

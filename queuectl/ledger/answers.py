@@ -56,14 +56,13 @@ async def starts(connection: AsyncConnection, cluster: str, span: StartsSpan) ->
 def starts_in(cluster: str, span: StartsSpan) -> Select[Any]:
     """The times of the last MOST_STARTS."""
     row = t.decision.c
-    query = (
+    return (
         select(row.now)
         .where(row.cluster_id == cluster, _STARTED, _CLUSTER_QUEUE.in_([span.cluster_queue]))
-        .where(row.sequence > span.after)
+        .where(row.sequence > span.after, row.sequence < span.before)
         .order_by(row.sequence.desc())
         .limit(MOST_STARTS)
     )
-    return query if span.before is None else query.where(row.sequence < span.before)
 
 
 async def preemptions(

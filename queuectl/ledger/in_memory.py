@@ -52,8 +52,7 @@ def starts(rows: Iterable[DecisionRow], span: StartsSpan) -> WorkloadStarts:
         for row in rows
         if row.verdict == Verdict.ADMITTED
         and row.payload.get("clusterQueue") == span.cluster_queue
-        and row.sequence > span.after
-        and (span.before is None or row.sequence < span.before)
+        and span.after < row.sequence < span.before
     ]
     return WorkloadStarts(min(len(found), MOST_STARTS), found[-1] if found else None)
 

@@ -493,12 +493,16 @@ class MemoryLedger:
             ),
         )
 
-    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
+    async def find(
+        self, namespace: str, kind: str, name: str, *, ended_by: int | None = None
+    ) -> StoredWorkload | None:
         wanted = (namespace, kind, name)
         found = [one for one in self.store.workloads.values() if one.ref[:3] == wanted]
-        if found:
+        if found and ended_by is None:
             return max(found, key=lambda one: self.store.updated[one.id])
-        return next((one for _, one in reversed(self.store.ended) if one.ref[:3] == wanted), None)
+        ended = reversed(self.store.ended)
+        over = (one for at, one in ended if ended_by is None or at <= ended_by)
+        return next((one for one in over if one.ref[:3] == wanted), None)
 
     async def finished(
         self, *, before: int | None, since: datetime | None, limit: int
@@ -552,11 +556,12 @@ class MemoryLedger:
             raise LedgerUnavailable("the ledger has no decision on this cluster yet")
         return lives_in_memory(store.decisions, store.ended, store.workloads.values(), since)
 
-    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
+    async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
         return {
             row.workload: str(row.payload["queue"])
             for row in self.store.decisions
             if row.workload is not None and row.workload in workloads and row.verdict == Verdict.QUEUED
+            if row.sequence <= until
         }
 
     def _in_force(self) -> Iterator[tuple[ConfigKey, str]]:

@@ -104,7 +104,9 @@ class LedgerReadings:
         return await self._past.at(when)
 
     @ledger_call
-    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
+    async def find(
+        self, namespace: str, kind: str, name: str, *, ended_by: int | None = None
+    ) -> StoredWorkload | None:
         row = t.workload.c
         query = (
             workloads_with_attempts()
@@ -116,7 +118,10 @@ class LedgerReadings:
         )
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:
             # Open workloads first: they are newer, and in one small table.
-            for only in (row.open, ~row.open):
+            parts = (
+                (row.open, ~row.open) if ended_by is None else (and_(~row.open, row.closed_seq <= ended_by),)
+            )
+            for only in parts:
                 if found := await stored_workloads(connection, query.where(only), self._shapes):
                     return found[0]
         return None
@@ -195,12 +200,12 @@ class LedgerReadings:
             return frozenset(map(WorkloadId, (await connection.execute(query)).scalars()))
 
     @ledger_call
-    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
+    async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
         row = t.decision.c
         query = (
             select(row.workload, row.payload["queue"].astext)
             .where(row.cluster_id == self._cluster, row.workload.in_(list(workloads)))
-            .where(row.verdict == Verdict.QUEUED.value)
+            .where(row.verdict == Verdict.QUEUED.value, row.sequence <= until)
             .order_by(row.workload, row.sequence)  # the last one counts
         )
         async with reading(self._pool, statement_timeout=PAGE_TIMEOUT) as connection:

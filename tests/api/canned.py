@@ -250,9 +250,16 @@ class CannedReadings:
             ),
         )
 
-    async def find(self, namespace: str, kind: str, name: str) -> StoredWorkload | None:
+    async def find(
+        self, namespace: str, kind: str, name: str, *, ended_by: int | None = None
+    ) -> StoredWorkload | None:
         self._answer()
-        found = [one for _, one in self._workloads.values() if one.ref[:3] == (namespace, kind, name)]
+        found = [
+            one
+            for at, one in self._workloads.values()
+            if one.ref[:3] == (namespace, kind, name)
+            and (ended_by is None or (one.phase in (Phase.FINISHED, Phase.DELETED) and at <= ended_by))
+        ]
         return max(found, key=lambda one: one.arrival, default=None)
 
     async def finished(
@@ -313,7 +320,7 @@ class CannedReadings:
         checked = Calibration(45, 37, EPOCH_START - timedelta(days=14), EPOCH_START - timedelta(hours=6))
         return StartForecast(EPOCH_START, self.sequence, None, 2463, 7512, None, 22_960, 19, checked)
 
-    async def queues_of(self, workloads: Collection[WorkloadId]) -> dict[WorkloadId, str]:
+    async def queues_of(self, workloads: Collection[WorkloadId], *, until: int) -> dict[WorkloadId, str]:
         self._answer()
         return {id: self._workloads[id][1].queue for id in workloads if id in self._workloads}
 

@@ -135,6 +135,13 @@ async def test_the_history_of_a_workload_ends_at_that_time(serve: Serve) -> None
         assert then["items"] == (await rest.get(path))["items"][:1]
 
 
+async def test_a_time_that_is_over_is_not_waited_for(serve: Serve) -> None:
+    rest = await serve(moved_on()[0])
+    asked = {"asOf": written(EPOCH_START), "wait": "5"}
+    detail = await rest.refused(rest.client.get("/api/v1/decisions", params=asked), 400)
+    assert detail == "parameter wait does not go with asOf: no decisions will come"
+
+
 @pytest.mark.parametrize(
     ("when", "told"),
     [

@@ -129,8 +129,14 @@ LISTS = {
     "/api/v1/resourceflavors": ("", THEN),
     "/api/v1/capacity": ("",),
     "/api/v1/demand": ("",),
-    "/api/v1/preemptions": ("", "since=2026-01-01T00:00:00Z", "queue=zz-queue", "clusterqueue=team-a"),
-    "/api/v1/decisions": ("after=0", "queue=zz-queue&after=0", "queue=main&after=0", "after=0&wait=0"),
+    "/api/v1/preemptions": ("", THEN, "since=2026-01-01T00:00:00Z", "queue=zz-queue", "clusterqueue=team-a"),
+    "/api/v1/decisions": (
+        "after=0",
+        "queue=zz-queue&after=0",
+        "queue=main&after=0",
+        "after=0&wait=0",
+        f"after=0&{THEN}",
+    ),
 }
 ONES = {
     "/api/v1/workloads/{namespace}/{kind}/{name}": (BOBS, "job", "zz-urgent"),

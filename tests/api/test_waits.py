@@ -39,12 +39,16 @@ def at(second: int, verdict: Verdict, reason: Reason | Code | None = None, **pay
     return replace(decision(second, ONE, verdict, reason), payload=payload)
 
 
+LAST = 1 << 62
+"""Above the sequence of every decision."""
+
+
 def split(
     *rows: DecisionRow, until: int, starts: dict[int, WorkloadStarts] | None = None
 ) -> tuple[Wait, dict[Cause, int]]:
     """`starts`: by the sequence that began the wait."""
     found = waits.spells(rows, ONE.created_at, EPOCH_START + timedelta(seconds=until))
-    told = {one: (starts or {})[span.after] for one, span in waits.spans(found).items() if starts}
+    told = {one: (starts or {})[span.after] for one, span in waits.spans(found, LAST).items() if starts}
     wait = waits.breakdown(found, told)
     assert wait is not None
     return wait, {part.why.cause: part.seconds for part in wait.parts}
@@ -173,7 +177,7 @@ def test_the_parts_of_every_wait_of_a_week_sum_to_the_wait(fair: bool) -> None:
         spells = waits.spells(rows[life.id], created, END)
         told = {
             one: in_memory.starts(found.ledger.store.decisions, span)
-            for one, span in waits.spans(spells).items()
+            for one, span in waits.spans(spells, LAST).items()
         }
         wait = waits.breakdown(spells, told)
         assert wait is not None

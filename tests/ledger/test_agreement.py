@@ -132,6 +132,11 @@ async def _agree(url: str, steps: list[tuple[list[Decision], list[EffectKey]]]) 
         ]
         for name in ("one", "two", "three"):
             assert await readings.find("ns", "Job", name) == await memory.find("ns", "Job", name)
+            for end in (3, 6, 999):
+                over = [await one.find("ns", "Job", name, ended_by=end) for one in (readings, memory)]
+                assert over[0] == over[1], end
+                queues = [await one.queues_of([wid(name)], until=end) for one in (readings, memory)]
+                assert queues[0] == queues[1], end
             for until, limit in ((999, 999), (999, 2), (4, 999)):
                 stored, twin = [
                     await one.story(wid(name), until=until, limit=limit) for one in (readings, memory)
