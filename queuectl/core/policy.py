@@ -6,7 +6,7 @@ Amounts are in base units. Times are timezone-aware and in UTC.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -179,6 +179,11 @@ class SchedulingConfiguration:
     resources: ResourceForms = NO_FORMS
     """In which forms resources are charged (H8, H9)."""
     nodes: NodeRules = NODE_RULES
+
+    @property
+    def preemptions_count_for(self) -> timedelta:
+        """How long a preemption counts: all of a budget do until the protection by the last ends (P11)."""
+        return timedelta(seconds=2 * self.eviction_window)
 
 
 NO_PREEMPTION = Preemption()

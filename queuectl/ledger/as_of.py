@@ -76,7 +76,7 @@ class LedgerPast:
             return LedgerSnapshot(
                 sequence=last,
                 now=now,
-                workloads=tuple(await self._workloads(connection, last, now, settings.eviction_window)),
+                workloads=tuple(await self._workloads(connection, last, now, settings.preemptions_count_for)),
                 configs=tuple(configs),
                 effects=tuple(await self._effects(connection, last, when)),
                 past_usage=await self._past_usage(connection, last, now, settings),
@@ -149,7 +149,7 @@ class LedgerPast:
         return [(ConfigKey(kind, namespace, name), spec) for kind, namespace, name, spec in rows]
 
     async def _workloads(
-        self, connection: AsyncConnection, last: int, now: datetime, window: int
+        self, connection: AsyncConnection, last: int, now: datetime, counts_for: timedelta
     ) -> Sequence[StoredWorkload]:
         row = t.workload.c
         ended_later = and_(~row.open, row.closed_seq > last, row.closed_at >= now)
@@ -162,7 +162,7 @@ class LedgerPast:
         lives = [(one.id, one.queued_seq) for one in rows]
         parsed = Parsed()
         decisions = await self._decisions(connection, [*_changed(rows, last)], last, now, parsed)
-        preempted = await self._preempted(connection, lives, last, now - timedelta(seconds=window), now)
+        preempted = await self._preempted(connection, lives, last, now - counts_for, now)
         queued = (one for found in decisions.values() for one in found if one.verdict == Verdict.QUEUED)
         ids = {one.shape for one in rows} | {str(one.payload.get("shape", "")) for one in queued}
         await self._shapes.read(connection, ids)

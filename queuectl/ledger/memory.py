@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from queuectl.core.capacity import FlavorCapacity, QueueDemand
@@ -215,9 +215,9 @@ class MemoryLedger:
         return found
 
     def _preemptions(self) -> defaultdict[WorkloadId, tuple[datetime, ...]]:
-        """Times at which each open workload was preempted within the eviction window."""
+        """Times at which each open workload was preempted, as far as they count (P11)."""
         times: defaultdict[WorkloadId, tuple[datetime, ...]] = defaultdict(tuple)
-        window = timedelta(seconds=self._settings.eviction_window)
+        counts_for = self._settings.preemptions_count_for
         for row in self.store.decisions:
             if row.workload is None:
                 continue
@@ -228,7 +228,7 @@ class MemoryLedger:
                 Code.PREEMPTED,
             ):
                 assert self.store.now is not None
-                if row.now >= self.store.now - window:
+                if row.now >= self.store.now - counts_for:
                     times[row.workload] = (*times[row.workload], row.now)[-PREEMPTIONS_KEPT:]
         return times
 
@@ -455,7 +455,7 @@ class MemoryLedger:
             if not self.store.decisions:
                 raise LedgerUnavailable("the ledger has no decision on this cluster yet")
             raise NotStored(when, self.store.decisions[0].now)
-        found = snapshot_at(self.store, rows, when, timedelta(seconds=self._settings.eviction_window))
+        found = snapshot_at(self.store, rows, when, self._settings.preemptions_count_for)
         return replace(found, past_usage=self._past_usage(found.now), nodes=nodes)
 
     # --- ports.Readings

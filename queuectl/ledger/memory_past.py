@@ -27,15 +27,15 @@ class Rows(Protocol):
 
 
 def snapshot_at(
-    store: Rows, decided: Sequence[DecisionRow], when: datetime, window: timedelta
+    store: Rows, decided: Sequence[DecisionRow], when: datetime, counts_for: timedelta
 ) -> LedgerSnapshot:
     """The state after the decisions `decided`, without past usage. They are all up to `when`, at least one.
 
-    `window`: how long a preemption counts (P11).
+    `counts_for`: how long a preemption counts (P11).
     """
     last, now = decided[-1].sequence, decided[-1].now
     workloads = [
-        as_of(row, map(_said, rows), lambda shape: store.shapes[shape], _preempted(rows, now - window))
+        as_of(row, map(_said, rows), lambda shape: store.shapes[shape], _preempted(rows, now - counts_for))
         for row, rows in _open(store, decided)
     ]
     return LedgerSnapshot(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, Select, cast, delete, func, select
@@ -113,7 +113,7 @@ class PostgresLedger:
         found = await open_workloads(connection, self._cluster)
         if now is None:
             return found
-        since = now - timedelta(seconds=self._settings.eviction_window)
+        since = now - self._settings.preemptions_count_for
         times = await preemptions(connection, self._cluster, sequence, since)
         evicted = await evictions(connection, self._cluster)
         return [_with_evictions(one, times.get(one.id, ()), evicted.get(one.id)) for one in found]

@@ -279,7 +279,8 @@ def no_protected_workload_is_preempted(context: PlanContext) -> None:
             assert cause is not None
             ran = (context.now - attempt.admitted_at).total_seconds()
             assert ran >= context.rules(context.queue_of(victim)).min_run_time.seconds(cause)
-            past = snapshot[victim.workload]
+            counts_for = settings.preemptions_count_for
+            past = [t for t in snapshot[victim.workload] if context.now - t < counts_for]
             assert not past or ran >= settings.cooldown, f"{victim.ref} was preempted within the cooldown"
             recent = [t for t in past if (context.now - t).total_seconds() < settings.eviction_window]
             assert len(recent) < settings.eviction_budget, f"{victim.ref} was preempted {len(recent)} times"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+
+import pytest
 
 from queuectl.core.decisions import Evict
 from queuectl.core.model import Outcome, PodSet
@@ -29,6 +32,7 @@ from tests.builders import (
     queue,
     workload,
 )
+from tests.core.frames import check_that_a_new_process_decides_nothing
 from tests.core.running import Running
 from tests.core.trees import UNBOUNDED
 from tests.core.trees import World as Made
@@ -185,3 +189,29 @@ def test_a_workload_with_a_least_count_is_requeued_when_less_than_its_full_reque
     assert admitted(world.run()) == []
     world.tell(observed(first, suspended=False, generation=2, finished=Outcome.SUCCEEDED))
     assert admitted(world.run()) == ["partly"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "cooldown", "ran", "protected"),
+    [(2, 0, 900, True), (2, 0, 1001, False), (9, 60, 900, True), (9, 60, 1900, True), (9, 60, 2001, False)],
+)
+def test_a_restart_ends_no_protection_by_past_preemptions(
+    budget: int, cooldown: int, ran: int, protected: bool
+) -> None:
+    """P11, with a window of 1000 seconds. Each preemptor of `often` runs for `ran` seconds."""
+    settings = SchedulingConfiguration(eviction_budget=budget, eviction_window=1000, cooldown=cooldown)
+    policies = (flavor("default"), HIGH, LOW, queue("q", 1, preemption=LOW_GIVES_WAY), local_queue("lq", "q"))
+    world = running(*policies, settings=settings)
+    world.submit(workload("often", priority_class="low"))
+    at_rest(world)
+    for name in ("first", "second"):
+        world.now += timedelta(seconds=cooldown)
+        world.tell_time()
+        world.submit(one := workload(name, priority_class="high"))
+        assert names(at_rest(world)) == {name}
+        world.now += timedelta(seconds=ran)
+        world.write(one.id, spec=False, finished=Outcome.SUCCEEDED, quiet=True, pods=False)
+        assert names(at_rest(world)) == {"often"}
+    world.submit(workload("third", priority_class="high"))
+    assert names(at_rest(world)) == ({"often"} if protected else {"third"})
+    check_that_a_new_process_decides_nothing(world)

@@ -266,15 +266,15 @@ async def test_preemptor_and_time_of_an_eviction_are_read_while_it_lasts(book: B
     assert await preemptor() is None
 
 
-async def test_preemptions_before_the_eviction_window_are_left_out(
+async def test_preemptions_before_two_eviction_windows_are_left_out(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past_usage, "_WINDOW", 1)  # so that a short history needs a search
     await book.write(enqueue("one"))
     await preempt(book, "one", 1)
     await preempt(book, "one", 2)
-    await book.write(keep("one"), after=595)
-    assert await preempted_at(book, "one") == [595]
+    await book.write(keep("one"), after=1195)
+    assert await preempted_at(book, "one") == [1195]
 
 
 async def test_the_last_sixteen_preemptions_are_kept(book: Book) -> None:

@@ -229,14 +229,15 @@ class PreemptionSearch:
         if terminating(entry) or not self._heeds_protection:
             return False
         seconds = self.snapshot.rules(node).min_run_time.seconds(cause)
-        until = protected_until(entry, seconds, self.configuration)
+        until = protected_until(entry, seconds, self.configuration, self.snapshot.now)
         if until is None or until <= self.snapshot.now:
             return False
         self.rejected.add(entry, until)
         known = self.protected.get(entry.id)
         self.protected[entry.id] = until if known is None else min(known, until)
         if not self.lasting:
-            lasts = protected_until(entry, seconds, self.configuration, cooling=False)
+            now = self.snapshot.now
+            lasts = protected_until(entry, seconds, self.configuration, now, cooling=False)
             self.lasting = lasts is not None and lasts > self.snapshot.now
         return True
 
@@ -343,7 +344,12 @@ def terminating(entry: Entry) -> bool:
 
 
 def protected_until(
-    entry: Entry, seconds: int, configuration: SchedulingConfiguration, *, cooling: bool = True
+    entry: Entry,
+    seconds: int,
+    configuration: SchedulingConfiguration,
+    now: datetime,
+    *,
+    cooling: bool = True,
 ) -> datetime | None:
     """Return when the protection of `entry` ends; `seconds` of minimum run time (P10, P11).
 
@@ -352,9 +358,11 @@ def protected_until(
     attempt = entry.attempt
     assert attempt is not None
     until = attempt.admitted_at + timedelta(seconds=seconds) if seconds else None
-    past = entry.preempted_at
+    counts_for = configuration.preemptions_count_for
+    past = [at for at in entry.preempted_at if at > now - counts_for]
     if past:
         rested = attempt.admitted_at + timedelta(seconds=configuration.cooldown if cooling else 0)
+        rested = min(rested, past[-1] + counts_for)
         if len(past) >= configuration.eviction_budget:
             oldest = past[-configuration.eviction_budget]
             if past[-1] < oldest + timedelta(seconds=configuration.eviction_window):
