@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
@@ -27,7 +28,10 @@ MAX_GENERATION: Final = 2**63 - 1
 
 
 class DeviceSlices:
-    """The slices and classes that are known. A change of a class changes the values of all slices."""
+    """The slices and classes that are known. A change of a class may change the values of all slices.
+
+    To read thousands of slices again takes seconds: `again` reads some at a time.
+    """
 
     def __init__(self, classes: Iterable[tuple[str, str]]) -> None:
         """`classes`: (DeviceClass, resource that its devices are charged as) pairs."""
@@ -36,13 +40,16 @@ class DeviceSlices:
         """Expressions of the classes that can be evaluated."""
         self._specs: dict[str, bytes] = {}
         """Of slices, compressed: the devices of a node are much alike."""
+        self._outdated: dict[str, None] = {}
+        """Slices that were read before a class changed."""
         self.problems: dict[str, str] = {}
         """Why a class selects no devices."""
 
-    def observe_class(self, obj: Json) -> list[ContextObserved]:
+    def observe_class(self, obj: Json) -> None:
+        """Raises BadField for one without a name."""
         name = _name(obj)
         if name not in self._resources:
-            return []
+            return
         before = self._selectors.get(name)
         self._selectors.pop(name, None)
         self.problems.pop(name, None)
@@ -50,11 +57,13 @@ class DeviceSlices:
             self._selectors[name] = _expressions(obj)
         except (BadField, BadExpression) as problem:
             self.problems[name] = str(problem)
-        return self._all() if self._selectors.get(name) != before else []
+        if self._selectors.get(name) != before:
+            self._outdated = dict.fromkeys(self._specs)
 
-    def forget_class(self, name: str) -> list[ContextObserved]:
+    def forget_class(self, name: str) -> None:
         self.problems.pop(name, None)
-        return self._all() if self._selectors.pop(name, None) is not None else []
+        if self._selectors.pop(name, None) is not None:
+            self._outdated = dict.fromkeys(self._specs)
 
     def observe_slice(self, obj: Json) -> ContextObserved | None:
         """None if it is malformed."""
@@ -64,15 +73,26 @@ class DeviceSlices:
         except BadField:
             return None
         self._specs[name] = zlib.compress(json.dumps(spec).encode(), level=1)
+        self._outdated.pop(name, None)
         return ContextObserved(value)
 
     def forget_slice(self, name: str) -> ContextGone:
         self._specs.pop(name, None)
+        self._outdated.pop(name, None)
         return ContextGone(ResourceSlice, name)
 
-    def _all(self) -> list[ContextObserved]:
-        found = ((name, json.loads(zlib.decompress(spec))) for name, spec in self._specs.items())
-        return [ContextObserved(self._value(name, spec)) for name, spec in found]
+    def again(self, most: int) -> list[ContextObserved | ContextGone]:
+        """Read up to `most` slices again that were read before a class changed; empty: none is left."""
+        names = list(islice(self._outdated, most))
+        for name in names:
+            del self._outdated[name]
+        return [self._again(name) for name in names]
+
+    def _again(self, name: str) -> ContextObserved | ContextGone:
+        try:
+            return ContextObserved(self._value(name, json.loads(zlib.decompress(self._specs[name]))))
+        except BadField:  # a device that no class selected before is malformed
+            return ContextGone(ResourceSlice, name)
 
     def _value(self, name: str, spec: Json) -> ResourceSlice:
         """Raises BadField."""

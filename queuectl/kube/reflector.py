@@ -24,6 +24,8 @@ from queuectl.kube.sources import E, Key, Source, changed, events_of, leave, ver
 
 READS_AT_ONCE: Final = 8
 """Of children."""
+OTHERS_AT_ONCE: Final = 16
+"""Objects of other sources that are read again before the event loop has its turn: some milliseconds."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -137,6 +139,7 @@ class Reflector(Generic[E]):
             version = version_of(page)
         lost = [key for key in self._known if key not in found]
         self._tell(event for key in lost for event in leave(self.source, key, self._known, ""))
+        await self._tell_others()
         self._told_absent, self.problem, self._failing_since = False, None, None
         self._emit([Listed(self.source.name, self._workloads())])
         return version
@@ -173,6 +176,13 @@ class Reflector(Generic[E]):
                 events += self._changed(entry, children)
         finally:
             self._tell(events)
+        await self._tell_others()
+
+    async def _tell_others(self) -> None:
+        """Send what objects of this source change of others."""
+        while self.source.others is not None and (events := self.source.others(OTHERS_AT_ONCE)):
+            self._tell(events)
+            await asyncio.sleep(0)
 
     async def _children(self, objects: Sequence[Object]) -> dict[Key, Json | None]:
         """The children of those that changed, a few reads at a time. Raises ApiError."""

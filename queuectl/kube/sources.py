@@ -60,9 +60,12 @@ class Source(Generic[E]):
     query: Mapping[str, str] = field(default_factory=dict)
     key: Callable[[Json], Key]
     seen: Callable[[Json], E | list[E] | None]
-    """None: the object is not relevant, or no longer. A list: it changes what others say."""
+    """None: the object is not relevant, or no longer. Empty: it says nothing itself."""
     gone: Callable[[Key, str], E | list[E]]
     """From the key and the resourceVersion of the deletion; empty: not known."""
+    others: Callable[[int], list[E]] | None = None
+    """Takes the events of up to so many objects of other sources which what was seen or is gone changes;
+    empty: none is left."""
     workloads: bool = False
     """Its keys are workloads."""
     optional: bool = False
@@ -97,16 +100,21 @@ def device_sources(classes: Classes) -> tuple[Source[Event], ...]:
     slices = DeviceSlices(classes)
 
     def of_class(obj: Json) -> list[Event]:
-        found = slices.observe_class(obj)
+        slices.observe_class(obj)
         if (problem := slices.problems.get(name_of(obj))) is not None:
             _log.error("DeviceClass %s selects no devices: %s", name_of(obj), problem)
-        return [*found]
+        return []
+
+    def class_gone(name: str) -> list[Event]:
+        slices.forget_class(name)
+        return []
 
     def source(
         kind: str,
         plural: str,
         seen: Callable[[Json], Event | list[Event] | None],
         gone: Callable[[str], Event | list[Event]],
+        others: Callable[[int], list[Event]] | None = None,
     ) -> Source[Event]:
         return Source(
             name=kind,
@@ -114,11 +122,12 @@ def device_sources(classes: Classes) -> tuple[Source[Event], ...]:
             key=name_of,
             seen=seen,
             gone=lambda name, _: gone(str(name)),
+            others=others,
             optional=True,
         )
 
     return (
-        source("DeviceClass", "deviceclasses", of_class, lambda name: [*slices.forget_class(name)]),
+        source("DeviceClass", "deviceclasses", of_class, class_gone, lambda most: [*slices.again(most)]),
         source("ResourceSlice", "resourceslices", slices.observe_slice, slices.forget_slice),
         source(
             "DeviceTaintRule",

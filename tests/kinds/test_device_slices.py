@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from queuectl.core.device_slices import Device, DeviceTaintRule, ResourceSlice
-from queuectl.core.events import ContextGone, ContextObserved
+from queuectl.core.events import ContextGone, ContextObserved, Event
 from queuectl.kinds.device_slices import DeviceSlices, device_taint_rule
 
 Json = dict[str, Any]
@@ -135,21 +136,61 @@ def test_a_class_that_changes_changes_the_slices_that_are_known() -> None:
     slices.observe_slice(slice_(device("a", type="gpu")))
     gpu, mig = BOTH
 
-    def seen(events: list[ContextObserved]) -> list[list[str]]:
-        assert all(isinstance(event.value, ResourceSlice) for event in events)
-        return [[one.resource for one in event.value.devices] for event in events]  # type: ignore[union-attr]
+    def after(observed: Json) -> list[list[str]]:
+        slices.observe_class(observed)
+        return charged(slices.again(9))
 
-    assert seen(slices.observe_class(gpu)) == [[GPU]]
-    assert slices.observe_class(gpu) == [], "nothing changed"
-    assert seen(slices.observe_class(mig)) == [[GPU]]
-    assert seen(slices.observe_class(device_class("gpu.nvidia.com", "device.driver == 7 +"))) == [[]]
+    assert after(gpu) == [[GPU]]
+    assert after(gpu) == [], "nothing changed"
+    assert after(mig) == [[GPU]]
+    assert after(device_class("gpu.nvidia.com", "device.driver == 7 +")) == [[]]
     assert slices.problems.keys() == {"gpu.nvidia.com"}
-    assert seen(slices.observe_class(gpu)) == [[GPU]]
+    assert after(gpu) == [[GPU]]
     assert not slices.problems
-    assert seen(slices.forget_class("gpu.nvidia.com")) == [[]]
-    assert slices.forget_class("gpu.nvidia.com") == []
+    slices.forget_class("gpu.nvidia.com")
+    assert charged(slices.again(9)) == [[]]
+    slices.forget_class("gpu.nvidia.com")
+    assert slices.again(9) == []
     assert slices.forget_slice("a") == ContextGone(ResourceSlice, "a")
-    assert slices.observe_class(gpu) == []
+    assert after(gpu) == []
+
+
+def charged(events: Iterable[Event]) -> list[list[str]]:
+    """Return what the devices of each slice are charged as."""
+    found = []
+    for event in events:
+        assert isinstance(event, ContextObserved)
+        assert isinstance(event.value, ResourceSlice)
+        found.append([one.resource for one in event.value.devices])
+    return found
+
+
+def test_slices_are_read_again_some_at_a_time_and_as_they_are_then() -> None:
+    slices = DeviceSlices(CLASSES)
+    for name in "abcde":
+        slices.observe_slice({**slice_(device("x", type="gpu")), "metadata": {"name": name}})
+    slices.observe_class(BOTH[0])
+    assert charged(slices.again(2)) == [[GPU], [GPU]]
+    slices.observe_slice({**slice_(), "metadata": {"name": "c"}})  # it is read with the new class at once
+    slices.forget_slice("d")
+    assert charged(slices.again(2)) == [[GPU]]
+    assert slices.again(2) == []
+    slices.observe_class(BOTH[1])
+    assert charged(slices.again(3)) == [[GPU], [GPU], []]
+    slices.forget_class("gpu.nvidia.com")  # while one is left: all are read again
+    assert charged(slices.again(9)) == [[], [], [], []]
+
+
+def test_a_slice_whose_devices_are_malformed_counts_only_while_no_class_selects_them() -> None:
+    slices = DeviceSlices(CLASSES)
+    for name, one in (("bad", {"name": 4}), ("good", {"name": "x"})):
+        slices.observe_slice({**slice_(one), "metadata": {"name": name}})
+    slices.observe_class(device_class("gpu.nvidia.com"))
+    gone, good = slices.again(9)
+    assert gone == ContextGone(ResourceSlice, "bad")
+    assert charged([good]) == [[GPU]]
+    slices.forget_class("gpu.nvidia.com")
+    assert charged(slices.again(9)) == [[], []]
 
 
 def test_a_slice_is_read_with_what_its_devices_share_and_where_they_are() -> None:

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from queuectl.core.events import ContextGone, ContextObserved, Listed, WorkloadGone, WorkloadObserved
+from queuectl.core.device_slices import ResourceSlice
+from queuectl.core.events import ContextGone, ContextObserved, Event, Listed, WorkloadGone, WorkloadObserved
 from queuectl.core.model import WorkloadId
 from queuectl.core.policy import PriorityClass
 from queuectl.kube.errors import NotFound, TooManyRequests
+from queuectl.kube.reflector import OTHERS_AT_ONCE
 from queuectl.kube.reflectors import reflectors
-from queuectl.kube.session import api_path
-from queuectl.kube.sources import sources
+from queuectl.kube.session import Deadlines, Session, api_path
+from queuectl.kube.sources import device_sources, events_of, sources
+from queuectl.kube.transport import HttpTransport
 from tests.job_kinds import JOB_KINDS
 from tests.kube.scripted import QUICK, Scripted, Watching, bookmark, gone, job, line, source, watching
 from tests.kube.sites import CRDS, PYTORCH_CRD, SITES, Site, pytorch_job, pytorch_jobs
@@ -59,6 +63,51 @@ async def test_a_new_watch_continues_from_the_last_version_without_a_list() -> N
         await seen.until(lambda: len(script.watched) == 3)
     assert script.watched == ["5", "6", "9"]
     assert script.listed == 1
+
+
+async def test_others_that_an_object_changes_are_told_some_at_a_time_between_turns_of_the_loop() -> None:
+    """Slices of devices: to read thousands of them again at once would keep all else waiting."""
+    classes, slices, *_ = device_sources([("gpu.nvidia.com", "nvidia.com/gpu")])
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": {"name": "n"}, "devices": [{"name": "a"}]}
+    names = [f"s{number}" for number in range(OTHERS_AT_ONCE * 2 + 1)]
+    for name in names:
+        events_of(slices, {"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec}, {})
+    changed = {"metadata": {"name": "gpu.nvidia.com", "resourceVersion": "2"}, "spec": {}}
+    script = Scripted()
+    script.listing(5, changed)
+    script.watch(line("DELETED", changed), stay=True)
+    turns = 0
+    told: list[tuple[int, int, bool]] = []
+
+    def note(events: Sequence[Event]) -> None:
+        found = [one.value for one in events if isinstance(one, ContextObserved)]
+        assert all(isinstance(one, ResourceSlice) for one in found)
+        told.append((turns, len(events), any(isinstance(one, Listed) for one in events)))
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with script.serve() as url:
+        session = Session(HttpTransport(url), None, deadlines=Deadlines(unary=2, page=2))
+        watched = reflectors(session, note, [classes], random=Random(1), timings=QUICK)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(count()), group.create_task(watched.run())]
+            while len(told) < 7:
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+        await session.close()
+    each = [OTHERS_AT_ONCE, OTHERS_AT_ONCE, 1]
+    assert [(number, listed) for _, number, listed in told] == [
+        *((number, False) for number in each),
+        (1, True),
+        *((number, False) for number in each),
+    ]
+    of_others = [turn for turn, _, listed in told if not listed]
+    assert len(set(of_others)) == len(of_others)
 
 
 async def test_410_inside_a_watch_lists_again_and_finds_a_lost_delete() -> None:
