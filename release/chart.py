@@ -29,6 +29,7 @@ _CONDITIONS: Final = {
     "authors": ".Values.authors",
     "default-queue": 'and .Values.defaultQueue (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version)',
     "webhook": ".Values.webhook.enabled",
+    "notifier": ".Values.notifier.enabled",
 }
 """When a part of manifests/ is installed; the others always are."""
 _EXPRESSION: Final = re.compile(r"'@\((.*?)\)@'")
@@ -80,20 +81,20 @@ def files() -> dict[str, str]:
     found = {"Chart.yaml": _CHART, "templates/check.yaml": _CHECK, "templates/NOTES.txt": _NOTES}
     (kustomization,) = _read(MANIFESTS / "kustomization.yaml")
     values = _VALUES
-    for part in (*kustomization["resources"], "mutating", "default-queue", "authors", "webhook"):
+    for part in (*kustomization["resources"], "mutating", "default-queue", "authors", "webhook", "notifier"):
         name = part.removesuffix(".yaml")
-        objects, config = _part(MANIFESTS / part, name)
+        objects, config, replicas = _part(MANIFESTS / part, name)
         found[f"templates/{name}.yaml"] = _template(objects, _CONDITIONS.get(part))
         if config is not None:
-            enabled = "  enabled: false\n" if name == "webhook" else ""
-            values += f"\n{name}:\n{enabled}  replicas: 2\n  config: |\n{_indented(config)}"
+            enabled = "  enabled: false\n" if f".Values.{name}.enabled" in _CONDITIONS.values() else ""
+            values += f"\n{name}:\n{enabled}  replicas: {replicas}\n  config: |\n{_indented(config)}"
     return {**found, "values.yaml": values}
 
 
-def _part(path: Path, name: str) -> tuple[list[Json], str | None]:
-    """The objects of a folder or file, and the text of its configuration if it has one."""
+def _part(path: Path, name: str) -> tuple[list[Json], str | None, int]:
+    """The objects of a folder or file, its configuration if it has one, and how many pods read that."""
     if path.is_file():
-        return _read(path), None
+        return _read(path), None, 0
     (kustomization,) = _read(path / "kustomization.yaml")
     objects = [thing for entry in kustomization["resources"] for thing in _read(path / entry)]
     config = None
@@ -103,14 +104,13 @@ def _part(path: Path, name: str) -> tuple[list[Json], str | None]:
         metadata = {"name": generator["name"], "namespace": generator["namespace"]}
         data = {file: f"@(.Values.{name}.config | quote)@"}
         objects.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-    for thing in objects:
-        if thing["kind"] == "Deployment":
-            _vary(thing["spec"], name)
-    return objects, config
+    replicas = sum(_vary(thing["spec"], name) for thing in objects if thing["kind"] == "Deployment")
+    return objects, config, replicas
 
 
-def _vary(spec: Json, name: str) -> None:
-    """Let the values decide about a Deployment."""
+def _vary(spec: Json, name: str) -> int:
+    """Let the values decide about a Deployment. Returns the replicas that it had."""
+    replicas: int = spec["replicas"]
     spec["replicas"] = f"@(.Values.{name}.replicas)@"
     template = spec["template"]
     checksum = f"@(.Values.{name}.config | sha256sum)@"
@@ -119,6 +119,7 @@ def _vary(spec: Json, name: str) -> None:
         if container["image"] != IMAGE:
             raise ValueError(f"manifests/{name}: {container['name']} has {container['image']}, not {IMAGE}")
         container["image"] = "@(.Values.image | quote)@"
+    return replicas
 
 
 def _template(objects: list[Json], condition: str | None) -> str:

@@ -19,6 +19,7 @@ PARTS: dict[str, tuple[str, Json, int]] = {
     "mutating": ("mutating", {}, 36),
     "authors": ("authors", {"authors": True}, 36),
     "webhook": ("webhook", {"webhook": {"enabled": True}}, 35),
+    "notifier": ("notifier", {"notifier": {"enabled": True}}, 36),
 }
 """Folder below manifests/, the values that add it to the chart, and the server's minor version."""
 Identity = tuple[str, str, str]
@@ -71,6 +72,11 @@ def test_each_part_has_the_objects_of_kustomize(part: str) -> None:
     if part == "base":
         assert objects.keys() == wanted.keys()
     assert {name: objects[name] for name in wanted} == wanted
+
+
+def test_what_is_optional_is_left_out_by_default() -> None:
+    deployments = {thing["metadata"]["name"] for thing in render({}, 36) if thing["kind"] == "Deployment"}
+    assert deployments == {"queuectl-controller", "queuectl-api"}
 
 
 def test_an_older_server_gets_no_mutating_policy() -> None:
