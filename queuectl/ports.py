@@ -446,10 +446,15 @@ class Basis:
     """Called in another thread."""
 
 
+class NotAtRest(ValueError):
+    """There is always more to decide at one time: a change cannot be compared with what is without it."""
+
+
 class WhatIfs(Protocol):
     """What would be decided after a change: tried on an engine of its own, never on the controller's.
 
     Answers are about the state of `basis`, or one that is a few seconds older: they have its sequence.
+    Each raises ValueError for a state that cannot be tried, such as NotAtRest.
     """
 
     async def counterfactuals(self, basis: Basis, workload: WorkloadId) -> Counterfactuals:

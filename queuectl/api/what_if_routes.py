@@ -23,7 +23,7 @@ from queuectl.core.redaction import named_in, redacted
 from queuectl.kinds.fields import BadField
 from queuectl.kinds.policy import POLICY_KINDS, policy_event
 from queuectl.kinds.trying import as_created
-from queuectl.ports import WhatIfs
+from queuectl.ports import NotAtRest, WhatIfs
 
 MAX_MANIFEST: Final = 256 * 1024
 """Bytes of one object."""
@@ -185,5 +185,9 @@ async def _tried(answer: Awaitable[Answer]) -> Answer:
             return await answer
     except TimeoutError:
         raise unavailable(f"no answer within {TRY_SECONDS:g} s") from None
+    except NotAtRest as error:
+        raise Refusal(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"the state cannot be tried: {error}", retry_after=2
+        ) from None
     except ValueError as error:
         raise unavailable(f"the state cannot be tried: {error}") from None

@@ -19,6 +19,7 @@ from queuectl.core.events import (
 from queuectl.core.model import Effect, ObjectRef, Phase, Verb, WorkloadId
 from queuectl.core.reasons import Family
 from queuectl.core.what_if import Affected, PlannedPolicy, PolicyChange
+from queuectl.ports import NotAtRest
 from queuectl.simulator.trials import BUDGET, PLANS, Trials, commit
 
 PolicyEvent = PolicyObserved | PolicyGone
@@ -28,7 +29,7 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
     """Return what changes: decisions up to rest at this time. Starts and stops are carried out at once; pods
     of stopped workloads end when nothing else is left to decide, all together.
 
-    Raises RuntimeError if it does not come to rest.
+    Raises NotAtRest.
     """
     engine = trials.fork()
     before = {report.name: report.condition for report in engine.take_reports()[1]}
@@ -54,7 +55,7 @@ def planned(trials: Trials, changes: Iterable[PolicyEvent]) -> PlannedPolicy:
         else:
             break
     else:
-        raise RuntimeError(f"not at rest after {PLANS} plans")
+        raise NotAtRest(f"it does not come to rest within {PLANS} plans")
     after = {report.name: report.condition for report in engine.take_reports()[1]}
     inactive = [
         (name, condition)

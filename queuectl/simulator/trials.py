@@ -25,6 +25,7 @@ from queuectl.core.nodes.pods import Pod
 from queuectl.core.policy import Policy, SchedulingConfiguration
 from queuectl.core.reasons import Code, Family, Reason
 from queuectl.core.what_if import Displaced, Start, Tried
+from queuectl.ports import NotAtRest
 from queuectl.simulator.alike import Behind, Line, first_ones, joining
 from queuectl.simulator.rebuilding import engine_of, observed, requested, rules
 
@@ -59,7 +60,7 @@ class Trials:
         behind: Behind | None = None,
     ) -> None:
         """`engine`: in this state; it belongs to the trials from now on. `pods`: those on nodes. `behind`:
-        workloads that are not in the engine."""
+        workloads that are not in the engine. Raises NotAtRest."""
         self.now: Final = now
         self.workloads: Final[Mapping[WorkloadId, StoredWorkload]] = {one.id: one for one in workloads}
         self._policies: Final = {one.key: one for one in policies}
@@ -82,7 +83,7 @@ class Trials:
             self._sequence = commit(self._engine, plan, self._sequence)
             for subject, decision in by_subject(plan):
                 self._decided.setdefault(subject, []).append(decision)
-        raise RuntimeError(f"not at rest after {PLANS} plans")
+        raise NotAtRest(f"it does not come to rest within {PLANS} plans")
 
     def _plan(self, engine: Engine, behind: Behind) -> Plan:
         """Return the next plan of an engine, to which workloads are added that it needs."""

@@ -113,5 +113,5 @@ def test_every_response_is_as_described(operations: list[Operation], mode: Gener
             if response.status_code != TOO_LARGE:
                 case.validate_response(response, excluded_checks=excluded)
 
-        if mode is GenerationMode.POSITIVE or operation.query or operation.path_parameters:
+        if mode is GenerationMode.POSITIVE or operation.query or operation.path_parameters or operation.body:
             answers()

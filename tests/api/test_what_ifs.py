@@ -303,3 +303,17 @@ async def test_bad_yaml_is_refused_with_its_place(
     rest = await serve(ledger())
     answer = rest.client.post(f"/api/v1/{path}", data=body, headers=AS_YAML)
     assert says in await rest.refused(answer, status)
+
+
+@pytest.mark.parametrize("module", ["trials", "planning"])
+async def test_a_state_that_does_not_come_to_rest_is_said_to_be_so(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    rest = await serve(ledger())
+    monkeypatch.setattr(f"queuectl.simulator.{module}.PLANS", 0)
+    asked: list[tuple[str, str, Any]] = [("POST", "/api/v1/plan", LARGER)]
+    if module == "trials":
+        asked += [("GET", WAITING, None), ("POST", "/api/v1/quote", manifest())]
+    for method, path, body in asked:
+        detail = await rest.refused(rest.client.request(method, path, json=body), 503)
+        assert detail.startswith("the state cannot be tried: it does not come to rest within")
